@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// kernel-cmdline: starts the kernel with more arguments, on trial until they are proven.
+// P2P over PCIe needs iommu= and pci=disable_acs_redir= at boot, and a wrong one can keep a host from booting. So
+// `apply` only adds a second menu entry (/boot/grub/custom.cfg), `before_reboot` picks it for one boot (grubenv), and
+// `commit` makes it the default: a drop-in in /etc/default/grub.d, and a grub.cfg that is generated beside, checked
+// and renamed into place. /etc/default/grub is never written. An image is not booted: it gets the drop-in at once.
+// Reference: GRUB manual, "Simple configuration handling" and "GRUB environment block".
+#include <algorithm>
+#include <array>
+
+#include "base/action.hpp"
+#include "base/grub.hpp"
+#include "base/kernel_arguments.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"arguments", Parameter::Type::strings, true, "kernel arguments to start with, each KEY or KEY=VALUE"},
+};
+constexpr std::chrono::minutes kGenerateDeadline{10};  // os-prober mounts every partition
+
+using Arguments = std::vector<std::string>;
+
+/// How arguments reach the kernel of a host.
+enum class Way {
+  trial,     ///< a running host: one boot first
+  generate,  ///< an image with GRUB: its grub.cfg at once
+  drop_in,   ///< an image without: when its grub.cfg is first generated
+};
+
+Result<Way> way_of(const Host& host) {
+  const bool config = host.files().exists(kGrubConfig);
+  if (config && host.has_program("grub-mkconfig")) return host.live() ? Way::trial : Way::generate;
+  if (!host.live()) return Way::drop_in;
+  return fail(ErrorCode::invalid,
+              "this host does not boot by GRUB: " +
+                  std::string(config ? "grub-mkconfig is not installed" : "there is no /boot/grub/grub.cfg"),
+              "Add the arguments in the way of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), reboot, "
+              "then start p2pd again.");
+}
+
+/// What the files under /boot/grub say.
+struct Boot {
+  GrubMenu menu;
+  GrubEntry entry;  ///< the default one
+  GrubCustom custom;
+};
+
+Result<std::string> read_if_any(const Host& host, std::string_view path) {
+  return host.files().exists(path) ? host.files().read(path) : Result<std::string>(std::string());
+}
+
+/// `config` takes the place of grub.cfg.
+Result<Boot> read_boot(const Host& host, std::string_view config) {
+  Boot boot;
+  boot.custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
+  boot.menu = TRY_IN("grub.cfg", parse_grub(config));
+  if (boot.menu.reads_custom) boot.menu = TRY_IN(kGrubCustom, parse_grub(boot.custom.user, std::move(boot.menu)));
+  const auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
+  boot.entry = *TRY_IN("grub.cfg", default_grub_entry(boot.menu, environment));
+  return boot;
+}
+
+/// custom.cfg with the trial entry in it, not yet checked by GRUB.
+Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
+  const Boot boot = TRY(read_boot(host, TRY(host.files().read(kGrubConfig))));
+  if (!boot.menu.reads_custom)
+    return fail(ErrorCode::invalid, "grub.cfg does not read /boot/grub/custom.cfg, where the trial entry would be",
+                "Restore /etc/grub.d/41_custom (package grub-common, executable), run update-grub, then try again.");
+  if (!boot.menu.one_time)
+    return fail(ErrorCode::invalid, "grub.cfg ignores grub-reboot, which picks the trial entry for one boot",
+                "Look for `set default=` in /etc/grub.d/40_custom and /boot/grub/custom.cfg: use GRUB_DEFAULT in "
+                "/etc/default/grub instead, run update-grub, then try again.");
+  TRY_IN("grub.cfg", check_grub_entry(host, boot.entry));
+  std::string content = boot.custom.user;
+  if (!content.empty() && !content.ends_with('\n')) content += '\n';
+  return content + grub_trial(boot.entry, merged_arguments(noted_arguments(boot.custom.trial), arguments));
+}
+
+Result<void> check_script(const Host& host, std::string_view name, const std::string& content) {
+  Command command;
+  command.argv = {"grub-script-check"};
+  command.input = content;
+  auto answer = host.query(command);
+  if (answer) return {};
+  answer.error().next = "Correct that line where it comes from, /boot/grub/custom.cfg or /etc/grub.d, then try again.";
+  return Failure(std::move(answer).error().in(std::string(name) + ", which was not put in place"));
+}
+
+/// Error where GRUB cannot clear its one-time choice at boot, so that the trial would stay the default.
+Result<void> require_one_time(const Host& host) {
+  constexpr std::array<std::string_view, 8> kReadOnly{"btrfs", "cpiofs", "newc", "odc",
+                                                      "romfs", "squash4", "tarfs", "zfs"};
+  for (const std::string target : {"abstraction", "fs"}) {
+    const std::string found = TRY(host.query({{"grub-probe", "--target=" + target, "/boot/grub"}, {}, {}}));
+    for (const KernelArgument& word : parse_kernel_line(found))
+      if (word.key == "lvm" || word.key == "diskfilter" || word.key == "ldm" || word.key.starts_with("mdraid") ||
+          std::find(kReadOnly.begin(), kReadOnly.end(), word.key) != kReadOnly.end())
+        return fail(ErrorCode::invalid,
+                    "/boot/grub is on " + word.key + ", where GRUB cannot write: a trial boot would not be for one boot",
+                    "Add the arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and "
+                    "reboot, or put /boot on a plain partition.");
+  }
+  return {};
+}
+
+/// grub.cfg as update-grub would write it: in the language of the system, not of whoever started p2pd.
+Result<std::string> generated_config(const Host& host) {
+  Command command;
+  command.argv = {"grub-mkconfig"};
+  command.deadline = kGenerateDeadline;
+  const std::string locale = "\n" + TRY(read_if_any(host, "/etc/default/locale"));
+  const std::size_t at = locale.find("\nLANG=");
+  if (at != std::string::npos) {
+    std::string value = locale.substr(at + 6, locale.find('\n', at + 1) - at - 6);
+    std::erase(value, '"');
+    command.environment = {{"LANG", value}, {"LC_ALL", ""}};
+  }
+  auto output = host.query(command);
+  if (!output)
+    output.error().next = host.live() ? "Run grub-mkconfig, correct what it complains of, then try again."
+                                      : "Bind /dev, /proc and /sys into the image, then try again.";
+  return output;
+}
+
+Result<void> not_in_default_entry(const Host& host) {
+  const std::string own(kGrubDropIn.substr(kGrubDropIn.rfind('/') + 1));
+  const auto names = host.files().list("/etc/default/grub.d");
+  for (const std::string& name : names ? *names : std::vector<std::string>{})
+    if (name > own && name.ends_with(".cfg"))
+      return fail(ErrorCode::invalid,
+                  "/etc/default/grub.d/" + name + " is read after zz-p2pd.cfg and takes the kernel arguments away",
+                  "Let it append to GRUB_CMDLINE_LINUX_DEFAULT, or rename it to sort first, then try again.");
+  return fail(ErrorCode::invalid, "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
+              "Look whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
+}
+
+Result<void> write_config(Host& host, std::string text, const Boot& boot) {
+  TRY(check_script(host, "a new grub.cfg", text));
+  TRY_IN("a new grub.cfg", check_grub_entry(host, boot.entry));
+  return host.write(kGrubConfig, std::move(text), 0444, Restore::generated);
+}
+
+/// Makes the drop-in, and through it grub.cfg, carry `arguments`.
+Result<void> make_default(Host& host, const Arguments& arguments) {
+  TRY(host.write(kGrubDropIn, grub_drop_in(arguments)));
+  if (grub_entry_has(TRY(read_boot(host, TRY(host.files().read(kGrubConfig)))).entry, arguments)) return {};
+  std::string text = TRY(generated_config(host));
+  const Boot boot = TRY_IN("generated", read_boot(host, text));
+  if (!grub_entry_has(boot.entry, arguments)) return not_in_default_entry(host);
+  return write_config(host, std::move(text), boot);
+}
+
+Result<Arguments> with_drop_in(const Host& host, const Arguments& arguments) {
+  return merged_arguments(TRY(drop_in_arguments(host)), arguments);
+}
+
+std::string cost_of(const Arguments& arguments) {
+  std::string cost;
+  for (const std::string& text : arguments) {
+    const KernelArgument argument = kernel_argument(text);
+    const bool translation = argument.key == "iommu" || argument.key == "intel_iommu" || argument.key == "amd_iommu";
+    if (translation && (argument.value == "pt" || argument.value == "off"))
+      cost += text + ": the IOMMU no longer keeps devices of this host from reading or writing any of its memory. ";
+    if (argument.key == "pci" && argument.value.value_or("").find("acs") != std::string::npos)
+      cost += text + ": devices are no longer isolated from each other by the IOMMU: do not pass devices to untrusted "
+              "guests. ";
+  }
+  if (!cost.empty()) cost.pop_back();
+  return cost;
+}
+
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  const Arguments wanted = wanted_kernel_arguments(parameters);
+  const Way way = TRY(way_of(host));
+  Arguments lasting = TRY(with_drop_in(host, wanted));
+  Description description;
+  description.cost = cost_of(wanted);
+  for (const std::string& argument : wanted) description.summary += " " + argument;
+  if (way == Way::trial) {
+    description.summary = "try the kernel with" + description.summary + " for one boot, keep it once proven";
+    const auto one_time = require_one_time(host);  // only root can tell; whoever plans need not be root
+    if (!one_time && one_time.error().code == ErrorCode::invalid) return Failure(one_time.error());
+    const std::string custom = TRY(with_trial(host, wanted));
+    lasting = merged_arguments(TRY(drop_in_arguments(host)), noted_arguments(TRY(split_grub_custom(custom)).trial));
+    description.files.push_back({std::string(kGrubCustom), FileState::Kind::regular, custom});
+    description.commands = {"grub-reboot p2pd-trial", "reboot",
+                            "grub-mkconfig    # after the proof: its output, checked, becomes /boot/grub/grub.cfg"};
+  } else {
+    description.summary = "start the kernel of this image with" + description.summary;
+    if (way == Way::generate) description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
+  }
+  description.files.push_back({std::string(kGrubDropIn), FileState::Kind::regular, grub_drop_in(lasting)});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const Arguments wanted = wanted_kernel_arguments(parameters);
+  const Way way = TRY(way_of(host));
+  const Arguments lasting = TRY(with_drop_in(host, wanted));
+  if (way == Way::drop_in) return host.write(kGrubDropIn, grub_drop_in(lasting));
+  if (way == Way::generate) return make_default(host, lasting);
+  std::string content = TRY(with_trial(host, wanted));
+  if (content == TRY(read_if_any(host, kGrubCustom))) return {};
+  TRY(require_one_time(host));
+  TRY(check_script(host, "/boot/grub/custom.cfg with the trial entry", content));
+  return host.write(kGrubCustom, std::move(content));
+}
+
+/// What grub-reboot has chosen for the next boot; empty when nothing.
+Result<std::string> next_entry(const Host& host) {
+  auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
+  return environment["next_entry"];
+}
+
+Result<void> before_reboot(Host& host, const Parameters& parameters) {
+  if (!host.live()) return {};
+  const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
+  std::vector<KernelArgument> line;
+  for (const std::string& argument : noted_arguments(custom.trial)) line.push_back(kernel_argument(argument));
+  if (!all_in_force(wanted_kernel_arguments(parameters), line))
+    return fail(ErrorCode::state, "the trial entry is gone from /boot/grub/custom.cfg", "Run `p2pctl apply` again.");
+  TRY(require_one_time(host));
+  if (TRY(next_entry(host)) == kTrialId) return {};
+  TRY(host.will_change(kGrubEnvironment, Restore::generated));
+  TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
+  if (TRY(next_entry(host)) == kTrialId) return {};
+  return fail(ErrorCode::command, "grub-reboot ended well, but /boot/grub/grubenv does not have the trial entry",
+              "Look at /boot/grub/grubenv with `grub-editenv list`.");
+}
+
+/// Every argument that was on trial becomes the default in one step, so that no boot has only some of them.
+Result<void> commit(Host& host, const Parameters& parameters) {
+  if (TRY(way_of(host)) != Way::trial) return {};
+  const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
+  const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
+  TRY(make_default(host, TRY(with_drop_in(host, proven))));
+  if (custom.trial.empty()) return {};
+  return custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user);
+}
+
+/// Clears what grub-reboot chose. GRUB itself leaves an empty next_entry behind, which goes too: it means the same.
+Result<void> disarm(Host& host) {
+  const auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
+  const auto chosen = environment.find("next_entry");
+  if (chosen == environment.end() || (!chosen->second.empty() && chosen->second != kTrialId)) return {};
+  TRY(host.will_change(kGrubEnvironment, Restore::generated));
+  TRY(host.run({{"grub-editenv", std::string(kGrubEnvironment), "unset", "next_entry"}, {}, {}}));
+  return {};
+}
+
+/// The files are back, but a grub.cfg that somebody generated since the commit still has our arguments.
+Result<void> undo(Host& host, const Parameters& parameters) {
+  if (host.live()) TRY(disarm(host));
+  if (!host.files().exists(kGrubConfig) || !host.has_program("grub-mkconfig")) return {};
+  const auto kept = drop_in_arguments(host);  // what an earlier run made permanent stays
+  const auto has_any = [&, wanted = wanted_kernel_arguments(parameters)](const GrubEntry& entry) {
+    return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& one) {
+      const bool stays = kept && std::find(kept->begin(), kept->end(), one) != kept->end();
+      return !stays && grub_entry_has(entry, {one});
+    });
+  };
+  if (!has_any(TRY(read_boot(host, TRY(host.files().read(kGrubConfig)))).entry)) return {};
+  std::string text = TRY(generated_config(host));
+  const Boot boot = TRY_IN("generated", read_boot(host, text));
+  if (has_any(boot.entry)) return {};  // then they are the user's own
+  return write_config(host, std::move(text), boot);
+}
+
+}  // namespace
+
+extern const Action kKernelCmdlineAction;
+const Action kKernelCmdlineAction = {
+    "kernel-cmdline", "starts the kernel with the arguments in `arguments`: one trial boot, then by default", kParameters,
+    Effect::reboot,   true, validate_kernel_arguments, describe, apply, before_reboot, commit, undo};
+
+}  // namespace p2pd

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// modprobe-options: makes modprobe give a module the wanted options, and NVIDIA's registry keys merged by key.
+// Writes one drop-in, /etc/modprobe.d/zz-p2pd.conf, with one line a module; other files are never touched. Of
+// NVreg_RegistryDwords only the last line counts, so ours carries the keys of the user's files too. Takes effect when
+// the module is loaded the next time.
+// Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
+#include <algorithm>
+
+#include "base/action.hpp"
+#include "base/modprobe_d.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"module", Parameter::Type::string, true, "name of the kernel module"},
+    {"options", Parameter::Type::object, true, "option name to value, a string or an integer"},
+    {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
+};
+
+/// The first wanted option that `options` does not give; nothing when all hold.
+std::optional<OptionState> first_lacking(const std::vector<ModuleOption>& options, const Parameters& parameters) {
+  for (OptionState& state : option_states(options, parameters))
+    if (!state.holds) return std::move(state);
+  return std::nullopt;
+}
+
+/// The new drop-in; nothing when modprobe gives the options already.
+Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameters& parameters) {
+  if (!first_lacking(TRY(module_options(host)), parameters)) return std::optional<std::string>();
+  std::string content = TRY(modprobe_drop_in(host, parameters));
+  const auto lacking = first_lacking(TRY(module_options(host, content)), parameters);
+  if (!lacking) return std::optional(std::move(content));
+  return fail(ErrorCode::invalid,
+              lacking->source + " is read after " + std::string(kModprobeDropIn) + " and sets " + lacking->name + " to " +
+                  (lacking->configured ? *lacking->configured : "nothing") + ", not " + lacking->wanted,
+              "Remove the option there, or set it to " + lacking->wanted + ", then try again.");
+}
+
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  Description description;
+  description.summary = "give module " + parameters.at("module").get<std::string>() + " its options by modprobe.d";
+  if (auto content = TRY(new_drop_in(host, parameters)))
+    description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  auto content = TRY(new_drop_in(host, parameters));
+  if (!content) return {};
+  return host.write(kModprobeDropIn, std::move(*content));
+}
+
+}  // namespace
+
+extern const Action kModprobeOptionsAction;
+const Action kModprobeOptionsAction = {
+    "modprobe-options", "gives `module` the options in `options` and the keys in `registry_dwords` by modprobe.d",
+    kParameters, Effect::live, false, validate_module_options, describe, apply, nullptr, nullptr, nullptr};
+
+}  // namespace p2pd

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/parameters.hpp"
+
+namespace p2pd {
+
+/// When a fix takes effect.
+enum class Effect { live, reboot };
+inline std::string_view to_string(Effect effect) { return effect == Effect::live ? "live" : "reboot"; }
+
+/// What an action would do: files with their new content, and commands, in order.
+struct Description {
+  struct File {
+    std::string path;
+    FileState::Kind kind = FileState::Kind::regular;  ///< absent: the file goes
+    std::string content;
+  };
+  std::string summary;  ///< one line
+  std::vector<File> files;
+  std::vector<std::string> commands;
+  std::string cost;  ///< what it costs in security; may be empty
+};
+
+/// A fix, as a row of the registry. Files are put back by the engine; `undo` is only for what is not a file.
+struct Action {
+  std::string_view id;  ///< also the file name, with '_' for '-'
+  std::string_view does;
+  std::span<const Parameter> parameters;
+  Effect effect;
+  /// A crash in its effect (a hung boot, a wedged module) is expected to be possible: tried twice, then failed.
+  bool hazard;
+  Result<void> (*validate)(const Parameters&);  ///< beyond types; may be null
+  Result<Description> (*describe)(const Host&, const Parameters&);
+  Result<void> (*apply)(Host&, const Parameters&);
+  /// Right before each reboot while the step is not committed; may be null.
+  Result<void> (*before_reboot)(Host&, const Parameters&);
+  /// Makes permanent what was on trial, once every step holds; may be null.
+  Result<void> (*commit)(Host&, const Parameters&);
+  /// After the engine has put the files back; may be null.
+  Result<void> (*undo)(Host&, const Parameters&);
+};
+
+}  // namespace p2pd

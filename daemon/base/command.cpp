@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT
+#include "base/command.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+
+#include "base/descriptor.hpp"
+
+namespace p2pd {
+namespace {
+
+using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGrace{2'000};      // from SIGTERM to SIGKILL
+constexpr milliseconds kDeathLimit{5'000};  // from SIGKILL until it counts as stuck in the kernel
+constexpr std::size_t kLineLimit = 64U << 10;
+constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Same descriptor, numbered above the standard ones, so that the child can lay those out in any order.
+Descriptor above_standard(int fd) {
+  Descriptor given(fd);
+  if (fd < 0 || fd > STDERR_FILENO) return given;
+  return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+struct Pipe {
+  Descriptor read;  ///< does not block
+  Descriptor write;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_errno("pipe");
+  Pipe pipe{above_standard(ends[0]), above_standard(ends[1])};
+  if (!pipe.read || !pipe.write || ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) != 0) return fail_errno("pipe");
+  return pipe;
+}
+
+/// Standard input as a memory file: it never blocks us, and a reader that leaves early is nobody's SIGPIPE.
+Result<Descriptor> make_input(std::string_view bytes) {
+  if (bytes.empty()) {
+    Descriptor null = above_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) return fail_errno("/dev/null");
+    return null;
+  }
+  Descriptor file = above_standard(::memfd_create("p2pd-input", MFD_CLOEXEC));
+  if (!file) return fail_errno("memfd_create");
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno("standard input");
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return fail_errno("standard input");
+  return file;
+}
+
+/// One output stream of a running command: what is kept of it, and its lines for the listener.
+class Stream {
+ public:
+  Stream(Descriptor fd, const std::function<void(std::string_view)>& on_line) : fd_(std::move(fd)), on_line_(&on_line) {}
+
+  int fd() const { return fd_.get(); }
+
+  /// Takes one piece of what is there; false when there is nothing now, or nothing ever again.
+  bool take() {
+    if (!fd_) return false;
+    std::array<char, 65536> buffer;
+    const ssize_t count = ::read(fd_.get(), buffer.data(), buffer.size());
+    if (count > 0) {
+      keep({buffer.data(), static_cast<std::size_t>(count)});
+      return true;
+    }
+    if (count == 0 || (errno != EAGAIN && errno != EINTR)) fd_.reset();
+    return false;
+  }
+
+  std::string finish() {
+    if (!line_.empty()) emit();
+    if (dropped_ > 0) kept_ += "\n[p2pd dropped " + std::to_string(dropped_) + " more bytes]\n";
+    return std::move(kept_);
+  }
+
+ private:
+  void keep(std::string_view bytes) {
+    const std::size_t room = std::min(CommandResult::kOutputLimit - kept_.size(), bytes.size());
+    kept_.append(bytes.substr(0, room));
+    dropped_ += bytes.size() - room;
+    if (!*on_line_) return;
+    while (!bytes.empty()) {
+      const std::size_t end = bytes.find('\n');
+      const std::size_t length = std::min({end, bytes.size(), kLineLimit - line_.size()});
+      line_.append(bytes.substr(0, length));
+      bytes.remove_prefix(length);
+      if (length == end) bytes.remove_prefix(1);
+      if (length == end || line_.size() == kLineLimit) emit();
+    }
+  }
+  void emit() {
+    const std::string line = std::exchange(line_, {});
+    (*on_line_)(line);
+  }
+
+  Descriptor fd_;
+  const std::function<void(std::string_view)>* on_line_;
+  std::string kept_;
+  std::string line_;
+  std::size_t dropped_ = 0;
+};
+
+/// What stopped the child before it became the program.
+struct Refusal {
+  enum class At : int { none, standard_streams, chroot, exec };
+  At at = At::none;
+  int error = 0;
+};
+
+/// All that the child needs, made before the fork: after it only async-signal-safe calls are allowed.
+struct Program {
+  std::vector<std::string> candidates;  ///< paths to try, as PATH says
+  std::vector<std::string> environment;
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  const char* root = nullptr;  ///< null: no chroot
+  pid_t parent = 0;
+  int input = -1, output = -1, errors = -1, report = -1;
+};
+
+[[noreturn]] void refuse(const Program& program, Refusal::At at) {
+  const Refusal refusal{at, errno};
+  (void)!::write(program.report, &refusal, sizeof refusal);
+  ::_exit(127);
+}
+
+/// The child's side of the fork.
+[[noreturn]] void become(const Program& program) {
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != program.parent) ::_exit(127);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (::dup2(program.input, STDIN_FILENO) < 0 || ::dup2(program.output, STDOUT_FILENO) < 0 ||
+      ::dup2(program.errors, STDERR_FILENO) < 0) {
+    refuse(program, Refusal::At::standard_streams);
+  }
+  // May fail before Linux 5.11; then our own descriptors still close, as all of them are close-on-exec.
+  ::syscall(SYS_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC);
+  ::umask(022);
+  if (program.root != nullptr && (::chdir(program.root) != 0 || ::chroot(".") != 0)) refuse(program, Refusal::At::chroot);
+  if (::chdir("/") != 0) refuse(program, Refusal::At::chroot);
+  int error = ENOENT;
+  for (const std::string& candidate : program.candidates) {
+    ::execve(candidate.c_str(), program.argv.data(), program.envp.data());
+    if (errno != ENOENT && errno != ENOTDIR) error = errno;
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) break;
+  }
+  errno = error;
+  refuse(program, Refusal::At::exec);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (std::string& text : strings) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+std::map<std::string, std::string> full_environment(const Command& command) {
+  std::map<std::string, std::string> environment = command.environment;
+  environment.emplace("PATH", kPath);
+  environment.emplace("LC_ALL", "C");
+  environment.emplace("HOME", ::geteuid() == 0 ? "/root" : "/");
+  return environment;
+}
+
+std::vector<std::string> candidates_of(const std::string& program, std::string_view path) {
+  if (program.find('/') != std::string::npos) return {program};
+  std::vector<std::string> candidates;
+  while (!path.empty()) {
+    const std::string_view directory = path.substr(0, path.find(':'));
+    if (!directory.empty()) candidates.push_back(std::string(directory) + "/" + program);
+    path.remove_prefix(std::min(directory.size() + 1, path.size()));
+  }
+  return candidates;
+}
+
+/// fork(2) with every signal blocked, so that no handler of ours runs in the child.
+pid_t fork_quietly(const Program& program) {
+  sigset_t all;
+  sigset_t old;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  const pid_t pid = ::fork();
+  if (pid == 0) become(program);
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  errno = error;
+  return pid;
+}
+
+/// A process that was started: waits for it within bounds, and never leaves its group behind.
+class Child {
+ public:
+  enum class Event { exited, expired, stopped };
+
+  Child(pid_t pid, Descriptor pidfd, Stream output, Stream errors)
+      : pid_(pid), pidfd_(std::move(pidfd)), output_(std::move(output)), errors_(std::move(errors)) {}
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {  // only matters after a failed poll(2) or when a listener throws
+    if (settled_) return;
+    signal_group(SIGKILL);
+    pollfd dead{pidfd_.get(), POLLIN, 0};
+    ::poll(&dead, 1, static_cast<int>(kDeathLimit.count()));
+    ::waitpid(pid_, nullptr, WNOHANG);
+  }
+
+  pid_t pid() const { return pid_; }
+  bool watched() const { return static_cast<bool>(pidfd_); }
+
+  /// Takes output until the process has exited, `until` has come, or `stop_fd` is readable.
+  Result<Event> watch(Clock::time_point until, int stop_fd) {
+    for (;;) {
+      std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative ones
+                                 {output_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}}};
+      const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+      const int wait = static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));
+      if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR) return fail_errno("poll");
+      if (fds[2].revents != 0) output_.take();
+      if (fds[3].revents != 0) errors_.take();
+      if (fds[0].revents != 0) return Event::exited;
+      if (fds[1].revents != 0) return Event::stopped;
+      if (Clock::now() >= until) return Event::expired;
+    }
+  }
+
+  /// SIGTERM, a grace, SIGKILL; false when even that does not end it.
+  Result<bool> end() {
+    signal_group(SIGTERM);
+    if (TRY(watch(Clock::now() + kGrace, -1)) == Event::exited) return true;
+    signal_group(SIGKILL);
+    settled_ = TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // nothing more can be done about it
+    return !settled_;
+  }
+
+  /// What it wrote so far, with `status`.
+  CommandResult result(int status) { return {status, output_.finish(), errors_.finish()}; }
+
+  /// After the exit: kills what is left of the group, takes what is left of the output; the status.
+  /// In this order, because until it is reaped nobody else can get the process's number.
+  Result<int> reap() {
+    signal_group(SIGKILL);
+    constexpr int kPieces = 64;  // a process that left the group may write for ever
+    for (int piece = 0; piece < kPieces && output_.take(); ++piece) {}
+    for (int piece = 0; piece < kPieces && errors_.take(); ++piece) {}
+    int status = 0;
+    settled_ = true;
+    if (::waitpid(pid_, &status, WNOHANG) != pid_) return fail_errno("waitpid");
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  void signal_group(int number) const {
+    if (::kill(-pid_, number) != 0) ::kill(pid_, number);  // it may not have made its group yet
+  }
+
+  pid_t pid_;
+  Descriptor pidfd_;
+  Stream output_;
+  Stream errors_;
+  bool settled_ = false;
+};
+
+std::string seconds(milliseconds time) {
+  std::string text = std::to_string(time.count() / 1000);
+  if (const auto rest = time.count() % 1000; rest > 0) text += "." + std::to_string(1000 + rest).substr(1);
+  if (text.find('.') != std::string::npos) text.erase(text.find_last_not_of('0') + 1);
+  return text + " s";
+}
+
+/// The last lines of `text` in one line, without what would act on a terminal.
+std::string tail(std::string_view text) {
+  constexpr int kLines = 5;
+  constexpr std::size_t kWidth = 300;
+  std::string joined;
+  int count = 0;
+  while (count < kLines && !text.empty()) {
+    const std::size_t at = text.rfind('\n');
+    std::string_view last = at == std::string_view::npos ? text : text.substr(at + 1);
+    text = text.substr(0, at == std::string_view::npos ? 0 : at);
+    if (last.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (last.size() > kWidth) last.remove_suffix(last.size() - kWidth);
+    joined = count++ == 0 ? std::string(last) : std::string(last) + " | " + joined;
+  }
+  for (char& c : joined) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return joined;
+}
+
+std::string last_words(const std::string& output, const std::string& errors) {
+  const std::string words = tail(errors);
+  return words.empty() ? tail(output) : words;
+}
+
+Failure cut_short(ErrorCode code, const Command& command, const std::string& why, const CommandResult& result,
+                  std::string next = {}) {
+  const std::string words = last_words(result.output, result.errors);
+  return fail(code, "`" + command.text() + "` " + why + (words.empty() ? "" : "; its last output: " + words), std::move(next));
+}
+
+Failure refused(const Command& command, const Refusal& refusal, const std::string& root) {
+  const std::string program = "`" + command.text() + "`";
+  switch (refusal.at) {
+    case Refusal::At::chroot: return fail_errno(program + ": enter root directory " + root, refusal.error);
+    case Refusal::At::exec:
+      if (refusal.error == ENOENT) return fail(ErrorCode::not_found, program + ": there is no program " + command.argv[0]);
+      return fail_errno(program + ": start " + command.argv[0], refusal.error);
+    default: return fail_errno(program + ": standard streams", refusal.error);
+  }
+}
+
+/// Follows a started command to its end, or to the end that it is given.
+Result<CommandResult> supervise(const Command& command, Child& child, Clock::time_point until, int stop_fd) {
+  if (!child.watched()) return fail_errno("`" + command.text() + "`: pidfd_open");
+  const Child::Event event = TRY(child.watch(until, stop_fd));
+  if (event == Child::Event::exited) return child.result(TRY(child.reap()));
+  const bool stopped = event == Child::Event::stopped;
+  const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
+  const std::string why = stopped ? "was ended, because p2pd is to stop" : "was ended, still running after " + seconds(command.deadline);
+  if (TRY(child.end())) {
+    const int status = TRY(child.reap());
+    return cut_short(code, command, why, child.result(status));
+  }
+  const std::string pid = std::to_string(child.pid());
+  return cut_short(code, command, why + ", but process " + pid + " does not die of SIGKILL", child.result(-1),
+                   "It hangs in the kernel: see /proc/" + pid + "/stack. Only a reboot clears it.");
+}
+
+Result<void> check(const Command& command) {
+  if (command.argv.empty() || command.argv[0].empty()) return fail(ErrorCode::invalid, "a command without a program");
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
+  bool nul = std::any_of(command.argv.begin(), command.argv.end(), has_nul);
+  for (const auto& [name, value] : command.environment) nul = nul || has_nul(name) || has_nul(value);
+  if (nul) return fail(ErrorCode::invalid, "`" + command.argv[0] + "`: an argument contains a NUL byte");
+  return {};
+}
+
+bool readable(int fd) {
+  pollfd poll_fd{fd, POLLIN, 0};
+  return fd >= 0 && ::poll(&poll_fd, 1, 0) > 0;
+}
+
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+,@%^";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) c == '\'' ? out += "'\\''" : out += c;
+  return out + "'";
+}
+
+}  // namespace
+
+std::string Command::text() const {
+  std::string out;
+  for (const std::string& word : argv) out += (out.empty() ? "" : " ") + quoted(word);
+  return out;
+}
+
+Result<CommandResult> ProcessRunner::run(const Command& command) {
+  TRY(check(command));
+  if (readable(stop_fd_)) return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is to stop");
+  Pipe output = TRY(make_pipe());
+  Pipe errors = TRY(make_pipe());
+  Pipe report = TRY(make_pipe());
+  const Descriptor input = TRY(make_input(command.input));
+
+  const auto environment = full_environment(command);
+  std::vector<std::string> argv = command.argv;
+  Program program;
+  program.candidates = candidates_of(argv[0], environment.at("PATH"));
+  for (const auto& [name, value] : environment) program.environment.push_back(name + "=" + value);
+  program.argv = pointers(argv);
+  program.envp = pointers(program.environment);
+  program.root = root_ == "/" ? nullptr : root_.c_str();
+  program.parent = ::getpid();
+  program.input = input.get();
+  program.output = output.write.get();
+  program.errors = errors.write.get();
+  program.report = report.write.get();
+
+  const auto longest = std::chrono::hours(24 * 365);  // keeps the sum below from overflowing
+  const auto until = Clock::now() + std::min<milliseconds>(command.deadline, longest);
+  const pid_t pid = fork_quietly(program);
+  if (pid < 0) return fail_errno("`" + command.text() + "`: fork");
+  output.write.reset();
+  errors.write.reset();
+  report.write.reset();
+  const std::function<void(std::string_view)>& on_line = command.on_line;
+  Child child(pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), Stream(std::move(output.read), on_line),
+              Stream(std::move(errors.read), on_line));
+  Result<CommandResult> result = supervise(command, child, until, stop_fd_);
+  Refusal refusal;
+  if (::read(report.read.get(), &refusal, sizeof refusal) == sizeof refusal) return refused(command, refusal, root_);
+  return result;
+}
+
+Result<void> require_success(const Command& command, const CommandResult& result) {
+  if (result.status == 0) return {};
+  const std::string words = last_words(result.output, result.errors);
+  return fail(ErrorCode::command, "`" + command.text() + "` ended with status " + std::to_string(result.status) +
+                                      (words.empty() ? ", without a word" : ": " + words));
+}
+
+}  // namespace p2pd

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace p2pd {
+
+enum class Verdict { pass, fail, not_applicable, unknown };
+std::string_view to_string(Verdict verdict);
+
+/// What was read, and where: a file, a register, a command.
+struct Evidence {
+  std::string source;
+  std::string value;
+};
+
+/// What a probe found: a verdict is a value, never an error.
+struct Finding {
+  Verdict verdict = Verdict::unknown;
+  std::string summary;         ///< one line for a person
+  nlohmann::json facts = nlohmann::json::object();
+  std::vector<Evidence> evidence;
+  std::string next;            ///< what the operator does about a fail; empty when the fix does it
+
+  bool holds() const { return verdict == Verdict::pass || verdict == Verdict::not_applicable; }
+};
+
+nlohmann::json to_json(const Finding& finding);
+
+/// The finding of a probe that could not find out.
+Finding unknown(const Error& error);
+
+}  // namespace p2pd

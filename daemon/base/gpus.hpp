@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// What is known of one GPU model.
+struct GpuModel {
+  std::string id;            ///< vendor and device, "10de:2684"
+  std::string name;          ///< "NVIDIA GeForce RTX 4090"
+  std::string segment;       ///< "GeForce", "professional", "data centre"
+  std::string architecture;  ///< "Ampere", "Ada", "Hopper", "Blackwell"
+  std::optional<std::uint32_t> vram_mib;  ///< nominal; nothing where one id sells in several sizes
+  int pcie_generation = 0;
+};
+
+/// The models of config/gpus.yaml, compiled in. An Error means that the build has a broken table.
+Result<std::vector<GpuModel>> gpu_models();
+
+/// The same from text: every key checked, ids unique.
+Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
+
+}  // namespace p2pd

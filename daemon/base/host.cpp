@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "base/host.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kLineLimit = 1U << 20;  // bytes
+constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
+                                                                 "/usr/bin",        "/sbin",          "/bin"};
+
+bool executable(const Root& files, std::string_view path) {
+  const auto info = files.stat(path);
+  return info && S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0;
+}
+
+}  // namespace
+
+Result<std::string> Host::line(std::string_view path) const {
+  std::string content = TRY(root_.read(path, kLineLimit));
+  if (content.ends_with('\n')) content.pop_back();
+  return content;
+}
+
+Result<std::string> Host::query(Command command) const {
+  CommandResult result = TRY(runner_->run(command));
+  TRY(require_success(command, result));
+  return std::move(result.output);
+}
+
+bool Host::has_program(std::string_view program) const {
+  if (program.empty()) return false;
+  if (program.front() == '/') return executable(root_, program);
+  if (program.find('/') != std::string_view::npos) return false;
+  return std::any_of(kProgramDirectories.begin(), kProgramDirectories.end(), [&](std::string_view directory) {
+    return executable(root_, std::string(directory) + "/" + std::string(program));
+  });
+}
+
+Result<void> Host::write(std::string_view path, std::string content, mode_t mode, Restore restore) {
+  FileState state = TRY(root_.capture(path));
+  switch (state.kind) {
+    case FileState::Kind::symlink:
+      return fail(ErrorCode::invalid,
+                  std::string(path) + " is a symbolic link to " + state.content + "; p2pd does not write through links",
+                  "Replace the link by a regular file, or remove it.");
+    case FileState::Kind::directory:
+      return fail(ErrorCode::invalid, std::string(path) + " is a directory, not a file", "Remove it or rename it.");
+    case FileState::Kind::regular:
+      if (state.content == content) return {};
+      break;
+    case FileState::Kind::absent:
+      state.kind = FileState::Kind::regular;
+      state.mode = mode;
+      state.uid = ::geteuid();
+      state.gid = ::getegid();
+      break;
+  }
+  state.content = std::move(content);
+  TRY(will_change(path, restore));
+  return root_.put(path, state);
+}
+
+Result<void> Host::remove(std::string_view path) {
+  if (TRY(root_.capture(path)).kind == FileState::Kind::absent) return {};
+  TRY(will_change(path));
+  return root_.remove(path);
+}
+
+Result<void> Host::will_change(std::string_view path, Restore restore) {
+  if (recorder_ == nullptr) return {};
+  for (const std::string& directory : TRY(root_.missing_parents(path))) {
+    TRY(recorder_->before_change(directory, Restore::bytes));
+  }
+  return recorder_->before_change(path, restore);
+}
+
+Result<CommandResult> Host::run(const Command& command) {
+  CommandResult result = TRY(runner_->run(command));
+  TRY(require_success(command, result));
+  return result;
+}
+
+}  // namespace p2pd

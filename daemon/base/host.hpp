@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/command.hpp"
+#include "base/result.hpp"
+#include "base/root.hpp"
+
+namespace p2pd {
+
+/// How a changed file goes back on undo.
+enum class Restore {
+  bytes,      ///< to the bytes it had
+  generated,  ///< to the bytes it had unless somebody generated it anew since; then the action's undo makes it again
+};
+
+/// Hears of every change before it is made; the engine keeps what undo needs here.
+class ChangeRecorder {
+ public:
+  virtual ~ChangeRecorder() = default;
+  virtual Result<void> before_change(std::string_view path, Restore restore) = 0;
+};
+
+/// A machine seen through two seams: a root directory and a command runner.
+///
+/// Probes get `const Host&` and cannot change it. Every change passes the recorder first.
+class Host {
+ public:
+  Host(Root root, CommandRunner& runner, ChangeRecorder* recorder = nullptr)
+      : root_(std::move(root)), runner_(&runner), recorder_(recorder) {}
+
+  const Root& files() const { return root_; }
+  bool live() const { return root_.live(); }
+
+  /// Content of a small text file without the final newline.
+  Result<std::string> line(std::string_view path) const;
+  /// Runs a command that only reads; its standard output.
+  Result<std::string> query(Command command) const;
+  /// True when `program` is an executable of this host's PATH.
+  bool has_program(std::string_view program) const;
+
+  /// Replaces a file's content; mode, owner and attributes stay, a new file gets `mode` and root:root.
+  Result<void> write(std::string_view path, std::string content, mode_t mode = 0644, Restore restore = Restore::bytes);
+  Result<void> remove(std::string_view path);
+  /// To be called before a command that changes `path`.
+  Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);
+  /// Runs a command that must succeed; its result.
+  Result<CommandResult> run(const Command& command);
+
+ private:
+  Root root_;
+  CommandRunner* runner_;
+  ChangeRecorder* recorder_;
+};
+
+}  // namespace p2pd

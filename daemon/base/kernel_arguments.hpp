@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/parameters.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// One argument of the kernel command line: `key` or `key=value`, quotes taken off.
+struct KernelArgument {
+  std::string key;
+  std::optional<std::string> value;
+
+  bool operator==(const KernelArgument&) const = default;
+  std::string text() const;
+};
+
+/// `text` as one argument: what is before the first '=' is the key.
+KernelArgument kernel_argument(std::string_view text);
+
+/// The arguments of a command line by the kernel's rules: double quotes span spaces, "--" ends them.
+std::vector<KernelArgument> parse_kernel_line(std::string_view line);
+
+/// How one wanted argument stands on a command line.
+struct ArgumentState {
+  bool in_force = false;
+  std::string running;  ///< what decided: the last argument of that key; empty when there is none
+};
+
+/// Whether `wanted` is in force on `line`. '-' and '_' are equal in keys. The rule is by key:
+/// - `pci`: every comma option of every occurrence counts; of options with one name the last;
+/// - `iommu`, `intel_iommu`, `amd_iommu`: the last occurrence has every wanted comma option;
+/// - `console`, `modprobe.blacklist`: any occurrence is equal;
+/// - any other key: the last occurrence is equal.
+ArgumentState argument_state(const KernelArgument& wanted, const std::vector<KernelArgument>& line);
+
+/// True when every one of `wanted` is in force on `line`.
+bool all_in_force(const std::vector<std::string>& wanted, const std::vector<KernelArgument>& line);
+
+/// Error(invalid) unless parameter `arguments` holds at least one and each can pass through sh and GRUB.
+Result<void> validate_kernel_arguments(const Parameters& parameters);
+
+/// Parameter `arguments`, without repetitions.
+std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
+
+/// `first` without what `second` overrides, then those of `second` that it lacks.
+std::vector<std::string> merged_arguments(std::vector<std::string> first, const std::vector<std::string>& second);
+
+}  // namespace p2pd

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "base/log.hpp"
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <syslog.h>
+#define SD_JOURNAL_SUPPRESS_LOCATION  // the location would be this file's
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace p2pd::log {
+namespace {
+
+thread_local std::vector<std::pair<std::string, std::string>> fields;
+
+int priority(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::trace:
+    case spdlog::level::debug: return LOG_DEBUG;
+    case spdlog::level::warn: return LOG_WARNING;
+    case spdlog::level::err: return LOG_ERR;
+    case spdlog::level::critical: return LOG_CRIT;
+    default: return LOG_INFO;
+  }
+}
+
+/// Sends records to journald with their fields; to standard error when journald does not take them.
+class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit JournalSink(std::string program) : program_(std::move(program)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::vector<std::string> entries = {"MESSAGE=" + std::string(message.payload.data(), message.payload.size()),
+                                        "PRIORITY=" + std::to_string(priority(message.level)),
+                                        "SYSLOG_IDENTIFIER=" + program_};
+    for (auto field = fields.rbegin(); field != fields.rend(); ++field) {
+      const bool hidden = std::any_of(fields.rbegin(), field, [&](const auto& inner) { return inner.first == field->first; });
+      if (!hidden) entries.push_back(field->first + "=" + field->second);
+    }
+    std::vector<iovec> parts;
+    for (std::string& entry : entries) parts.push_back({entry.data(), entry.size()});
+    if (::sd_journal_sendv(parts.data(), static_cast<int>(parts.size())) >= 0) return;
+    const std::string line = "<" + std::to_string(priority(message.level)) + ">" + entries[0].substr(8) + "\n";
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+  }
+  void flush_() override {}
+
+ private:
+  std::string program_;
+};
+
+/// systemd names the device and inode of the stream it gave us; a redirected one does not match any more.
+bool stderr_is_journal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat info {};
+  if (stream == nullptr || ::fstat(STDERR_FILENO, &info) != 0) return false;
+  return stream == std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+}
+
+std::shared_ptr<spdlog::sinks::sink> stderr_sink(std::string_view program) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool color = ::isatty(STDERR_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color ? spdlog::color_mode::always : spdlog::color_mode::never);
+  std::string name(program);
+  for (std::size_t at = 0; (at = name.find('%', at)) != std::string::npos; at += 2) name.insert(at, 1, '%');
+  sink->set_pattern(name + ": %^%l%$: %v");
+  return sink;
+}
+
+}  // namespace
+
+void start(std::string_view program, spdlog::level::level_enum level) {
+  std::shared_ptr<spdlog::sinks::sink> sink;
+  if (stderr_is_journal()) {
+    sink = std::make_shared<JournalSink>(std::string(program));
+  } else {
+    sink = stderr_sink(program);
+  }
+  auto logger = std::make_shared<spdlog::logger>("p2pd", std::move(sink));
+  logger->set_level(level);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+Field::Field(std::string name, std::string value) : name_(name) { fields.emplace_back(std::move(name), std::move(value)); }
+
+Field::~Field() {
+  const auto last = std::find_if(fields.rbegin(), fields.rend(), [&](const auto& field) { return field.first == name_; });
+  if (last != fields.rend()) fields.erase(std::next(last).base());
+}
+
+}  // namespace p2pd::log

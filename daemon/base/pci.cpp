@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include "base/pci.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <filesystem>
+#include <tuple>
+
+extern "C" {
+#include <pci/pci.h>
+}
+
+namespace p2pd {
+namespace {
+
+constexpr char kDump[] = "/lspci-xxxx.txt";
+constexpr char kBus[] = "/sys/bus/pci";
+constexpr char kDevices[] = "/sys/bus/pci/devices";
+constexpr off_t kDumpLimit = off_t{32} << 20;  // bytes; 300 functions take 4 MiB
+constexpr std::size_t kHeader = 64;
+constexpr std::size_t kConventional = 256;
+constexpr std::size_t kExtended = 4096;
+constexpr std::size_t kRow = 16;
+constexpr std::uint16_t kResizableBarId = 0x15;
+
+/// What libpci's error hook throws: the hook must not return, and nothing else carries the text out.
+struct LibpciError {
+  std::string message;
+};
+
+__attribute__((noreturn)) void raise(char* format, ...) {  // clang wants the attribute that libpci's type has
+  std::array<char, 512> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  throw LibpciError{text.data()};
+}
+
+// What a warning is about shows in the bytes that are missing.
+void ignore(char*, ...) {}
+
+/// One libpci session; libpci's hooks never reach the process.
+class Session {
+ public:
+  Session(pci_access_type method, std::string parameter, std::string path) : access_(pci_alloc()) {
+    access_->method = method;
+    access_->error = raise;
+    access_->warning = ignore;
+    access_->debug = ignore;
+    pci_set_param(access_, parameter.data(), path.data());  // copies the value
+  }
+  ~Session() { pci_cleanup(access_); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  pci_access* operator->() const { return access_; }
+  pci_access* get() const { return access_; }
+
+ private:
+  pci_access* access_;
+};
+
+std::string address_of(const pci_dev& device) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:d}", device.domain, device.bus, device.dev, device.func);
+}
+
+/// The first 4096, 256 or 64 bytes, whichever is readable; a dump that stops in between gives its last whole row.
+std::vector<std::uint8_t> read_config(pci_dev* device, std::size_t wanted) {
+  std::vector<std::uint8_t> bytes;
+  for (const std::size_t size : {kExtended, kConventional, kHeader}) {
+    if (size > wanted) continue;
+    bytes.resize(size);
+    if (pci_read_block(device, 0, bytes.data(), static_cast<int>(size)) != 0) break;
+    bytes.clear();
+  }
+  for (std::array<std::uint8_t, kRow> row{}; bytes.size() < wanted; bytes.insert(bytes.end(), row.begin(), row.end())) {
+    if (pci_read_block(device, static_cast<int>(bytes.size()), row.data(), static_cast<int>(kRow)) == 0) break;
+  }
+  return bytes;
+}
+
+template <class Number>
+std::optional<Number> hexadecimal(std::string_view text) {
+  if (text.starts_with("0x")) text.remove_prefix(2);
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::string attribute(const PciDevice& device, std::string_view name) {
+  return fmt::format("{}/{}/{}", kDevices, device.address, name);
+}
+
+/// A device that fell off the bus no longer tells what it is; the kernel still knows from when it was found.
+void identify_lost(const Host& host, PciDevice& device) {
+  const auto number = [&](std::string_view name) -> std::optional<std::uint32_t> {
+    const auto line = host.line(attribute(device, name));
+    return line ? hexadecimal<std::uint32_t>(*line) : std::nullopt;
+  };
+  device.vendor_id = static_cast<std::uint16_t>(number("vendor").value_or(device.vendor_id));
+  device.device_id = static_cast<std::uint16_t>(number("device").value_or(device.device_id));
+  device.class_code = number("class").value_or(device.class_code) & 0xffffffU;
+}
+
+std::string name_of(pci_access* access, const pci_dev& device) {
+  constexpr int kLocal = PCI_LOOKUP_NO_NUMBERS | PCI_LOOKUP_NO_HWDB;  // pci.ids only, never the network
+  const auto lookup = [&](int flags, int first, int second) {
+    std::array<char, 128> text{};  // libpci refuses dump lines of 255 characters and more
+    const char* name = pci_lookup_name(access, text.data(), text.size(), flags | kLocal, first, second);
+    return std::string(name == nullptr ? "" : name);
+  };
+  const std::string kind = lookup(PCI_LOOKUP_CLASS, device.device_class, 0);
+  const std::string model = lookup(PCI_LOOKUP_VENDOR | PCI_LOOKUP_DEVICE, device.vendor_id, device.device_id);
+  return kind.empty() || model.empty() ? kind + model : kind + ": " + model;
+}
+
+PciDevice read_device(const Host& host, pci_access* access, pci_dev* from, PciDepth depth) {
+  pci_fill_info(from, PCI_FILL_IDENT | PCI_FILL_CLASS);
+  PciDevice device;
+  device.address = address_of(*from);
+  device.vendor_id = from->vendor_id;
+  device.device_id = from->device_id;
+  device.class_code = static_cast<std::uint32_t>(from->device_class) << 8;
+  const bool whole = depth == PciDepth::everything || device.is_display() || device.is_bridge();
+  device.config = read_config(from, whole ? kExtended : kConventional);
+  device.extended_readable = device.config.size() > kConventional;
+  if (device.is_lost()) {
+    identify_lost(host, device);
+  } else if (device.config.size() >= kHeader) {
+    device.class_code |= device.config[PCI_CLASS_PROG];
+  }
+  if (depth == PciDepth::everything) device.name = name_of(access, *from);
+  return device;
+}
+
+Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, std::string parameter, std::string path,
+                                    PciDepth depth) {
+  std::vector<PciDevice> devices;
+  try {
+    const Session session(method, std::move(parameter), std::move(path));
+    pci_init(session.get());
+    pci_scan_bus(session.get());
+    for (pci_dev* device = session->devices; device != nullptr; device = device->next) {
+      try {
+        devices.push_back(read_device(host, session.get(), device, depth));
+      } catch (const LibpciError&) {
+        // Unplugged between the scan and now: not a device of this machine any more.
+        if (host.files().exists(std::string(kDevices) + "/" + address_of(*device))) throw;
+      }
+    }
+  } catch (const LibpciError& error) {
+    return fail(ErrorCode::invalid, error.message);
+  }
+  const auto position = [](const PciDevice& device) { return std::make_tuple(device.address.size(), device.address); };
+  std::ranges::stable_sort(devices, {}, position);
+  const auto same = [](const PciDevice& one, const PciDevice& other) { return one.address == other.address; };
+  devices.erase(std::unique(devices.begin(), devices.end(), same), devices.end());
+  return devices;
+}
+
+/// libpci follows symbolic links as the process sees them: in a root of its own none may lead out of it.
+Result<void> stays_inside(const Root& root, const std::filesystem::path& bus) {
+  for (const std::string& name : TRY(root.list(kDevices))) {
+    for (const std::string& entry : {name, name + "/config", name + "/vendor", name + "/device", name + "/class",
+                                     name + "/irq", name + "/resource"}) {
+      std::error_code error;
+      const auto seen = std::filesystem::canonical(bus / "devices" / entry, error);
+      if (error) continue;  // nothing there for libpci to open either
+      const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
+      if (!inside || *inside != seen) {
+        return fail(ErrorCode::invalid, fmt::format("{}/{} leads out of {}", kDevices, entry, root.directory().string()),
+                    "Use a root whose sysfs is mounted inside it, or a machine record.");
+      }
+    }
+  }
+  return {};
+}
+
+bool has_dump(const Host& host) { return host.files().exists(kDump); }
+
+Result<std::vector<PciDevice>> from_dump(const Host& host, PciDepth depth) {
+  const struct stat info = TRY(host.files().stat(kDump));
+  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::invalid, "not a regular file");
+  if (info.st_size > kDumpLimit) return fail(ErrorCode::invalid, fmt::format("larger than {} bytes", kDumpLimit));
+  const auto path = TRY(host.files().real_path(kDump));
+  return scan(host, PCI_ACCESS_DUMP, "dump.name", path.string(), depth);
+}
+
+Result<std::vector<PciDevice>> from_sysfs(const Host& host, PciDepth depth) {
+  const auto bus = TRY(host.files().real_path(kBus));
+  if (!host.live()) TRY(stays_inside(host.files(), bus));
+  return scan(host, PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string(), depth);
+}
+
+template <class Number>
+Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset) {
+  if (offset > bytes.size() || bytes.size() - offset < sizeof(Number)) return static_cast<Number>(~Number{0});
+  Number number = 0;
+  for (std::size_t i = sizeof(Number); i-- > 0;) number = static_cast<Number>((number << 8) | bytes[offset + i]);
+  return number;
+}
+
+}  // namespace
+
+bool PciDevice::is_lost() const {
+  return config.size() >= kHeader &&
+         std::all_of(config.begin(), config.begin() + kHeader, [](std::uint8_t byte) { return byte == 0xff; });
+}
+
+std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<std::uint16_t>(config, offset); }
+
+std::uint32_t PciDevice::dword(std::size_t offset) const { return little_endian<std::uint32_t>(config, offset); }
+
+std::optional<std::uint16_t> PciDevice::extended_capability(std::uint16_t id) const {
+  constexpr std::size_t kMost = (kExtended - kConventional) / 8;  // a header and a register each
+  std::size_t offset = kConventional;
+  for (std::size_t step = 0; step < kMost && offset >= kConventional && offset + 4 <= config.size(); ++step) {
+    const std::uint32_t header = dword(offset);
+    if (header == 0 || header == 0xffffffffU) break;
+    if ((header & 0xffffU) == id) return static_cast<std::uint16_t>(offset);
+    offset = (header >> 20) & ~std::size_t{3};
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
+  if (has_dump(host)) return TRY_IN(kDump, from_dump(host, depth));
+  return TRY_IN("PCI bus", from_sysfs(host, depth));
+}
+
+std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kDevices; }
+
+Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, int bar) {
+  constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
+  const std::string path = attribute(device, "resource");
+  const std::string content = TRY(host.files().read(path, kExtended));
+  const auto broken = [&] { return fail(ErrorCode::invalid, fmt::format("{}: no three numbers for BAR {}", path, bar)); };
+  std::string_view rest = content;
+  for (int line = 0; line < bar; ++line) {
+    const std::size_t end = rest.find('\n');
+    if (end == std::string_view::npos) return broken();
+    rest.remove_prefix(end + 1);
+  }
+  rest = rest.substr(0, rest.find('\n'));
+  std::array<std::uint64_t, 3> fields{};  // first address, last address, flags
+  for (std::uint64_t& field : fields) {
+    const std::size_t end = rest.find(' ');
+    const auto number = hexadecimal<std::uint64_t>(rest.substr(0, end));
+    if (!number) return broken();
+    field = *number;
+    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+  }
+  const auto [first, last, flags] = fields;
+  if (flags == 0 || (flags & kUnset) != 0 || last <= first) return 0;
+  return last - first + 1;
+}
+
+std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar) {
+  constexpr std::uint32_t kMostSizes = 28;  // capability bits 4 to 31: 1 MiB to 128 TiB
+  const auto capability = device.extended_capability(kResizableBarId);
+  if (!capability) return std::nullopt;
+  const std::uint32_t bars = std::min((device.dword(*capability + 8U) >> 5) & 7U, 6U);
+  for (std::uint32_t i = 0; i < bars; ++i) {
+    const std::size_t entry = *capability + 4U + 8U * i;
+    if (entry + 8 > device.config.size()) break;
+    const std::uint32_t control = device.dword(entry + 4);
+    if ((control & 7U) != static_cast<std::uint32_t>(bar)) continue;
+    ResizableBar found;
+    found.bytes = std::uint64_t{1} << (20 + std::min((control >> 8) & 0x3fU, 43U));
+    for (std::uint32_t size = 0; size < kMostSizes; ++size) {
+      if ((device.dword(entry) >> (size + 4) & 1U) != 0) found.supported_bytes.push_back(std::uint64_t{1} << (20 + size));
+    }
+    return found;
+  }
+  return std::nullopt;
+}
+
+int nvidia_bar1(const PciDevice& device) {
+  constexpr std::uint32_t kMemory64 = 4;  // of bits 0 to 2: not an I/O port, 64-bit
+  return (device.dword(PCI_BASE_ADDRESS_0) & 7U) == kMemory64 ? 2 : 1;
+}
+
+}  // namespace p2pd

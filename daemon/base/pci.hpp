@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// One PCI function: identity and its configuration space as far as it could be read.
+struct PciDevice {
+  std::string address;  ///< "0000:01:00.0"
+  std::uint16_t vendor_id = 0;
+  std::uint16_t device_id = 0;
+  std::uint32_t class_code = 0;      ///< 24 bits: class, subclass, programming interface
+  std::string name;                  ///< class and model from pci.ids, only with PciDepth::everything
+  std::vector<std::uint8_t> config;  ///< 0, 64, 256 or 4096 bytes; a truncated dump gives what it has
+  bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
+
+  bool is_display() const { return (class_code >> 16) == 0x03; }
+  bool is_bridge() const { return (class_code >> 8) == 0x0604; }
+  /// Configuration space reads as all ones: the device fell off the bus (lspci: "unknown header type 7f").
+  bool is_lost() const;
+  /// Offset of an extended capability, 0x100 or above; nothing when absent or unreadable. Loops end.
+  std::optional<std::uint16_t> extended_capability(std::uint16_t id) const;
+  std::uint16_t word(std::size_t offset) const;   ///< little-endian; 0xffff beyond what was read
+  std::uint32_t dword(std::size_t offset) const;  ///< little-endian; 0xffffffff beyond what was read
+};
+
+/// How much to read: configuration space is slow (about a microsecond a word), and a server has hundreds of functions.
+enum class PciDepth {
+  paths,       ///< all of bridges and displays, the first 256 bytes of anything else
+  everything,  ///< all of every function, and names: for a machine record
+};
+
+/// Every PCI function of `host`, by address: from the `lspci-xxxx.txt` of a machine record, else from sysfs.
+Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth = PciDepth::paths);
+
+/// Where pci_devices() reads `host`, for evidence.
+std::string pci_source(const Host& host);
+
+/// Length in bytes of base address register `bar` (0 to 5), from sysfs `resource`; 0 when not assigned.
+Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, int bar);
+
+/// What the Resizable BAR capability says of one base address register.
+struct ResizableBar {
+  std::uint64_t bytes = 0;                     ///< size in force
+  std::vector<std::uint64_t> supported_bytes;  ///< ascending; may be empty, real devices do that
+};
+
+/// Nothing when the capability is absent, leaves out `bar`, or cannot be read (see extended_readable).
+std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar);
+
+/// Number of the base address register that NVIDIA calls BAR1: 2 where BAR0 is 64 bits wide (H200), else 1.
+int nvidia_bar1(const PciDevice& device);
+
+}  // namespace p2pd

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/finding.hpp"
+#include "base/host.hpp"
+#include "base/parameters.hpp"
+
+namespace p2pd {
+
+/// A check, as a row of the registry: reads the host, changes nothing.
+struct Probe {
+  std::string_view id;       ///< also the file name, with '_' for '-'
+  std::string_view asserts;  ///< the state that a pass means, one sentence
+  std::span<const Parameter> parameters;
+  Result<void> (*validate)(const Parameters&);  ///< beyond types; may be null
+  /// An Error means "could not find out" and becomes `unknown`.
+  Result<Finding> (*check)(const Host&, const Parameters&);
+  bool proves_p2p = false;  ///< a pass of this one makes the machine ready
+};
+
+}  // namespace p2pd

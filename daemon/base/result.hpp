@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace p2pd {
+
+/// Why something could not be done, precise enough to branch on.
+enum class ErrorCode {
+  io,           ///< the operating system refused a file or process operation
+  not_found,    ///< the file, command or name does not exist
+  invalid,      ///< input that breaks its format
+  denied,       ///< permission missing; root would tell
+  timeout,      ///< a deadline passed
+  command,      ///< a command ran and failed
+  interrupted,  ///< asked to stop
+  busy,         ///< somebody else holds it
+  state,        ///< the run is not in a state that allows this
+  set_aside,    ///< the state database was unusable and lies aside
+};
+
+/// Stable lower-case name of `code`, as printed in JSON.
+std::string_view to_string(ErrorCode code);
+
+/// An error says what failed and why; each layer puts its own context in front.
+struct Error {
+  ErrorCode code = ErrorCode::io;
+  std::string message;
+  std::string next;  ///< the next thing for the operator to do; may be empty
+
+  [[nodiscard]] Error in(std::string_view context) && {
+    message.insert(0, std::string(context) + ": ");
+    return std::move(*this);
+  }
+};
+
+/// A value or an Error; must be used.
+template <class T>
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using tl::expected<T, Error>::expected;
+
+  /// The value, moved out; only when there is one.
+  T take() && {
+    if constexpr (!std::is_void_v<T>) return std::move(**this);
+  }
+};
+
+using Failure = tl::unexpected<Error>;
+
+/// An Error on its way out of a function.
+inline Failure fail(ErrorCode code, std::string message, std::string next = {}) {
+  return Failure(Error{code, std::move(message), std::move(next)});
+}
+
+/// The Error of a failed system call: `context`, then what errno means.
+inline Failure fail_errno(std::string_view context, int error = errno) {
+  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
+                         : error == EACCES || error == EPERM ? ErrorCode::denied
+                                                             : ErrorCode::io;
+  return fail(code, std::string(context) + ": " + std::strerror(error));
+}
+
+}  // namespace p2pd
+
+/// The value of a Result, or leave the enclosing function with its Error.
+#define TRY(...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), , __VA_ARGS__)
+
+/// TRY with `context` put in front of the Error's message.
+#define TRY_IN(context, ...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), .in(context), __VA_ARGS__)
+
+#define P2PD_TRY_AS(name, add, ...)                                          \
+  __extension__({                                                            \
+    auto name = (__VA_ARGS__);                                               \
+    if (!name) return ::p2pd::Failure(std::move(name).error() add);          \
+    std::move(name).take();                                                  \
+  })
+#define P2PD_UNIQUE(prefix, number) P2PD_UNIQUE_PASTE(prefix, number)
+#define P2PD_UNIQUE_PASTE(prefix, number) prefix##number

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+#include "base/root.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/limits.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+
+#include "base/descriptor.hpp"
+
+namespace p2pd {
+namespace {
+
+/// The name under which an O_PATH descriptor takes the calls that refuse one; it never follows a symlink held by it.
+std::string handle_name(const Descriptor& handle) { return "/proc/self/fd/" + std::to_string(handle.get()); }
+
+/// Name beside `name` for what is not complete yet. Always the same, so that a retry replaces what a kill left.
+std::string temporary(const std::string& name) { return "." + name + ".p2pd-new"; }
+
+/// `path` without doubled or trailing slashes and without "."; ".." stays, because only the kernel can resolve it.
+Result<std::string> clean(std::string_view path) {
+  if (path.find('\0') != std::string_view::npos) return fail(ErrorCode::invalid, "a path contains a NUL byte");
+  if (!path.starts_with('/')) return fail(ErrorCode::invalid, "'" + std::string(path) + "' is not an absolute path");
+  std::string cleaned;
+  while (!path.empty()) {
+    const std::string_view name = path.substr(0, path.find('/'));
+    if (!name.empty() && name != ".") cleaned.append("/").append(name);
+    path.remove_prefix(std::min(name.size() + 1, path.size()));
+  }
+  return cleaned.empty() ? "/" : cleaned;
+}
+
+std::string directory_of(const std::string& cleaned) { return cleaned.substr(0, std::max<std::size_t>(cleaned.rfind('/'), 1)); }
+std::string name_of(const std::string& cleaned) { return cleaned.substr(cleaned.rfind('/') + 1); }
+
+Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t flags) {
+  constexpr int kAttempts = 100;  // EAGAIN: something above was renamed while ".." was resolved
+  open_how how{};
+  how.flags = flags | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+  for (int attempt = 1;; ++attempt) {
+    const long fd = ::syscall(SYS_openat2, root, path.c_str(), &how, sizeof how);
+    if (fd >= 0) return Descriptor(static_cast<int>(fd));
+    if ((errno == EAGAIN || errno == EINTR) && attempt < kAttempts) continue;
+    return fail_errno(path);
+  }
+}
+
+Result<struct stat> status_of(const Descriptor& handle, const std::string& path) {
+  struct stat info {};
+  if (::fstat(handle.get(), &info) != 0) return fail_errno(path);
+  return info;
+}
+
+std::string_view kind_name(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISFIFO(mode)) return "a named pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISREG(mode) ? "a regular file" : "a device";
+}
+
+/// Content of the regular file behind an O_PATH handle; opens nothing else, because opening a device can act.
+Result<std::string> read_regular(const Descriptor& handle, const std::string& path, std::size_t limit) {
+  const struct stat info = TRY(status_of(handle, path));
+  if (!S_ISREG(info.st_mode)) {
+    return fail(ErrorCode::invalid, path + " is " + std::string(kind_name(info.st_mode)) + ", not a regular file");
+  }
+  const Descriptor file(::open(handle_name(handle).c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file) return fail_errno(path);
+  std::string content;
+  if (info.st_size > 0) content.reserve(std::min(static_cast<std::size_t>(info.st_size), limit));
+  std::array<char, 16384> buffer;  // st_size says nothing in procfs and sysfs: read to the end
+  for (;;) {
+    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno(path);
+    if (count == 0) return content;
+    if (content.size() + static_cast<std::size_t>(count) > limit) {
+      return fail(ErrorCode::invalid, path + " is larger than " + std::to_string(limit) + " bytes");
+    }
+    content.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+Result<std::string> read_target(const Descriptor& link, const std::string& path) {
+  std::array<char, PATH_MAX> target;
+  const ssize_t size = ::readlinkat(link.get(), "", target.data(), target.size());
+  if (size < 0) return fail_errno(path);
+  return std::string(target.data(), static_cast<std::size_t>(size));
+}
+
+Result<std::vector<std::string>> xattr_names(const Descriptor& handle, const std::string& path) {
+  for (;;) {
+    const ssize_t size = ::listxattr(handle_name(handle).c_str(), nullptr, 0);
+    if (size < 0 && errno == ENOTSUP) return std::vector<std::string>{};
+    if (size < 0) return fail_errno(path + ": extended attributes");
+    std::string buffer(static_cast<std::size_t>(size), '\0');
+    const ssize_t used = size == 0 ? 0 : ::listxattr(handle_name(handle).c_str(), buffer.data(), buffer.size());
+    if (used < 0 && errno == ERANGE) continue;  // one was added in between
+    if (used < 0) return fail_errno(path + ": extended attributes");
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at < static_cast<std::size_t>(used); at += names.back().size() + 1) {
+      names.emplace_back(buffer.c_str() + at);
+    }
+    return names;
+  }
+}
+
+Result<std::map<std::string, std::string>> xattrs_of(const Descriptor& handle, const std::string& path) {
+  std::map<std::string, std::string> xattrs;
+  for (const std::string& name : TRY(xattr_names(handle, path))) {
+    std::string value(XATTR_SIZE_MAX, '\0');
+    const ssize_t size = ::getxattr(handle_name(handle).c_str(), name.c_str(), value.data(), value.size());
+    if (size < 0 && errno == ENODATA) continue;
+    if (size < 0) return fail_errno(path + ": extended attribute " + name);
+    value.resize(static_cast<std::size_t>(size));
+    xattrs.emplace(name, std::move(value));
+  }
+  return xattrs;
+}
+
+/// Security modules put their labels on every file and do not let go of them; they are set but never removed.
+bool label(std::string_view xattr) { return xattr.starts_with("security.") && xattr != "security.capability"; }
+
+/// Gives the inode behind an O_PATH handle the owner, mode and attributes of `state`.
+/// In this order: a change of owner clears set-id bits and capabilities, and an ACL speaks for the group bits.
+Result<void> dress(const Descriptor& handle, const std::string& path, const FileState& state) {
+  const std::string name = handle_name(handle);
+  const struct stat now = TRY(status_of(handle, path));
+  if ((now.st_uid != state.uid || now.st_gid != state.gid) &&
+      ::fchownat(handle.get(), "", state.uid, state.gid, AT_EMPTY_PATH) != 0) {
+    return fail_errno(path + ": set owner");
+  }
+  const auto old = TRY(xattrs_of(handle, path));
+  for (const auto& [key, value] : old) {
+    if (!state.xattrs.contains(key) && !label(key) && ::removexattr(name.c_str(), key.c_str()) != 0 && errno != ENODATA) {
+      return fail_errno(path + ": remove extended attribute " + key);
+    }
+  }
+  if (state.kind != FileState::Kind::symlink && ::chmod(name.c_str(), state.mode & 07777U) != 0) {
+    return fail_errno(path + ": set mode");
+  }
+  for (const auto& [key, value] : state.xattrs) {
+    const auto same = old.find(key);
+    if (same != old.end() && same->second == value) continue;
+    if (::setxattr(name.c_str(), key.c_str(), value.data(), value.size(), 0) != 0) {
+      return fail_errno(path + ": set extended attribute " + key);
+    }
+  }
+  return {};
+}
+
+/// A failed fsync may have dropped the dirty pages: an error for good, because a second one would claim success.
+Result<void> sync(int fd, const std::string& path) {
+  if (::fsync(fd) != 0) return fail_errno(path + ": fsync");
+  return {};
+}
+
+Result<void> write_all(const Descriptor& file, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno(path + ": write");
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+/// Removes `name`, whether file or empty directory; fine when it is not there.
+Result<void> discard(const Descriptor& parent, const std::string& name, const std::string& path) {
+  if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
+  if (errno == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
+  return fail_errno(path + ": remove");
+}
+
+/// Makes `name` in `parent`, complete and synced, as `state` says; `path` is for messages.
+Result<void> make(const Descriptor& parent, const std::string& name, const std::string& path, const FileState& state) {
+  TRY(discard(parent, name, path));
+  Descriptor file;
+  switch (state.kind) {
+    case FileState::Kind::absent: return {};
+    case FileState::Kind::regular:
+      file = Descriptor(::openat(parent.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!file) return fail_errno(path + ": create");
+      TRY(write_all(file, state.content, path));
+      break;
+    case FileState::Kind::symlink:
+      if (::symlinkat(state.content.c_str(), parent.get(), name.c_str()) != 0) return fail_errno(path + ": create link");
+      break;
+    case FileState::Kind::directory:
+      if (::mkdirat(parent.get(), name.c_str(), 0700) != 0) return fail_errno(path + ": create directory");
+      file = Descriptor(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!file) return fail_errno(path);
+      break;
+  }
+  const Descriptor handle(::openat(parent.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!handle) return fail_errno(path);
+  TRY(dress(handle, path, state));
+  if (file) TRY(sync(file.get(), path));  // a symlink has no descriptor to sync: its directory's journal carries it
+  return {};
+}
+
+/// Gives the directory `name` that is there already the attributes of `state`; false when nothing is there.
+Result<bool> dress_directory(const Descriptor& parent, const std::string& name, const std::string& path,
+                             const FileState& state) {
+  const Descriptor directory(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory && errno == ENOENT) return false;
+  if (!directory) return fail_errno(path);
+  TRY(dress(directory, path, state));
+  TRY(sync(directory.get(), path));
+  return true;
+}
+
+}  // namespace
+
+std::string_view to_string(FileState::Kind kind) {
+  switch (kind) {
+    case FileState::Kind::absent: return "absent";
+    case FileState::Kind::regular: return "regular";
+    case FileState::Kind::symlink: return "symlink";
+    case FileState::Kind::directory: return "directory";
+  }
+  return "absent";
+}
+
+Result<Root> Root::open(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::path resolved = std::filesystem::canonical(directory, error);
+  if (error) return fail_errno("root directory " + directory.string(), error.value());
+  auto fd = std::make_shared<Descriptor>(::open(resolved.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!*fd) return fail_errno("root directory " + directory.string());
+  if (::syscall(SYS_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS) {
+    return fail(ErrorCode::io, "this kernel has no openat2(2), without which paths cannot be kept inside a root directory",
+                "Run p2pd on Linux 5.6 or newer.");
+  }
+  return Root(std::move(resolved), std::move(fd));
+}
+
+Result<Descriptor> Root::open_at(std::string_view path, std::uint64_t flags) const {
+  return open_inside(fd_->get(), TRY(clean(path)), flags);
+}
+
+Result<std::string> Root::read(std::string_view path, std::size_t limit) const {
+  return read_regular(TRY(open_at(path, O_PATH)), std::string(path), limit);
+}
+
+bool Root::exists(std::string_view path) const { return open_at(path, O_PATH).has_value(); }
+
+Result<struct stat> Root::stat(std::string_view path) const {
+  return status_of(TRY(open_at(path, O_PATH)), std::string(path));
+}
+
+Result<std::vector<std::string>> Root::list(std::string_view path) const {
+  const Descriptor directory = TRY(open_at(path, O_RDONLY | O_DIRECTORY));
+  const int copy = ::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0);  // fdopendir takes it over
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
+  if (!stream) return fail_errno(path);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return fail_errno(path);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::string> Root::read_link(std::string_view path) const {
+  const Descriptor handle = TRY(open_at(path, O_PATH | O_NOFOLLOW));
+  if (!S_ISLNK(TRY(status_of(handle, std::string(path))).st_mode)) {
+    return fail(ErrorCode::invalid, std::string(path) + " is not a symbolic link");
+  }
+  return read_target(handle, std::string(path));
+}
+
+Result<FileState> Root::capture(std::string_view path_given) const {
+  const std::string path = TRY(clean(path_given));
+  Result<Descriptor> handle = open_at(path, O_PATH | O_NOFOLLOW);
+  if (!handle && handle.error().code == ErrorCode::not_found) return FileState{};
+  if (!handle) return Failure(std::move(handle).error());
+  const struct stat info = TRY(status_of(*handle, path));
+  FileState state;
+  state.mode = info.st_mode & 07777U;
+  state.uid = info.st_uid;
+  state.gid = info.st_gid;
+  if (S_ISREG(info.st_mode)) {
+    state.kind = FileState::Kind::regular;
+    state.content = TRY(read_regular(*handle, path, kReadLimit));
+  } else if (S_ISLNK(info.st_mode)) {
+    state.kind = FileState::Kind::symlink;
+    state.content = TRY(read_target(*handle, path));
+  } else if (S_ISDIR(info.st_mode)) {
+    state.kind = FileState::Kind::directory;
+  } else {
+    return fail(ErrorCode::invalid, path + " is " + std::string(kind_name(info.st_mode)) + ", which cannot be kept");
+  }
+  state.xattrs = TRY(xattrs_of(*handle, path));
+  return state;
+}
+
+Result<std::filesystem::path> Root::real_path(std::string_view path) const {
+  const Descriptor handle = TRY(open_at(path, O_PATH));
+  std::array<char, PATH_MAX> name;
+  const ssize_t size = ::readlink(handle_name(handle).c_str(), name.data(), name.size());
+  if (size < 0) return fail_errno(path);
+  return std::filesystem::path(std::string(name.data(), static_cast<std::size_t>(size)));
+}
+
+Result<Descriptor> Root::open_parent(const std::string& path, bool create) {
+  const std::string name = name_of(path);
+  if (name.empty() || name == "..") return fail(ErrorCode::invalid, "'" + path + "' does not name a file to change");
+  const std::string above = directory_of(path);
+  Result<Descriptor> parent = open_at(above, O_RDONLY | O_DIRECTORY);
+  if (parent || !create || parent.error().code != ErrorCode::not_found) return parent;
+  FileState directory;
+  directory.kind = FileState::Kind::directory;
+  directory.mode = 0755;
+  directory.uid = ::geteuid();
+  directory.gid = ::getegid();
+  TRY(put(above, directory));
+  return open_at(above, O_RDONLY | O_DIRECTORY);
+}
+
+Result<void> Root::put(std::string_view path_given, const FileState& state) {
+  const std::string path = TRY(clean(path_given));
+  if (state.kind == FileState::Kind::absent) return remove(path);
+  const Descriptor parent = TRY(open_parent(path, true));
+  const std::string name = name_of(path);
+  if (state.kind == FileState::Kind::directory && TRY(dress_directory(parent, name, path, state))) return {};
+  const std::string beside = temporary(name);
+  Result<void> made = make(parent, beside, path, state);
+  if (made && ::renameat(parent.get(), beside.c_str(), parent.get(), name.c_str()) != 0) {
+    made = fail_errno(path + ": replace");
+  }
+  if (!made) {
+    (void)discard(parent, beside, path);  // the first error is the one that tells
+    return made;
+  }
+  return sync(parent.get(), path + ": directory");
+}
+
+Result<void> Root::remove(std::string_view path_given) {
+  const std::string path = TRY(clean(path_given));
+  const Result<Descriptor> parent = open_parent(path, false);
+  if (!parent && parent.error().code == ErrorCode::not_found) return {};
+  if (!parent) return Failure(parent.error());
+  TRY(discard(*parent, temporary(name_of(path)), path));
+  TRY(discard(*parent, name_of(path), path));
+  return sync(parent->get(), path + ": directory");
+}
+
+Result<std::vector<std::string>> Root::missing_parents(std::string_view path) const {
+  std::vector<std::string> missing;
+  std::string above = directory_of(TRY(clean(path)));
+  for (; above != "/" && !exists(above); above = directory_of(above)) {
+    if (name_of(above) == "..") return fail(ErrorCode::invalid, "'" + std::string(path) + "' leads through what does not exist");
+    missing.push_back(above);
+  }
+  std::reverse(missing.begin(), missing.end());
+  return missing;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace p2pd {
+
+class Descriptor;
+
+/// What a path holds, completely enough to put it back: kind, content, mode, owner, extended attributes.
+struct FileState {
+  enum class Kind { absent, regular, symlink, directory };
+  Kind kind = Kind::absent;
+  std::string content;  ///< bytes of a regular file, target of a symlink
+  mode_t mode = 0;      ///< permission bits
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::map<std::string, std::string> xattrs;
+
+  bool operator==(const FileState&) const = default;
+};
+
+std::string_view to_string(FileState::Kind kind);
+
+/// A directory tree seen as a whole file system: every path, and every symlink on the way, resolves inside it.
+///
+/// Paths are absolute ("/etc/fstab"); ".." stops at the root. Needs openat2(2), Linux 5.6.
+class Root {
+ public:
+  static constexpr std::size_t kReadLimit = 64U << 20;  ///< bytes; larger files are an error, not a memory hog
+
+  static Result<Root> open(const std::filesystem::path& directory);
+
+  const std::filesystem::path& directory() const { return directory_; }
+  bool live() const { return directory_ == "/"; }
+
+  Result<std::string> read(std::string_view path, std::size_t limit = kReadLimit) const;
+  bool exists(std::string_view path) const;
+  Result<struct stat> stat(std::string_view path) const;
+  /// Names in a directory, sorted, without "." and "..".
+  Result<std::vector<std::string>> list(std::string_view path) const;
+  Result<std::string> read_link(std::string_view path) const;
+  /// What `path` holds now, symlinks not followed; devices, sockets and pipes are an error.
+  Result<FileState> capture(std::string_view path) const;
+  /// Path of an existing file or directory as the process sees it, for libraries that want a name.
+  Result<std::filesystem::path> real_path(std::string_view path) const;
+
+  /// Replaces `path` durably: written beside, synced, renamed, directory synced. Creates parent directories (0755).
+  /// A symlink is replaced, never followed; a directory is neither replaced by nor made in place of another kind.
+  Result<void> put(std::string_view path, const FileState& state);
+  /// Removes a file, symlink or empty directory, durably; what is absent already is fine.
+  /// A directory that is not empty is ErrorCode::busy.
+  Result<void> remove(std::string_view path);
+  /// Directories above `path` that do not exist yet, outermost first.
+  Result<std::vector<std::string>> missing_parents(std::string_view path) const;
+
+ private:
+  Root(std::filesystem::path directory, std::shared_ptr<Descriptor> fd)
+      : directory_(std::move(directory)), fd_(std::move(fd)) {}
+  Result<Descriptor> open_at(std::string_view path, std::uint64_t flags) const;
+  Result<Descriptor> open_parent(const std::string& path, bool create);
+
+  std::filesystem::path directory_;
+  std::shared_ptr<Descriptor> fd_;
+};
+
+}  // namespace p2pd

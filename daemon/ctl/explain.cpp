@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// p2pctl explain STEP: what a step asserts, why P2P needs it, what its fix does, and the parameters of both.
+#include <fmt/format.h>
+
+#include "ctl/print.hpp"
+#include "ctl/verb.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+void explain_parameters(std::span<const Parameter> parameters, const Parameters& with, std::vector<std::vector<std::string>>& rows) {
+  for (const Parameter& p : parameters) {
+    const std::string value = with.contains(p.name) ? with[std::string(p.name)].dump() : "(default)";
+    rows.push_back({"", fmt::format("{} = {}  ({}: {})", p.name, value, to_string(p.type), p.meaning)});
+  }
+}
+
+}  // namespace
+
+Result<int> explain(const Context& context) {
+  const Plan plan = TRY(context.plan());
+  const Step* step = plan.step(context.options.name);
+  if (step == nullptr) {
+    std::vector<std::string_view> ids;
+    for (const Step& s : plan.steps) ids.push_back(s.id);
+    const std::string near = nearest(context.options.name, ids);
+    return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
+                near.empty() ? "\"p2pctl plan\" lists them" : "did you mean \"" + near + "\"?");
+  }
+  const Probe& probe = *context.vocabulary.probe(step->check);
+  const Action* action = step->fix.empty() ? nullptr : context.vocabulary.action(step->fix);
+  if (context.options.json) {
+    nlohmann::json body = {{"step", step->id}, {"title", step->title}, {"why", step->why}, {"check", step->check},
+                           {"asserts", probe.asserts}, {"with", step->with}, {"operator", step->operator_text}};
+    if (action != nullptr) body["fix"] = {{"action", action->id}, {"does", action->does}, {"effect", to_string(action->effect)}};
+    print_json("p2pd.step/1", std::move(body));
+    return kDone;
+  }
+  fmt::print("{}  {}\n", paint(Colour::bold, step->id), step->title);
+  std::vector<std::vector<std::string>> rows;
+  if (!step->why.empty()) rows.push_back({"why", step->why});
+  rows.push_back({"check", fmt::format("{}: {}", step->check, probe.asserts)});
+  explain_parameters(probe.parameters, step->with, rows);
+  if (action != nullptr) {
+    rows.push_back({"fix", fmt::format("{} ({}): {}", action->id, to_string(action->effect), action->does)});
+    explain_parameters(action->parameters, step->with, rows);
+  }
+  if (!step->operator_text.empty()) rows.push_back({"operator", step->operator_text});
+  print_table(rows);
+  return kDone;
+}
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// p2pctl plan: what apply would change, as diffs and commands, how many reboots, and what it costs in security.
+#include <fmt/format.h>
+
+#include "ctl/print.hpp"
+#include "ctl/survey.hpp"
+#include "ctl/verb.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+std::string current(const Host& host, const std::string& path) { return host.files().read(path).value_or(""); }
+
+nlohmann::json to_json(const Standing& s, const Host& host) {
+  nlohmann::json json = {{"step", s.step->id}, {"standing", to_string(s.kind)}, {"summary", s.finding.summary}};
+  if (!s.obstacle.empty()) json["obstacle"] = s.obstacle;
+  if (s.kind == Standing::Kind::blocked) json["next"] = next_for_operator(s);
+  if (!s.description) return json;
+  json["change"] = s.description->summary;
+  json["effect"] = to_string(s.effect);
+  json["cost"] = s.description->cost;
+  json["commands"] = s.description->commands;
+  json["files"] = nlohmann::json::array();
+  for (const Description::File& file : s.description->files) {
+    const bool goes = file.kind == FileState::Kind::absent;
+    json["files"].push_back({{"path", file.path},
+                             {"before", current(host, file.path)},
+                             {"after", goes ? nlohmann::json() : nlohmann::json(file.content)}});
+  }
+  return json;
+}
+
+void print_change(const Standing& s, const Host& host) {
+  fmt::print("   {}{}\n", s.description->summary, s.effect == Effect::reboot ? paint(Colour::yellow, "  (reboot)") : "");
+  for (const Description::File& file : s.description->files)
+    fmt::print("{}", unified_diff(file.path, current(host, file.path), file.content));
+  for (const std::string& command : s.description->commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
+  if (!s.description->cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), s.description->cost}});
+}
+
+}  // namespace
+
+Result<int> show_plan(const Context& context) {
+  const auto runner = TRY(context.runner());
+  const Host host = TRY(context.host(*runner));
+  const Plan plan = TRY(context.plan());
+  const Survey found = survey(plan, context.vocabulary, host, true);
+  if (context.options.json) {
+    nlohmann::json steps = nlohmann::json::array();
+    for (const Standing& s : found.steps) steps.push_back(to_json(s, host));
+    print_json("p2pd.plan-preview/1", {{"plan", plan.name},
+                                       {"changes", !found.holds()},
+                                       {"blocked", found.blocked()},
+                                       {"reboots", found.reboots()},
+                                       {"reboots_at_most", plan.policy.reboots},
+                                       {"steps", std::move(steps)}});
+  } else {
+    fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
+    for (const Standing& s : found.steps) {
+      print_table({{mark(s.finding.verdict), s.step->id, s.finding.summary}});
+      if (s.description) print_change(s, host);
+      if (!s.obstacle.empty()) print_table({{"  ", paint(Colour::red, "blocked"), s.obstacle}});
+      if (s.kind == Standing::Kind::blocked) print_table({{"  ", paint(Colour::bold, "next"), next_for_operator(s)}});
+    }
+    const char* verdict = found.holds()     ? "Nothing to do."
+                          : found.blocked() ? "Blocked: nothing is changed until the points above are settled."
+                                            : "p2pctl apply makes these changes; p2pctl revert takes them back.";
+    fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict), found.reboots(), plan.policy.reboots);
+  }
+  if (found.blocked()) return kBlocked;
+  return context.options.detailed_exitcode && !found.holds() ? kChanges : kDone;
+}
+
+}  // namespace p2pd::ctl

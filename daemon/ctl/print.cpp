@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "ctl/print.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/command.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+bool colours() {
+  static const bool on = [] {
+    const char* off = std::getenv("NO_COLOR");
+    return ::isatty(STDOUT_FILENO) == 1 && (off == nullptr || *off == '\0');
+  }();
+  return on;
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 10'000;  // not a terminal: whoever reads it wraps
+}
+
+/// Columns that `text` takes: UTF-8 continuation bytes and colour sequences take none.
+std::size_t columns(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      i = text.find('m', i);
+      if (i == std::string_view::npos) break;
+    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
+  std::istringstream words(text);
+  std::string out;
+  std::string word;
+  std::size_t at = 0;
+  while (words >> word) {
+    if (at > 0 && indent + at + 1 + columns(word) > width) {
+      out += "\n" + std::string(indent, ' ');
+      at = 0;
+    }
+    out += (at > 0 ? " " : "") + word;
+    at += columns(word) + (at > 0 ? 1 : 0);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string paint(Colour colour, std::string_view text) {
+  static constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};
+  if (!colours() || colour == Colour::plain) return std::string(text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(colour)], text);
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  }
+  const std::size_t width = terminal_width();
+  for (const auto& row : rows) {
+    std::string line = " ";
+    std::size_t at = 1;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const bool last = i + 1 == row.size();
+      line += last ? wrap(row[i], at, std::max(width, at + 30)) : row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
+      at += last ? 0 : widths[i] + 2;
+    }
+    fmt::print("{}\n", line);
+  }
+}
+
+void print_json(std::string_view schema, nlohmann::json body) {
+  body["schema"] = schema;
+  fmt::print("{}\n", body.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+std::string mark(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::pass: return paint(Colour::green, "✓");
+    case Verdict::fail: return paint(Colour::red, "✗");
+    case Verdict::not_applicable: return paint(Colour::dim, "–");
+    case Verdict::unknown: break;
+  }
+  return paint(Colour::yellow, "?");
+}
+
+std::string unified_diff(std::string_view path, const std::string& before, const std::string& after) {
+  char name[] = "/tmp/p2pctl-diff-XXXXXX";
+  const int fd = ::mkstemp(name);
+  if (fd < 0) return "";
+  const bool written = ::write(fd, before.data(), before.size()) == static_cast<ssize_t>(before.size());
+  Command command;
+  command.argv = {"diff", "-u", "--label", fmt::format("{} (now)", path), "--label", fmt::format("{} (new)", path), name, "-"};
+  command.input = after;
+  const auto result = ProcessRunner().run(command);
+  ::close(fd);
+  ::unlink(name);
+  if (!written || !result) return "";
+  std::string out;
+  std::istringstream lines(result->output);
+  for (std::string line; std::getline(lines, line);) {
+    const Colour colour = line.starts_with('+')   ? Colour::green
+                          : line.starts_with('-') ? Colour::red
+                                                  : Colour::dim;
+    out += "      " + paint(colour, line) + "\n";
+  }
+  return out;
+}
+
+}  // namespace p2pd::ctl

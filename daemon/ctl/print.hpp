@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/finding.hpp"
+
+namespace p2pd::ctl {
+
+enum class Colour { plain, bold, dim, red, green, yellow, blue };
+
+/// Wraps `text` in a colour when standard output is a terminal and NO_COLOR is not set.
+std::string paint(Colour colour, std::string_view text);
+
+/// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.
+void print_table(const std::vector<std::vector<std::string>>& rows);
+
+/// Prints JSON with a schema name in front; bytes that are not UTF-8 are replaced.
+void print_json(std::string_view schema, nlohmann::json body);
+
+/// "✓", "✗", "–" or "?", coloured.
+std::string mark(Verdict verdict);
+
+/// A unified diff of a file's content against a new one, coloured; `diff -u` with standard input.
+std::string unified_diff(std::string_view path, const std::string& before, const std::string& after);
+
+}  // namespace p2pd::ctl

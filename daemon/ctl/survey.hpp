@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/action.hpp"
+#include "base/finding.hpp"
+#include "plan/plan.hpp"
+
+namespace p2pd::ctl {
+
+/// How one state step of a plan stands on a host that is only looked at.
+struct Standing {
+  enum class Kind {
+    holds,
+    fixable,  ///< p2pd can make it hold
+    blocked,  ///< a person is needed
+    waits     ///< not looked at further: a step it comes after does not hold
+  };
+  const Step* step = nullptr;
+  Kind kind = Kind::holds;
+  Finding finding;
+  Effect effect = Effect::live;             ///< of the fix
+  std::optional<Description> description;   ///< of the fix, where it could be told
+  std::string obstacle;                     ///< why the fix cannot be described, or the requirement that fails
+};
+std::string_view to_string(Standing::Kind kind);
+
+/// What a walk of `plan` would meet on `host`, found out without changing anything.
+struct Survey {
+  std::vector<Standing> steps;
+
+  bool holds() const;
+  bool blocked() const;
+  int reboots() const;                 ///< a walk without surprises makes so many
+  const Standing* first_shut() const;  ///< the first that does not hold
+};
+
+/// `describe`: ask each fix what it would do, too.
+Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe);
+
+/// What the operator does about a standing that is blocked.
+std::string next_for_operator(const Standing& standing);
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/host.hpp"
+#include "base/result.hpp"
+#include "plan/plan.hpp"
+
+namespace p2pd::ctl {
+
+/// Exit codes of p2pctl, the same for every verb.
+enum Exit : int {
+  kDone = 0,     ///< done, or nothing to do
+  kError = 1,    ///< an error, named on standard error
+  kChanges = 2,  ///< `plan --detailed-exitcode`: something would change
+  kBlocked = 4,  ///< a person is needed first
+};
+
+/// What was typed after the verb.
+struct Options {
+  std::string root = "/";
+  std::string state;
+  bool json = false;
+  std::string name;  ///< plan, step or directory, as the verb says
+  std::string plan;
+  bool no_reboot = false;
+  bool accept_state_loss = false;
+  bool detailed_exitcode = false;
+  int lines = 20;
+};
+
+/// What a verb works with.
+struct Context {
+  Options options;
+  Vocabulary vocabulary;
+  int stop_fd = -1;  ///< readable once SIGTERM or SIGINT came
+
+  /// Commands of the tree in question: of this machine, of an image (chroot), or as a machine record recorded them.
+  Result<std::unique_ptr<CommandRunner>> runner() const;
+  Result<Host> host(CommandRunner& runner) const;
+  /// The plan named on the command line, else the configured one.
+  Result<Plan> plan() const;
+};
+
+/// A verb of p2pctl, as a row of a table.
+struct Verb {
+  std::string_view name;
+  std::string_view summary;
+  void (*options)(CLI::App&, Options&);
+  Result<int> (*run)(const Context&);
+};
+
+std::span<const Verb> verbs();
+
+/// The whole program but the tables of probes and actions.
+int main(int argc, char** argv, const Vocabulary& vocabulary);
+
+// One file a verb.
+Result<int> doctor(const Context& context);
+Result<int> show_plan(const Context& context);
+Result<int> apply(const Context& context);
+Result<int> revert(const Context& context);
+Result<int> request(const Context& context, std::string_view event);
+Result<int> status(const Context& context);
+Result<int> history(const Context& context);
+Result<int> explain(const Context& context);
+Result<int> record(const Context& context);
+
+}  // namespace p2pd::ctl

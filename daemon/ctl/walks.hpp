@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+
+#include "ctl/verb.hpp"
+#include "engine/worker.hpp"
+
+namespace p2pd::ctl {
+
+/// Opens a worker, lets `work` walk, prints how the run stands; the exit code of the verb.
+Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work);
+
+/// Prints a run as it stands; `changed` only in JSON.
+int print_run(const Context& context, const Run& run, bool changed);
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "engine/transitions.hpp"
+
+struct sqlite3;
+
+namespace p2pd {
+
+/// One walk of a resolved plan until it settles. Times are ISO 8601 UTC.
+struct Run {
+  std::int64_t id = 0;  ///< 0: not begun
+  std::string plan;     ///< name
+  std::string resolved; ///< the resolved plan, JSON
+  RunState state = RunState::idle;
+  bool failing = false;     ///< what is being undone is undone because of a failure
+  int reboots = 0;          ///< counted before each; unexpected boots too
+  std::string reboot_from;  ///< boot id of the boot that a counted reboot ends; empty: none is due
+  bool reboot_due = false;  ///< what was undone is still in effect in this boot
+  std::string result;       ///< done, ready, failed, reverted; empty while open
+  std::string reason;
+  std::string started;
+  std::string ended;
+};
+
+enum class StepStatus { waiting, holds, fixed, pending_reboot, blocked, failed, reverted };
+std::string_view to_string(StepStatus status);
+
+/// What is known of a step in a run.
+struct StepRecord {
+  std::string step;
+  StepStatus status = StepStatus::waiting;
+  int attempts = 0;          ///< completed tries of its fix since it last held
+  int crashes = 0;           ///< boots that its fix may have brought down
+  bool applied = false;      ///< its fix has changed this host in this run
+  bool committed = false;
+  std::string applied_boot;  ///< boot id in which its fix was last applied
+  nlohmann::json finding = nlohmann::json::object();
+
+  bool operator==(const StepRecord&) const = default;
+};
+
+/// Something begun and not known to have ended; what a later start finds of a crash.
+struct Intent {
+  enum class Kind { fix, hazard, commit, undo };
+  std::int64_t id = 0;
+  Kind kind = Kind::fix;
+  std::string step;
+  std::string boot_id;
+};
+std::string_view to_string(Intent::Kind kind);
+
+struct JournalEvent {
+  std::string time;
+  std::string boot_id;
+  std::int64_t run = 0;
+  std::string step;
+  std::string type;
+  std::string text;
+};
+
+/// The durable memory of runs: SQLite in WAL mode, every call one synced commit. One writer; any number of readers.
+///
+/// A failed write (full disk, lost file system) is an Error and is never retried as if it had worked.
+class Journal {
+ public:
+  enum class Access { write, read };
+
+  /// `directory`/state.db. A corrupt or newer-schema database is renamed to state.db.set-aside and stays so until
+  /// `accept_loss`: ErrorCode::set_aside. Read access to a journal that does not exist: ErrorCode::not_found.
+  static Result<Journal> open(const std::filesystem::path& directory, Access access);
+  /// Told to go on without what lies aside; it is kept under another name.
+  static Result<void> accept_loss(const std::filesystem::path& directory);
+
+  Result<Run> begin_run(const Run& run, const JournalEvent& event);
+  /// Saves the run and an event in one commit.
+  Result<void> save(const Run& run, const JournalEvent& event);
+  Result<void> save(const Run& run, const std::vector<StepRecord>& steps, const JournalEvent& event);
+  Result<std::optional<Run>> last_run() const;
+  Result<std::vector<Run>> runs(int limit) const;  ///< newest first
+  Result<std::vector<StepRecord>> steps(std::int64_t run) const;
+
+  /// Opens an intent durably before the deed; its id.
+  Result<std::int64_t> open_intent(const Run& run, const Intent& intent, const JournalEvent& event);
+  Result<void> close_intent(std::int64_t id, const Run& run, const StepRecord& step, const JournalEvent& event);
+  Result<std::vector<Intent>> open_intents(std::int64_t run) const;
+
+  Result<bool> knows_boot(std::int64_t run, std::string_view boot_id) const;
+  /// Saves a boot of the run, the run, and an event.
+  Result<void> add_boot(const Run& run, std::string_view boot_id, const JournalEvent& event);
+
+  Result<std::vector<JournalEvent>> events(std::int64_t run, int limit) const;  ///< oldest first; run 0: all
+
+ private:
+  struct Close {
+    void operator()(sqlite3* db) const;
+  };
+  explicit Journal(sqlite3* db) : db_(db) {}
+  Result<void> transaction(const std::function<Result<void>()>& body);
+  Result<void> put_run(const Run& run);
+  Result<void> put_step(std::int64_t run, const StepRecord& step);
+  Result<void> put_event(const JournalEvent& event);
+
+  std::unique_ptr<sqlite3, Close> db_;
+};
+
+nlohmann::json to_json(const Run& run);
+nlohmann::json to_json(const StepRecord& step);
+nlohmann::json to_json(const JournalEvent& event);
+
+}  // namespace p2pd

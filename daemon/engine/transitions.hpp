@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace p2pd {
+
+enum class RunState { idle, walking, rebooting, ready, blocked, failed, paused, reverting };
+std::string_view to_string(RunState state);
+std::optional<RunState> run_state(std::string_view name);
+
+/// What moves a run: requests of a person, and what a pass over the plan came to.
+enum class Event {
+  apply,      ///< asked: make it so
+  go_on,      ///< the worker started again: after a boot, a kill, a stop
+  pause,      ///< asked
+  resume,     ///< asked
+  retry,      ///< asked
+  cancel,     ///< asked: stop and undo
+  revert,     ///< asked: undo everything
+  stopped,    ///< the worker was told to end (SIGTERM); the run stays open
+  blocker,    ///< a person is needed
+  reboot_due, ///< steps wait for a reboot
+  proven,     ///< all steps hold, the P2P proof among them
+  settled,    ///< all steps hold; the plan holds no proof
+  failure,    ///< and the plan keeps what was done
+  give_back,  ///< failure, and the plan undoes what was done
+  reverted,   ///< everything is undone, as asked
+  given_back  ///< everything is undone, after a failure
+};
+std::string_view to_string(Event event);
+
+/// The state after `event`; nothing when `state` does not allow it.
+std::optional<RunState> next_state(RunState state, Event event);
+
+/// A run in this state waits for something; otherwise it has ended.
+bool is_open(RunState state);
+
+}  // namespace p2pd

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "engine/undo.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+namespace p2pd {
+namespace {
+
+using nlohmann::json;
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return text;
+}
+
+std::string from_hex(std::string_view text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(std::string(text.substr(i, 2)), nullptr, 16));
+  return bytes;
+}
+
+json attributes(const FileState& state) {
+  json xattrs = json::object();
+  for (const auto& [name, value] : state.xattrs) xattrs[name] = hex(value);
+  return {{"kind", to_string(state.kind)}, {"mode", state.mode}, {"uid", state.uid}, {"gid", state.gid},
+          {"xattrs", std::move(xattrs)}};
+}
+
+/// SHA-256 of everything a path holds.
+std::string digest(const FileState& state) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
+  unsigned length = 0;
+  const std::string all = attributes(state).dump() + state.content;
+  EVP_Digest(all.data(), all.size(), sum.data(), &length, EVP_sha256(), nullptr);
+  return hex({reinterpret_cast<const char*>(sum.data()), length});
+}
+
+FileState::Kind kind_named(std::string_view name) {
+  for (const auto kind : {FileState::Kind::regular, FileState::Kind::symlink, FileState::Kind::directory}) {
+    if (to_string(kind) == name) return kind;
+  }
+  return FileState::Kind::absent;
+}
+
+}  // namespace
+
+Result<UndoStore> UndoStore::open(Root state, Root host) {
+  UndoStore store(std::move(state), std::move(host));
+  if (!store.state_.exists("/undo")) return store;
+  for (const std::string& file : TRY(store.state_.list("/undo"))) {
+    if (!file.ends_with(".json") || file.starts_with('.')) continue;
+    const std::string path = "/undo/" + file;
+    const json record = json::parse(TRY(store.state_.read(path)), nullptr, false);
+    if (record.is_discarded() || !record.contains("path"))
+      return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", store.state_.directory().string(), path),
+                  "restore that file by hand from the .bytes beside it, then remove both");
+    Entry entry;
+    entry.name = file.substr(0, file.size() - 5);
+    entry.path = record.value("path", "");
+    entry.restore = record.value("generated", false) ? Restore::generated : Restore::bytes;
+    entry.result = record.value("result", "");
+    entry.owner = {record.value("run", std::int64_t{0}), record.value("step", ""), record.value("check", ""),
+                   record.value("fix", ""), record.value("with", json::object())};
+    store.entries_.push_back(std::move(entry));
+  }
+  return store;
+}
+
+Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
+  const std::string base = "/undo/" + entry.name;
+  json record = before == nullptr ? json::parse(TRY(state_.read(base + ".json"))) : attributes(*before);
+  record["path"] = entry.path;
+  record["run"] = entry.owner.run;
+  record["step"] = entry.owner.step;
+  record["check"] = entry.owner.check;
+  record["fix"] = entry.owner.fix;
+  record["with"] = entry.owner.with;
+  record["generated"] = entry.restore == Restore::generated;
+  record["result"] = entry.result;
+  FileState file{FileState::Kind::regular, "", 0600, ::geteuid(), ::getegid(), {}};
+  if (before != nullptr) {
+    file.content = before->content;
+    TRY(state_.put(base + ".bytes", file));
+  }
+  file.content = record.dump(1) + "\n";
+  return state_.put(base + ".json", file);  // last: a record without its bytes cannot be
+}
+
+Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
+  changed_ = true;
+  if (owner_.run == 0) return {};
+  const Entry* before = newest_of(path);
+  if (before != nullptr && before->owner == owner_) return {};
+  const FileState now = TRY_IN("cannot keep what undo needs", host_.capture(path));
+  const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
+  const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};
+  TRY_IN("cannot keep what undo needs", save(entry, &now));
+  entries_.push_back(entry);
+  return {};
+}
+
+Result<void> UndoStore::note_result() {
+  for (Entry& entry : entries_) {
+    if (!(entry.owner == owner_) || newest_of(entry.path) != &entry) continue;
+    const std::string now = digest(TRY(host_.capture(entry.path)));
+    if (now == entry.result) continue;
+    entry.result = now;
+    TRY(save(entry, nullptr));
+  }
+  return {};
+}
+
+const UndoStore::Entry* UndoStore::newest_of(std::string_view path) const {
+  const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.path == path; });
+  return found == entries_.rend() ? nullptr : &*found;
+}
+
+std::optional<UndoStore::Owner> UndoStore::newest() const {
+  return entries_.empty() ? std::nullopt : std::optional<Owner>(entries_.back().owner);
+}
+
+std::size_t UndoStore::newest_stretch() const {
+  std::size_t first = entries_.size();
+  while (first > 0 && entries_[first - 1].owner == entries_.back().owner) --first;
+  return first;
+}
+
+Result<FileState> UndoStore::before(const Entry& entry) const {
+  const json record = json::parse(TRY(state_.read("/undo/" + entry.name + ".json")), nullptr, false);
+  FileState state;
+  state.kind = kind_named(record.value("kind", ""));
+  state.mode = record.value("mode", 0U);
+  state.uid = record.value("uid", 0U);
+  state.gid = record.value("gid", 0U);
+  const json xattrs = record.value("xattrs", json::object());
+  for (const auto& [name, value] : xattrs.items())
+    state.xattrs[name] = from_hex(value.get<std::string>());
+  state.content = TRY(state_.read("/undo/" + entry.name + ".bytes"));
+  return state;
+}
+
+/// Puts one path back; the result names what had to be left or kept aside, or is empty.
+Result<std::string> UndoStore::put_back(const Entry& entry) {
+  const FileState old = TRY(before(entry));
+  const FileState now = TRY(host_.capture(entry.path));
+  const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);
+  if (now == old) {  // writing it again clears what a kill may have left beside it
+    if (now.kind != FileState::Kind::directory) TRY(host_.put(entry.path, old));
+    return std::string();
+  }
+  if (old.kind == FileState::Kind::absent && now.kind == FileState::Kind::directory &&
+      !TRY(host_.list(entry.path)).empty())
+    return entry.path + " stays: it holds files that are not ours";
+  if (foreign && entry.restore == Restore::generated) return entry.path + " was generated anew since";
+  std::string note;
+  if (foreign && now.kind == FileState::Kind::regular) {
+    const std::string kept = "/kept/" + entry.name;
+    TRY(state_.put(kept, now));
+    note = fmt::format("{} was changed since by somebody else; that version is kept as {}{}", entry.path,
+                       state_.directory().string(), kept);
+  }
+  changed_ = true;
+  TRY(host_.put(entry.path, old));
+  return note;
+}
+
+Result<std::vector<std::string>> UndoStore::restore_newest() {
+  std::vector<std::string> notes;
+  for (std::size_t i = entries_.size(); i-- > newest_stretch();) {
+    std::string note = TRY_IN("cannot restore " + entries_[i].path, put_back(entries_[i]));
+    if (!note.empty()) notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+Result<void> UndoStore::forget_newest() {
+  for (std::size_t left = entries_.size() - newest_stretch(); left > 0; --left) {
+    TRY(state_.remove("/undo/" + entries_.back().name + ".json"));
+    TRY(state_.remove("/undo/" + entries_.back().name + ".bytes"));
+    entries_.pop_back();
+  }
+  return {};
+}
+
+}  // namespace p2pd

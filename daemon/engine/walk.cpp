@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: MIT
+#include "engine/walk.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace p2pd {
+namespace {
+
+constexpr int kCrashes = 2;  // once may have been the power
+constexpr std::chrono::seconds kBetweenAttempts{2};
+
+std::string with_next(const Error& error) {
+  return error.next.empty() ? error.message : error.message + "; next: " + error.next;
+}
+
+}  // namespace
+
+// ---- requests ------------------------------------------------------------------------------------------------------
+
+Result<Run> Walk::apply(const Plan& plan) {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last || !is_open(last->state)) {
+    TRY(begin(plan, RunState::walking));
+    return walk();
+  }
+  if (last->plan != plan.name)
+    return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
+                fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
+  TRY(load(*last));
+  TRY(move(Event::apply));
+  return walk();
+}
+
+Result<Run> Walk::go_on() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
+  TRY(load(*last));
+  TRY(move(Event::go_on));
+  return walk();
+}
+
+Result<Run> Walk::revert() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (last && is_open(last->state)) {
+    TRY(load(*last));
+    TRY(move(Event::revert));
+    return walk();
+  }
+  if (!s_.undo.newest()) return last.value_or(Run{});
+  if (last) TRY(load(*last));
+  TRY(begin(plan_, RunState::reverting));
+  return walk();
+}
+
+Result<Run> Walk::request(Event event) {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
+  TRY(load(*last));
+  if (!is_open(last->state) && event == Event::retry) {
+    if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
+    TRY(begin(Plan(plan_), RunState::walking));
+  } else {
+    TRY(move(event));
+  }
+  if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
+  return run_;
+}
+
+// ---- the walk ------------------------------------------------------------------------------------------------------
+
+Result<Run> Walk::walk() {
+  std::optional<Event> event = TRY(note_boot());
+  for (;;) {
+    if (!event) event = run_.state == RunState::reverting ? TRY(unwind()) : TRY(pass());
+    if (*event == Event::reboot_due) event = TRY(restart());
+    TRY(move(*event));
+    if (*event == Event::reboot_due && plan_.policy.reboot == RebootPolicy::automatic) TRY(s_.rebooter.reboot(reason_));
+    if (run_.state != RunState::reverting || *event == Event::reboot_due || *event == Event::stopped) return run_;
+    event.reset();
+  }
+}
+
+/// One pass over the state steps, in order.
+Result<Event> Walk::pass() {
+  Pass pass;
+  for (const Step& step : plan_.steps) {
+    if (step.kind != StepKind::state) continue;
+    if (const std::optional<Event> asked = s_.requests.poll()) {
+      reason_ = "asked to";
+      return *asked;
+    }
+    TRY(visit(step, pass));
+    if (!pass.failure.empty()) return give_up(pass.failure);
+  }
+  if (!pass.blockers.empty()) {
+    reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
+    return Event::blocker;
+  }
+  if (!pass.pending.empty()) {
+    reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
+    return Event::reboot_due;
+  }
+  if (const std::optional<Event> failed = TRY(commit())) return *failed;
+  reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
+  return pass.proven ? Event::proven : Event::settled;
+}
+
+/// Checks one step and, where that is possible, makes it hold.
+Result<void> Walk::visit(const Step& step, Pass& pass) {
+  StepRecord& known = record(step.id);
+  const Finding finding = check(step);
+  known.finding = to_json(finding);
+  s_.observer.checked(step, finding);
+  if (finding.holds()) {
+    pass.proven |= finding.verdict == Verdict::pass && s_.vocabulary.probe(step.check)->proves_p2p;
+    known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
+    known.attempts = 0;
+    return close_hazards(known, "held");
+  }
+  pass.open.insert(step.id);
+  if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
+    pass.pending.push_back(step.id);
+    return {};
+  }
+  if (std::any_of(step.after.begin(), step.after.end(), [&](const auto& other) { return pass.open.contains(other); })) {
+    known.status = StepStatus::waiting;
+    return {};
+  }
+  if (finding.verdict == Verdict::unknown || step.fix.empty()) {
+    known.status = StepStatus::blocked;
+    pass.blockers.push_back(step.id + ": " + finding.summary);
+    return {};
+  }
+  if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, finding, pass))) return {};
+  if (!pass.blockers.empty()) {  // a person is needed first: the rest is only looked at
+    known.status = StepStatus::waiting;
+    return {};
+  }
+  TRY(fix(step, pass));
+  if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
+  if (known.status == StepStatus::fixed) pass.open.erase(step.id);
+  return {};
+}
+
+/// A step that does not hold after its reboot fails, unless that boot may have crashed for the first time.
+Result<bool> Walk::survived(const Step& step, StepRecord& known, const Finding& finding, Pass& pass) {
+  if (!action(step).hazard) {
+    known.status = StepStatus::failed;
+    pass.failure = fmt::format("{} still does not hold after its reboot: {}", step.id, finding.summary);
+    return false;
+  }
+  ++known.crashes;
+  known.attempts = 0;
+  TRY(close_hazards(known, "crashed"));
+  if (known.crashes < kCrashes) return true;
+  known.status = StepStatus::failed;
+  pass.failure = fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes,
+                             finding.summary);
+  return false;
+}
+
+Result<void> Walk::fix(const Step& step, Pass& pass) {
+  StepRecord& known = record(step.id);
+  if (known.crashes >= kCrashes) {
+    pass.failure = fmt::format("{}: its fix brought the machine down {} times", step.id, known.crashes);
+    return {};
+  }
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    Finding finding = check(need);
+    s_.observer.checked(need, finding);
+    if (!finding.holds() && !need.fix.empty() && finding.verdict == Verdict::fail) {
+      TRY(fix(need, pass));
+      if (!pass.failure.empty()) return {};
+      finding = check(need);
+    }
+    if (finding.holds()) continue;
+    known.status = StepStatus::blocked;
+    pass.blockers.push_back(fmt::format("{} needs {}: {}", step.id, name, finding.summary));
+    return {};
+  }
+  std::string why;
+  while (known.attempts < plan_.policy.attempts) {
+    if (known.attempts > 0) s_.clock.wait(kBetweenAttempts);
+    why = TRY(attempt(step));
+    if (why.empty()) return {};
+  }
+  known.status = StepStatus::failed;
+  pass.failure = fmt::format("{} could not be fixed in {} attempts: {}", step.id, known.attempts, why);
+  return {};
+}
+
+/// One try of a fix, between two journal entries; why it did not work, or empty.
+Result<std::string> Walk::attempt(const Step& step) {
+  const Action& act = action(step);
+  StepRecord& known = record(step.id);
+  const Intent::Kind kind = act.hazard && act.effect == Effect::live ? Intent::Kind::hazard : Intent::Kind::fix;
+  const std::int64_t intent =
+      TRY(s_.journal.open_intent(run_, {0, kind, step.id, boot_}, event("fixing", step.id, step.title)));
+  s_.undo.begin(owner(step));
+  s_.observer.fixing(step);
+  Result<void> done = act.apply(s_.host, step.with);
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+  if (done) done = s_.undo.note_result();
+  std::string why = done ? "" : with_next(done.error());
+  ++known.attempts;
+  known.applied = true;
+  if (done) {
+    const Finding finding = check(step);
+    known.finding = to_json(finding);
+    known.applied_boot = boot_;
+    known.status = finding.holds()                   ? StepStatus::fixed
+                   : act.effect == Effect::reboot ? StepStatus::pending_reboot
+                                                     : StepStatus::waiting;
+    if (finding.holds()) known.attempts = 0;
+    if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
+  }
+  s_.observer.fixed(step, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
+  const char* type = why.empty() ? "fixed" : "fix-failed";
+  TRY(s_.journal.close_intent(intent, run_, known, event(type, step.id, why)));
+  return why;
+}
+
+/// Everything holds: what was on trial becomes permanent.
+Result<std::optional<Event>> Walk::commit() {
+  for (const Step& step : plan_.steps) {
+    StepRecord& known = record(step.id);
+    if (!known.applied || known.committed) continue;
+    known.committed = true;
+    if (action(step).commit == nullptr) continue;
+    const std::int64_t intent = TRY(
+        s_.journal.open_intent(run_, {0, Intent::Kind::commit, step.id, boot_}, event("committing", step.id, "")));
+    s_.undo.begin(owner(step));
+    Result<void> done = action(step).commit(s_.host, step.with);
+    if (done) done = s_.undo.note_result();
+    if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+    known.committed = done.has_value();
+    TRY(s_.journal.close_intent(intent, run_, known, event("committed", step.id, done ? "" : with_next(done.error()))));
+    if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, with_next(done.error())));
+  }
+  return std::nullopt;
+}
+
+// ---- the way back --------------------------------------------------------------------------------------------------
+
+/// Undoes every recorded change, newest first.
+Result<Event> Walk::unwind() {
+  while (const std::optional<UndoStore::Owner> changed = s_.undo.newest()) {
+    if (s_.requests.poll() == Event::stopped) return Event::stopped;
+    TRY_IN("undo of " + changed->step, undo(*changed));
+  }
+  if (run_.reboot_due) {
+    if (!run_.failing) reason_ = "what was undone is in effect until the next boot";
+    return Event::reboot_due;
+  }
+  if (!run_.failing) reason_ = "everything p2pd changed is undone";
+  return run_.failing ? Event::given_back : Event::reverted;
+}
+
+Result<void> Walk::undo(const UndoStore::Owner& changed) {
+  const Action* act = s_.vocabulary.action(changed.fix);
+  s_.observer.undoing(changed.step);
+  const std::int64_t intent =
+      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
+  const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
+  s_.undo.begin({});
+  if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
+  if (act != nullptr && act->effect == Effect::reboot) {
+    Step step;
+    step.check = changed.check;
+    step.with = changed.with;
+    run_.reboot_due |= check(step).verdict == Verdict::pass;
+  }
+  StepRecord undone;
+  undone.step = changed.step;
+  undone.status = StepStatus::reverted;
+  records_[changed.step] = undone;
+  TRY(s_.journal.close_intent(intent, run_, undone,
+                              event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")))));
+  return s_.undo.forget_newest();
+}
+
+/// The run fails for `reason_`; what follows is the plan's choice.
+Event Walk::give_up(std::string reason) {
+  reason_ = std::move(reason);
+  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return Event::failure;
+  run_.failing = true;
+  return Event::give_back;
+}
+
+// ---- boots ---------------------------------------------------------------------------------------------------------
+
+/// Journals a boot that is new to the run. One that nobody asked for counts as a crash.
+Result<std::optional<Event>> Walk::note_boot() {
+  if (TRY(s_.journal.knows_boot(run_.id, boot_))) return std::nullopt;
+  const bool expected = !run_.reboot_from.empty();
+  if (!expected) ++run_.reboots;
+  run_.reboot_from.clear();
+  run_.reboot_due = false;
+  for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
+    const Step* step = plan_.step(intent.step);
+    const bool live_hazard = intent.kind == Intent::Kind::hazard && step != nullptr &&
+                             action(*step).effect == Effect::live;
+    if (!live_hazard) continue;
+    StepRecord& known = record(intent.step);
+    ++known.crashes;
+    TRY(s_.journal.close_intent(intent.id, run_, known, event("crashed", intent.step, "")));
+  }
+  TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
+  if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots) return std::nullopt;
+  return give_up(fmt::format("{} reboots, crashes among them; the plan allows {}", run_.reboots, plan_.policy.reboots));
+}
+
+/// Counts a reboot and prepares it; the walk makes it once that is durable. One is kept for the way back.
+Result<Event> Walk::restart() {
+  const bool back = run_.state == RunState::reverting;
+  const bool counted = run_.reboot_from == boot_;
+  const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
+  if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
+    if (back) return give_up(reason_ + "; the plan allows no further reboot: reboot by hand to finish");
+    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", reason_,
+                               plan_.policy.reboots, kept ? ", the way back included" : ""));
+  }
+  for (const Step& step : plan_.steps) {
+    StepRecord& known = record(step.id);
+    if (back || !known.applied || known.committed) continue;
+    if (action(step).before_reboot != nullptr) {
+      s_.undo.begin(owner(step));
+      Result<void> armed = action(step).before_reboot(s_.host, step.with);
+      if (armed) armed = s_.undo.note_result();
+      if (!armed) return give_up(fmt::format("{}: {}", step.id, with_next(armed.error())));
+    }
+    if (!counted && action(step).hazard && known.status == StepStatus::pending_reboot)
+      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::hazard, step.id, boot_}, event("trial", step.id, "")));
+  }
+  if (!counted) ++run_.reboots;
+  run_.reboot_from = boot_;
+  return Event::reboot_due;
+}
+
+// ---- small parts ---------------------------------------------------------------------------------------------------
+
+Result<void> Walk::load(const Run& run) {
+  run_ = run;
+  reason_ = run.failing ? run.reason : "";  // why it failed outlives the reboot of the way back
+  plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
+  records_.clear();
+  for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
+  return {};
+}
+
+Result<void> Walk::begin(const Plan& plan, RunState state) {
+  plan_ = plan;
+  records_.clear();
+  Run run;
+  run.plan = plan.name;
+  run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
+  run.state = state;
+  run.started = event("", "", "").time;
+  run.reboot_from = "-";  // the first boot of a run is nobody's crash
+  run_ = TRY(s_.journal.begin_run(run, event("begun", "", plan.title)));
+  s_.observer.run_changed(run_.state, "");
+  return {};
+}
+
+Finding Walk::check(const Step& step) const {
+  const Probe* probe = s_.vocabulary.probe(step.check);
+  if (probe == nullptr) return unknown({ErrorCode::not_found, "no check is called " + step.check, ""});
+  const Result<Finding> finding = probe->check(s_.host, step.with);
+  return finding ? *finding : unknown(finding.error());
+}
+
+StepRecord& Walk::record(const std::string& step) {
+  StepRecord& known = records_[step];
+  known.step = step;
+  return known;
+}
+
+/// The trial of a step is over: its open hazards of other boots are closed.
+Result<void> Walk::close_hazards(const StepRecord& known, std::string_view outcome) {
+  for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
+    if (intent.step != known.step || intent.boot_id == boot_) continue;
+    TRY(s_.journal.close_intent(intent.id, run_, known, event(outcome, known.step, "")));
+  }
+  return {};
+}
+
+/// Changes the state of the run, durably, with all that is known of its steps.
+Result<void> Walk::move(Event change) {
+  const std::optional<RunState> next = next_state(run_.state, change);
+  if (!next)
+    return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
+                "\"p2pctl history\" shows how it got there");
+  run_.state = *next;
+  run_.reason = reason_;
+  if (!is_open(run_.state)) {
+    run_.ended = event("", "", "").time;
+    run_.result = change == Event::proven     ? "ready"
+                  : change == Event::settled  ? "done"
+                  : change == Event::reverted ? "reverted"
+                                              : "failed";
+  }
+  std::vector<StepRecord> known;
+  for (const auto& [name, step] : records_) known.push_back(step);
+  TRY(s_.journal.save(run_, known, event(to_string(change), "", reason_)));
+  s_.observer.run_changed(run_.state, reason_);
+  return {};
+}
+
+JournalEvent Walk::event(std::string_view type, std::string_view step, std::string text) const {
+  const auto time = std::chrono::floor<std::chrono::seconds>(s_.clock.now());
+  return {fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time))),
+          boot_, run_.id, std::string(step), std::string(type), std::move(text)};
+}
+
+UndoStore::Owner Walk::owner(const Step& step) const { return {run_.id, step.id, step.check, step.fix, step.with}; }
+
+}  // namespace p2pd

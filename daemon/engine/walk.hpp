@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+#include "engine/journal.hpp"
+#include "engine/seams.hpp"
+#include "engine/undo.hpp"
+#include "plan/plan.hpp"
+
+namespace p2pd {
+
+/// Walks a resolved plan until it settles. Level-triggered: where it stands is asked of the host, never of the disk;
+/// the journal only counts (attempts, reboots, crashes) and remembers what was begun.
+class Walk {
+ public:
+  struct Seams {
+    Host& host;
+    const Vocabulary& vocabulary;
+    Journal& journal;
+    UndoStore& undo;
+    Clock& clock;
+    Rebooter& rebooter;
+    Observer& observer;
+    Requests& requests;
+  };
+
+  /// `boot_id`: of the boot that is running, any word for a tree that is not.
+  Walk(Seams seams, std::string boot_id) : s_(seams), boot_(std::move(boot_id)) {}
+
+  /// Begins a run of `plan`, or goes on with the open one; the run as it stands when there is nothing more to do now.
+  Result<Run> apply(const Plan& plan);
+  /// Goes on with the open run after a boot, a kill or a stop; no run: idle. Paused stays paused.
+  Result<Run> go_on();
+  /// Undoes everything that is recorded, of all runs.
+  Result<Run> revert();
+  /// pause, resume, retry or cancel, of a run that is not being walked.
+  Result<Run> request(Event event);
+
+ private:
+  /// What one pass over the plan has met so far.
+  struct Pass {
+    bool proven = false;
+    std::set<std::string> open;         ///< steps that do not hold yet; what comes after them waits
+    std::vector<std::string> pending;   ///< steps that wait for a reboot
+    std::vector<std::string> blockers;  ///< "step: why"
+    std::string failure;                ///< why the run fails; empty while it does not
+  };
+
+  Result<void> load(const Run& run);
+  Result<void> begin(const Plan& plan, RunState state);
+  Result<std::optional<Event>> note_boot();
+  Result<Run> walk();
+  Result<Event> pass();
+  Result<void> visit(const Step& step, Pass& pass);
+  Result<bool> survived(const Step& step, StepRecord& record, const Finding& finding, Pass& pass);
+  Result<void> fix(const Step& step, Pass& pass);
+  Result<std::string> attempt(const Step& step);
+  Result<std::optional<Event>> commit();
+  Result<Event> unwind();
+  Result<void> undo(const UndoStore::Owner& owner);
+  Result<Event> restart();
+  Event give_up(std::string reason);
+
+  Finding check(const Step& step) const;
+  StepRecord& record(const std::string& step);
+  Result<void> close_hazards(const StepRecord& record, std::string_view outcome);
+  Result<void> move(Event event);
+  JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
+  UndoStore::Owner owner(const Step& step) const;
+  const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }
+
+  Seams s_;
+  std::string boot_;
+  Plan plan_;
+  Run run_;
+  std::string reason_;  ///< of the next move
+  std::map<std::string, StepRecord> records_;
+};
+
+}  // namespace p2pd

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "plan/config.hpp"
+
+#include <fmt/format.h>
+
+#include "base/root.hpp"
+#include "plan/yaml.hpp"
+
+namespace p2pd {
+namespace fs = std::filesystem;
+
+std::vector<fs::path> config_directories() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path prefix = program.parent_path().parent_path();
+  // PREFIX/libexec/p2pd/p2pd-walk lies one deeper than PREFIX/bin/p2pctl
+  const fs::path shipped = prefix.filename() == "libexec" ? prefix.parent_path() : prefix;
+  return {"/etc/p2pd", shipped / "lib/p2pd"};
+}
+
+Result<Config> parse_config(std::string_view text, std::string_view file) {
+  static constexpr std::string_view kKeys[] = {"plan", "log_level"};
+  static constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warning", "error"};
+  const yaml::Node root = TRY(yaml::parse(text, file));
+  TRY(root.keys(kKeys));
+  Config config;
+  if (root.has("plan")) config.plan = TRY(TRY(root.at("plan")).text());
+  if (root.has("log_level")) config.log_level = kLevels[TRY(TRY(root.at("log_level")).choice(kLevels))];
+  return config;
+}
+
+Result<Config> load_config() {
+  const Root root = TRY(Root::open("/"));
+  for (const fs::path& directory : config_directories()) {
+    const std::string file = directory / "p2pd.yaml";
+    if (root.exists(file)) return parse_config(TRY(root.read(file)), file);
+  }
+  return Config{};
+}
+
+Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) {
+  const Root root = TRY(Root::open("/"));
+  std::vector<fs::path> files;
+  if (name.find('/') != std::string::npos) {
+    files.push_back(fs::absolute(name));
+  } else {
+    for (const fs::path& directory : config_directories()) files.push_back(directory / "plans" / (name + ".yaml"));
+  }
+  for (const fs::path& file : files) {
+    if (!root.exists(file.string())) continue;
+    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), vocabulary);
+  }
+  std::string looked;
+  for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
+  return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked));
+}
+
+}  // namespace p2pd

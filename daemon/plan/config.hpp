@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "plan/plan.hpp"
+
+namespace p2pd {
+
+/// Directories that hold p2pd.yaml and plans/, the first wins: /etc/p2pd, then what is shipped beside the program
+/// (PREFIX/bin/p2pctl goes with PREFIX/lib/p2pd).
+std::vector<std::filesystem::path> config_directories();
+
+/// What p2pd.yaml says.
+struct Config {
+  std::string plan = "geforce-p2p";  ///< the plan of verbs that are given none
+  std::string log_level = "info";    ///< trace, debug, info, warning, error
+};
+
+Result<Config> parse_config(std::string_view text, std::string_view file);
+Result<Config> load_config();
+
+/// A plan by name, or by path when `name` holds a '/'.
+Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary);
+
+}  // namespace p2pd

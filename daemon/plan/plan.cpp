@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "plan/plan.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+#include "plan/yaml.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kStepLimit = 256;
+constexpr std::string_view kOnFailure[] = {"revert", "keep"};
+constexpr std::string_view kReboot[] = {"automatic", "external"};
+
+template <class Row>
+const Row* find(std::span<const Row> rows, std::string_view id) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.id == id; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+template <class Row>
+std::vector<std::string_view> ids(std::span<const Row> rows) {
+  std::vector<std::string_view> ids;
+  for (const Row& row : rows) ids.push_back(row.id);
+  return ids;
+}
+
+bool is_name(std::string_view word) {
+  return !word.empty() && word.size() <= 64 && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+Result<std::string> name(const yaml::Node& node) {
+  std::string word = TRY(node.text());
+  if (!is_name(word)) return Failure(node.error("expected a name of a-z, 0-9 and -, at most 64 characters"));
+  return word;
+}
+
+Result<std::string> optional_text(const yaml::Node& map, const std::string& key) {
+  return map.has(key) ? TRY(map.at(key)).text() : std::string();
+}
+
+Result<std::vector<std::string>> optional_texts(const yaml::Node& map, const std::string& key) {
+  return map.has(key) ? TRY(map.at(key)).texts() : std::vector<std::string>();
+}
+
+Result<Policy> read_policy(const yaml::Node& node) {
+  static constexpr std::string_view kKeys[] = {"reboots", "attempts", "on_failure", "reboot"};
+  TRY(node.keys(kKeys));
+  Policy policy;
+  if (node.has("reboots")) policy.reboots = static_cast<int>(TRY(TRY(node.at("reboots")).integer(0, 20)));
+  if (node.has("attempts")) policy.attempts = static_cast<int>(TRY(TRY(node.at("attempts")).integer(1, 10)));
+  if (node.has("on_failure")) policy.on_failure = OnFailure(TRY(TRY(node.at("on_failure")).choice(kOnFailure)));
+  if (node.has("reboot")) policy.reboot = RebootPolicy(TRY(TRY(node.at("reboot")).choice(kReboot)));
+  return policy;
+}
+
+/// The id of a known probe or action under `key`.
+template <class Row>
+Result<const Row*> read_reference(const yaml::Node& step, const std::string& key, std::span<const Row> rows) {
+  const yaml::Node node = TRY(step.at(key));
+  const std::string id = TRY(node.text());
+  if (const Row* row = find(rows, id)) return row;
+  const std::string near = nearest(id, ids(rows));
+  return Failure(node.error(fmt::format("no {} is called \"{}\"{}", key, id,
+                                        near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+}
+
+/// Reads `with:` against what the probe and the action declare; each parameter goes to whoever knows it.
+Result<Parameters> read_parameters(const yaml::Node& step, const Probe& probe, const Action* action) {
+  std::map<std::string_view, const Parameter*> known;
+  for (const Parameter& p : probe.parameters) known[p.name] = &p;
+  if (action != nullptr) {
+    for (const Parameter& p : action->parameters) known.try_emplace(p.name, &p);
+  }
+  Parameters values = Parameters::object();
+  const yaml::Node with = step.has("with") ? TRY(step.at("with")) : step;
+  if (step.has("with")) {
+    std::vector<std::string_view> names;
+    for (const auto& [key, parameter] : known) names.push_back(key);
+    TRY(with.keys(names));
+    for (const auto& [key, parameter] : known) {
+      const std::string word(key);
+      if (with.has(word)) values[word] = TRY(TRY(with.at(word)).value(*parameter));
+    }
+  }
+  for (const auto& [key, parameter] : known) {
+    if (parameter->required && !values.contains(key))
+      return Failure(with.error(fmt::format("parameter \"{}\" is missing ({})", key, parameter->meaning)));
+  }
+  const auto accept = [&](auto validate) -> Result<void> {
+    if (validate == nullptr) return {};
+    const Result<void> valid = validate(values);
+    if (!valid) return Failure(with.error(valid.error().message));
+    return {};
+  };
+  TRY(accept(probe.validate));
+  if (action != nullptr) TRY(accept(action->validate));
+  return values;
+}
+
+Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
+  static constexpr std::string_view kKeys[] = {"state", "requires", "title", "why",   "check",
+                                               "fix",   "with",     "after", "needs", "operator"};
+  TRY(node.keys(kKeys));
+  if (node.has("state") == node.has("requires"))
+    return Failure(node.error("expected either \"state: NAME\" or \"requires: NAME\""));
+  Step step;
+  step.kind = node.has("state") ? StepKind::state : StepKind::requires_;
+  step.id = TRY(name(TRY(node.at(std::string(to_string(step.kind))))));
+  step.title = TRY(TRY(node.at("title")).text());
+  step.why = TRY(optional_text(node, "why"));
+  step.operator_text = TRY(optional_text(node, "operator"));
+  step.after = TRY(optional_texts(node, "after"));
+  step.needs = TRY(optional_texts(node, "needs"));
+  const Probe* probe = TRY(read_reference(node, "check", vocabulary.probes));
+  const Action* action = node.has("fix") ? TRY(read_reference(node, "fix", vocabulary.actions)) : nullptr;
+  step.check = probe->id;
+  if (action != nullptr) step.fix = action->id;
+  step.with = TRY(read_parameters(node, *probe, action));
+  if (step.kind == StepKind::requires_ && !(step.after.empty() && step.needs.empty()))
+    return Failure(node.error("a requires step has no \"after\" or \"needs\" of its own"));
+  if (action == nullptr && !step.needs.empty()) return Failure(node.error("\"needs\" without a \"fix\""));
+  return step;
+}
+
+/// References of `after` and `needs` exist and are of the right kind, and nothing waits for itself.
+Result<void> check_references(const Plan& plan, const std::vector<yaml::Node>& nodes) {
+  std::map<std::string_view, std::size_t> at;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (!at.emplace(plan.steps[i].id, i).second)
+      return Failure(nodes[i].error("step \"" + plan.steps[i].id + "\" is there twice"));
+  }
+  const auto check = [&](std::size_t i, const char* key, const std::vector<std::string>& names,
+                         StepKind kind) -> Result<void> {
+    std::vector<std::string_view> candidates;
+    for (const Step& step : plan.steps) {
+      if (step.kind == kind) candidates.push_back(step.id);
+    }
+    for (const std::string& word : names) {
+      if (std::find(candidates.begin(), candidates.end(), word) != candidates.end()) continue;
+      const std::string near = nearest(word, candidates);
+      return Failure(TRY(nodes[i].at(key)).error(
+          fmt::format("no {} step is called \"{}\"{}", to_string(kind), word,
+                      near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+    }
+    return {};
+  };
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    TRY(check(i, "after", plan.steps[i].after, StepKind::state));
+    TRY(check(i, "needs", plan.steps[i].needs, StepKind::requires_));
+    for (const std::string& word : plan.steps[i].after) {
+      if (at[word] < i) continue;
+      const char* what = at[word] == i ? "waits for itself" : "comes later: a cycle or the wrong order";
+      return Failure(TRY(nodes[i].at("after")).error(fmt::format("\"{}\" {}", word, what)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const Probe* Vocabulary::probe(std::string_view id) const { return find(probes, id); }
+const Action* Vocabulary::action(std::string_view id) const { return find(actions, id); }
+
+std::string_view to_string(StepKind kind) { return kind == StepKind::state ? "state" : "requires"; }
+std::string_view to_string(OnFailure value) { return kOnFailure[static_cast<std::size_t>(value)]; }
+std::string_view to_string(RebootPolicy value) { return kReboot[static_cast<std::size_t>(value)]; }
+
+const Step* Plan::step(std::string_view id) const {
+  const auto found = std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.id == id; });
+  return found == steps.end() ? nullptr : &*found;
+}
+
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary) {
+  static constexpr std::string_view kKeys[] = {"name", "title", "policy", "steps"};
+  const yaml::Node root = TRY(yaml::parse(text, file));
+  TRY(root.keys(kKeys));
+  Plan plan;
+  plan.name = TRY(name(TRY(root.at("name"))));
+  plan.title = TRY(TRY(root.at("title")).text());
+  if (root.has("policy")) plan.policy = TRY(read_policy(TRY(root.at("policy"))));
+  const yaml::Node list = TRY(root.at("steps"));
+  const std::vector<yaml::Node> nodes = TRY(list.list());
+  if (nodes.empty()) return Failure(list.error("empty; expected at least one step"));
+  if (nodes.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
+  for (const yaml::Node& node : nodes) plan.steps.push_back(TRY(read_step(node, vocabulary)));
+  TRY(check_references(plan, nodes));
+  return plan;
+}
+
+nlohmann::json to_json(const Plan& plan) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (const Step& step : plan.steps) {
+    nlohmann::json json = {{to_string(step.kind), step.id}, {"title", step.title}, {"check", step.check}};
+    if (!step.fix.empty()) json["fix"] = step.fix;
+    if (!step.with.empty()) json["with"] = step.with;
+    if (!step.why.empty()) json["why"] = step.why;
+    if (!step.operator_text.empty()) json["operator"] = step.operator_text;
+    if (!step.after.empty()) json["after"] = step.after;
+    if (!step.needs.empty()) json["needs"] = step.needs;
+    steps.push_back(std::move(json));
+  }
+  return {{"name", plan.name},
+          {"title", plan.title},
+          {"policy",
+           {{"reboots", plan.policy.reboots},
+            {"attempts", plan.policy.attempts},
+            {"on_failure", to_string(plan.policy.on_failure)},
+            {"reboot", to_string(plan.policy.reboot)}}},
+          {"steps", std::move(steps)}};
+}
+
+}  // namespace p2pd

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/action.hpp"
+#include "base/probe.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// The checks and fixes that a plan may name.
+struct Vocabulary {
+  std::span<const Probe> probes;
+  std::span<const Action> actions;
+
+  const Probe* probe(std::string_view id) const;
+  const Action* action(std::string_view id) const;
+};
+
+enum class StepKind {
+  state,     ///< always checked
+  requires_  ///< checked only when a state step that needs it is about to be fixed
+};
+std::string_view to_string(StepKind kind);
+
+/// One entry of a plan: what should be true, how it is checked, and what makes it so.
+struct Step {
+  std::string id;
+  StepKind kind = StepKind::state;
+  std::string title;          ///< the state in words: "BAR1 covers all of the VRAM"
+  std::string why;            ///< why P2P needs it; may be empty
+  std::string check;          ///< probe id
+  std::string fix;            ///< action id; empty when only a person can help
+  Parameters with;            ///< parameters of both
+  std::string operator_text;  ///< what a person does where there is no fix
+  std::vector<std::string> after;  ///< state steps whose effect this one waits for
+  std::vector<std::string> needs;  ///< requires steps of its fix
+};
+
+enum class OnFailure { revert, keep };
+enum class RebootPolicy { automatic, external };
+std::string_view to_string(OnFailure value);
+std::string_view to_string(RebootPolicy value);
+
+/// Limits and choices of a whole run.
+struct Policy {
+  int reboots = 4;   ///< at most; crashes count, the way back included
+  int attempts = 2;  ///< of one fix
+  OnFailure on_failure = OnFailure::revert;
+  RebootPolicy reboot = RebootPolicy::automatic;
+};
+
+/// Ordered steps and policy; says what should be true, never what to do.
+struct Plan {
+  std::string name;
+  std::string title;
+  Policy policy;
+  std::vector<Step> steps;
+
+  const Step* step(std::string_view id) const;
+};
+
+/// Parses and validates a plan: types, unknown keys, references, cycles, parameters of probes and actions.
+///
+/// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
+/// is YAML too, so that a resolved plan out of the journal is read by the same code.
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary);
+
+/// The plan with every choice made, as frozen into a run; parse_plan reads it again.
+nlohmann::json to_json(const Plan& plan);
+
+}  // namespace p2pd

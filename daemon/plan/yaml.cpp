@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "plan/yaml.hpp"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sstream>
+
+namespace p2pd::yaml {
+namespace {
+
+constexpr std::size_t kTextLimit = 1U << 20;
+constexpr int kDepthLimit = 32;
+
+/// Walks a document's events before any node is built: aliases may make cycles, and depth may exhaust the stack.
+class Guard : public YAML::EventHandler {
+ public:
+  std::string complaint;
+  int line = 0;
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { complain(mark, "aliases (*name) are not allowed"); }
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    enter(mark);
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    enter(mark);
+  }
+  void OnMapEnd() override { --depth_; }
+
+ private:
+  void enter(const YAML::Mark& mark) {
+    if (++depth_ > kDepthLimit) {
+      complain(mark, "nested deeper than 32 levels");
+      throw YAML::ParserException(mark, complaint);  // caught in parse(): the parser has no other way to stop
+    }
+  }
+  void complain(const YAML::Mark& mark, std::string what) {
+    if (!complaint.empty()) return;
+    complaint = std::move(what);
+    line = mark.line + 1;
+  }
+  int depth_ = 0;
+};
+
+/// Line (from 1) of the first byte that is not UTF-8; 0 when all is well.
+int bad_utf8_line(std::string_view text) {
+  int line = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    if (lead == '\n') ++line;
+    const std::size_t more = lead < 0x80             ? 0
+                             : (lead >> 5) == 0x06 && lead >= 0xc2 ? 1
+                             : (lead >> 4) == 0x0e   ? 2
+                             : (lead >> 3) == 0x1e   ? 3
+                                                     : 9;
+    if (more == 9 || i + more >= text.size() + (more == 0 ? 1 : 0)) return line;
+    for (std::size_t k = 1; k <= more; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) >> 6) != 0x02) return line;
+    }
+    i += more + 1;
+  }
+  return 0;
+}
+
+std::string quoted(std::span<const std::string_view> names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+}  // namespace
+
+Result<Node> parse(std::string_view text, std::string_view file) {
+  const auto refuse = [&](int line, std::string_view what) {
+    return p2pd::fail(ErrorCode::invalid, fmt::format("{}:{}: {}", file, line, what));
+  };
+  if (text.size() > kTextLimit) return refuse(1, fmt::format("{} bytes; expected at most 1 MiB", text.size()));
+  if (const int line = bad_utf8_line(text)) return refuse(line, "not UTF-8 text");
+  if (text.find('\0') != std::string_view::npos) return refuse(1, "holds a NUL byte; expected text");
+  try {
+    std::istringstream events{std::string(text)};
+    Guard guard;
+    YAML::Parser parser(events);
+    if (!parser.HandleNextDocument(guard)) return refuse(1, "empty; expected a YAML map");
+    if (!guard.complaint.empty()) return refuse(guard.line, guard.complaint);
+    YAML::Node root = YAML::Load(std::string(text));
+    if (root.IsNull()) return refuse(1, "empty; expected a YAML map");
+    return Node(std::move(root), std::string(file), "");
+  } catch (const YAML::Exception& e) {
+    return refuse(e.mark.line + 1, e.msg);
+  }
+}
+
+Error Node::error(std::string_view what) const {
+  const std::string key = key_.empty() ? "" : key_ + ": ";
+  return {ErrorCode::invalid, fmt::format("{}:{}: {}{}", file_, node_.Mark().line + 1, key, what), ""};
+}
+
+Node Node::child(const YAML::Node& node, std::string_view key) const {
+  return {node, file_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key)};
+}
+
+Result<std::vector<std::string>> Node::names() const {
+  if (!node_.IsMap()) return Failure(error("expected a map of names to values"));
+  std::vector<std::string> names;
+  for (const auto& item : node_) {
+    const Node key = child(item.first, "");
+    if (!item.first.IsScalar()) return Failure(error("expected plain words as keys"));
+    if (std::find(names.begin(), names.end(), item.first.Scalar()) != names.end())
+      return Failure(child(item.first, item.first.Scalar()).error("given twice"));
+    names.push_back(item.first.Scalar());
+  }
+  return names;
+}
+
+Result<void> Node::keys(std::span<const std::string_view> known) const {
+  const auto present = TRY(names());
+  for (const auto& item : node_) {
+    const std::string& name = item.first.Scalar();
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = nearest(name, known);
+    const std::string hint = near.empty() ? "expected one of " + quoted(known) : "did you mean \"" + near + "\"?";
+    return Failure(child(item.first, name).error("unknown key; " + hint));
+  }
+  return {};
+}
+
+bool Node::has(const std::string& key) const { return node_.IsMap() && node_[key].IsDefined(); }
+
+Result<Node> Node::at(const std::string& key) const {
+  if (!node_.IsMap()) return Failure(error("expected a map with the key \"" + key + "\""));
+  if (!has(key)) return Failure(error("the key \"" + key + "\" is missing"));
+  return child(node_[key], key);
+}
+
+Result<std::string> Node::text() const {
+  if (!node_.IsScalar() || node_.Scalar().empty()) return Failure(error("expected text"));
+  return node_.Scalar();
+}
+
+Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const {
+  std::int64_t value = 0;
+  const std::string word = node_.IsScalar() ? node_.Scalar() : "";
+  const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool whole = code == std::errc() && end == word.data() + word.size();
+  if (!whole || value < least || value > most)
+    return Failure(error(fmt::format("expected a whole number from {} to {}, found \"{}\"", least, most, word)));
+  return value;
+}
+
+Result<std::vector<Node>> Node::list() const {
+  if (!node_.IsSequence()) return Failure(error("expected a list"));
+  std::vector<Node> nodes;
+  for (std::size_t i = 0; i < node_.size(); ++i) nodes.push_back({node_[i], file_, fmt::format("{}[{}]", key_, i)});
+  return nodes;
+}
+
+Result<std::vector<std::string>> Node::texts() const {
+  std::vector<std::string> texts;
+  for (const Node& node : TRY(list())) texts.push_back(TRY(node.text()));
+  return texts;
+}
+
+Result<std::size_t> Node::choice(std::span<const std::string_view> names) const {
+  const std::string word = node_.IsScalar() ? node_.Scalar() : "";
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end()) return Failure(error(fmt::format("expected one of {}, found \"{}\"", quoted(names), word)));
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+Result<nlohmann::json> Node::value(const Parameter& parameter) const {
+  constexpr std::int64_t kMost = INT64_MAX;
+  switch (parameter.type) {
+    case Parameter::Type::boolean: {
+      static constexpr std::string_view kNames[] = {"false", "true"};
+      return nlohmann::json(TRY(choice(kNames)) == 1);
+    }
+    case Parameter::Type::integer: return nlohmann::json(TRY(integer(-kMost, kMost)));
+    case Parameter::Type::string: return nlohmann::json(TRY(text()));
+    case Parameter::Type::strings: return nlohmann::json(TRY(texts()));
+    case Parameter::Type::object: break;
+  }
+  nlohmann::json object = nlohmann::json::object();
+  for (const std::string& name : TRY(names())) {
+    const Node item = child(node_[name], name);
+    const auto number = item.integer(-kMost, kMost);
+    const bool is_number = number && item.node_.Tag() != "!";  // a quoted "1" stays text
+    object[name] = is_number ? nlohmann::json(*number) : nlohmann::json(TRY(item.text()));
+  }
+  return object;
+}
+
+}  // namespace p2pd::yaml

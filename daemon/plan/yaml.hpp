@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/parameters.hpp"
+#include "base/result.hpp"
+
+namespace p2pd::yaml {
+
+/// A node of a YAML document that knows where it stands: file, line and key.
+class Node {
+ public:
+  Node(YAML::Node node, std::string file, std::string key)
+      : node_(std::move(node)), file_(std::move(file)), key_(std::move(key)) {}
+
+  Node(const Node&) = default;
+  Node& operator=(const Node&) = delete;  // YAML::Node assigns through: it would change the document
+
+  /// "FILE:LINE: KEY: what"
+  Error error(std::string_view what) const;
+  bool is_null() const { return node_.IsNull(); }
+
+  /// Error unless it is a map with these keys only; the nearest known key is named.
+  Result<void> keys(std::span<const std::string_view> known) const;
+  /// The child, which must exist.
+  Result<Node> at(const std::string& key) const;
+  bool has(const std::string& key) const;
+  Result<std::vector<std::string>> names() const;
+
+  Result<std::string> text() const;
+  Result<std::int64_t> integer(std::int64_t least, std::int64_t most) const;
+  Result<std::vector<Node>> list() const;
+  Result<std::vector<std::string>> texts() const;
+  /// The value as JSON of the type that `parameter` declares.
+  Result<nlohmann::json> value(const Parameter& parameter) const;
+  /// One of `names`, as its index.
+  Result<std::size_t> choice(std::span<const std::string_view> names) const;
+
+ private:
+  Node child(const YAML::Node& node, std::string_view key) const;
+
+  YAML::Node node_;
+  std::string file_;
+  std::string key_;
+};
+
+/// Parses one document; refuses what is empty, larger than 1 MiB, not UTF-8, or built of aliases (cycles, bombs).
+Result<Node> parse(std::string_view text, std::string_view file);
+
+}  // namespace p2pd::yaml

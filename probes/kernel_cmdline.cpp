@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// kernel-cmdline: the running kernel was started with the wanted arguments.
+// P2P over PCIe needs the IOMMU out of the way (iommu=pt, or off) and no ACS redirection between the GPUs
+// (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline, and p2pd's drop-in of /etc/default/grub.d;
+// an image that is not booted has only the latter. What counts as in force: base/kernel_arguments.hpp.
+// Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
+#include "base/grub.hpp"
+#include "base/kernel_arguments.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kCommandLine = "/proc/cmdline";
+
+constexpr Parameter kParameters[] = {
+    {"arguments", Parameter::Type::strings, true, "kernel arguments that must be in force, each KEY or KEY=VALUE"},
+};
+
+std::string listed(const std::vector<std::string>& arguments) {
+  std::string out;
+  for (const std::string& argument : arguments) out += (out.empty() ? "" : " ") + argument;
+  return out;
+}
+
+/// The arguments that p2pd's drop-in carries, for the next grub.cfg; none where the file is somebody else's.
+std::vector<KernelArgument> configured_line(const Host& host, Finding& finding) {
+  std::vector<KernelArgument> line;
+  const auto arguments = drop_in_arguments(host);
+  if (!arguments || arguments->empty()) return line;
+  for (const std::string& argument : *arguments) line.push_back(kernel_argument(argument));
+  finding.evidence.push_back({std::string(kGrubDropIn), listed(*arguments)});
+  return line;
+}
+
+/// Compares what is wanted with `line`: verdict, facts, and the summary but for how the arguments are carried.
+void judge(const std::vector<std::string>& wanted, const std::vector<KernelArgument>& line, Finding& finding) {
+  std::vector<std::string> absent;
+  auto missing = nlohmann::json::array();
+  auto conflicting = nlohmann::json::array();
+  for (const std::string& argument : wanted) {
+    const ArgumentState state = argument_state(kernel_argument(argument), line);
+    if (state.in_force) continue;
+    absent.push_back(argument);
+    if (state.running.empty()) missing.push_back(argument);
+    else conflicting.push_back({{"wanted", argument}, {"running", state.running}});
+  }
+  finding.verdict = absent.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = listed(absent.empty() ? wanted : absent);
+  if (!absent.empty() && !conflicting.empty())
+    finding.summary += " (it has " + conflicting.front()["running"].get<std::string>() + ")";
+  finding.facts["wanted"] = wanted;
+  finding.facts["missing"] = std::move(missing);
+  finding.facts["conflicting"] = std::move(conflicting);
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const std::vector<std::string> wanted = wanted_kernel_arguments(parameters);
+  Finding finding;
+  const std::vector<KernelArgument> configured = configured_line(host, finding);
+  finding.facts["configured"] = all_in_force(wanted, configured);
+  if (!host.live() && !host.files().exists(kCommandLine)) {
+    judge(wanted, configured, finding);
+    finding.facts["trial"] = false;
+    const bool pass = finding.verdict == Verdict::pass;
+    finding.summary = (pass ? "the next grub.cfg of this image will have " : "no drop-in gives this image ") +
+                      finding.summary;
+    if (!pass) finding.next = "Add it to GRUB_CMDLINE_LINUX_DEFAULT in a file of /etc/default/grub.d.";
+    return finding;
+  }
+  const std::string text = TRY(host.line(kCommandLine));
+  const std::vector<KernelArgument> line = parse_kernel_line(text);
+  finding.evidence.insert(finding.evidence.begin(), {std::string(kCommandLine), text});
+  judge(wanted, line, finding);
+  const bool pass = finding.verdict == Verdict::pass;
+  finding.facts["trial"] = all_in_force({std::string(kTrialArgument)}, line);
+  finding.summary = (pass ? "the kernel runs with " : "the kernel runs without ") + finding.summary;
+  if (pass) return finding;
+  finding.next = finding.facts["configured"].get<bool>()
+                     ? "Reboot: the arguments are configured, but this boot is without them."
+                     : "Add them to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, run update-grub and reboot.";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kKernelCmdline;
+const Probe kKernelCmdline = {
+    "kernel-cmdline", "the running kernel was started with the kernel arguments in `arguments`", kParameters,
+    validate_kernel_arguments, check, false};
+
+}  // namespace p2pd

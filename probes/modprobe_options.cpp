@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// modprobe-options: modprobe gives a module the wanted options, and NVIDIA's registry keys by key.
+// The driver's P2P switches are module options (NVreg_EnableResizableBar=1) and keys in NVreg_RegistryDwords, of which
+// only the last line counts, so keys of the user and ours must be in one. The verdict is about the configuration;
+// whether the loaded module runs with it is a fact (`in_force`): it changes when the module is loaded again.
+// Reads modprobe.d as libkmod does, /proc/cmdline, /proc/driver/nvidia/params, /sys/module/*/parameters.
+// Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
+#include <algorithm>
+#include <map>
+
+#include "base/modprobe_d.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kParams = "/proc/driver/nvidia/params";
+
+constexpr Parameter kParameters[] = {
+    {"module", Parameter::Type::string, true, "name of the kernel module"},
+    {"options", Parameter::Type::object, true, "option name to value, a string or an integer"},
+    {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
+};
+
+/// Name to value of /proc/driver/nvidia/params, without the quotes; empty where the driver is not loaded.
+std::map<std::string, std::string> nvidia_params(const Host& host) {
+  std::map<std::string, std::string> out;
+  const std::string text = host.files().read(kParams).value_or("");
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) {
+      std::string value = line.substr(colon + 2);
+      if (value.size() > 1 && value.starts_with('"') && value.ends_with('"')) value = value.substr(1, value.size() - 2);
+      out["NVreg_" + line.substr(0, colon)] = value;
+    }
+    at = end + 1;
+  }
+  return out;
+}
+
+/// What the loaded module runs with; null where that cannot be read.
+nlohmann::json running_value(const Host& host, const std::string& module, const OptionState& state,
+                             const std::map<std::string, std::string>& nvidia) {
+  // the sysfs node of RegistryDwords reads empty: only params tells
+  const auto found = nvidia.find(state.dword ? std::string(kRegistryDwords) : kernel_name(state.name));
+  if (module == "nvidia" && found != nvidia.end()) {
+    if (!state.dword) return found->second;
+    for (const auto& [key, value] : parse_dwords(found->second))
+      if (key == state.name) return value;
+    return "";
+  }
+  if (state.dword) return nullptr;
+  const auto value = host.line("/sys/module/" + module + "/parameters/" + kernel_name(state.name));
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const std::string module = kernel_name(parameters.at("module").get<std::string>());
+  const auto nvidia = nvidia_params(host);
+  Finding finding;
+  finding.verdict = Verdict::pass;
+  nlohmann::json in_force = true;
+  std::string lacking;
+  finding.facts = {{"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", nlohmann::json::object()}};
+  const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
+  for (const OptionState& state : states) {
+    const nlohmann::json running = running_value(host, module, state, nvidia);
+    nlohmann::json& fact = finding.facts[state.dword ? "registry_dwords" : "options"][state.name];
+    fact = {{"wanted", state.wanted}, {"configured", nullptr}, {"running", running}};
+    if (state.configured) fact["configured"] = *state.configured;
+    if (running.is_null() && in_force == true) in_force = nullptr;
+    if (running.is_string() && !same_value(running.get<std::string>(), state.wanted)) in_force = false;
+    finding.evidence.push_back({state.source.empty() ? "modprobe.d" : state.source,
+                                state.name + (state.configured ? "=" + *state.configured : " is not set")});
+    if (state.holds) continue;
+    finding.verdict = Verdict::fail;
+    lacking += (lacking.empty() ? "" : ", ") + state.name + "=" + state.wanted;
+  }
+  finding.facts["in_force"] = in_force;
+  if (finding.verdict == Verdict::fail) {
+    finding.summary = "module " + module + " is not configured with " + lacking;
+    finding.next = "Set it in a file of /etc/modprobe.d, then load the module again.";
+    return finding;
+  }
+  finding.summary = "module " + module + " is configured with the wanted options";
+  if (in_force == false) finding.summary += "; the loaded one does not run with them yet";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kModprobeOptions;
+const Probe kModprobeOptions = {
+    "modprobe-options", "modprobe gives `module` the options in `options` and the keys in `registry_dwords`", kParameters,
+    validate_module_options, check, false};
+
+}  // namespace p2pd

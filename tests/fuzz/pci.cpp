@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Any text as an lspci dump, any bytes as extended configuration space: lists that loop end, nothing is read beyond.
+#include "base/pci.hpp"
+
+#include <algorithm>
+
+#include "fuzz.hpp"
+
+namespace {
+
+void walk(const p2pd::PciDevice& device) {
+  (void)device.is_lost();
+  const int bar1 = p2pd::nvidia_bar1(device);
+  for (const int bar : {0, bar1}) {
+    const auto found = p2pd::resizable_bar(device, bar);
+    if (found) p2pd::fuzz::require(std::ranges::is_sorted(found->supported_bytes), "sizes out of order");
+  }
+  for (std::uint16_t id = 0; id < 0x40; ++id) {
+    const auto offset = device.extended_capability(id);
+    if (offset) p2pd::fuzz::require(*offset >= 0x100 && *offset + 4U <= device.config.size(), "a capability outside");
+  }
+}
+
+}  // namespace
+
+void p2pd::fuzz::run(std::string_view input) {
+  static const Tree tree;
+  PciDevice device;
+  device.config.assign(0x100, 0);
+  device.config.insert(device.config.end(), input.begin(), input.end());
+  device.extended_readable = !input.empty();
+  walk(device);
+  tree.write("/lspci-xxxx.txt", input);
+  const auto devices = pci_devices(tree.host);
+  if (!devices) return;
+  for (const PciDevice& found : *devices) walk(found);
+}

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""A machine as a directory tree: what must be equal about two of them, and a reboot as p2pd sees it."""
+import os
+import pathlib
+import uuid
+
+MACHINES = pathlib.Path(__file__).resolve().parents[1] / "machines"
+COMMAND_LINE = "proc/cmdline"
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+
+
+def write(path, content, mode=0o644):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path.chmod(mode)
+
+
+def picture(tree):
+    """Path to (kind and mode, owner, group, extended attributes, content); what a boot changes is left out."""
+    seen = {}
+    for path in [tree, *sorted(tree.rglob("*"))]:
+        name = str(path.relative_to(tree))
+        if name in (COMMAND_LINE, BOOT_ID):
+            continue
+        info = path.lstat()
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)}
+        seen[name] = (oct(info.st_mode), info.st_uid, info.st_gid, xattrs, content)
+    return seen
+
+
+def differences(seen, wanted):
+    """One paragraph for each path at which two pictures differ."""
+    return "".join(f"    {name}\n      is     {seen.get(name)}\n      wanted {wanted.get(name)}\n"
+                   for name in sorted(seen.keys() | wanted.keys()) if seen.get(name) != wanted.get(name))
+
+
+def noted(path):
+    """The kernel arguments that a file of p2pd says it carries."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("# arguments:")), "")
+
+
+def boot(tree, arguments=None):
+    """A new boot id, and a command line: what p2pd's drop-in carries unless told."""
+    if arguments is None:
+        arguments = noted(tree / "etc/default/grub.d/zz-p2pd.cfg")
+    write(tree / BOOT_ID, f"{uuid.uuid4()}\n")
+    write(tree / COMMAND_LINE, f"root=/dev/vda ro {arguments}\n")

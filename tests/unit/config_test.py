@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Shipped YAML fits its schema, each schema rejects seeded mistakes, and p2pctl agrees with the schema of plans.
+
+P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
+"""
+import copy
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import jsonschema
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
+
+
+def validator(name):
+    schema = json.loads((CONFIG / f"schema/{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def load(path):
+    return yaml.safe_load(path.read_text())
+
+
+def put(document, path, value):
+    """Sets the value at a path of keys and indices; the value DROP removes it."""
+    for key in path[:-1]:
+        document = document[key]
+    if value is DROP:
+        del document[path[-1]]
+    else:
+        document[path[-1]] = value
+
+
+DROP = object()
+
+# schema -> shipped files
+SHIPPED = {
+    "plan": sorted((CONFIG / "plans").glob("*.yaml")),
+    "config": [CONFIG / "p2pd.yaml"],
+    "gpus": [CONFIG / "gpus.yaml"],
+    "catalogue": [CONFIG / "catalogue.yaml"],
+}
+
+# schema -> (path, value) that, put into the first shipped file, makes it wrong
+MISTAKES = {
+    "plan": [
+        (["stpes"], []), (["name"], "Geforce P2P"), (["title"], DROP), (["steps"], []), (["steps"], {}),
+        (["policy", "reboots"], -1), (["policy", "reboots"], "4"), (["policy", "on_failure"], "undo"),
+        (["steps", 0, "install"], "x"), (["steps", 0, "state"], DROP), (["steps", 0, "requires"], "gpus"),
+        (["steps", 0, "with"], [1]), (["steps", 0, "title"], ""), (["steps", 0, "after"], "gpus"),
+    ],
+    "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["log_level"], "loud")],
+    "gpus": [
+        (["schema"], "p2pd.gpus/2"), (["gpus"], []), (["gpus", 0, "id"], "10DE:2203"), (["gpus", 0, "vram_mib"], "24576"),
+        (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Pascal"), (["gpus", 0, "name"], DROP),
+    ],
+    "catalogue": [
+        (["entries", 0, "commit"], None), (["entries", 0, "commit"], "cc5890dbae60"), (["entries", 0, "commit"], DROP),
+        (["entries", 0, "commit_status"], "third_party_doc"), (["entries", 0, "runfile", "sha256"], None),
+        (["entries", 0, "runfile", "sha256"], "2e859ae5"), (["entries", 0, "runfile", "sha256"], DROP),
+        (["entries", 0, "kernel"], {"min": 6.1}), (["entries", 0, "kernel"], DROP), (["entries", 0, "architectures"], {}),
+        (["entries", 0, "base_version"], 550.54), (["entries", 0, "enabled"], "yes"), (["entries", 0, "repo"], "x"),
+        (["entries", 0, "registry_dwords_forbidden"], {"RMForceP2PType": "1"}), (["mirrors"], []),
+    ],
+}
+
+STEP = {"state": "quiet", "title": "Quiet", "check": "kernel-cmdline", "with": {"arguments": ["quiet"]}}
+NEED = {"requires": "loud", "title": "Loud", "check": "kernel-cmdline", "with": {"arguments": ["loud"]}}
+FIXED = {**STEP, "fix": "kernel-cmdline", "needs": ["loud"]}
+
+
+def plan(*steps, **more):
+    return {"name": "trial", "title": "A trial", "steps": list(steps), **more}
+
+
+def without(document, *keys):
+    return {key: value for key, value in document.items() if key not in keys}
+
+
+# What schema and program must judge alike: (what it is, plan, is it good)
+PLANS = [
+    ("the least", plan(STEP), True),
+    ("a fix", plan({**STEP, "fix": "kernel-cmdline"}), True),
+    ("a need", plan(NEED, FIXED), True),
+    ("a whole policy", plan(STEP, policy={"reboots": 0, "attempts": 10, "on_failure": "keep", "reboot": "external"}), True),
+    ("an empty policy", plan(STEP, policy={}), True),
+    ("empty lists", plan({**STEP, "after": [], "needs": []}), True),
+    ("empty lists of a requires step", plan(STEP, {**NEED, "after": [], "needs": []}), True),
+    ("texts", plan({**STEP, "why": "because", "operator": "do it"}), True),
+    ("after", plan(STEP, {**STEP, "state": "then", "after": ["quiet"]}), True),
+    ("64 letters", plan(STEP, name="a" * 64), True),
+    ("256 steps", plan(STEP, *({**STEP, "state": f"s{i}"} for i in range(255))), True),
+    ("an object", plan(STEP, {"state": "options", "title": "Options", "check": "modprobe-options",
+                              "with": {"module": "nvidia", "options": {"NVreg_EnableResizableBar": 1, "NVreg_X": "a"}}}), True),
+    ("a list", [STEP], False),
+    ("no steps", plan(), False),
+    ("257 steps", plan(STEP, *({**STEP, "state": f"s{i}"} for i in range(256))), False),
+    ("65 letters", plan(STEP, name="a" * 65), False),
+    ("a name in capitals", plan(STEP, name="Trial"), False),
+    ("no title", without(plan(STEP), "title"), False),
+    ("an empty title", plan(STEP, title=""), False),
+    ("a title that is a list", plan(STEP, title=["A", "trial"]), False),
+    ("an unknown key", plan(STEP, stpes=[]), False),
+    ("an unknown key of a step", plan({**STEP, "tilte": "x"}), False),
+    ("an unknown key of the policy", plan(STEP, policy={"retries": 2}), False),
+    ("a policy that is empty text", plan(STEP, policy=None), False),
+    ("21 reboots", plan(STEP, policy={"reboots": 21}), False),
+    ("half a reboot", plan(STEP, policy={"reboots": 0.5}), False),
+    ("no attempt", plan(STEP, policy={"attempts": 0}), False),
+    ("another end", plan(STEP, policy={"on_failure": "explode"}), False),
+    ("neither state nor requires", plan(STEP, without(STEP, "state")), False),
+    ("state and requires", plan(STEP, {**STEP, "state": "a", "requires": "b"}), False),
+    ("no check", plan(STEP, {"state": "a", "title": "A"}), False),
+    ("a requires step that waits", plan(STEP, {**NEED, "after": ["quiet"]}), False),
+    ("a need without a fix", plan(NEED, STEP, {**STEP, "state": "a", "needs": ["loud"]}), False),
+    ("after as a text", plan(STEP, {**STEP, "state": "a", "after": "quiet"}), False),
+    ("an empty why", plan({**STEP, "why": ""}), False),
+    ("parameters as a list", plan({**STEP, "with": ["quiet"]}), False),
+    ("parameters as nothing", plan({**STEP, "with": None}), False),
+    ("an empty parameter", plan(STEP, {**STEP, "state": "a", "with": {"arguments": ["quiet", ""]}}), False),
+]
+
+# What only the program can know: the schema lets it pass.
+PROGRAM_ONLY = [
+    ("the same name twice", plan(STEP, STEP)),
+    ("an unknown check", plan(STEP, {**STEP, "state": "a", "check": "kernel-cmdlin"})),
+    ("an unknown fix", plan(STEP, {**STEP, "state": "a", "fix": "kernel-cmdlin"})),
+    ("an unknown parameter", plan(STEP, {**STEP, "state": "a", "with": {"arguments": ["x"], "colour": "red"}})),
+    ("a missing parameter", plan(STEP, without({**STEP, "state": "a"}, "with"))),
+    ("a parameter of another type", plan(STEP, {**STEP, "state": "a", "with": {"arguments": {"x": 1}}})),
+    ("after nothing", plan(STEP, {**STEP, "state": "a", "after": ["nothing"]})),
+    ("after itself", plan(STEP, {**STEP, "state": "a", "after": ["a"]})),
+    ("after what comes later", plan({**STEP, "after": ["b"]}, {**STEP, "state": "b"})),
+    ("needs a state", plan(STEP, {**FIXED, "state": "a", "needs": ["quiet"]})),
+]
+
+
+class Schemas(unittest.TestCase):
+    def test_shipped_files_fit(self):
+        for name, files in SHIPPED.items():
+            self.assertTrue(files, name)
+            for file in files:
+                with self.subTest(file=file.name):
+                    validator(name).validate(load(file))
+
+    def test_every_shipped_yaml_has_a_schema(self):
+        self.assertEqual({p for files in SHIPPED.values() for p in files}, set(CONFIG.rglob("*.yaml")))
+
+    def test_seeded_mistakes_are_rejected(self):
+        self.assertEqual(SHIPPED.keys(), MISTAKES.keys())
+        for name, mistakes in MISTAKES.items():
+            good = load(SHIPPED[name][0])
+            for path, value in mistakes:
+                bad = copy.deepcopy(good)
+                put(bad, path, value)
+                with self.subTest(schema=name, path=path, value=value if value is not DROP else "dropped"):
+                    self.assertFalse(validator(name).is_valid(bad))
+
+    def test_a_candidate_needs_no_pins(self):
+        catalogue = load(CONFIG / "catalogue.yaml")
+        catalogue["entries"][0].update(enabled=False, commit=None, commit_status="unknown")
+        catalogue["entries"][0]["runfile"]["sha256"] = None
+        validator("catalogue").validate(catalogue)
+
+
+class Catalogue(unittest.TestCase):
+    def setUp(self):
+        self.catalogue = load(CONFIG / "catalogue.yaml")
+        self.entries = self.catalogue["entries"]
+
+    def test_ids_are_unique_and_say_fork_and_branch(self):
+        ids = [entry["id"] for entry in self.entries]
+        self.assertEqual(len(ids), len(set(ids)))
+        for entry in self.entries:
+            self.assertEqual(entry["id"], f"{entry['fork']}/{entry['branch']}")
+
+    def test_rules_exist_and_are_used(self):
+        used = {rule for entry in self.entries for rule in entry.get("compat", [])}
+        self.assertEqual(used, set(self.catalogue["compat_rules"]))
+        for rule in self.catalogue["compat_rules"].values():
+            re.compile(rule["pattern"])
+
+    def test_runfile_is_of_the_base(self):
+        for entry in self.entries:
+            runfile = entry["runfile"]
+            self.assertEqual(runfile["version"], entry["base_version"])
+            if runfile["path"]:
+                self.assertTrue(runfile["path"].endswith(f"/{runfile['version']}/NVIDIA-Linux-x86_64-{runfile['version']}.run"))
+
+    def test_dwords_are_of_their_time(self):
+        for entry in self.entries:  # 1 was the mailbox until the values changed at 575
+            old = int(entry["base_version"].split(".")[0]) < 575
+            self.assertEqual("RMForceP2PType" in entry.get("registry_dwords_forbidden", {}), old, entry["id"])
+
+
+@unittest.skipUnless(P2PCTL.exists() or "P2PD_BUILD" in os.environ, f"no {P2PCTL}; P2PD_BUILD names another build")
+class Program(unittest.TestCase):
+    """`p2pctl explain STEP --plan FILE` reads FILE: exit 0 when it is good, 1 and a line that names it when not."""
+
+    def explain(self, document):
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "trial.yaml"
+            file.write_text(yaml.safe_dump(document, sort_keys=False))
+            steps = document["steps"] if isinstance(document, dict) else []
+            step = next((s["state"] for s in steps if "state" in s), "quiet")
+            done = subprocess.run([P2PCTL, "explain", step, "--plan", file], capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            self.assertRegex(done.stderr, rf"^p2pctl: {re.escape(str(file))}:\d+: ")
+        return done.returncode
+
+    def test_schema_and_program_agree(self):
+        schema = validator("plan")
+        for what, document, good in PLANS:
+            with self.subTest(what):
+                self.assertEqual((schema.is_valid(document), self.explain(document)), (good, 0 if good else 1))
+
+    def test_schema_rejects_nothing_that_only_the_program_knows(self):
+        schema = validator("plan")
+        for what, document in PROGRAM_ONLY:
+            with self.subTest(what):
+                self.assertEqual((schema.is_valid(document), self.explain(document)), (True, 1))
+
+    def test_shipped_plans(self):
+        for file in SHIPPED["plan"]:
+            with self.subTest(file.name):
+                self.assertEqual(self.explain(load(file)), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#include "base/host.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "catch.hpp"
+#include "temporary.hpp"
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using test::TemporaryDirectory;
+
+namespace {
+
+/// Answers every command with one result.
+struct CannedRunner : CommandRunner {
+  CommandResult answer;
+  std::vector<std::string> ran;
+  Result<CommandResult> run(const Command& command) override {
+    ran.push_back(command.text());
+    return answer;
+  }
+};
+
+/// Notes what it hears, and what the path held at that moment.
+struct NotingRecorder : ChangeRecorder {
+  const Root* root = nullptr;
+  std::vector<std::string> heard;
+  bool refuse = false;
+  Result<void> before_change(std::string_view path, Restore restore) override {
+    if (refuse) return fail(ErrorCode::io, "disk full");
+    const FileState held = root->capture(path).value();
+    heard.push_back(std::string(path) + " " + std::string(to_string(held.kind)) + (restore == Restore::bytes ? " bytes" : " generated"));
+    return {};
+  }
+};
+
+struct Machine {
+  TemporaryDirectory directory;
+  CannedRunner runner;
+  NotingRecorder recorder;
+  Host host;
+  Machine() : host(Root::open(directory.path()).value(), runner, &recorder) { recorder.root = &host.files(); }
+  void spill(const std::string& path, const std::string& content) {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a write is recorded first, with the directories that it makes") {
+  Machine machine;
+  REQUIRE(machine.host.write("/etc/default/grub.d/99-p2pd.cfg", "x\n", 0640).has_value());
+  CHECK(machine.recorder.heard == std::vector<std::string>{"/etc absent bytes", "/etc/default absent bytes",
+                                                           "/etc/default/grub.d absent bytes",
+                                                           "/etc/default/grub.d/99-p2pd.cfg absent bytes"});
+  const FileState state = machine.host.files().capture("/etc/default/grub.d/99-p2pd.cfg").value();
+  CHECK(state.content == "x\n");
+  CHECK(state.mode == 0640);
+  CHECK(state.uid == ::geteuid());
+}
+
+TEST_CASE("a write keeps mode and owner, and changes nothing when nothing changes") {
+  Machine machine;
+  machine.spill("etc/f", "old");
+  REQUIRE(::chmod((machine.directory / "etc/f").c_str(), 0604) == 0);
+  if (::geteuid() == 0) {
+    REQUIRE(::chown((machine.directory / "etc/f").c_str(), 12345, 23456) == 0);
+  } else {
+    WARN("not root: the owner is not tested");
+  }
+  FileState want = machine.host.files().capture("/etc/f").value();
+  want.content = "new";
+  REQUIRE(machine.host.write("/etc/f", "new", 0644, Restore::generated).has_value());
+  CHECK(machine.host.files().capture("/etc/f").value() == want);
+  CHECK(machine.recorder.heard == std::vector<std::string>{"/etc/f regular generated"});
+
+  const ino_t inode = machine.host.files().stat("/etc/f").value().st_ino;
+  REQUIRE(machine.host.write("/etc/f", "new").has_value());
+  CHECK(machine.host.files().stat("/etc/f").value().st_ino == inode);
+  CHECK(machine.recorder.heard.size() == 1);
+}
+
+TEST_CASE("what the recorder refuses does not happen") {
+  Machine machine;
+  machine.spill("etc/f", "old");
+  machine.recorder.refuse = true;
+  CHECK_FALSE(machine.host.write("/etc/f", "new").has_value());
+  CHECK_FALSE(machine.host.write("/new/f", "new").has_value());
+  CHECK_FALSE(machine.host.remove("/etc/f").has_value());
+  CHECK(machine.host.files().read("/etc/f").value() == "old");
+  CHECK_FALSE(machine.host.files().exists("/new"));
+}
+
+TEST_CASE("links and directories are not written") {
+  Machine machine;
+  machine.spill("etc/f", "old");
+  fs::create_symlink("f", machine.directory / "etc/link");
+  const Result<void> link = machine.host.write("/etc/link", "new");
+  REQUIRE_FALSE(link.has_value());
+  CHECK(link.error().code == ErrorCode::invalid);
+  CHECK(link.error().message == "/etc/link is a symbolic link to f; p2pd does not write through links");
+  CHECK_FALSE(link.error().next.empty());
+  CHECK(machine.host.write("/etc", "new").error().code == ErrorCode::invalid);
+  CHECK(machine.host.files().read("/etc/f").value() == "old");
+  CHECK(machine.recorder.heard.empty());
+}
+
+TEST_CASE("a removal is recorded, and what is absent needs none") {
+  Machine machine;
+  machine.spill("etc/f", "old");
+  REQUIRE(machine.host.remove("/etc/f").has_value());
+  REQUIRE(machine.host.remove("/etc/f").has_value());
+  REQUIRE(machine.host.remove("/none/f").has_value());
+  CHECK(machine.recorder.heard == std::vector<std::string>{"/etc/f regular bytes"});
+  CHECK_FALSE(machine.host.files().exists("/etc/f"));
+}
+
+TEST_CASE("lines, queries and programs") {
+  Machine machine;
+  machine.spill("proc/cmdline", "quiet splash\n");
+  machine.spill("etc/two", "a\n\n");
+  CHECK(machine.host.line("/proc/cmdline").value() == "quiet splash");
+  CHECK(machine.host.line("/etc/two").value() == "a\n");
+  CHECK(machine.host.line("/none").error().code == ErrorCode::not_found);
+
+  machine.runner.answer.output = "6.1\n";
+  CHECK(machine.host.query({.argv = {"uname", "-r"}}).value() == "6.1\n");
+  machine.runner.answer.status = 3;
+  machine.runner.answer.errors = "no\n";
+  CHECK(machine.host.query({.argv = {"uname", "-r"}}).error().message == "`uname -r` ended with status 3: no");
+  CHECK(machine.host.run({.argv = {"rm", "a b"}}).error().code == ErrorCode::command);
+  CHECK(machine.runner.ran == std::vector<std::string>{"uname -r", "uname -r", "rm 'a b'"});
+
+  machine.spill("usr/bin/tool", "#!/bin/sh\n");
+  CHECK_FALSE(machine.host.has_program("tool"));
+  REQUIRE(::chmod((machine.directory / "usr/bin/tool").c_str(), 0755) == 0);
+  fs::create_directories(machine.directory / "sbin");
+  fs::create_symlink("/usr/bin/tool", machine.directory / "sbin/alias");
+  CHECK(machine.host.has_program("tool"));
+  CHECK(machine.host.has_program("alias"));
+  CHECK(machine.host.has_program("/usr/bin/tool"));
+  CHECK_FALSE(machine.host.has_program("../bin/tool"));
+  CHECK_FALSE(machine.host.has_program("sh"));
+  CHECK_FALSE(machine.host.has_program(""));
+}

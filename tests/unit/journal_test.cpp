@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "catch.hpp"
+#include "engine/journal.hpp"
+#include "temporary.hpp"
+
+using namespace p2pd;
+using p2pd::test::TemporaryDirectory;
+
+namespace {
+
+Run begin(Journal& journal) {
+  Run run;
+  run.plan = "p";
+  run.state = RunState::walking;
+  return journal.begin_run(run, {"t", "b", 0, "", "begun", ""}).value();
+}
+
+/// Runs `body` in a child with a private mount table; its exit status. 77: not root.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+    ::_exit(body());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+TEST_CASE("what is saved is there for the next process") {
+  TemporaryDirectory state;
+  std::int64_t intent = 0;
+  StepRecord step;
+  step.step = "s";
+  step.status = StepStatus::pending_reboot;
+  step.attempts = 2;
+  step.applied = true;
+  step.applied_boot = "b";
+  step.finding = {{"x", 1}};
+  {
+    auto journal = Journal::open(state.path(), Journal::Access::write);
+    REQUIRE(journal);
+    Run run = begin(*journal);
+    CHECK(run.id == 1);
+    run.reboots = 2;
+    run.reboot_from = "b";
+    REQUIRE(journal->save(run, {step}, {"t", "b", run.id, "s", "kept", "text"}));
+    REQUIRE(journal->add_boot(run, "b", {"t", "b", run.id, "", "boot", ""}));
+    intent = journal->open_intent(run, {0, Intent::Kind::hazard, "s", "b"}, {"t", "b", run.id, "s", "trial", ""}).value();
+  }
+  auto journal = Journal::open(state.path(), Journal::Access::write);
+  const Run run = journal->last_run().value().value();
+  CHECK(run.reboots == 2);
+  CHECK(run.reboot_from == "b");
+  CHECK(run.state == RunState::walking);
+  CHECK(journal->steps(run.id).value() == std::vector<StepRecord>{step});
+  CHECK(journal->knows_boot(run.id, "b").value());
+  CHECK_FALSE(journal->knows_boot(run.id, "c").value());
+  REQUIRE(journal->open_intents(run.id)->size() == 1);
+  REQUIRE(journal->close_intent(intent, run, step, {"t", "b", run.id, "s", "held", ""}));
+  CHECK(journal->open_intents(run.id)->empty());
+  CHECK(journal->events(0, 100)->size() == 5);
+  CHECK(journal->events(0, 2)->back().type == "held");
+}
+
+TEST_CASE("a corrupt or newer database is set aside, and stays so until told") {
+  TemporaryDirectory state;
+  const bool newer = GENERATE(false, true);
+  REQUIRE(Journal::open(state.path(), Journal::Access::write));
+  if (newer) {
+    // user_version is the big-endian word at offset 60 of the database header
+    std::fstream file(state.path() / "state.db", std::ios::in | std::ios::out | std::ios::binary);
+    REQUIRE(::system(("rm -f " + (state.path() / "state.db-wal").string()).c_str()) == 0);
+    file.seekp(60);
+    file.write("\0\0\0\x63", 4);
+  } else {
+    std::ofstream(state.path() / "state.db", std::ios::trunc) << std::string(8192, 'x');
+    std::filesystem::remove(state.path() / "state.db-wal");
+  }
+  for (int start = 0; start < 2; ++start) {
+    const auto journal = Journal::open(state.path(), Journal::Access::write);
+    REQUIRE_FALSE(journal);
+    CHECK(journal.error().code == ErrorCode::set_aside);
+    CHECK(journal.error().next.find("--accept-state-loss") != std::string::npos);
+  }
+  CHECK(std::filesystem::exists(state.path() / "state.db.set-aside"));
+  REQUIRE(Journal::accept_loss(state.path()));
+  CHECK(Journal::open(state.path(), Journal::Access::write));
+  CHECK(std::filesystem::exists(state.path() / "state.db.lost-1"));
+}
+
+TEST_CASE("a database that is a directory is named") {
+  TemporaryDirectory state;
+  std::filesystem::create_directory(state.path() / "state.db");
+  const auto journal = Journal::open(state.path(), Journal::Access::write);
+  REQUIRE_FALSE(journal);
+  CHECK(journal.error().message.find("is a directory") != std::string::npos);
+}
+
+TEST_CASE("a journal that nobody wrote is not there to read") {
+  TemporaryDirectory state;
+  const auto journal = Journal::open(state.path(), Journal::Access::read);
+  REQUIRE_FALSE(journal);
+  CHECK(journal.error().code == ErrorCode::not_found);
+}
+
+TEST_CASE("a full disk is an error, and what was saved before stays") {
+  TemporaryDirectory state;
+  const int status = in_child([&] {
+    if (::mount("tmpfs", state.path().c_str(), "tmpfs", 0, "size=256k") != 0) return 77;
+    {
+      auto journal = Journal::open(state.path(), Journal::Access::write);
+      if (!journal) return 2;
+      Run run = begin(*journal);
+      run.reason = std::string(20'000, 'x');
+      Result<void> saved;
+      for (int i = 0; i < 100 && saved; ++i) saved = journal->save(run, {"t", "b", run.id, "", "e", run.reason});
+      if (saved || saved.error().next.find("free space") == std::string::npos) return 3;
+    }
+    const auto reader = Journal::open(state.path(), Journal::Access::read);
+    if (!reader || reader->last_run()->value().id != 1) return 4;
+    return 0;
+  });
+  if (status == 77) {
+    WARN("SKIP: needs root to mount a small file system");
+    return;
+  }
+  CHECK(status == 0);
+}
+
+TEST_CASE("a read-only state directory can be read and not be written") {
+  TemporaryDirectory state;
+  {
+    auto journal = Journal::open(state.path(), Journal::Access::write);
+    begin(*journal);
+  }
+  const int status = in_child([&] {
+    const char* path = state.path().c_str();
+    if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) return 77;
+    if (::mount(nullptr, path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 77;
+    auto writer = Journal::open(state.path(), Journal::Access::write);
+    if (writer && writer->begin_run(Run{}, {})) return 2;
+    const auto reader = Journal::open(state.path(), Journal::Access::read);
+    return reader && reader->last_run()->value().id == 1 ? 0 : 3;
+  });
+  if (status == 77) {
+    WARN("SKIP: needs root to mount");
+    return;
+  }
+  CHECK(status == 0);
+}
+
+TEST_CASE("an unprivileged reader reads beside a killed writer") {
+  TemporaryDirectory state;
+  ::chmod(state.path().c_str(), 0755);
+  const int status = in_child([&] {
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+      auto journal = Journal::open(state.path(), Journal::Access::write);
+      begin(*journal);
+      ::raise(SIGKILL);
+    }
+    ::waitpid(writer, nullptr, 0);
+    if (::setuid(65534) != 0) return 77;
+    const auto reader = Journal::open(state.path(), Journal::Access::read);
+    return reader && reader->last_run()->value().id == 1 ? 0 : 3;
+  });
+  if (status == 77) {
+    WARN("SKIP: needs root to become another user");
+    return;
+  }
+  CHECK(status == 0);
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "base/action.hpp"
+#include "base/grub.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "grub_fixture.hpp"
+#include "live_root.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kKernelCmdline;
+extern const Action kKernelCmdlineAction;
+}  // namespace p2pd
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using test::kDebianGrub;
+using test::with;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+const Action& fix = kKernelCmdlineAction;
+const Parameters kPt{{"arguments", {"iommu=pt"}}};
+const Parameters kAcs{{"arguments", {"pci=disable_acs_redir=0000:00:01.0;0000:00:02.0"}}};
+const std::string kCustom = "boot/grub/custom.cfg", kConfig = "boot/grub/grub.cfg", kEnv = "boot/grub/grubenv",
+                  kDropIn = "etc/default/grub.d/zz-p2pd.cfg";
+
+/// Keeps the first state of every path, as the engine does.
+struct Recorder : ChangeRecorder {
+  Root* root = nullptr;
+  std::map<std::string, FileState> before;
+  std::map<std::string, Restore> how;
+  Result<void> before_change(std::string_view path, Restore restore) override {
+    if (before.emplace(path, root->capture(path).value()).second) how.emplace(path, restore);
+    return {};
+  }
+  void put_back() {
+    for (auto file = before.rbegin(); file != before.rend(); ++file) REQUIRE(root->put(file->first, file->second));
+  }
+};
+
+/// A Debian host of a few files with a GRUB that works: its commands do on the files what the real ones do.
+struct Machine {
+  Machine() {
+    put(kConfig, kDebianGrub);
+    put("etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n");
+    for (const char* version : {"6.1.0-50", "6.1.0-49"})
+      for (const char* name : {"vmlinuz-", "initrd.img-"}) put(std::string("boot/") + name + version + "-amd64", "");
+    put("usr/sbin/grub-mkconfig", "");
+    fs::permissions(directory / "usr/sbin/grub-mkconfig", fs::perms::owner_all);
+    runner.on("grub-probe --target=abstraction /boot/grub").on("grub-probe --target=fs /boot/grub", "ext2\n");
+    runner.on("grub-script-check", [this](const Command& command) {
+      checked.push_back(command.input);
+      return Result<CommandResult>(CommandResult{script_status, "", script_status == 0 ? "" : "Syntax error at line 7"});
+    });
+    runner.on("grub-mkconfig", [this](const Command&) { return Result<CommandResult>({0, generate(), ""}); });
+    runner.on("grub-reboot p2pd-trial", [this](const Command&) { return environment("next_entry=p2pd-trial\n"); });
+    runner.on("grub-editenv /boot/grub/grubenv unset next_entry", [this](const Command&) { return environment(""); });
+  }
+
+  void put(const std::string& path, const std::string& text) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << text;
+  }
+  std::string get(const std::string& path) const {
+    std::ifstream file(directory / path);
+    return file ? std::string(std::istreambuf_iterator<char>(file), {}) : "absent";
+  }
+  Result<CommandResult> environment(const std::string& lines) const {
+    put(kEnv, "# GRUB Environment Block\n" + lines + "#####");
+    return CommandResult{};
+  }
+  /// The fixture with what the files of /etc/default, read by a real sh, make of GRUB_CMDLINE_LINUX_DEFAULT.
+  std::string generate() const {
+    const std::string etc = (directory / "etc/default").string();
+    const std::string script = ". " + etc + "/grub; for x in " + etc + "/grub.d/*.cfg; do [ ! -e $x ] || . $x; done; "
+                               "printf %s \"$GRUB_CMDLINE_LINUX_DEFAULT\" >" + etc + "/../../result";
+    REQUIRE(std::system(script.c_str()) == 0);
+    const std::string line = get("result");
+    fs::remove(directory / "result");
+    std::string config = kDebianGrub;
+    for (std::size_t at = 0; (at = config.find("200 quiet\n", at)) != std::string::npos; at += 4)
+      config.replace(at + 4, 5, line);
+    return config;
+  }
+  /// Every file with its content and mode.
+  std::string tree() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(directory.path())) {
+      const std::string name = fs::relative(entry.path(), directory.path());
+      struct stat info{};
+      REQUIRE(::stat(entry.path().c_str(), &info) == 0);
+      files[name] = std::to_string(info.st_mode) + (entry.is_regular_file() ? " " + get(name) : "");
+    }
+    std::string out;
+    for (const auto& [name, text] : files) out += name + " " + text + "\n";
+    return out;
+  }
+  /// Boots: GRUB picks an entry, clears the one-time choice, and its linux line becomes /proc/cmdline.
+  void boot() const {
+    auto environment = parse_grub_environment(get(kEnv));
+    GrubMenu menu = parse_grub(get(kConfig)).value();
+    if (fs::exists(directory / kCustom)) menu = parse_grub(get(kCustom), std::move(menu)).value();
+    if (!environment["next_entry"].empty()) menu.default_entry = environment["next_entry"];
+    if (environment.contains("next_entry") && fs::exists(directory / kEnv)) put(kEnv, "# GRUB Environment Block\nnext_entry=\n#####");
+    const GrubEntry* entry = default_grub_entry(menu, environment).value();
+    std::string line;
+    for (const std::string& word : entry->loads.at(0).words) line += (line.empty() ? "BOOT_IMAGE=" : " ") + word;
+    put("proc/cmdline", line + "\n");
+  }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Recorder recorder;
+  int script_status = 0;
+  Lines checked;
+};
+
+/// The machine as a running host, or as an image; a test that needs the former ends where it is not root.
+struct Session {
+  explicit Session(Machine& machine, bool live = true) : machine_(machine) {
+    root = live ? test::live_root(machine.directory.path())
+                : std::optional<Root>(Root::open(machine.directory.path()).value());
+    if (!root) return;
+    machine.recorder.root = &*root;
+    host.emplace(*root, machine.runner, &machine.recorder);
+    REQUIRE(host->live() == live);
+  }
+  ~Session() { CHECK(machine_.runner.unexpected == Lines{}); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Finding check(const Parameters& parameters) const { return kKernelCmdline.check(*host, parameters).value(); }
+  bool passes(const Parameters& parameters) const { return check(parameters).verdict == Verdict::pass; }
+
+  Machine& machine_;
+  std::optional<Root> root;
+  std::optional<Host> host;
+};
+
+#define NEEDS_ROOT(session)                                                        \
+  if (!(session).root) {                                                           \
+    WARN("not root: a running host cannot be shown to p2pd here, not tested");     \
+    return;                                                                        \
+  }
+
+bool says(const Result<void>& result, const std::string& text) {
+  return !result && (result.error().message + " " + result.error().next).find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("kernel-cmdline reads what the kernel runs with", "[kernel_cmdline]") {
+  Machine machine;
+  machine.put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 ro iommu=on p2pd.trial=1\n");
+  Session session(machine, false);
+  const Finding finding = session.check({{"arguments", {"iommu=pt", "quiet", "ro"}}});
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.summary == "the kernel runs without iommu=pt quiet (it has iommu=on)");
+  CHECK(finding.facts["missing"] == nlohmann::json{"quiet"});
+  CHECK(finding.facts["conflicting"] == nlohmann::json{{{"wanted", "iommu=pt"}, {"running", "iommu=on"}}});
+  CHECK(finding.facts["trial"] == true);
+  CHECK(finding.facts["configured"] == false);
+  CHECK(finding.evidence.at(0).source == "/proc/cmdline");
+  CHECK_FALSE(finding.next.empty());
+  CHECK(session.passes({{"arguments", {"iommu=on", "ro"}}}));
+  machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+  CHECK(session.check(kPt).facts["configured"] == true);
+  CHECK(session.check(kPt).next.starts_with("Reboot"));
+  CHECK(session.check(kPt).verdict == Verdict::fail);
+}
+
+TEST_CASE("a trial boot becomes the default once proven, and goes back", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  machine.boot();
+  const std::string first = machine.tree();
+  REQUIRE_FALSE(session.passes(kPt));
+
+  const Description plan = fix.describe(host, kPt).value();
+  CHECK(machine.tree() == first);
+  REQUIRE(plan.files.size() == 2);
+  CHECK(plan.cost.find("IOMMU") != std::string::npos);
+  CHECK(plan.commands.at(0) == "grub-reboot p2pd-trial");
+
+  REQUIRE(fix.apply(host, kPt));
+  CHECK(machine.get(kCustom) == plan.files[0].content);
+  CHECK(machine.checked == Lines{machine.get(kCustom)});
+  CHECK(machine.get(kConfig) == kDebianGrub);
+  CHECK(machine.get(kDropIn) == "absent");
+  const std::string applied = machine.tree();
+  const std::size_t ran = machine.runner.ran.size();
+  REQUIRE(fix.apply(host, kPt));
+  CHECK(machine.tree() == applied);
+  CHECK(machine.runner.ran.size() == ran);
+
+  SECTION("the power goes before the reboot: the old default boots") {
+    machine.boot();
+    CHECK_FALSE(session.passes(kPt));
+    machine.recorder.put_back();
+    REQUIRE(fix.undo(host, kPt));
+  }
+  SECTION("armed, but undone before the reboot") {
+    REQUIRE(fix.before_reboot(host, kPt));
+    const std::size_t before = machine.runner.ran.size();
+    REQUIRE(fix.before_reboot(host, kPt));  // only looks
+    CHECK(machine.runner.ran.size() == before + 2);
+    CHECK(machine.recorder.how.at("/boot/grub/grubenv") == Restore::generated);
+    machine.recorder.put_back();
+    machine.environment("next_entry=p2pd-trial\n").value();  // as if written anew since
+    REQUIRE(fix.undo(host, kPt));
+    CHECK(machine.get(kEnv).find("next_entry") == std::string::npos);
+    fs::remove(machine.directory / kEnv);
+    machine.boot();
+  }
+  SECTION("armed, tried, proven, committed") {
+    REQUIRE(fix.before_reboot(host, kPt));
+    machine.boot();
+    CHECK(session.passes(kPt));
+    CHECK(session.check(kPt).facts["trial"] == true);
+    REQUIRE(fix.commit(host, kPt));
+    const std::string committed = machine.tree();
+    CHECK(machine.get(kCustom) == "absent");
+    CHECK(machine.get(kDropIn) == plan.files[1].content);
+    CHECK(machine.recorder.how.at("/boot/grub/grub.cfg") == Restore::generated);
+    const std::size_t before = machine.runner.ran.size();
+    REQUIRE(fix.commit(host, kPt));
+    CHECK(machine.tree() == committed);
+    CHECK(machine.runner.ran.size() == before);
+    machine.boot();
+    CHECK(session.passes(kPt));
+    CHECK(session.check(kPt).facts["trial"] == false);
+    CHECK(session.check(kPt).facts["configured"] == true);
+    SECTION("undone to the byte") {
+      machine.recorder.put_back();
+      REQUIRE(fix.undo(host, kPt));
+    }
+    SECTION("undone after a kernel update has generated grub.cfg anew") {
+      machine.recorder.put_back();
+      machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+      const std::string anew = machine.generate();
+      fs::remove(machine.directory / kDropIn);
+      machine.put(kConfig, anew);
+      REQUIRE(fix.undo(host, kPt));
+      CHECK(machine.get(kConfig) == kDebianGrub);
+    }
+    SECTION("undone to what an earlier run made permanent") {
+      machine.recorder.put_back();
+      machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+      machine.put(kConfig, machine.generate());
+      REQUIRE(fix.undo(host, kPt));
+      CHECK(machine.get(kConfig) == machine.generate());
+      fs::remove(machine.directory / kDropIn);
+      machine.put(kConfig, kDebianGrub);
+    }
+    fs::remove(machine.directory / kEnv);
+    machine.boot();
+  }
+  fs::remove_all(machine.directory / "etc/default/grub.d");  // the directory goes back by the engine's own record
+  CHECK(machine.tree() == first);
+}
+
+TEST_CASE("two steps share the trial entry and the drop-in", "[kernel_cmdline]") {
+  Machine machine;
+  machine.put(kCustom, "menuentry 'mine' {\n true\n}");  // no newline at its end
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  for (const Parameters& step : {kPt, kAcs}) REQUIRE(fix.apply(host, step));
+  const std::string both = machine.get(kCustom);
+  for (const Parameters& step : {kAcs, kPt}) REQUIRE(fix.apply(host, step));
+  CHECK(machine.get(kCustom) == both);
+  CHECK(both.starts_with("menuentry 'mine' {\n true\n}\n### BEGIN"));
+  for (const Parameters& step : {kPt, kAcs}) REQUIRE(fix.before_reboot(host, step));
+  machine.boot();
+  CHECK(session.passes(kPt));
+  CHECK(session.passes(kAcs));
+  REQUIRE(fix.commit(host, kPt));  // and the power goes before the other's commit
+  machine.boot();
+  CHECK(session.passes(kPt));
+  CHECK(session.passes(kAcs));
+  const std::string committed = machine.tree();
+  REQUIRE(fix.commit(host, kAcs));
+  CHECK(machine.tree() == committed);
+  CHECK(machine.get(kCustom) == "menuentry 'mine' {\n true\n}\n");
+  CHECK(machine.get(kConfig).find(" iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0\n") != std::string::npos);
+}
+
+TEST_CASE("a commit that is killed anywhere ends the same", "[kernel_cmdline]") {
+  struct Killer : Recorder {
+    int left = 0;
+    Result<void> before_change(std::string_view path, Restore restore) override {
+      if (left-- == 0) return fail(ErrorCode::interrupted, "killed");
+      return Recorder::before_change(path, restore);
+    }
+  };
+  std::string end;
+  int kills = 0;
+  for (int at = 0;; ++at) {
+    Machine machine;
+    Session session(machine);
+    NEEDS_ROOT(session);
+    Killer killer;
+    killer.root = &*session.root;
+    killer.left = at;
+    Host killed(*session.root, machine.runner, &killer);
+    const auto walk = [](Host& host) -> Result<void> {
+      TRY(fix.apply(host, kPt));
+      TRY(fix.before_reboot(host, kPt));
+      return fix.commit(host, kPt);
+    };
+    const bool done = walk(killed).has_value();
+    if (!done) REQUIRE(walk(*session.host));
+    if (!end.empty()) CHECK(machine.tree() == end);
+    end = machine.tree();
+    if (done && at > 0) break;
+    ++kills;
+  }
+  CHECK(kills >= 4);
+}
+
+TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  const auto refused = [&](const std::string& why) {
+    const std::string before = machine.tree();
+    const auto result = fix.apply(host, kPt);
+    CAPTURE(result ? "applied" : result.error().message);
+    CHECK(says(result, why));
+    CHECK((result || !result.error().next.empty()));
+    CHECK(machine.tree() == before);
+  };
+  SECTION("no GRUB") {
+    fs::remove(machine.directory / kConfig);
+    refused("does not boot by GRUB");
+    CHECK(says(fix.commit(host, kPt), "does not boot by GRUB"));
+    CHECK(fix.undo(host, kPt));
+  }
+  SECTION("no grub-mkconfig") {
+    fs::remove(machine.directory / "usr/sbin/grub-mkconfig");
+    refused("grub-mkconfig is not installed");
+  }
+  SECTION("no 41_custom") {
+    machine.put(kConfig, kDebianGrub.substr(0, kDebianGrub.find("### BEGIN /etc/grub.d/41_custom")));
+    refused("41_custom");
+  }
+  SECTION("a default set by hand") {
+    machine.put(kCustom, "set default=1\n");
+    refused("ignores grub-reboot");
+  }
+  SECTION("LVM, RAID, btrfs") {
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "lvm\n");
+    refused("/boot/grub is on lvm");
+    CHECK_FALSE(fix.describe(host, kPt));
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "diskfilter mdraid1x\n");
+    refused("/boot/grub is on diskfilter");
+    machine.runner.on("grub-probe --target=abstraction /boot/grub").on("grub-probe --target=fs /boot/grub", "btrfs\n");
+    refused("/boot/grub is on btrfs");
+  }
+  SECTION("somebody who plans and may not ask grub-probe") {
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "", 1, "cannot open /dev/sda");
+    CHECK(fix.describe(host, kPt));
+  }
+  SECTION("an initrd is missing") {
+    fs::remove(machine.directory / "boot/initrd.img-6.1.0-50-amd64");
+    refused("/boot/initrd.img-6.1.0-50-amd64 does not exist");
+  }
+  SECTION("GRUB does not like it") {
+    machine.script_status = 1;
+    refused("Syntax error at line 7");
+  }
+  SECTION("a file of the user where the drop-in goes") {
+    machine.put(kDropIn, "GRUB_TIMEOUT=1\n");
+    refused(kDropIn);
+  }
+  SECTION("armed without a trial entry") { CHECK(says(fix.before_reboot(host, kPt), "the trial entry is gone")); }
+  SECTION("grub-reboot that does nothing") {
+    REQUIRE(fix.apply(host, kPt));
+    machine.runner.on("grub-reboot p2pd-trial");
+    CHECK(says(fix.before_reboot(host, kPt), "grubenv"));
+  }
+}
+
+TEST_CASE("the trial follows the default entry", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  const auto kernel = [&] {
+    REQUIRE(fix.apply(*session.host, kPt));
+    return parse_grub(machine.get(kCustom)).value().entries.at(0).loads.at(0).words.at(0);
+  };
+  SECTION("in a submenu") {
+    machine.put(kConfig, with(kDebianGrub, "set default=\"0\"", "set default=\"1>2\""));
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-49-amd64");
+  }
+  SECTION("saved") {
+    machine.put(kConfig, with(kDebianGrub, "set default=\"0\"", "set default=\"${saved_entry}\""));
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-50-amd64");
+    machine.environment("saved_entry=gnulinux-advanced-2503>gnulinux-6.1.0-49-amd64-advanced-2503\n").value();
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-49-amd64");
+  }
+  SECTION("with /boot on a partition of its own") {
+    std::string config = kDebianGrub;
+    for (const char* name : {"/boot/vmlinuz", "/boot/initrd"})
+      for (std::size_t at = 0; (at = config.find(name)) != std::string::npos;) config.erase(at, 5);
+    machine.put(kConfig, config);
+    CHECK(kernel() == "/vmlinuz-6.1.0-50-amd64");
+  }
+}
+
+TEST_CASE("a grub.cfg that is not right never replaces the old one", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  REQUIRE(fix.apply(host, kPt));
+  SECTION("a later drop-in takes the arguments away") {
+    machine.put("etc/default/grub.d/zzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n");
+    CHECK(says(fix.commit(host, kPt), "/etc/default/grub.d/zzz.cfg"));
+  }
+  SECTION("grub-mkconfig fails") {
+    machine.runner.on("grub-mkconfig", "", 1, "grub-probe: error");
+    CHECK(says(fix.commit(host, kPt), "grub-probe: error"));
+  }
+  SECTION("it is empty, torn, or without its kernel") {
+    for (const std::string& text : {std::string(), kDebianGrub.substr(0, 2000), with(machine.generate(), "-50-amd64 root", "-51 root")}) {
+      machine.runner.on("grub-mkconfig", text);
+      CHECK_FALSE(fix.commit(host, kPt));
+    }
+  }
+  SECTION("GRUB cannot read it") {
+    machine.script_status = 1;
+    CHECK(says(fix.commit(host, kPt), "Syntax error"));
+  }
+  CHECK(machine.get(kConfig) == kDebianGrub);
+}
+
+TEST_CASE("grub.cfg is generated in the language of the system", "[kernel_cmdline]") {
+  Machine machine;
+  machine.put("etc/default/locale", "# x\nLANG=\"de_DE.UTF-8\"\n");
+  Session session(machine);
+  NEEDS_ROOT(session);
+  std::map<std::string, std::string> environment;
+  machine.runner.on("grub-mkconfig", [&](const Command& command) {
+    environment = command.environment;
+    return Result<CommandResult>({0, machine.generate(), ""});
+  });
+  REQUIRE(fix.commit(*session.host, kPt));
+  CHECK(environment == std::map<std::string, std::string>{{"LANG", "de_DE.UTF-8"}, {"LC_ALL", ""}});
+}
+
+TEST_CASE("an image gets the arguments at once", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine, false);
+  Host& host = *session.host;
+  CHECK_FALSE(session.passes(kPt));
+  SECTION("with GRUB") {
+    const Description plan = fix.describe(host, kPt).value();
+    REQUIRE(fix.apply(host, kPt));
+    CHECK(grub_entry_has(parse_grub(machine.get(kConfig)).value().entries.at(0), {"iommu=pt"}));
+    CHECK(plan.files.at(0).content == machine.get(kDropIn));
+    CHECK(machine.get(kCustom) == "absent");
+  }
+  SECTION("without GRUB") {
+    fs::remove(machine.directory / kConfig);
+    REQUIRE(fix.apply(host, kPt));
+    CHECK(machine.runner.ran.empty());
+  }
+  CHECK(session.passes(kPt));
+  CHECK_FALSE(session.passes(kAcs));
+  const std::string applied = machine.tree();
+  REQUIRE(fix.apply(host, kPt));
+  REQUIRE(fix.before_reboot(host, kPt));
+  REQUIRE(fix.commit(host, kPt));
+  CHECK(machine.tree() == applied);
+  REQUIRE(fix.apply(host, kAcs));
+  CHECK(session.passes({{"arguments", {"iommu=pt", kAcs["arguments"][0]}}}));
+  machine.recorder.put_back();
+  REQUIRE(fix.undo(host, kPt));
+  CHECK(machine.get(kDropIn) == "absent");
+}

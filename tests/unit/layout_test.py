@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The rules of the tree as tables: who may include what, ids, CMake lists, licence lines, words that stay out.
+
+Each rule is shown to bite: seeded breaches in a temporary copy are found.
+"""
+import fnmatch
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "actions", "config", "daemon", "packaging", "probes",
+       "tests", "units"}
+TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".gitignore"}
+
+# files -> folders whose headers they may include with quotes; the first row that fits counts
+FOLDERS = [
+    ("daemon/base/*", {"base"}),
+    ("daemon/plan/*", {"base", "plan"}),
+    ("daemon/engine/*", {"base", "plan", "engine"}),
+    ("daemon/bus/*", {"base", "bus", "engine/journal.hpp"}),
+    ("daemon/ctl/*", {"base", "plan", "engine", "ctl"}),
+    ("daemon/*.cpp", {"base", "plan", "engine", "bus", "ctl", "probes/registry.hpp", "actions/registry.hpp"}),
+    ("probes/registry.cpp", {"base", "probes/registry.hpp"}),
+    ("probes/bench/*", {"base", "probes/bench"}),
+    ("probes/*", {"base"}),
+    ("actions/registry.cpp", {"base", "actions/registry.hpp"}),
+    ("actions/*", {"base"}),
+    ("tests/*", {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}),
+]
+HOMES = {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}  # first word of a header of ours
+GENERATED = {("daemon/base/gpus.cpp", "gpus.inc")}
+
+# headers of a library -> the only files of the programs that may include them
+LIBRARIES = [
+    ("yaml-cpp/*", ["daemon/plan/*"]),
+    ("pci/*", ["daemon/base/pci.cpp"]),
+    ("sqlite3*", ["daemon/engine/journal.cpp"]),
+    ("openssl/*", ["daemon/engine/undo.cpp"]),
+    ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
+    ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
+    ("systemd/*", ["daemon/bus/*", "daemon/ctl/*", "daemon/*.cpp"]),
+    ("CLI/*", ["daemon/ctl/*"]),
+    ("cuda*", ["probes/bench/*"]),
+    ("nv*.h", ["probes/bench/*"]),
+    ("catch2/*", []),
+    ("tl/*", ["*"]), ("fmt/*", ["*"]), ("spdlog/*", ["*"]), ("nlohmann/*", ["*"]),
+]
+SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?|(sys|linux|asm|net|netinet|arpa)/[a-z0-9_/-]+\.h")
+
+SPDX = "SPDX-License-Identifier: MIT"
+NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket"}
+# Spelled in two halves, so that this file does not hold them.
+NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]
+NOT_DONE = ["TO" + "DO", "FIX" + "ME"]
+RECORDED = ["tests/machines/*", "tests/golden/*"]  # what real machines said
+
+
+def fits(path, patterns):
+    """Like a shell would: '*' in the last part of a pattern spans folders, except for "daemon/*.cpp"."""
+    return any(fnmatch.fnmatch(path, p) and (p != "daemon/*.cpp" or path.count("/") == 1) for p in patterns)
+
+
+def tracked(root):
+    """Files that git tracks or would track, relative to root."""
+    names = subprocess.run(["git", "-c", f"safe.directory={root}", "-C", root, "ls-files", "-z", "--cached", "--others",
+                            "--exclude-standard"], check=True, capture_output=True, text=True).stdout
+    return sorted(n for n in names.split("\0") if n and (root / n).is_file())
+
+
+def text(root, name):
+    return (root / name).read_text(encoding="utf-8", errors="replace")
+
+
+def include_breaches(root, names):
+    """"FILE:LINE: <header>: why" of each forbidden #include."""
+    breaches = []
+    for name in names:
+        if not name.endswith((".cpp", ".hpp", ".c", ".h", ".cu")):
+            continue
+        for number, line in enumerate(text(root, name).splitlines(), 1):
+            found = re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line)
+            if found:
+                why = quoted_breach(name, found[2]) if found[1] == '"' else library_breach(name, found[2])
+                if why:
+                    breaches.append(f"{name}:{number}: {found[2]}: {why}")
+    return breaches
+
+
+def quoted_breach(name, header):
+    if name.startswith("tests/") and header.split("/")[0] not in HOMES:
+        return ""
+    if (name, header) in GENERATED:
+        return ""
+    allowed = next((folders for pattern, folders in FOLDERS if fits(name, [pattern])), set())
+    own = any(header == a or header.startswith(a + "/") for a in allowed)
+    if own and not header.endswith("registry.hpp"):
+        return ""
+    if header in allowed or (name.startswith("tests/") and own):
+        return ""
+    return f"may include {', '.join(sorted(allowed)) or 'nothing of ours'}"
+
+
+def library_breach(name, header):
+    if name.startswith("tests/") or SYSTEM.fullmatch(header) and not fits(header, [p for p, _ in LIBRARIES]):
+        return ""
+    places = next((places for pattern, places in LIBRARIES if fits(header, [pattern])), None)
+    if places is None:
+        return "a library without a row in the table"
+    return "" if fits(name, places) else f"only in {', '.join(places) or 'tests/'}"
+
+
+def unit_breaches(root, folder, kind):
+    """What is wrong with the probes or actions: ids against file names, rows, opening comments."""
+    breaches, seen = [], {}
+    registry = text(root, f"{folder}/registry.cpp")
+    for path in sorted((root / folder).glob("*.cpp")):
+        if path.name == "registry.cpp":
+            continue
+        name, lines = f"{folder}/{path.name}", path.read_text().splitlines()
+        wanted = path.stem.replace("_", "-")
+        ids = re.findall(rf'\bconst {kind} (\w+)\s*=?\s*\{{\s*"([^"]*)"', "\n".join(lines))
+        if [i for _, i in ids] != [wanted]:
+            breaches.append(f"{name}: holds {ids}; expected one {kind} called \"{wanted}\"")
+        for variable, id_ in ids:
+            if seen.setdefault(id_, name) != name:
+                breaches.append(f"{name}: id \"{id_}\" is that of {seen[id_]}, too")
+            if not re.search(rf"\b{variable}\b", registry):
+                breaches.append(f"{name}: {variable} is no row of {folder}/registry.cpp")
+        comment = [line for line in lines[1:12] if line.startswith("//")]
+        if not comment or not comment[0].startswith(f"// {wanted}: "):
+            breaches.append(f"{name}: does not open with \"// {wanted}: what it is for\"")
+        elif len(comment) > 8 or not any("Reference" in line for line in comment):
+            breaches.append(f"{name}: opens with {len(comment)} lines; expected at most 8, one with \"Reference\"")
+    return breaches
+
+
+def cmake_breaches(root, names):
+    """Files that a CMakeLists names and that are not there, and sources that none names."""
+    breaches, named = [], set()
+    for name in names:
+        if pathlib.Path(name).name != "CMakeLists.txt":
+            continue
+        folder = pathlib.PurePosixPath(name).parent
+        content = re.sub(r"#.*", "", text(root, name))
+        content = content.replace("${CMAKE_CURRENT_SOURCE_DIR}/", "").replace("${CMAKE_SOURCE_DIR}/", "/")
+        content = re.sub(r"\S*[$<]\{?\S*", " ", content)
+        for word in re.findall(r"(?<![\w./-])[\w./-]+\.(?:cpp|c|cu|yaml|json|service|timer|socket|py|in)(?![\w.-])", content):
+            file = word[1:] if word.startswith("/") else (folder / word).as_posix()
+            named.add(file)
+            if not (root / file).is_file():
+                breaches.append(f"{name}: names {word}, which is not there")
+    return breaches + [f"{n}: no CMakeLists.txt names it" for n in names if n.endswith(".cpp") and n not in named]
+
+
+def word_breaches(root, names):
+    """Sources without a licence line, and words that do not belong into the tree."""
+    breaches = []
+    for name in names:
+        path = root / name
+        if fits(name, RECORDED) and path.suffix not in {".md", ".cpp", ".py"}:
+            continue
+        content = text(root, name)
+        is_source = path.suffix in NEEDS_SPDX or path.name == "CMakeLists.txt" or content.startswith("#!")
+        if is_source and not content.startswith("{") and SPDX not in "\n".join(content.splitlines()[:3]):
+            breaches.append(f"{name}: no \"{SPDX}\" in its first lines")
+        for number, line in enumerate(content.splitlines(), 1):
+            breaches += [f"{name}:{number}: \"{word}\"" for word in NOT_HERE if word in line]
+            breaches += [f"{name}:{number}: {word}" for word in NOT_DONE if re.search(rf"\b{word}\b", line)]
+    return breaches
+
+
+# file, a line put at its end, what the breach must say
+INCLUDE_SEEDS = [
+    ("daemon/base/root.cpp", '#include "plan/plan.hpp"', "may include base"),
+    ("daemon/base/host.hpp", "#include <pci/pci.h>", "only in daemon/base/pci.cpp"),
+    ("daemon/plan/plan.cpp", '#include "engine/walk.hpp"', "may include base, plan"),
+    ("daemon/engine/walk.cpp", '#include "probes/registry.hpp"', "may include base, engine, plan"),
+    ("daemon/engine/walk.cpp", '#include "ctl/print.hpp"', "may include base, engine, plan"),
+    ("daemon/engine/walk.cpp", "#include <sqlite3.h>", "only in daemon/engine/journal.cpp"),
+    ("daemon/engine/journal.cpp", "#include <openssl/evp.h>", "only in daemon/engine/undo.cpp"),
+    ("daemon/engine/journal.cpp", "#include <yaml-cpp/yaml.h>", "only in daemon/plan/*"),
+    ("daemon/ctl/doctor.cpp", '#include "probes/registry.hpp"', "may include base, ctl, engine, plan"),
+    ("daemon/ctl/doctor.cpp", "#include <cuda.h>", "only in probes/bench/*"),
+    ("daemon/p2pctl.cpp", "#include <curl/curl.h>", "a library without a row"),
+    ("probes/gpu_inventory.cpp", '#include "engine/journal.hpp"', "may include base"),
+    ("probes/gpu_inventory.cpp", '#include "actions/registry.hpp"', "may include base"),
+    ("probes/gpu_inventory.cpp", '#include "kernel_cmdline.hpp"', "may include base"),
+    ("probes/gpu_inventory.cpp", "#  include <systemd/sd-bus.h>", "only in daemon/bus/*, daemon/ctl/*"),
+    ("actions/kernel_cmdline.cpp", '#include "../probes/registry.hpp"', "may include base"),
+    ("actions/kernel_cmdline.cpp", "#include <catch2/catch.hpp>", "only in tests/"),
+]
+
+# file, what is replaced, by what, what the breach must say
+OTHER_SEEDS = [
+    ("probes/gpu_inventory.cpp", '"gpu-inventory"', '"gpu-count"', "expected one Probe called"),
+    ("probes/gpu_inventory.cpp", "// gpu-inventory:", "// Counts:", "does not open with"),
+    ("probes/gpu_inventory.cpp", SPDX, "", "no \"SPDX"),
+    ("probes/CMakeLists.txt", "gpu_inventory.cpp", "gpu_count.cpp", "gpu_count.cpp, which is not there"),
+    ("probes/CMakeLists.txt", "gpu_inventory.cpp", "", "gpu_inventory.cpp: no CMakeLists.txt names it"),
+    ("probes/registry.cpp", "kGpuInventory", "kGpu", "kGpuInventory is no row"),
+    ("daemon/p2pctl.cpp", "int main", "// " + NOT_DONE[0] + ": later\nint main", NOT_DONE[0]),
+    ("daemon/p2pctl.cpp", "int main", "// see " + NOT_HERE[0] + "x\nint main", NOT_HERE[0]),
+]
+
+
+def all_breaches(root, names):
+    return (include_breaches(root, names) + unit_breaches(root, "probes", "Probe") + cmake_breaches(root, names) +
+            unit_breaches(root, "actions", "Action") + word_breaches(root, names))
+
+
+class Layout(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.names = tracked(ROOT)
+
+    def same(self, breaches):
+        self.assertFalse(breaches, "\n" + "\n".join(breaches))
+
+    def test_top_level(self):
+        top = {name.split("/")[0] for name in self.names}
+        self.assertEqual(top - TOP_HIDDEN, TOP)
+
+    def test_includes(self):
+        self.same(include_breaches(ROOT, self.names))
+
+    def test_probes_and_actions(self):
+        self.same(unit_breaches(ROOT, "probes", "Probe") + unit_breaches(ROOT, "actions", "Action"))
+
+    def test_cmake_lists(self):
+        self.same(cmake_breaches(ROOT, self.names))
+
+    def test_words(self):
+        self.same(word_breaches(ROOT, self.names))
+
+
+class Seeded(unittest.TestCase):
+    """Every rule finds a breach put into a copy of the tree, and nothing else."""
+
+    def setUp(self):
+        self.copy = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-layout-"))
+        self.addCleanup(shutil.rmtree, self.copy)
+        self.names = [n for n in tracked(ROOT) if n.startswith(("daemon/", "probes/", "actions/"))]
+        for name in self.names:
+            (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.copy / name)
+        self.before = all_breaches(self.copy, self.names)
+
+    def new_breaches(self, name, content):
+        file = self.copy / name
+        whole = file.read_text()
+        self.assertNotEqual(whole, content, "the seed did not take")
+        file.write_text(content)
+        found = [b for b in all_breaches(self.copy, self.names) if b not in self.before]
+        file.write_text(whole)
+        return found
+
+    def test_includes(self):
+        for name, line, why in INCLUDE_SEEDS:
+            with self.subTest(f"{name}: {line}"):
+                found = self.new_breaches(name, text(self.copy, name) + line + "\n")
+                self.assertEqual(len(found), 1, found)
+                self.assertRegex(found[0], rf"^{re.escape(name)}:\d+: .*: {re.escape(why)}")
+
+    def test_others(self):
+        for name, old, new, why in OTHER_SEEDS:
+            with self.subTest(f"{name}: {old} -> {new}"):
+                found = self.new_breaches(name, text(self.copy, name).replace(old, new))
+                self.assertTrue(any(why in breach for breach in found), found)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+#include <iterator>
+
+#include "base/action.hpp"
+#include "base/modprobe_d.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kModprobeOptions;
+extern const Action kModprobeOptionsAction;
+}  // namespace p2pd
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+const Action& fix = kModprobeOptionsAction;
+const Parameters kBar{{"module", "nvidia"}, {"options", {{"NVreg_EnableResizableBar", 1}}}};
+const Parameters kP2p{{"module", "nvidia"},
+                      {"options", nlohmann::json::object()},
+                      {"registry_dwords", {{"ForceP2P", 0x11}, {"RMForceP2PType", 1}}}};
+const Parameters kUvm{{"module", "nvidia-uvm"}, {"options", {{"uvm-name", "a b"}}}};
+const std::string kUser = "etc/modprobe.d/nvidia.conf", kOurs = "etc/modprobe.d/zz-p2pd.conf";
+
+struct Machine {
+  Machine() { fs::create_directories(directory / "etc/modprobe.d"); }
+  void put(const std::string& path, const std::string& text) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << text;
+  }
+  std::string ours() const {
+    std::ifstream file(directory / kOurs);
+    return file ? std::string(std::istreambuf_iterator<char>(file), {}) : "absent";
+  }
+  Finding check(const Parameters& parameters) const { return kModprobeOptions.check(host, parameters).value(); }
+  bool passes(const Parameters& parameters) const { return check(parameters).verdict == Verdict::pass; }
+  bool refused(const Parameters& parameters, const std::string& why) {
+    const std::string before = ours();
+    const auto result = fix.apply(host, parameters);
+    return !result && result.error().message.find(why) != std::string::npos && !result.error().next.empty() && ours() == before;
+  }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
+
+}  // namespace
+
+TEST_CASE("module options are configured in one drop-in", "[modprobe_options]") {
+  Machine machine;
+  machine.put(kUser, "# mine\noptions nvidia NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=0x2\" NVreg_EnableResizableBar=0\n");
+  for (const Parameters& step : {kBar, kP2p, kUvm}) {
+    CHECK_FALSE(machine.passes(step));
+    const std::string before = machine.ours();
+    const Description plan = fix.describe(machine.host, step).value();
+    CHECK(machine.ours() == before);
+    REQUIRE(fix.apply(machine.host, step));
+    CHECK(machine.ours() == plan.files.at(0).content);
+    CHECK(machine.passes(step));
+  }
+  const std::string all = machine.ours();
+  CHECK(all == "# Written by p2pd; undone by `p2pctl revert`.\n"
+               "# registry keys: ForceP2P=0x11;RMForceP2PType=1\n"
+               "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=1;ForceP2P=0x11\"\n"
+               "options nvidia_uvm uvm_name=\"a b\"\n");
+  for (const Parameters& step : {kUvm, kBar, kP2p}) REQUIRE(fix.apply(machine.host, step));
+  CHECK(machine.ours() == all);
+  CHECK(fix.describe(machine.host, kBar).value().files.empty());
+  CHECK(machine.runner.ran.empty());
+
+  SECTION("a key that the user drops goes from ours too, with the next change") {
+    fs::remove(machine.directory / kUser);
+    REQUIRE(fix.apply(machine.host, {{"module", "nvidia"}, {"options", {{"NVreg_EnableResizableBar", 2}}}}));
+    CHECK(machine.ours().find("NVreg_EnableResizableBar=2 NVreg_RegistryDwords=\"ForceP2P=0x11;RMForceP2PType=1\"") != std::string::npos);
+  }
+  SECTION("a key of ours with another value") {
+    REQUIRE(fix.apply(machine.host, {{"module", "nvidia"}, {"options", {}}, {"registry_dwords", {{"ForceP2P", 0}}}}));
+    CHECK(machine.ours().find("# registry keys: ForceP2P=0;RMForceP2PType=1\n") != std::string::npos);
+    CHECK_FALSE(machine.passes(kP2p));
+  }
+}
+
+TEST_CASE("nothing is written where the user's files do it already", "[modprobe_options]") {
+  Machine machine;
+  machine.put("lib/modprobe.d/n.conf", "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=RMForceP2PType=1;ForceP2P=17;X=2\n");
+  for (const Parameters& step : {kBar, kP2p}) {
+    CHECK(machine.passes(step));
+    REQUIRE(fix.apply(machine.host, step));
+  }
+  CHECK(machine.ours() == "absent");
+}
+
+TEST_CASE("what would win over the drop-in is named", "[modprobe_options]") {
+  Machine machine;
+  SECTION("a later file") {
+    machine.put("etc/modprobe.d/zzz.conf", "\noptions nvidia NVreg_EnableResizableBar=0\n");
+    CHECK(machine.refused(kBar, "/etc/modprobe.d/zzz.conf:2 is read after"));
+    CHECK(fix.apply(machine.host, kP2p));
+  }
+  SECTION("a later file with registry keys") {
+    machine.put("etc/modprobe.d/zzz.conf", "options nvidia NVreg_RegistryDwords=\"ForceP2P=0x11\"\n");
+    CHECK(machine.refused(kP2p, "sets RMForceP2PType to nothing, not 1"));
+  }
+  SECTION("the kernel command line") {
+    machine.put("proc/cmdline", "quiet nvidia.NVreg_EnableResizableBar=0\n");
+    CHECK(machine.refused(kBar, "/proc/cmdline is read after"));
+  }
+  SECTION("a file of the user in its place") {
+    machine.put(kOurs, "options nvidia x=1\n");
+    CHECK(machine.refused(kBar, "p2pd did not write it"));
+    CHECK_FALSE(fix.describe(machine.host, kBar));
+  }
+  SECTION("a quotation mark that is not closed") {
+    machine.put(kUser, "options nvidia NVreg_RegistryDwords=\"ForceP2P=1\n");
+    CHECK(machine.refused(kBar, "/etc/modprobe.d/nvidia.conf:1: a quotation mark"));
+    CHECK_FALSE(kModprobeOptions.check(machine.host, kBar));
+  }
+}
+
+TEST_CASE("whether the loaded module runs with the options is a fact", "[modprobe_options]") {
+  Machine machine;
+  REQUIRE(fix.apply(machine.host, kBar));
+  REQUIRE(fix.apply(machine.host, kP2p));
+  CHECK(machine.check(kBar).facts["in_force"].is_null());
+  machine.put("proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nEnableResizableBar: 0\nRegistryDwords: \"ForceP2P=17;RMForceP2PType=1;\"\nRmMsg: \"\"\n");
+  machine.put("sys/module/nvidia/parameters/NVreg_RegistryDwords", "\n");
+  const Finding bar = machine.check(kBar);
+  CHECK(bar.verdict == Verdict::pass);
+  CHECK(bar.facts["in_force"] == false);
+  CHECK(bar.summary.find("does not run with them yet") != std::string::npos);
+  CHECK(bar.facts["options"]["NVreg_EnableResizableBar"] == nlohmann::json{{"wanted", "1"}, {"configured", "1"}, {"running", "0"}});
+  CHECK(machine.check(kP2p).facts["in_force"] == true);
+  CHECK(machine.check(kP2p).facts["registry_dwords"]["ForceP2P"]["running"] == "17");
+
+  const Parameters drm{{"module", "nvidia-drm"}, {"options", {{"modeset", 1}}}};
+  machine.put("sys/module/nvidia_drm/parameters/modeset", "Y\n");
+  const Finding finding = machine.check(drm);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["in_force"] == true);
+  CHECK(finding.summary == "module nvidia_drm is not configured with modeset=1");
+  CHECK_FALSE(finding.next.empty());
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include "catch.hpp"
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+std::string error_of(std::string_view yaml) {
+  const auto plan = parse_plan(yaml, "p.yaml", World::vocabulary());
+  return plan ? "" : plan.error().message;
+}
+
+std::string with_step(const std::string& step) { return "name: n\ntitle: t\nsteps:\n  - " + step + "\n"; }
+
+}  // namespace
+
+TEST_CASE("a plan is read whole") {
+  const auto plan = parse_plan(R"(
+name: n
+title: t
+policy: {reboots: 3, attempts: 5, on_failure: keep, reboot: external}
+steps:
+  - requires: space
+    title: There is space
+    check: now
+    with: {name: space}
+  - state: a
+    title: A is so
+    why: because
+    check: now
+    fix: live
+    with: {name: a}
+    needs: [space]
+  - state: b
+    title: B is so
+    check: now
+    with: {name: b}
+    operator: do it
+    after: [a]
+)", "p.yaml", World::vocabulary());
+  REQUIRE(plan);
+  CHECK(plan->policy.reboots == 3);
+  CHECK(plan->policy.on_failure == OnFailure::keep);
+  CHECK(plan->policy.reboot == RebootPolicy::external);
+  CHECK(plan->steps[0].kind == StepKind::requires_);
+  CHECK(plan->steps[1].needs == std::vector<std::string>{"space"});
+  CHECK(plan->step("b")->operator_text == "do it");
+  SECTION("and comes back out of the journal the same") {
+    const std::string frozen = to_json(*plan).dump();
+    const auto again = parse_plan(frozen, "journal", World::vocabulary());
+    REQUIRE(again);
+    CHECK(to_json(*again).dump() == frozen);
+  }
+}
+
+TEST_CASE("every error names file, line, key and what was expected") {
+  const struct {
+    std::string yaml;
+    std::string error;
+  } cases[] = {
+      {"", "p.yaml:1: empty; expected a YAML map"},
+      {"# nothing\n", "p.yaml:1: empty; expected a YAML map"},
+      {"- a\n", "p.yaml:1: expected a map of names to values"},
+      {"name: n\ntitel: t\n", "p.yaml:2: titel: unknown key; did you mean \"title\"?"},
+      {"name: n\nname: m\n", "p.yaml:2: name: given twice"},
+      {"name: N!\ntitle: t\nsteps: []\n", "p.yaml:1: name: expected a name of a-z, 0-9 and -, at most 64 characters"},
+      {"name: n\ntitle: t\nsteps: []\n", "p.yaml:3: steps: empty; expected at least one step"},
+      {"name: n\ntitle: t\npolicy: {reboots: 99}\nsteps: [1]\n",
+       "p.yaml:3: policy.reboots: expected a whole number from 0 to 20, found \"99\""},
+      {"name: n\ntitle: t\npolicy: {on_failure: explode}\nsteps: [1]\n",
+       "p.yaml:3: policy.on_failure: expected one of revert, keep, found \"explode\""},
+      {"name: [\n", "p.yaml:2: end of sequence flow not found"},
+      {with_step("{state: a, title: t, check: nwo, with: {name: a}}"),
+       "p.yaml:4: steps[0].check: no check is called \"nwo\"; did you mean \"now\"?"},
+      {with_step("{state: a, title: t, check: now, fix: lvie, with: {name: a}}"),
+       "p.yaml:4: steps[0].fix: no fix is called \"lvie\"; did you mean \"live\"?"},
+      {with_step("{state: a, title: t, check: now}"), "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
+      {with_step("{state: a, title: t, check: now, with: {nam: a}}"),
+       "p.yaml:4: steps[0].with.nam: unknown key; did you mean \"name\"?"},
+      {with_step("{state: a, title: t, check: now, with: {name: [a]}}"), "p.yaml:4: steps[0].with.name: expected text"},
+      {with_step("{state: a, requires: a, title: t, check: now, with: {name: a}}"),
+       "p.yaml:4: steps[0]: expected either \"state: NAME\" or \"requires: NAME\""},
+      {with_step("{state: a, title: t, check: now, with: {name: a}, after: [a]}"),
+       "p.yaml:4: steps[0].after: \"a\" waits for itself"},
+      {with_step("{state: aa, title: t, check: now, with: {name: a}, after: [bb]}\n"
+                 "  - {state: bb, title: t, check: now, with: {name: a}, after: [aa]}"),
+       "p.yaml:4: steps[0].after: \"bb\" comes later: a cycle or the wrong order"},
+      {with_step("{state: aa, title: t, check: now, with: {name: a}, after: [zz]}"),
+       "p.yaml:4: steps[0].after: no state step is called \"zz\""},
+      {with_step("{state: a, title: t, check: now, with: {name: a}}\n  - {state: a, title: t, check: now, with: {name: a}}"),
+       "p.yaml:5: steps[1]: step \"a\" is there twice"},
+      {"a: &x [*x]\n", "p.yaml:1: aliases (*name) are not allowed"},
+      {"name: \xff\n", "p.yaml:1: not UTF-8 text"},
+      {"name: n\n\ntitle: \xc3\n", "p.yaml:3: not UTF-8 text"},
+      {std::string(2U << 20, 'a'), "p.yaml:1: 2097152 bytes; expected at most 1 MiB"},
+      {std::string(5000, '['), "p.yaml:1: nested deeper than 32 levels"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.yaml.substr(0, 100));
+    CHECK(error_of(c.yaml) == c.error);
+  }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#include "base/record.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/gpus.hpp"
+#include "base/pci.hpp"
+#include "base/recorded.hpp"
+#include "base/redact.hpp"
+#include "catch.hpp"
+#include "temporary.hpp"
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using test::TemporaryDirectory;
+
+namespace {
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const fs::path& path, std::string_view content) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+struct Machine {
+  explicit Machine(const fs::path& directory) : root(Root::open(directory).value()), runner(root), host(root, runner) {}
+  Root root;
+  RecordedRunner runner;
+  Host host;
+};
+
+const fs::path kMachines = fs::path(P2PD_SOURCE_DIR) / "tests/machines";
+
+}  // namespace
+
+TEST_CASE("record: the record of a record says the same") {
+  const TemporaryDirectory directory;
+  const Machine first(kMachines / "rtx4090-x2-am5");
+  const auto capture = record_machine(first.host, directory / "copy");
+  REQUIRE(capture);
+  CHECK(capture->unreadable.empty());
+  const Machine second(directory / "copy");
+  const auto before = pci_devices(first.host, PciDepth::everything);
+  const auto after = pci_devices(second.host, PciDepth::everything);
+  REQUIRE(before);
+  REQUIRE(after);
+  REQUIRE(before->size() == after->size());
+  for (std::size_t i = 0; i < before->size(); ++i) CHECK((*before)[i].config == (*after)[i].config);
+  for (const char* path : {"/proc/cmdline", "/etc/default/grub", "/sys/bus/pci/devices/0000:01:00.0/resource"}) {
+    CHECK(first.root.read(path).value() == second.root.read(path).value());
+  }
+  CHECK(second.root.read_link("/sys/bus/pci/devices/0000:01:00.0/driver").value() == "../../../../bus/pci/drivers/nvidia");
+  const auto machine = nlohmann::json::parse(second.root.read("/machine.json").value());
+  CHECK(machine["schema"] == "p2pd.machine/1");
+  CHECK(machine["name"] == "copy");
+}
+
+TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
+  const TemporaryDirectory host;
+  std::string dump = "0000:01:00.0 VGA\n";
+  const std::string zeros = " 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n";
+  dump += "00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n";
+  for (const char* row : {"10", "20", "30", "40", "50", "60", "70", "80", "90", "a0", "b0", "c0", "d0", "e0", "f0"}) {
+    dump += row + (":" + zeros);
+  }
+  dump += "100: 03 00 01 00 48 b0 2d fb d9 01 e3 da 77 00 00 00\n\n";
+  write(host / "lspci-xxxx.txt", dump);
+  write(host / "proc/cmdline", "ro ip=10.0.0.7::10.0.0.1 quiet rip=1 systemd.hostname=box7 iommu=pt\n");
+  write(host / "proc/driver/nvidia/version", "NVRM version: x  570.1  Release Build  (root@box7)  today\n");
+  write(host / "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        "Model: \t NVIDIA H200\nGPU UUID: \t GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404\n");
+  const TemporaryDirectory target;
+  REQUIRE(record_machine(Machine(host.path()).host, target / "record"));
+  CHECK(text_of(target / "record/lspci-xxxx.txt").find("100: 03 00 01 00 00 00 00 00 00 00 00 00 77") != std::string::npos);
+  CHECK(text_of(target / "record/proc/cmdline") == "ro ip=removed quiet rip=1 systemd.hostname=removed iommu=pt\n");
+  CHECK(text_of(target / "record/proc/driver/nvidia/version") ==
+        "NVRM version: x  570.1  Release Build  (root@host)  today\n");
+  CHECK(text_of(target / "record/proc/driver/nvidia/gpus/0000:01:00.0/information") ==
+        "Model: \t NVIDIA H200\nGPU UUID: \t GPU-00000000-0000-0000-0000-000000000000\n");
+}
+
+TEST_CASE("record: identity in the output of nvidia-smi") {
+  CHECK(without_identity("  Serial Number      : 1653724064193\n  GPU PDI : 0xcc3182f9\n  Chassis Serial Number : N/A") ==
+        "  Serial Number      : 0000000000000\n  GPU PDI : 0000000000\n  Chassis Serial Number : N/A");
+  CHECK(without_identity("        Name          : /home/jo/train.py\nProduct Name : NVIDIA H200\n") ==
+        "        Name          : process\nProduct Name : NVIDIA H200\n");
+}
+
+TEST_CASE("record: a directory that holds something is refused") {
+  const TemporaryDirectory directory;
+  write(directory / "precious", "keep");
+  const Machine machine(kMachines / "no-gpu");
+  const auto refused = record_machine(machine.host, directory.path());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("not empty") != std::string::npos);
+  CHECK_FALSE(record_machine(machine.host, directory / "precious"));
+  CHECK(text_of(directory / "precious") == "keep");
+}
+
+TEST_CASE("recorded: known commands are answered, others are not found") {
+  const TemporaryDirectory directory;
+  write(directory / "commands/topo.json",
+        R"({"argv": ["nvidia-smi", "topo", "-m"], "status": 3, "output": "a\nb", "errors": "e"})");
+  const Machine machine(directory.path());
+  RecordedRunner runner(machine.root);
+  Command command;
+  command.argv = {"nvidia-smi", "topo", "-m"};
+  std::string lines;
+  command.on_line = [&](std::string_view line) { lines += std::string(line) + ";"; };
+  const auto result = runner.run(command);
+  REQUIRE(result);
+  CHECK(result->status == 3);
+  CHECK(result->output == "a\nb");
+  CHECK(result->errors == "e");
+  CHECK(lines == "a;b;");
+  command.argv = {"nvidia-smi"};
+  const auto absent = runner.run(command);
+  REQUIRE_FALSE(absent);
+  CHECK(absent.error().code == ErrorCode::not_found);
+  CHECK(absent.error().message == "not part of this machine record: nvidia-smi");
+  write(directory / "commands/a.json", R"({"argv": ["x", 1], "status": 0, "output": "", "errors": ""})");
+  CHECK(runner.run(command).error().code == ErrorCode::invalid);
+  CHECK_FALSE(RecordedRunner::is_record(machine.root));
+}
+
+TEST_CASE("gpus: the table is sound") {
+  const auto models = gpu_models();
+  REQUIRE(models);
+  const auto find = [&](std::string_view id) {
+    return std::find_if(models->begin(), models->end(), [&](const GpuModel& model) { return model.id == id; });
+  };
+  REQUIRE(find("10de:2684") != models->end());
+  CHECK(find("10de:2684")->name == "NVIDIA GeForce RTX 4090");
+  CHECK(find("10de:2684")->vram_mib == 24576U);
+  CHECK(find("10de:2503")->vram_mib == std::nullopt);  // sells as 8 and 12 GB
+  const std::string row = R"({"id": "10de:0001", "name": "A", "segment": "B", "architecture": "C", "vram_mib": 1, "pcie_generation": 4})";
+  const auto table = [](const std::string& rows) { return R"({"schema": "p2pd.gpus/1", "gpus": [)" + rows + "]}"; };
+  CHECK(parse_gpu_models(table(row)));
+  for (const std::string& broken : {std::string(), std::string("{}"), table(""), table(row + "," + row), table("1"),
+                                    table(R"({"id": "10DE:0001"})"), table(R"({"id": "10de:0001", "name": "A"})")}) {
+    CHECK_FALSE(parse_gpu_models(broken));
+  }
+}

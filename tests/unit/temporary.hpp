@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+namespace p2pd::test {
+
+/// A directory of its own for one test, removed with all that is in it.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "p2pd-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
+    path_ = std::filesystem::canonical(name);
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// The outside name of `inside`, an absolute path within the directory.
+  std::filesystem::path operator/(const std::string& inside) const { return path_.string() + "/" + inside; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace p2pd::test

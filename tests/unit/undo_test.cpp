@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "catch.hpp"
+#include "engine/undo.hpp"
+#include "temporary.hpp"
+
+using namespace p2pd;
+using p2pd::test::TemporaryDirectory;
+
+namespace {
+
+/// A tree with a state directory; each open() is another process.
+struct Trees {
+  TemporaryDirectory host;
+  TemporaryDirectory state;
+  UndoStore open() const { return UndoStore::open(Root::open(state.path()).value(), Root::open(host.path()).value()).value(); }
+  Root root() const { return Root::open(host.path()).value(); }
+};
+
+FileState file(const std::string& content, mode_t mode = 0640) {
+  return {FileState::Kind::regular, content, mode, ::geteuid(), ::getegid(), {{"user.colour", std::string("\0\xff", 2)}}};
+}
+
+}  // namespace
+
+TEST_CASE("files, links, directories and absence come back, by another process, to the byte") {
+  Trees trees;
+  Root root = trees.root();
+  REQUIRE(root.put("/etc/a", file(std::string("\0bytes\n", 7), 04751)));
+  REQUIRE(root.put("/etc/link", {FileState::Kind::symlink, "/etc/a", 0777, ::geteuid(), ::getegid(), {}}));
+  const auto a = root.capture("/etc/a").value();
+  const auto link = root.capture("/etc/link").value();
+  {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {{"k", "v"}}});
+    for (const char* path : {"/etc/a", "/etc/link", "/etc/new.d", "/etc/new.d/b"})
+      REQUIRE(undo.before_change(path, Restore::bytes));
+    REQUIRE(root.put("/etc/a", file("other")));
+    REQUIRE(root.remove("/etc/link"));
+    REQUIRE(root.put("/etc/new.d/b", file("b")));
+    REQUIRE(undo.note_result());
+  }
+  UndoStore undo = trees.open();
+  REQUIRE(undo.newest());
+  CHECK(undo.newest()->with == Parameters{{"k", "v"}});
+  CHECK(undo.restore_newest()->empty());
+  REQUIRE(undo.forget_newest());
+  CHECK(root.capture("/etc/a").value() == a);
+  CHECK(root.capture("/etc/link").value() == link);
+  CHECK_FALSE(root.exists("/etc/new.d"));
+  CHECK_FALSE(undo.newest());
+  CHECK_FALSE(trees.open().newest());
+}
+
+TEST_CASE("stretches of several owners are undone strictly newest first") {
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  const auto change = [&](std::int64_t run, const char* step, const char* path, const char* content) {
+    undo.begin({run, step, "", "", {}});
+    REQUIRE(undo.before_change(path, Restore::bytes));
+    REQUIRE(root.put(path, file(content)));
+    REQUIRE(undo.note_result());
+  };
+  change(1, "a", "/x", "a");
+  change(1, "b", "/x", "ab");
+  change(1, "a", "/y", "a");
+  while (undo.newest()) {
+    CHECK(undo.restore_newest()->empty());
+    REQUIRE(undo.forget_newest());
+  }
+  CHECK_FALSE(root.exists("/x"));
+  CHECK_FALSE(root.exists("/y"));
+}
+
+TEST_CASE("what somebody generated anew stays; what somebody edited is kept aside") {
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  REQUIRE(root.put("/grub.cfg", file("old")));
+  REQUIRE(undo.before_change("/grub.cfg", Restore::generated));
+  REQUIRE(undo.before_change("/conf", Restore::bytes));
+  REQUIRE(root.put("/grub.cfg", file("ours")));
+  REQUIRE(root.put("/conf", file("ours")));
+  REQUIRE(undo.note_result());
+  REQUIRE(root.put("/grub.cfg", file("newer kernel")));
+  REQUIRE(root.put("/conf", file("edited")));
+  const auto notes = undo.restore_newest().value();
+  CHECK(notes.size() == 2);
+  CHECK(root.read("/grub.cfg").value() == "newer kernel");
+  CHECK_FALSE(root.exists("/conf"));
+  std::ifstream kept(trees.state.path() / "kept" / "000002");
+  std::string content;
+  kept >> content;
+  CHECK(content == "edited");
+}
+
+TEST_CASE("a damaged undo record is an error that names it") {
+  Trees trees;
+  Root state = Root::open(trees.state.path()).value();
+  REQUIRE(state.put("/undo/000001.json", file("{")));
+  const auto undo = UndoStore::open(state, trees.root());
+  REQUIRE_FALSE(undo);
+  CHECK(undo.error().message.find("000001.json is damaged") != std::string::npos);
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+#include "catch.hpp"
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+std::string state(const Result<Run>& run) { return run ? std::string(to_string(run->state)) : "error: " + run.error().message; }
+
+}  // namespace
+
+TEST_CASE("a live fix is applied and checked again") {
+  World world;
+  const auto run = world.apply(plan_of({"a:live", "b:live"}));
+  CHECK(state(run) == "idle");
+  CHECK(run->result == "done");
+  CHECK(world.reboots == 0);
+  CHECK(world.has("live/a"));
+  CHECK(world.has("live/b"));
+}
+
+TEST_CASE("a second apply changes nothing") {
+  World world;
+  REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");
+  const std::string tree = world.tree();
+  REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");
+  CHECK(world.tree() == tree);
+  CHECK_FALSE(world.applied_anything);
+  CHECK(world.count("fixing") == 2);
+}
+
+TEST_CASE("one reboot serves all steps that do not depend on each other") {
+  World world;
+  auto run = world.apply(plan_of({"a:boot", "b:trial", "c:live"}));
+  CHECK(state(run) == "rebooting");
+  CHECK(world.reboots == 1);
+  CHECK(world.has("live/c"));
+  CHECK_FALSE(world.has("default/b"));  // on trial until everything holds
+  run = world.settle(run);
+  CHECK(state(run) == "idle");
+  CHECK(run->reboots == 1);
+  CHECK(world.has("default/b"));
+}
+
+TEST_CASE("a step after a pending one waits for the reboot") {
+  World world;
+  auto run = world.apply(plan_of({"a:boot", "b:live after a"}));
+  CHECK_FALSE(world.has("live/b"));
+  run = world.settle(run);
+  CHECK(state(run) == "idle");
+  CHECK(world.has("live/b"));
+}
+
+TEST_CASE("apply without the reboot neither counts nor changes again") {
+  World world;
+  const std::string plan = plan_of({"a:boot"}, "{reboot: external}");
+  REQUIRE(state(world.apply(plan)) == "rebooting");
+  CHECK(world.reboots == 0);
+  const auto run = world.apply(plan);
+  CHECK(state(run) == "rebooting");
+  CHECK(run->reboots == 1);
+  CHECK_FALSE(world.applied_anything);
+}
+
+TEST_CASE("a step without a fix blocks, and every blocker is listed") {
+  World world;
+  const auto run = world.apply(plan_of({"a", "b", "c:live", "d after a"}));
+  CHECK(state(run) == "blocked");
+  CHECK(run->reason == "a: a is not so; b: b is not so");
+  CHECK_FALSE(world.has("live/c"));
+  world.write("now/a", "yes");
+  world.write("now/b", "yes");
+  world.write("now/d", "yes");
+  CHECK(state(world.start([](Walk& walk) { return walk.request(Event::retry); })) == "idle");
+}
+
+TEST_CASE("what cannot be found out blocks, and is never a pass") {
+  World world;
+  world.fault("a", "unreadable");
+  world.write("now/a", "yes");
+  const auto run = world.apply(plan_of({"a:live"}));
+  CHECK(state(run) == "blocked");
+  CHECK_FALSE(world.has("want/a"));
+}
+
+TEST_CASE("proven only with a proof") {
+  World world;
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");
+}
+
+TEST_CASE("a fix that fails is capped, then everything is put back") {
+  World world;
+  const std::string before = world.tree();
+  world.fault("b", GENERATE("error", "void"));
+  const auto run = world.apply(plan_of({"a:live", "b:live"}, "{attempts: 3}"));
+  CHECK(state(run) == "failed");
+  CHECK(world.count("fix-failed") == 3);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("on_failure: keep keeps") {
+  World world;
+  world.fault("b", "error");
+  const auto run = world.apply(plan_of({"a:live", "b:live"}, "{on_failure: keep}"));
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("the fix broke; next: mend it") != std::string::npos);
+  CHECK(world.has("live/a"));
+}
+
+TEST_CASE("a step that still fails after its reboot fails at once") {
+  World world;
+  world.fault("a", "hang");
+  const std::string before = world.tree();
+  const auto run = world.settle(world.apply(plan_of({"a:boot"})));
+  CHECK(state(run) == "failed");
+  CHECK(world.reboots == 1);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("a trial boot that does not come up is tried once more, then failed and undone") {
+  World world;
+  world.fault("a", "hang");
+  const std::string before = world.tree();
+  const auto run = world.settle(world.apply(plan_of({"a:trial"})));
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("did not come up, 2 times") != std::string::npos);
+  CHECK(world.reboots == 2);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("a trial boot that was lost to the power once succeeds the second time") {
+  World world;
+  world.fault("a", "hang");
+  auto run = world.apply(plan_of({"a:trial"}));
+  world.boot();
+  run = world.go_on();
+  REQUIRE(state(run) == "rebooting");
+  world.fault("a", "");
+  run = world.settle(run);
+  CHECK(state(run) == "idle");
+  CHECK(world.has("default/a"));
+}
+
+TEST_CASE("a power cut in an ordinary fix is resumed; in a hazard it counts, twice fails") {
+  const bool hazard = GENERATE(false, true);
+  World world;
+  const std::string before = world.tree();
+  const std::string plan = plan_of({hazard ? "a:risky" : "a:live"}, "{reboots: 9}");
+  world.fault("a", "cut");
+  CHECK_THROWS_AS(world.apply(plan), PowerCut);
+  world.boot();
+  CHECK_THROWS_AS(world.start([&](Walk& walk) { return walk.go_on(); }), PowerCut);
+  world.boot();
+  world.fault("a", "");
+  const auto run = world.settle(world.go_on());
+  CHECK(state(run) == (hazard ? "failed" : "idle"));
+  if (hazard) CHECK(world.tree() == before);
+}
+
+TEST_CASE("reboots are capped, crashes count, and the way back keeps one") {
+  World world;
+  world.fault("a", "hang");
+  const auto run = world.settle(world.apply(plan_of({"a:trial"}, "{reboots: 2}")));
+  CHECK(state(run) == "failed");
+  CHECK(world.reboots == 1);
+  World other;
+  CHECK(state(other.apply(plan_of({"a:boot"}, "{reboots: 1}"))) == "failed");
+  CHECK(other.reboots == 0);
+  CHECK(other.apply(plan_of({"a:boot"}, "{reboots: 1, on_failure: keep}"))->state == RunState::rebooting);
+}
+
+TEST_CASE("boots that nobody asked for are counted up to the cap") {
+  World world;
+  const std::string before = world.tree();
+  world.fault("a", "cut");
+  CHECK_THROWS_AS(world.apply(plan_of({"a:live"}, "{reboots: 2}")), PowerCut);
+  for (int crash = 0; crash < 2; ++crash) {
+    world.boot();
+    CHECK_THROWS_AS(world.go_on(), PowerCut);
+  }
+  world.boot();
+  CHECK(state(world.go_on()) == "failed");
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("revert undoes all runs, newest first, to the byte, with a reboot where the effect stays") {
+  World world;
+  const std::string before = world.tree();
+  REQUIRE(state(world.settle(world.apply(plan_of({"a:trial", "b:live"})))) == "idle");
+  REQUIRE(state(world.apply(plan_of({"c:live"}))) == "idle");
+  const auto run = world.revert();
+  CHECK(state(run) == "reverting");
+  CHECK(world.tree() == before);
+  const auto end = world.settle(run);
+  CHECK(state(end) == "idle");
+  CHECK(end->result == "reverted");
+  CHECK_FALSE(world.has("now/a"));
+}
+
+TEST_CASE("revert with nothing to undo does nothing") {
+  World world;
+  CHECK(state(world.revert()) == "idle");
+  CHECK(world.events().empty());
+}
+
+TEST_CASE("a failed commit is a failure, undone with a reboot") {
+  World world;
+  const std::string before = world.tree();
+  world.fault("a", "commit");
+  const auto run = world.settle(world.apply(plan_of({"a:trial"})));
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("no space") != std::string::npos);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("pause holds over boots, resume goes on, cancel undoes") {
+  World world;
+  const std::string before = world.tree();
+  auto run = world.apply(plan_of({"a:boot", "b:live after a"}));
+  REQUIRE(state(world.start([](Walk& walk) { return walk.request(Event::pause); })) == "paused");
+  world.boot();
+  CHECK(state(world.go_on()) == "paused");
+  CHECK_FALSE(world.has("live/b"));
+  const bool resume = GENERATE(true, false);
+  run = world.start([&](Walk& walk) { return walk.request(resume ? Event::resume : Event::cancel); });
+  run = world.settle(run);
+  CHECK(state(run) == "idle");
+  if (!resume) CHECK(world.tree() == before);
+}
+
+TEST_CASE("a stop between steps leaves the run open") {
+  World world;
+  world.asked = Event::stopped;
+  CHECK(state(world.apply(plan_of({"a:live"}))) == "walking");
+  CHECK(state(world.go_on()) == "idle");
+}
+
+TEST_CASE("another plan is refused while a run is open") {
+  World world;
+  REQUIRE(state(world.apply(plan_of({"a"}))) == "blocked");
+  std::string other = plan_of({"a"});
+  other.replace(other.find("test"), 4, "other");
+  const auto run = world.apply(other);
+  REQUIRE_FALSE(run);
+  CHECK(run.error().message == "run 1 of plan test is blocked");
+}
+
+TEST_CASE("every request that has no row is the caller's error") {
+  for (const RunState s : {RunState::idle, RunState::ready, RunState::failed}) {
+    for (const Event e : {Event::pause, Event::resume, Event::cancel, Event::go_on}) CHECK_FALSE(next_state(s, e));
+  }
+  CHECK_FALSE(next_state(RunState::paused, Event::apply));
+  CHECK_FALSE(next_state(RunState::paused, Event::go_on));
+  CHECK_FALSE(next_state(RunState::reverting, Event::apply));
+}
+
+TEST_CASE("somebody else's change to a file of ours is kept aside on revert") {
+  World world;
+  REQUIRE(state(world.apply(plan_of({"a:live"}))) == "idle");
+  world.write("etc/shared", "mine\n");
+  REQUIRE(state(world.settle(world.revert())) == "idle");
+  const auto events = world.events();
+  const bool told = std::any_of(events.begin(), events.end(), [](const JournalEvent& e) {
+    return e.type == "undone" && e.text.find("/etc/shared was changed since") != std::string::npos;
+  });
+  CHECK(told);
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "world.hpp"
+
+#include <algorithm>
+
+namespace p2pd::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of(const Parameters& with) { return with.at("name").get<std::string>(); }
+std::string fault_of(const Host& host, const std::string& name) { return host.files().read("/faults/" + name).value_or(""); }
+
+Result<Finding> now(const Host& host, const Parameters& with) {
+  const std::string name = name_of(with);
+  if (fault_of(host, name) == "unreadable") return fail(ErrorCode::denied, "cannot read " + name);
+  Finding finding;
+  finding.verdict = host.files().exists("/now/" + name) || host.files().exists("/live/" + name) ? Verdict::pass : Verdict::fail;
+  finding.summary = name + (finding.verdict == Verdict::pass ? " is so" : " is not so");
+  return finding;
+}
+
+Result<void> put(Host& host, const Parameters& with) {
+  const std::string name = name_of(with);
+  const std::string fault = fault_of(host, name);
+  if (fault == "error") return fail(ErrorCode::command, "the fix broke", "mend it");
+  if (fault == "void") return {};
+  const std::string shared = host.files().read("/etc/shared").value_or("");
+  if (shared.find(name + "\n") == std::string::npos) TRY(host.write("/etc/shared", shared + name + "\n"));
+  if (fault == "cut") throw PowerCut();
+  return {};
+}
+
+Result<void> live(Host& host, const Parameters& with) {
+  TRY(put(host, with));
+  if (fault_of(host, name_of(with)) != "void") TRY(host.write("/live/" + name_of(with), "yes"));
+  return {};
+}
+
+Result<void> boot(Host& host, const Parameters& with) {
+  TRY(put(host, with));
+  return host.write("/want/" + name_of(with), "wanted");
+}
+
+Result<void> commit(Host& host, const Parameters& with) {
+  if (fault_of(host, name_of(with)) == "commit") return fail(ErrorCode::io, "no space");
+  return host.write("/default/" + name_of(with), "yes");
+}
+
+Result<Description> describe(const Host&, const Parameters& with) { return Description{"makes " + name_of(with) + " so", {}, {}, ""}; }
+
+constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the thing"}};
+constexpr Probe kProbes[] = {
+    {"now", "it is so", kName, nullptr, now, false},
+    {"proof", "it is proven", kName, nullptr, now, true},
+};
+constexpr Action kActions[] = {
+    {"live", "at once", kName, Effect::live, false, nullptr, describe, live, nullptr, nullptr, nullptr},
+    {"risky", "at once, and may crash", kName, Effect::live, true, nullptr, describe, live, nullptr, nullptr, nullptr},
+    {"boot", "at the next boot", kName, Effect::reboot, false, nullptr, describe, boot, nullptr, nullptr, nullptr},
+    {"trial", "on trial", kName, Effect::reboot, true, nullptr, describe, boot, nullptr, commit, nullptr},
+};
+
+class FakeClock : public Clock {
+ public:
+  std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::time_point(std::chrono::hours(1)); }
+  void wait(std::chrono::milliseconds) override {}
+};
+
+class FakeRebooter : public Rebooter {
+ public:
+  explicit FakeRebooter(int& count) : count_(count) {}
+  Result<void> reboot(std::string_view) override {
+    ++count_;
+    return {};
+  }
+
+ private:
+  int& count_;
+};
+
+class FakeRequests : public Requests {
+ public:
+  explicit FakeRequests(std::optional<Event>& asked) : asked_(asked) {}
+  std::optional<Event> poll() override { return std::exchange(asked_, std::nullopt); }
+
+ private:
+  std::optional<Event>& asked_;
+};
+
+class NoCommands : public CommandRunner {
+ public:
+  Result<CommandResult> run(const Command& command) override { return fail(ErrorCode::not_found, command.text()); }
+};
+
+}  // namespace
+
+World::World() { write("etc/shared", "user\n"); }
+
+Vocabulary World::vocabulary() { return {kProbes, kActions}; }
+
+void World::write(const std::string& path, const std::string& text) const {
+  fs::create_directories((root_.path() / path).parent_path());
+  std::ofstream(root_.path() / path) << text;
+}
+
+std::string World::tree() const {
+  std::set<std::string> lines;
+  for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
+    const std::string path = fs::relative(entry.path(), root_.path());
+    if (path.starts_with("now") || path.starts_with("faults") || path == "boot-id") continue;
+    std::ostringstream content;
+    if (entry.is_regular_file()) content << std::ifstream(entry.path()).rdbuf();
+    lines.insert(path + ": " + content.str());
+  }
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all;
+}
+
+Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
+  NoCommands commands;
+  const Root root = TRY(Root::open(root_.path()));
+  UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state_.path())), root));
+  Journal journal = TRY(Journal::open(state_.path(), Journal::Access::write));
+  Host host(root, commands, &undo);
+  FakeClock clock;
+  FakeRebooter rebooter(reboots);
+  FakeRequests requests(asked);
+  Observer observer;
+  const Vocabulary words = vocabulary();
+  Walk walk({host, words, journal, undo, clock, rebooter, observer, requests}, "boot-" + std::to_string(boot_));
+  Result<Run> run = work(walk);
+  applied_anything = undo.changed();
+  return run;
+}
+
+Result<Run> World::apply(const std::string& yaml) {
+  const Plan plan = TRY(parse_plan(yaml, "test.yaml", vocabulary()));
+  return start([&](Walk& walk) { return walk.apply(plan); });
+}
+
+void World::boot() {
+  ++boot_;
+  std::vector<std::string> names;
+  if (has("want")) {
+    for (const auto& entry : fs::directory_iterator(root_.path() / "want")) names.push_back(entry.path().filename());
+  }
+  const bool hangs = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    std::ifstream file(root_.path() / "faults" / name);
+    std::string kind;
+    file >> kind;
+    return kind == "hang";
+  });
+  fs::remove_all(root_.path() / "now");
+  for (const std::string& name : names) {
+    if (!hangs || has("default/" + name)) write("now/" + name, "yes");
+  }
+}
+
+Result<Run> World::settle(Result<Run> run) {
+  for (int boots = 0; run && boots < 10; ++boots) {
+    const bool waits = run->state == RunState::rebooting || run->state == RunState::reverting;
+    if (!waits) break;
+    boot();
+    run = go_on();
+  }
+  return run;
+}
+
+std::vector<JournalEvent> World::events() const {
+  const auto journal = Journal::open(state_.path(), Journal::Access::read);
+  return journal ? journal->events(0, 1000).value_or(std::vector<JournalEvent>()) : std::vector<JournalEvent>();
+}
+
+int World::count(std::string_view type) const {
+  const auto all = events();
+  return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const JournalEvent& e) { return e.type == type; }));
+}
+
+std::string plan_of(const std::vector<std::string>& steps, const std::string& policy) {
+  std::string yaml = "name: test\ntitle: a test\npolicy: " + policy + "\nsteps:\n";
+  for (const std::string& step : steps) {
+    const auto space = step.find(' ');
+    const std::string head = step.substr(0, space);
+    const auto colon = head.find(':');
+    const std::string name = head.substr(0, colon);
+    const std::string fix = colon == std::string::npos ? "" : head.substr(colon + 1);
+    yaml += "  - {state: " + name + ", title: t, check: " + (fix == "proof" ? "proof" : "now");
+    if (!fix.empty() && fix != "proof") yaml += ", fix: " + fix;
+    yaml += ", with: {name: " + name + "}";
+    if (space != std::string::npos) yaml += ", after: [" + step.substr(space + 7) + "]";
+    yaml += "}\n";
+  }
+  return yaml;
+}
+
+}  // namespace p2pd::test

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/walk.hpp"
+#include "temporary.hpp"
+
+namespace p2pd::test {
+
+/// The power goes: unwinds the walk as a kill would, at a chosen place.
+struct PowerCut {};
+
+/// A machine of a few files a step: its fix adds a line to /etc/shared and writes /live/NAME (in effect at once) or
+/// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
+///
+/// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
+/// at the next boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
+class World {
+ public:
+  World();
+
+  /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
+  /// "cut" (the power goes in the middle of the fix).
+  void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
+  void write(const std::string& path, const std::string& text) const;
+  bool has(const std::string& path) const { return std::filesystem::exists(root_.path() / path); }
+  std::string tree() const;  ///< every file and its content, but for /now and /boot-id
+
+  /// A new process of the worker, on the boot that is running.
+  Result<Run> start(const std::function<Result<Run>(Walk&)>& work);
+  Result<Run> apply(const std::string& yaml);
+  Result<Run> go_on() { return start([](Walk& walk) { return walk.go_on(); }); }
+  Result<Run> revert() { return start([](Walk& walk) { return walk.revert(); }); }
+  /// The machine boots: what waits takes effect unless it hangs; then it comes back without it.
+  void boot();
+  /// Boots and goes on as long as the run waits for a reboot.
+  Result<Run> settle(Result<Run> run);
+
+  std::vector<JournalEvent> events() const;
+  int count(std::string_view type) const;
+
+  int reboots = 0;
+  std::optional<Event> asked;  ///< what the next poll answers
+  bool applied_anything = false;
+  static Vocabulary vocabulary();
+
+ private:
+  TemporaryDirectory root_;
+  TemporaryDirectory state_;
+  int boot_ = 1;
+};
+
+/// A plan of steps "name:fix" in order; " after other" and policy lines as they stand in YAML.
+std::string plan_of(const std::vector<std::string>& steps, const std::string& policy = "{}");
+
+}  // namespace p2pd::test

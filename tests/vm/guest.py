@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""A virtual machine with a throw-away disk: start it, run commands in it, cut its power, read its console.
+
+    with Guest(image_folder) as guest:
+        boot = guest.wait_boot()
+        guest.run("update-grub")
+        guest.cut_power()
+        guest.wait_boot(after=boot)
+
+The machine is emulated (TCG), so it needs no KVM and is slow: deadlines are generous. It reaches no network.
+A power cut is a reset between two instructions: whatever Linux in the guest still held in memory, unwritten file data
+above all, is lost. What it had handed to the disk stays, flushed or not: the disk behaves as one with a protected cache.
+"""
+
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+
+QEMU = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
+        "-smp", "2", "-m", "1024", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+BOOT_TIMEOUT_S = 300
+POLL_S = 0.3
+
+
+class GuestError(Exception):
+    """The guest did not do what was asked of it."""
+
+
+class Guest:
+    def __init__(self, image):
+        self.image = pathlib.Path(image)
+        self.folder = None
+        self.process = None
+        self.port = 0
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="p2pd-vm.")
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.folder.cleanup()
+
+    def path(self, name):
+        return pathlib.Path(self.folder.name, name)
+
+    def start(self):
+        """Starts the machine on a fresh overlay of the image, or on the one it was stopped with."""
+        disk = self.path("disk.qcow2")
+        if not disk.exists():
+            subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2",
+                            "-b", self.image / "disk.qcow2", disk], check=True)
+        self.port = free_port()
+        with open(self.path("qemu.log"), "ab") as log:
+            # setpriv: however this process ends, the machine ends with it
+            # cache=unsafe: flushes matter only when the host itself loses power
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *QEMU,
+                 "-drive", f"file={disk},if=virtio,format=qcow2,cache=unsafe,discard=unmap",
+                 "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
+                 "-device", "virtio-net-pci,netdev=net,romfile=",
+                 "-chardev", f"file,id=console,append=on,path={self.path('console')}", "-serial", "chardev:console",
+                 "-qmp", f"unix:{self.path('qmp')},server=on,wait=off"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def stop(self):
+        """Switches the machine off, as if its plug were pulled; its disk stays until the `with` block ends."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def cut_power(self):
+        """Resets the machine at once; it boots again by itself."""
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.settimeout(30)
+            monitor.connect(str(self.path("qmp")))
+            with monitor.makefile("rw") as stream:
+                stream.readline()
+                for command in ("qmp_capabilities", "system_reset"):
+                    stream.write(json.dumps({"execute": command}) + "\n")
+                    stream.flush()
+                    while "return" not in (answer := json.loads(stream.readline())):
+                        if "error" in answer:
+                            raise GuestError(f"{command}: {answer['error']['desc']}")
+
+    def ssh(self, command, timeout_s=60, **how):
+        """Runs a shell command in the guest; the completed process, status 255 where the guest is not (or no more) there."""
+        argv = ["ssh", "-q", "-F", "none", "-i", self.image / "id", "-p", str(self.port),
+                "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+                "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
+                "root@127.0.0.1", command]
+        if "stdin" not in how and "input" not in how:
+            how["stdin"] = subprocess.DEVNULL
+        self.check_alive()
+        try:
+            return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                  timeout=timeout_s, check=False, **how)
+        except subprocess.TimeoutExpired as error:
+            raise GuestError(f"no end after {timeout_s} s: {command}") from error
+
+    def run(self, command, timeout_s=60, **how):
+        """Runs a shell command in the guest and returns what it printed; it must succeed."""
+        done = self.ssh(command, timeout_s, **how)
+        if done.returncode != 0:
+            raise GuestError(f"status {done.returncode}: {command}\n{done.stdout.strip()}")
+        return done.stdout.strip()
+
+    def copy_in(self, tree):
+        """Copies a folder over the root of the guest, as root's."""
+        tar = ["tar", "-C", tree, "--owner=0", "--group=0", "-cf", "-", "."]
+        with subprocess.Popen(tar, stdout=subprocess.PIPE) as packer:
+            self.run("tar -C / --no-overwrite-dir -xf - && sync", 300, stdin=packer.stdout)
+        if packer.returncode != 0:
+            raise GuestError(f"cannot pack {tree}")
+
+    def wait_boot(self, after=None, timeout_s=BOOT_TIMEOUT_S):
+        """Waits until the guest answers on a boot other than `after`; returns the boot id."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            answer = self.ssh("cat /proc/sys/kernel/random/boot_id")
+            boot = answer.stdout.strip()
+            if answer.returncode == 0 and re.fullmatch(r"[0-9a-f-]{36}", boot) and boot != after:
+                return boot
+            time.sleep(POLL_S)
+        raise GuestError(f"no new boot in {timeout_s} s; the console ends in\n{self.console()[-1500:]}")
+
+    def console(self, since=0):
+        """What the serial console showed, from an offset on."""
+        try:
+            return self.path("console").read_bytes()[since:].decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def console_end(self):
+        """The offset at which the console's next output will stand."""
+        return self.path("console").stat().st_size
+
+    def wait_console(self, text, since, timeout_s=BOOT_TIMEOUT_S):
+        """Waits until the console shows a text beyond an offset."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.console(since):
+            self.check_alive()
+            if time.monotonic() > deadline:
+                raise GuestError(f"no '{text}' on the console in {timeout_s} s; it ends in\n{self.console()[-1500:]}")
+            time.sleep(POLL_S)
+
+    def check_alive(self):
+        if self.process.poll() is not None:
+            log = self.path("qemu.log").read_text(errors="replace").strip()
+            raise GuestError(f"qemu ended with status {self.process.returncode}: {log}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
