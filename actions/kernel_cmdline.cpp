@@ -36,8 +36,8 @@ Result<Way> way_of(const Host& host) {
   return fail(ErrorCode::invalid,
               "this host does not boot by GRUB: " +
                   std::string(config ? "grub-mkconfig is not installed" : "there is no /boot/grub/grub.cfg"),
-              "Add the arguments in the way of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), reboot, "
-              "then start p2pd again.");
+              "Add the arguments in the way of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), "
+              "reboot, then start p2pd again.");
 }
 
 /// What the files under /boot/grub say.
@@ -98,9 +98,9 @@ Result<void> require_one_time(const Host& host) {
       if (word.key == "lvm" || word.key == "diskfilter" || word.key == "ldm" || word.key.starts_with("mdraid") ||
           std::find(kReadOnly.begin(), kReadOnly.end(), word.key) != kReadOnly.end())
         return fail(ErrorCode::invalid,
-                    "/boot/grub is on " + word.key + ", where GRUB cannot write: a trial boot would not be for one boot",
-                    "Add the arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and "
-                    "reboot, or put /boot on a plain partition.");
+                    "/boot/grub is on " + word.key + ", where GRUB cannot write: a trial boot would never end",
+                    "Add the arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub "
+                    "and reboot, or put /boot on a plain partition.");
   }
   return {};
 }
@@ -132,7 +132,8 @@ Result<void> not_in_default_entry(const Host& host) {
       return fail(ErrorCode::invalid,
                   "/etc/default/grub.d/" + name + " is read after zz-p2pd.cfg and takes the kernel arguments away",
                   "Let it append to GRUB_CMDLINE_LINUX_DEFAULT, or rename it to sort first, then try again.");
-  return fail(ErrorCode::invalid, "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
+  return fail(ErrorCode::invalid,
+              "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
               "Look whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
 }
 
@@ -189,7 +190,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
                             "grub-mkconfig    # after the proof: its output, checked, becomes /boot/grub/grub.cfg"};
   } else {
     description.summary = "start the kernel of this image with" + description.summary;
-    if (way == Way::generate) description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
+    if (way == Way::generate)
+      description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
   }
   description.files.push_back({std::string(kGrubDropIn), FileState::Kind::regular, grub_drop_in(lasting)});
   return description;
@@ -272,7 +274,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 extern const Action kKernelCmdlineAction;
 const Action kKernelCmdlineAction = {
-    "kernel-cmdline", "starts the kernel with the arguments in `arguments`: one trial boot, then by default", kParameters,
-    Effect::reboot,   true, validate_kernel_arguments, describe, apply, before_reboot, commit, undo};
+    "kernel-cmdline", "starts the kernel with the arguments in `arguments`: one trial boot, then by default",
+    kParameters, Effect::reboot, true, validate_kernel_arguments, describe, apply, before_reboot, commit, undo};
 
 }  // namespace p2pd

@@ -32,8 +32,8 @@ Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameter
   const auto lacking = first_lacking(TRY(module_options(host, content)), parameters);
   if (!lacking) return std::optional(std::move(content));
   return fail(ErrorCode::invalid,
-              lacking->source + " is read after " + std::string(kModprobeDropIn) + " and sets " + lacking->name + " to " +
-                  (lacking->configured ? *lacking->configured : "nothing") + ", not " + lacking->wanted,
+              lacking->source + " is read after " + std::string(kModprobeDropIn) + " and sets " + lacking->name +
+                  " to " + (lacking->configured ? *lacking->configured : "nothing") + ", not " + lacking->wanted,
               "Remove the option there, or set it to " + lacking->wanted + ", then try again.");
 }
 

@@ -63,7 +63,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.verdict = Verdict::pass;
   nlohmann::json in_force = true;
   std::string lacking;
-  finding.facts = {{"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", nlohmann::json::object()}};
+  finding.facts = {
+      {"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", nlohmann::json::object()}};
   const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
   for (const OptionState& state : states) {
     const nlohmann::json running = running_value(host, module, state, nvidia);
@@ -93,7 +94,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kModprobeOptions;
 const Probe kModprobeOptions = {
-    "modprobe-options", "modprobe gives `module` the options in `options` and the keys in `registry_dwords`", kParameters,
-    validate_module_options, check, false};
+    "modprobe-options", "modprobe gives `module` the options in `options` and the keys in `registry_dwords`",
+    kParameters, validate_module_options, check, false};
 
 }  // namespace p2pd

@@ -47,7 +47,8 @@ std::map<std::string, std::string> parse_grub_environment(std::string_view text)
 
 /// The entry that GRUB boots by default, found by GRUB's own rules: a number, title or id, ">" between levels; what
 /// names no entry is the first one. ErrorCode::invalid where that depends on what only GRUB sees.
-Result<const GrubEntry*> default_grub_entry(const GrubMenu& menu, const std::map<std::string, std::string>& environment);
+Result<const GrubEntry*> default_grub_entry(const GrubMenu& menu,
+                                            const std::map<std::string, std::string>& environment);
 
 /// What is wrong with booting `entry`: no Linux, or a kernel or initrd that does not exist; fine otherwise.
 Result<void> check_grub_entry(const Host& host, const GrubEntry& entry);

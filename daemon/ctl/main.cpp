@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The verb table of p2pctl, its options, and what happens around a verb: signals, errors, exit codes.
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/signalfd.h>

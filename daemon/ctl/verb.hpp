@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +9,10 @@
 #include "base/host.hpp"
 #include "base/result.hpp"
 #include "plan/plan.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace p2pd::ctl {
 

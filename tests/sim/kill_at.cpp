@@ -3,18 +3,21 @@
 // that change a file; then exits 137, else with PROGRAM's status. N 0 never kills and prints the count.
 // Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every sync.
 // SQLite writes its database and log with pwrite64 and fdatasync, so each point within a commit is among them; its
-// shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. Calls of the children that
-// PROGRAM starts are not counted; those that are left when it ends are killed.
-// A seccomp filter stops only the calls of the table below, so everything else runs at full speed.
+// shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. The calls of the children that
+// PROGRAM starts are not counted, and kill_at ends when the last of them has.
+// A seccomp filter hands only the calls of the table below to this process, which lets them go on or kills; ptrace(2)
+// would do too, but then PROGRAM could not wait for its children as usual. Needs Linux 5.9.
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,60 +81,84 @@ bool is_regular_file(pid_t pid, std::uint64_t fd) {
   return ::stat(name.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/// Whether the call at which `pid` stands counts.
-bool counts(pid_t pid) {
-  struct __ptrace_syscall_info at {};
-  if (::ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid, sizeof at, &at) < 0) die("read the call");
+std::uint64_t flags_of_how(pid_t pid, std::uint64_t address) {
+  std::uint64_t flags = 0;
+  const iovec here{&flags, sizeof flags};
+  const iovec there{reinterpret_cast<void*>(address + offsetof(open_how, flags)), sizeof flags};
+  (void)!::process_vm_readv(pid, &here, 1, &there, 1, 0);
+  return flags;
+}
+
+/// Whether a call that was made by `pid` counts.
+bool counts(pid_t pid, const seccomp_data& made) {
   for (const Call& call : kCalls) {
-    if (static_cast<std::uint64_t>(call.number) != at.seccomp.nr) continue;
-    const std::uint64_t argument = at.seccomp.args[call.argument];
+    if (call.number != made.nr) continue;
+    const std::uint64_t argument = made.args[call.argument];
     switch (call.counts) {
       case Counts::always: return true;
       case Counts::if_open_writes: return opens_to_write(argument);
+      case Counts::if_how_writes: return opens_to_write(flags_of_how(pid, argument));
       case Counts::if_regular_file: return is_regular_file(pid, argument);
-      case Counts::if_how_writes: {
-        const long flags = ::ptrace(PTRACE_PEEKDATA, pid, argument + offsetof(open_how, flags), nullptr);
-        return opens_to_write(static_cast<std::uint64_t>(flags));
-      }
     }
   }
   return false;
 }
 
-/// Makes each call of the table stop for the tracer, in this process and its children.
-void install_filter() {
+/// Makes each call of the table wait for whoever holds the returned descriptor, in this process and its children.
+int install_filter() {
   std::vector<sock_filter> code = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const Call& call : kCalls) {
     code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call.number), 0, 1));
-    code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE));
+    code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF));
   }
   code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
+  const sock_fprog filter{static_cast<unsigned short>(code.size()), code.data()};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) die("no_new_privs");
-  if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) die("seccomp");
+  return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter));
 }
 
-/// Starts `argv`, stopped by a pipe until it is traced.
-pid_t start(char** argv) {
-  int gate[2];
-  if (::pipe(gate) != 0) die("pipe");
+struct Traced {
+  pid_t pid;
+  int pidfd;
+  int listener;
+};
+
+/// Starts `argv` under the filter. It waits, stopped, until its end of the filter has been fetched.
+Traced start(char** argv) {
+  void* shared = ::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) die("mmap");
+  int* listener = static_cast<int*>(shared);
   const pid_t pid = ::fork();
   if (pid < 0) die("fork");
   if (pid == 0) {
-    char byte = 0;
-    ::close(gate[1]);
-    (void)!::read(gate[0], &byte, 1);
-    ::close(gate[0]);
-    install_filter();
+    *listener = install_filter();
+    if (*listener < 0) die("seccomp");
+    ::raise(SIGSTOP);
     ::execvp(argv[0], argv);
     die(argv[0]);
   }
-  constexpr long kOptions = PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE |
-                            PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
-  if (::ptrace(PTRACE_SEIZE, pid, nullptr, kOptions) != 0) die("ptrace");
-  ::close(gate[0]);
-  ::close(gate[1]);
-  return pid;
+  int status = 0;
+  if (::waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) std::exit(2);
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  const int fetched = static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd, *listener, 0));
+  if (pidfd < 0 || fetched < 0) die("fetch the listener");
+  ::kill(pid, SIGCONT);
+  return {pid, pidfd, fetched};
+}
+
+/// Takes one waiting call and lets it go on, or kills `program` when it is its call number `wanted`.
+void answer(const Traced& program, long wanted, long& count) {
+  seccomp_notif call{};
+  if (::ioctl(program.listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;  // the caller died meanwhile
+  const auto caller = static_cast<pid_t>(call.pid);
+  if (caller == program.pid && counts(caller, call.data) && ++count == wanted) {
+    ::kill(program.pid, SIGKILL);  // the call is not made
+    return;
+  }
+  seccomp_notif_resp go_on{};
+  go_on.id = call.id;
+  go_on.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  ::ioctl(program.listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
 }
 
 }  // namespace
@@ -142,25 +169,19 @@ int main(int argc, char** argv) {
     return 2;
   }
   const long wanted = std::atol(argv[1]);
-  const pid_t program = start(argv + 3);
+  const Traced program = start(argv + 3);
   long count = 0;
-  for (;;) {
-    int status = 0;
-    const pid_t pid = ::waitpid(-1, &status, __WALL);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) die("wait");
-    if (!WIFSTOPPED(status)) {
-      if (pid != program) continue;
-      if (wanted == 0) std::fprintf(stderr, "%ld\n", count);
-      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  int status = 0;
+  pollfd fds[] = {{program.listener, POLLIN, 0}, {program.pidfd, POLLIN, 0}};
+  while (fds[0].fd >= 0 || fds[1].fd >= 0) {  // poll(2) skips negative ones
+    if (::poll(fds, 2, -1) < 0 && errno != EINTR) die("poll");
+    if ((fds[0].revents & POLLIN) != 0) answer(program, wanted, count);
+    else if ((fds[0].revents & POLLHUP) != 0) fds[0].fd = -1;  // the program and its children are gone
+    if ((fds[1].revents & POLLIN) != 0) {
+      ::waitpid(program.pid, &status, 0);
+      fds[1].fd = -1;
     }
-    const int event = status >> 16;
-    if (event == PTRACE_EVENT_SECCOMP && pid == program && counts(pid) && ++count == wanted) {
-      ::kill(pid, SIGKILL);  // the call is not made
-      continue;
-    }
-    const bool stays_stopped = event == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP;  // SIGSTOP and the like
-    const int signal = event == 0 ? WSTOPSIG(status) : 0;
-    ::ptrace(stays_stopped ? PTRACE_LISTEN : PTRACE_CONT, pid, nullptr, signal);
   }
+  if (wanted == 0) std::fprintf(stderr, "%ld\n", count);
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

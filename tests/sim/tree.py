@@ -31,7 +31,9 @@ def picture(tree):
 
 def differences(seen, wanted):
     """One paragraph for each path at which two pictures differ."""
-    return "".join(f"    {name}\n      is     {seen.get(name)}\n      wanted {wanted.get(name)}\n"
+    def told(one):
+        return "absent" if one is None else f"{one[:4]} {one[4][:400]!r}"
+    return "".join(f"    {name}\n      is     {told(seen.get(name))}\n      wanted {told(wanted.get(name))}\n"
                    for name in sorted(seen.keys() | wanted.keys()) if seen.get(name) != wanted.get(name))
 
 

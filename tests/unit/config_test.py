@@ -210,7 +210,7 @@ class Program(unittest.TestCase):
     def explain(self, document):
         with tempfile.TemporaryDirectory() as directory:
             file = pathlib.Path(directory) / "trial.yaml"
-            file.write_text(yaml.safe_dump(document, sort_keys=False))
+            file.write_text(json.dumps(document, indent=1))  # JSON is YAML, and safe_dump would make aliases
             steps = document["steps"] if isinstance(document, dict) else []
             step = next((s["state"] for s in steps if "state" in s), "quiet")
             done = subprocess.run([P2PCTL, "explain", step, "--plan", file], capture_output=True, text=True, timeout=60)

@@ -30,7 +30,9 @@ std::string booted(const std::string& config, const std::map<std::string, std::s
   return entry ? (*entry)->title : "error: " + entry.error().message;
 }
 
-std::string with_default(const std::string& value) { return with(kDebianGrub, "set default=\"0\"", "set default=\"" + value + "\""); }
+std::string with_default(const std::string& value) {
+  return with(kDebianGrub, "set default=\"0\"", "set default=\"" + value + "\"");
+}
 
 /// Standard output of a shell script, which must succeed.
 std::string shell(const std::string& script) {
@@ -109,14 +111,16 @@ TEST_CASE("what overrides grub-reboot is seen", "[grub]") {
   CHECK_FALSE(custom.one_time);
   CHECK(custom.default_entry == "1");
   // the dead correction of GRUB 1 titles in 10_linux
-  CHECK(parse_grub(kDebianGrub + "if [ \"x$default\" = 'Old' ]; then default='New'; fi;\n").value().default_entry == "0");
+  CHECK(parse_grub(kDebianGrub + "if [ \"x$default\" = 'Old' ]; then default='New'; fi;\n").value().default_entry ==
+        "0");
 }
 
 TEST_CASE("odd grub.cfg text is read or named", "[grub]") {
   CHECK(parse_grub("").value().entries.empty());
   CHECK(booted("menuentry \"it's \\\"x\\\"\" --unrestricted --id=me {\n linux /k # no\n}") == "it's \"x\"");
   CHECK(booted("menuentry a\\ b {\n linux /k \\\n quiet; }") == "a b");
-  const GrubMenu menu = parse_grub("if true; then menuentry x { linux ($root)/k ${a} 'b c' }; fi; menuentry y {\n}").value();
+  const GrubMenu menu =
+      parse_grub("if true; then menuentry x { linux ($root)/k ${a} 'b c' }; fi; menuentry y {\n}").value();
   REQUIRE(menu.entries.size() == 2);
   CHECK(menu.entries[0].conditional);
   CHECK_FALSE(menu.entries[1].conditional);
@@ -128,11 +132,13 @@ TEST_CASE("odd grub.cfg text is read or named", "[grub]") {
   for (int i = 0; i < 100'000; ++i) deep += "submenu a {\n";
   CHECK_FALSE(parse_grub(deep));
   // cut anywhere, it ends
-  for (std::size_t size = 0; size < kDebianGrub.size(); size += 7) CHECK_NOTHROW(parse_grub(kDebianGrub.substr(0, size)).has_value());
+  for (std::size_t size = 0; size < kDebianGrub.size(); size += 7)
+    CHECK_NOTHROW(parse_grub(kDebianGrub.substr(0, size)).has_value());
 }
 
 TEST_CASE("grubenv is read", "[grub]") {
-  const auto environment = parse_grub_environment("# GRUB Environment Block\nsaved_entry=a\\\\b=c\nnext_entry=\n########");
+  const auto environment =
+      parse_grub_environment("# GRUB Environment Block\nsaved_entry=a\\\\b=c\nnext_entry=\n########");
   CHECK(environment == std::map<std::string, std::string>{{"saved_entry", "a\\b=c"}, {"next_entry", ""}});
   CHECK(parse_grub_environment("").empty());
 }
@@ -151,7 +157,8 @@ TEST_CASE("a trial entry is the entry and our arguments", "[grub]") {
   CHECK(noted_arguments(block) == kAcs);
   check_by_grub(kDebianGrub + block);
   SECTION("every linux line gets them, and titles are quoted") {
-    const GrubMenu two = parse_grub("menuentry \"it's\" { if a; then\nlinuxefi /k a\nelse linux /k b # c\nfi\n initrd /i }").value();
+    const GrubMenu two =
+        parse_grub("menuentry \"it's\" { if a; then\nlinuxefi /k a\nelse linux /k b # c\nfi\n initrd /i }").value();
     const std::string text = grub_trial(two.entries[0], {"iommu=pt"});
     CHECK(text.find("linuxefi /k a iommu=pt p2pd.trial=1 panic=30\n") != std::string::npos);
     CHECK(text.find("linux /k b iommu=pt p2pd.trial=1 panic=30 # c\n") != std::string::npos);
@@ -173,7 +180,8 @@ TEST_CASE("every character that validate lets through survives sh and GRUB", "[g
     if (std::string_view("\"'\\$`").find(c) == std::string_view::npos) argument += c;
   const test::TemporaryDirectory directory;
   std::ofstream(directory / "drop-in") << grub_drop_in({argument, "#a"});
-  const std::string line = shell(". " + (directory / "drop-in").string() + "; printf %s \"$GRUB_CMDLINE_LINUX_DEFAULT\"");
+  const std::string line =
+      shell(". " + (directory / "drop-in").string() + "; printf %s \"$GRUB_CMDLINE_LINUX_DEFAULT\"");
   const std::string config = "menuentry a {\n linux /k ro " + line + "\n}\n";
   CHECK(grub_entry_has(parse_grub(config).value().entries.at(0), {argument, "#a"}));
   CHECK(noted_arguments(grub_drop_in({argument, "#a"})) == Arguments{argument, "#a"});
@@ -184,8 +192,11 @@ TEST_CASE("the drop-in appends to whatever the files before it say", "[grub]") {
   const test::TemporaryDirectory directory;
   std::ofstream(directory / "zz-p2pd.cfg") << grub_drop_in(kAcs);
   std::vector<fs::path> files;
-  const std::vector<std::string> builtin{"", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=''",
-                                         "GRUB_CMDLINE_LINUX_DEFAULT=quiet", "GRUB_CMDLINE_LINUX_DEFAULT='a  b'\nGRUB_X=`echo y`\n",
+  const std::vector<std::string> builtin{"",
+                                         "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\n",
+                                         "GRUB_CMDLINE_LINUX_DEFAULT=''",
+                                         "GRUB_CMDLINE_LINUX_DEFAULT=quiet",
+                                         "GRUB_CMDLINE_LINUX_DEFAULT='a  b'\nGRUB_X=`echo y`\n",
                                          "set -eu\nGRUB_CMDLINE_LINUX=\"iommu=on\"\n"};
   for (std::size_t i = 0; i < builtin.size(); ++i) {
     files.push_back(directory / ("builtin" + std::to_string(i)));
@@ -199,7 +210,8 @@ TEST_CASE("the drop-in appends to whatever the files before it say", "[grub]") {
     CAPTURE(file.string());
     const std::string print = "; printf '<%s>' \"${GRUB_CMDLINE_LINUX_DEFAULT-}\"";
     // a file that names what is not here (source, lsb_release) still says something; one that sh cannot read does not
-    const std::string read = "cd " + directory.path().string() + "; source() { :; }; . " + file.string() + " 2>/dev/null";
+    const std::string read =
+        "cd " + directory.path().string() + "; source() { :; }; . " + file.string() + " 2>/dev/null";
     if (shell("sh -n " + file.string()).starts_with("failed")) {
       std::cout << "grub_test: sh itself cannot read " << file.filename() << '\n';
       continue;
@@ -207,7 +219,8 @@ TEST_CASE("the drop-in appends to whatever the files before it say", "[grub]") {
     const std::string before = shell(read + print);
     const std::string after = shell(read + "; . " + (directory / "zz-p2pd.cfg").string() + print);
     const std::string old = before.substr(1, before.size() - 2);
-    CHECK(after == "<" + old + (old.empty() ? "" : " ") + "iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0>");
+    CHECK(after ==
+          "<" + old + (old.empty() ? "" : " ") + "iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0>");
     CHECK(shell(read + print) == before);
     ++sourced;
   }

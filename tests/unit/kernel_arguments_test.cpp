@@ -11,9 +11,7 @@ bool in_force(const std::string& wanted, const std::string& line) {
   return argument_state(kernel_argument(wanted), parse_kernel_line(line)).in_force;
 }
 
-bool valid(const std::string& argument) {
-  return validate_kernel_arguments({{"arguments", {argument}}}).has_value();
-}
+bool valid(const std::string& argument) { return validate_kernel_arguments({{"arguments", {argument}}}).has_value(); }
 
 }  // namespace
 
@@ -64,10 +62,11 @@ TEST_CASE("whether an argument is in force is decided by its key", "[kernel_argu
 }
 
 TEST_CASE("arguments that sh or GRUB would take apart are refused", "[kernel_arguments]") {
-  for (const char* good : {"iommu=pt", "nomodeset", "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0", "a={b}|c&<d>*?#"})
+  for (const char* good :
+       {"iommu=pt", "nomodeset", "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0", "a={b}|c&<d>*?#"})
     CHECK(valid(good));
-  for (const char* bad : {"", " ", "a b", "a\tb", "a\nb", "a\x7f", "\xc3\xa4=1", "a\"b", "a'b", "a\\b", "a$b", "a`b", "--",
-                          "=a", "p2pd.trial=1", "p2pd.x"})
+  for (const char* bad : {"", " ", "a b", "a\tb", "a\nb", "a\x7f", "\xc3\xa4=1", "a\"b", "a'b", "a\\b", "a$b", "a`b",
+                          "--", "=a", "p2pd.trial=1", "p2pd.x"})
     CHECK_FALSE(valid(bad));
   CHECK_FALSE(validate_kernel_arguments(Parameters::object()));
   CHECK_FALSE(validate_kernel_arguments({{"arguments", nlohmann::json::array()}}));

@@ -59,7 +59,8 @@ struct Machine {
     runner.on("grub-probe --target=abstraction /boot/grub").on("grub-probe --target=fs /boot/grub", "ext2\n");
     runner.on("grub-script-check", [this](const Command& command) {
       checked.push_back(command.input);
-      return Result<CommandResult>(CommandResult{script_status, "", script_status == 0 ? "" : "Syntax error at line 7"});
+      return Result<CommandResult>(
+          CommandResult{script_status, "", script_status == 0 ? "" : "Syntax error at line 7"});
     });
     runner.on("grub-mkconfig", [this](const Command&) { return Result<CommandResult>({0, generate(), ""}); });
     runner.on("grub-reboot p2pd-trial", [this](const Command&) { return environment("next_entry=p2pd-trial\n"); });
@@ -81,8 +82,10 @@ struct Machine {
   /// The fixture with what the files of /etc/default, read by a real sh, make of GRUB_CMDLINE_LINUX_DEFAULT.
   std::string generate() const {
     const std::string etc = (directory / "etc/default").string();
-    const std::string script = ". " + etc + "/grub; for x in " + etc + "/grub.d/*.cfg; do [ ! -e $x ] || . $x; done; "
-                               "printf %s \"$GRUB_CMDLINE_LINUX_DEFAULT\" >" + etc + "/../../result";
+    const std::string script = ". " + etc + "/grub; for x in " + etc +
+                               "/grub.d/*.cfg; do [ ! -e $x ] || . $x; done; "
+                               "printf %s \"$GRUB_CMDLINE_LINUX_DEFAULT\" >" +
+                               etc + "/../../result";
     REQUIRE(std::system(script.c_str()) == 0);
     const std::string line = get("result");
     fs::remove(directory / "result");
@@ -96,7 +99,7 @@ struct Machine {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(directory.path())) {
       const std::string name = fs::relative(entry.path(), directory.path());
-      struct stat info{};
+      struct stat info {};
       REQUIRE(::stat(entry.path().c_str(), &info) == 0);
       files[name] = std::to_string(info.st_mode) + (entry.is_regular_file() ? " " + get(name) : "");
     }
@@ -110,7 +113,8 @@ struct Machine {
     GrubMenu menu = parse_grub(get(kConfig)).value();
     if (fs::exists(directory / kCustom)) menu = parse_grub(get(kCustom), std::move(menu)).value();
     if (!environment["next_entry"].empty()) menu.default_entry = environment["next_entry"];
-    if (environment.contains("next_entry") && fs::exists(directory / kEnv)) put(kEnv, "# GRUB Environment Block\nnext_entry=\n#####");
+    if (environment.contains("next_entry") && fs::exists(directory / kEnv))
+      put(kEnv, "# GRUB Environment Block\nnext_entry=\n#####");
     const GrubEntry* entry = default_grub_entry(menu, environment).value();
     std::string line;
     for (const std::string& word : entry->loads.at(0).words) line += (line.empty() ? "BOOT_IMAGE=" : " ") + word;
@@ -146,10 +150,10 @@ struct Session {
   std::optional<Host> host;
 };
 
-#define NEEDS_ROOT(session)                                                        \
-  if (!(session).root) {                                                           \
-    WARN("not root: a running host cannot be shown to p2pd here, not tested");     \
-    return;                                                                        \
+#define NEEDS_ROOT(session)                                                    \
+  if (!(session).root) {                                                       \
+    WARN("not root: a running host cannot be shown to p2pd here, not tested"); \
+    return;                                                                    \
   }
 
 bool says(const Result<void>& result, const std::string& text) {
@@ -293,7 +297,8 @@ TEST_CASE("two steps share the trial entry and the drop-in", "[kernel_cmdline]")
   REQUIRE(fix.commit(host, kAcs));
   CHECK(machine.tree() == committed);
   CHECK(machine.get(kCustom) == "menuentry 'mine' {\n true\n}\n");
-  CHECK(machine.get(kConfig).find(" iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0\n") != std::string::npos);
+  CHECK(machine.get(kConfig).find(" iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("a commit that is killed anywhere ends the same", "[kernel_cmdline]") {
@@ -435,7 +440,8 @@ TEST_CASE("a grub.cfg that is not right never replaces the old one", "[kernel_cm
     CHECK(says(fix.commit(host, kPt), "grub-probe: error"));
   }
   SECTION("it is empty, torn, or without its kernel") {
-    for (const std::string& text : {std::string(), kDebianGrub.substr(0, 2000), with(machine.generate(), "-50-amd64 root", "-51 root")}) {
+    for (const std::string& text :
+         {std::string(), kDebianGrub.substr(0, 2000), with(machine.generate(), "-50-amd64 root", "-51 root")}) {
       machine.runner.on("grub-mkconfig", text);
       CHECK_FALSE(fix.commit(host, kPt));
     }

@@ -17,7 +17,8 @@ using Lines = std::vector<std::string>;
 /// "module name=value line" of every option.
 Lines parsed(const std::string& text) {
   Lines out;
-  for (const ModuleOption& option : parse_modprobe_d(text, "f").value())
+  const auto options = parse_modprobe_d(text, "f").value();
+  for (const ModuleOption& option : options)
     out.push_back(option.module + " " + option.name + "=" + option.value + " " + std::to_string(option.line));
   return out;
 }
@@ -32,7 +33,8 @@ struct Machine {
   /// "source value" of every option of the name.
   Lines values(const std::string& name) const {
     Lines out;
-    for (const ModuleOption& option : module_options(host).value())
+    const auto options = module_options(host).value();
+    for (const ModuleOption& option : options)
       if (option.name == name) out.push_back(option.source() + " " + option.value);
     return out;
   }
@@ -46,15 +48,16 @@ struct Machine {
 TEST_CASE("options lines are read as libkmod reads them", "[modprobe_d]") {
   CHECK(parsed("") == Lines{});
   CHECK(parsed("# options a b=1\nblacklist nouveau\nalias a b\ninstall a /bin/true\noptions\noptions a\n") == Lines{});
-  CHECK(parsed("options nvidia-drm modeset=1\toptions=2\n") == Lines{"nvidia_drm modeset=1 1", "nvidia_drm options=2 1"});
+  CHECK(parsed("options nvidia-drm modeset=1\toptions=2\n") ==
+        Lines{"nvidia_drm modeset=1 1", "nvidia_drm options=2 1"});
   CHECK(parsed("\n  options\ta x-y=1") == Lines{"a x_y=1 2"});
   CHECK(parsed("options a b=1 \\\n  c=2\noptions a d=3") == Lines{"a b=1 1", "a c=2 1", "a d=3 3"});
   CHECK_FALSE(parse_modprobe_d("options a b=\\\"x\n", "f"));  // the backslash goes, the quotation mark opens
-  CHECK(parsed("options a b=c\\d\n") == Lines{"a b=cd 1"});  // a backslash before anything else just goes
+  CHECK(parsed("options a b=c\\d\n") == Lines{"a b=cd 1"});   // a backslash before anything else just goes
   CHECK(parsed("options a b=\"c d;e=1\" f\n") == Lines{"a b=c d;e=1 1", "a f= 1"});
   CHECK(parsed("options a \"b=c d\"\n") == Lines{"a b=c d 1"});
   CHECK(parsed("options a b=1 # c=2\n") == Lines{"a b=1 1", "a #= 1", "a c=2 1"});  // no comments inside a line
-  CHECK(parsed("options a b='c d'\n") == Lines{"a b='c 1", "a d'= 1"});  // single quotes mean nothing
+  CHECK(parsed("options a b='c d'\n") == Lines{"a b='c 1", "a d'= 1"});             // single quotes mean nothing
   const auto open = parse_modprobe_d("#\noptions nvidia NVreg_RegistryDwords=\"a=1\n", "/etc/modprobe.d/x.conf");
   REQUIRE_FALSE(open);
   CHECK(open.error().message.starts_with("/etc/modprobe.d/x.conf:2: a quotation mark"));
@@ -98,7 +101,9 @@ TEST_CASE("values are compared as the kernel means them", "[modprobe_d]") {
 }
 
 TEST_CASE("what cannot go into an options line is refused", "[modprobe_d]") {
-  const auto options = [](nlohmann::json value) { return Parameters{{"module", "nvidia"}, {"options", std::move(value)}}; };
+  const auto options = [](nlohmann::json value) {
+    return Parameters{{"module", "nvidia"}, {"options", std::move(value)}};
+  };
   CHECK(valid(options({{"NVreg_EnableResizableBar", 1}, {"x-y", "a b,c;d=#"}, {"n", -1}, {"empty", ""}})));
   for (const char* value : {"a\"b", "a\nb", "a\\b", "\xc3\xa4", "\x7f"}) CHECK_FALSE(valid(options({{"x", value}})));
   CHECK_FALSE(valid(options({{"x", 1.5}})));
@@ -111,7 +116,8 @@ TEST_CASE("what cannot go into an options line is refused", "[modprobe_d]") {
     return Parameters{{"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", std::move(value)}};
   };
   CHECK(valid(dwords("nvidia", {{"ForceP2P", 0x11}, {"Max", 4294967295U}, {"Zero", 0}})));
-  for (const nlohmann::json& value : {nlohmann::json(4294967296), nlohmann::json(-1), nlohmann::json("1"), nlohmann::json(1.0)})
+  for (const nlohmann::json& value :
+       {nlohmann::json(4294967296), nlohmann::json(-1), nlohmann::json("1"), nlohmann::json(1.0)})
     CHECK_FALSE(valid(dwords("nvidia", {{"a", value}})));
   CHECK_FALSE(valid(dwords("nvidia", {{"a;b", 1}})));
   CHECK_FALSE(valid(dwords("nvidia_uvm", {{"a", 1}})));

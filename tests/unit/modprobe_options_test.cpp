@@ -42,7 +42,8 @@ struct Machine {
   bool refused(const Parameters& parameters, const std::string& why) {
     const std::string before = ours();
     const auto result = fix.apply(host, parameters);
-    return !result && result.error().message.find(why) != std::string::npos && !result.error().next.empty() && ours() == before;
+    return !result && result.error().message.find(why) != std::string::npos && !result.error().next.empty() &&
+           ours() == before;
   }
 
   test::TemporaryDirectory directory;
@@ -54,7 +55,8 @@ struct Machine {
 
 TEST_CASE("module options are configured in one drop-in", "[modprobe_options]") {
   Machine machine;
-  machine.put(kUser, "# mine\noptions nvidia NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=0x2\" NVreg_EnableResizableBar=0\n");
+  machine.put(kUser,
+              "# mine\noptions nvidia NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=0x2\" NVreg_EnableResizableBar=0\n");
   for (const Parameters& step : {kBar, kP2p, kUvm}) {
     CHECK_FALSE(machine.passes(step));
     const std::string before = machine.ours();
@@ -65,10 +67,11 @@ TEST_CASE("module options are configured in one drop-in", "[modprobe_options]") 
     CHECK(machine.passes(step));
   }
   const std::string all = machine.ours();
-  CHECK(all == "# Written by p2pd; undone by `p2pctl revert`.\n"
-               "# registry keys: ForceP2P=0x11;RMForceP2PType=1\n"
-               "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=1;ForceP2P=0x11\"\n"
-               "options nvidia_uvm uvm_name=\"a b\"\n");
+  CHECK(all ==
+        "# Written by p2pd; undone by `p2pctl revert`.\n"
+        "# registry keys: ForceP2P=0x11;RMForceP2PType=1\n"
+        "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"Mine=7;RMForceP2PType=1;ForceP2P=0x11\"\n"
+        "options nvidia_uvm uvm_name=\"a b\"\n");
   for (const Parameters& step : {kUvm, kBar, kP2p}) REQUIRE(fix.apply(machine.host, step));
   CHECK(machine.ours() == all);
   CHECK(fix.describe(machine.host, kBar).value().files.empty());
@@ -77,7 +80,8 @@ TEST_CASE("module options are configured in one drop-in", "[modprobe_options]") 
   SECTION("a key that the user drops goes from ours too, with the next change") {
     fs::remove(machine.directory / kUser);
     REQUIRE(fix.apply(machine.host, {{"module", "nvidia"}, {"options", {{"NVreg_EnableResizableBar", 2}}}}));
-    CHECK(machine.ours().find("NVreg_EnableResizableBar=2 NVreg_RegistryDwords=\"ForceP2P=0x11;RMForceP2PType=1\"") != std::string::npos);
+    CHECK(machine.ours().find("NVreg_EnableResizableBar=2 NVreg_RegistryDwords=\"ForceP2P=0x11;RMForceP2PType=1\"") !=
+          std::string::npos);
   }
   SECTION("a key of ours with another value") {
     REQUIRE(fix.apply(machine.host, {{"module", "nvidia"}, {"options", {}}, {"registry_dwords", {{"ForceP2P", 0}}}}));
@@ -88,7 +92,8 @@ TEST_CASE("module options are configured in one drop-in", "[modprobe_options]") 
 
 TEST_CASE("nothing is written where the user's files do it already", "[modprobe_options]") {
   Machine machine;
-  machine.put("lib/modprobe.d/n.conf", "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=RMForceP2PType=1;ForceP2P=17;X=2\n");
+  machine.put("lib/modprobe.d/n.conf",
+              "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=RMForceP2PType=1;ForceP2P=17;X=2\n");
   for (const Parameters& step : {kBar, kP2p}) {
     CHECK(machine.passes(step));
     REQUIRE(fix.apply(machine.host, step));
@@ -128,13 +133,16 @@ TEST_CASE("whether the loaded module runs with the options is a fact", "[modprob
   REQUIRE(fix.apply(machine.host, kBar));
   REQUIRE(fix.apply(machine.host, kP2p));
   CHECK(machine.check(kBar).facts["in_force"].is_null());
-  machine.put("proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nEnableResizableBar: 0\nRegistryDwords: \"ForceP2P=17;RMForceP2PType=1;\"\nRmMsg: \"\"\n");
+  machine.put("proc/driver/nvidia/params",
+              "ResmanDebugLevel: 4294967295\nEnableResizableBar: 0\nRegistryDwords: "
+              "\"ForceP2P=17;RMForceP2PType=1;\"\nRmMsg: \"\"\n");
   machine.put("sys/module/nvidia/parameters/NVreg_RegistryDwords", "\n");
   const Finding bar = machine.check(kBar);
   CHECK(bar.verdict == Verdict::pass);
   CHECK(bar.facts["in_force"] == false);
   CHECK(bar.summary.find("does not run with them yet") != std::string::npos);
-  CHECK(bar.facts["options"]["NVreg_EnableResizableBar"] == nlohmann::json{{"wanted", "1"}, {"configured", "1"}, {"running", "0"}});
+  CHECK(bar.facts["options"]["NVreg_EnableResizableBar"] ==
+        nlohmann::json{{"wanted", "1"}, {"configured", "1"}, {"running", "0"}});
   CHECK(machine.check(kP2p).facts["in_force"] == true);
   CHECK(machine.check(kP2p).facts["registry_dwords"]["ForceP2P"]["running"] == "17");
 

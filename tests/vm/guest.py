@@ -93,24 +93,29 @@ class Guest:
                         if "error" in answer:
                             raise GuestError(f"{command}: {answer['error']['desc']}")
 
-    def ssh(self, command, timeout_s=60, **how):
-        """Runs a shell command in the guest; the completed process, status 255 where the guest is not (or no more) there."""
-        argv = ["ssh", "-q", "-F", "none", "-i", self.image / "id", "-p", str(self.port),
+    def ssh_argv(self, command):
+        return ["ssh", "-q", "-F", "none", "-i", self.image / "id", "-p", str(self.port),
                 "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                 "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
                 "root@127.0.0.1", command]
-        if "stdin" not in how and "input" not in how:
-            how["stdin"] = subprocess.DEVNULL
+
+    def ssh(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
+        """Runs a shell command in the guest; the completed process, status 255 where the guest is not (or no more) there."""
         self.check_alive()
         try:
-            return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                                  timeout=timeout_s, check=False, **how)
+            return subprocess.run(self.ssh_argv(command), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, errors="replace", timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired as error:
             raise GuestError(f"no end after {timeout_s} s: {command}") from error
 
-    def run(self, command, timeout_s=60, **how):
+    def popen(self, command):
+        """Starts a shell command in the guest; what it prints can be read line by line from `stdout`."""
+        return subprocess.Popen(self.ssh_argv(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, errors="replace")
+
+    def run(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
         """Runs a shell command in the guest and returns what it printed; it must succeed."""
-        done = self.ssh(command, timeout_s, **how)
+        done = self.ssh(command, timeout_s, stdin)
         if done.returncode != 0:
             raise GuestError(f"status {done.returncode}: {command}\n{done.stdout.strip()}")
         return done.stdout.strip()
@@ -119,7 +124,7 @@ class Guest:
         """Copies a folder over the root of the guest, as root's."""
         tar = ["tar", "-C", tree, "--owner=0", "--group=0", "-cf", "-", "."]
         with subprocess.Popen(tar, stdout=subprocess.PIPE) as packer:
-            self.run("tar -C / --no-overwrite-dir -xf - && sync", 300, stdin=packer.stdout)
+            self.run("tar -C / --no-overwrite-dir -xf - && sync", 300, packer.stdout)
         if packer.returncode != 0:
             raise GuestError(f"cannot pack {tree}")
 
