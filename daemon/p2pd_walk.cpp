@@ -7,6 +7,7 @@
 #include "actions/registry.hpp"
 #include "base/log.hpp"
 #include "engine/worker.hpp"
+#include "plan/config.hpp"
 #include "probes/registry.hpp"
 
 namespace {
@@ -41,7 +42,9 @@ int main() {
   sigaddset(&set, SIGTERM);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   const int stop_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  p2pd::log::start("p2pd-walk");
+  const p2pd::Result<p2pd::Config> config = p2pd::load_config();
+  p2pd::log::start("p2pd-walk", config ? spdlog::level::from_str(config->log_level) : spdlog::level::info);
+  if (!config) spdlog::error("{}", config.error().message);
   p2pd::ProcessRunner runner("/", stop_fd);
   Log observer;
   p2pd::Worker::Options options;
