@@ -53,7 +53,7 @@ int main() {
   p2pd::Result<p2pd::Worker> worker =
       p2pd::Worker::open(options, {p2pd::probes(), p2pd::actions()}, runner, observer);
   const p2pd::Result<p2pd::Run> run = worker ? worker->walk().go_on() : p2pd::Failure(worker.error());
-  if (run) return 0;
+  if (run || run.error().code == p2pd::ErrorCode::interrupted) return 0;  // stopped: the next start goes on
   spdlog::error("{}{}{}", run.error().message, run.error().next.empty() ? "" : "; next: ", run.error().next);
   return 1;
 }

@@ -107,8 +107,12 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
   }
   context.stop_fd = stop_signals();
   log::start("p2pctl", spdlog::level::warn);
-  const Result<int> code = chosen->run(context);
-  return code ? *code : print_error(context, code.error());
+  try {
+    const Result<int> code = chosen->run(context);
+    return code ? *code : print_error(context, code.error());
+  } catch (const std::exception& error) {
+    return print_error(context, {ErrorCode::invalid, std::string("unexpected: ") + error.what(), ""});
+  }
 }
 
 }  // namespace p2pd::ctl

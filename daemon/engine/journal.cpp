@@ -5,7 +5,9 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <iterator>
 
 namespace p2pd {
@@ -30,10 +32,12 @@ constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo"};
 Failure fail_sqlite(sqlite3* db, std::string_view doing) {
   const int code = sqlite3_errcode(db);
   const ErrorCode kind = code == SQLITE_BUSY ? ErrorCode::busy : ErrorCode::io;
+  const bool full = code == SQLITE_FULL || (code == SQLITE_IOERR && sqlite3_system_errno(db) == ENOSPC);
   std::string next;
-  if (code == SQLITE_FULL) next = "free space on the file system of the state directory, then start again";
+  if (full) next = "free space on the file system of the state directory, then start again";
   if (code == SQLITE_READONLY || code == SQLITE_CANTOPEN) next = "make the state directory writable, or run as root";
-  return fail(kind, fmt::format("state database: {}: {}", doing, sqlite3_errmsg(db)), std::move(next));
+  const char* why = full ? "no space left on its file system" : sqlite3_errmsg(db);
+  return fail(kind, fmt::format("state database: {}: {}", doing, why), std::move(next));
 }
 
 /// A prepared statement; values are bound in order.
@@ -95,8 +99,13 @@ Result<std::string> defect(sqlite3* db) {
   Statement check(db, "PRAGMA quick_check(1)");
   const auto verdict = check.step();
   if (!verdict) return std::string(sqlite3_errmsg(db));
-  return check.text(0) == "ok" ? "" : check.text(0);
+  std::string found = check.text(0);
+  std::replace(found.begin(), found.end(), '\n', ' ');
+  return found == "ok" ? "" : found;
 }
+
+/// What a reader meets when the first writer was killed while it made the database: no -shm yet, or a hot journal.
+bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PROTOCOL; }
 
 Failure set_aside_error(const fs::path& aside, std::string_view why) {
   return fail(ErrorCode::set_aside,
@@ -138,7 +147,10 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
     return fail(ErrorCode::invalid, fmt::format("{} is a directory; expected the state database", file.string()),
                 "move it away");
   const bool write = access == Access::write;
-  if (!write && !fs::exists(file, ignored)) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+  if (!write && !fs::exists(file, ignored)) {
+    if (ignored) return fail_errno("cannot look into " + directory.string(), ignored.value());
+    return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+  }
   if (write) {
     std::error_code error;
     fs::create_directories(directory, error);
@@ -150,7 +162,11 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   Journal journal(raw);
   if (opened != SQLITE_OK) return fail_sqlite(raw, "cannot open " + file.string());
   sqlite3_busy_timeout(raw, 5000);
-  const std::string why = TRY(defect(raw));
+  const Result<std::string> found = defect(raw);
+  if (!found && !write && is_unfinished(sqlite3_errcode(raw)))
+    return fail(ErrorCode::busy, "the state database is not complete yet: its first writer was stopped while it made it",
+                "\"p2pctl apply\" completes it");
+  const std::string why = TRY(found);
   if (!why.empty()) {
     journal.db_.reset();
     if (!write) return fail(ErrorCode::set_aside, "the state database is unusable: " + why);
@@ -159,7 +175,12 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
     fs::remove(directory / "state.db-shm", ignored);
     return set_aside_error(aside, why);
   }
-  if (!write) return journal;
+  if (!write) {
+    Statement made(raw, "PRAGMA user_version");
+    TRY(made.step());
+    if (made.number(0) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+    return journal;
+  }
   int persist = 1;  // -wal and -shm stay, so that a reader without write permission can always open
   sqlite3_file_control(raw, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
   TRY(Statement(raw, "PRAGMA journal_mode=WAL").run());

@@ -50,6 +50,23 @@ FileState::Kind kind_named(std::string_view name) {
   return FileState::Kind::absent;
 }
 
+/// True when every member of an undo record that is there has its type.
+bool is_sound(const json& record) {
+  const auto all = [&](auto is, std::initializer_list<const char*> keys) {
+    return std::all_of(keys.begin(), keys.end(),
+                       [&](const char* key) { return !record.contains(key) || (record[key].*is)(); });
+  };
+  if (!record.is_object() || !record.contains("path")) return false;
+  if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind"})) return false;
+  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"}) || !all(&json::is_boolean, {"generated"})) return false;
+  if (!all(&json::is_object, {"with", "xattrs"})) return false;
+  const json xattrs = record.value("xattrs", json::object());
+  return std::all_of(xattrs.begin(), xattrs.end(), [](const json& value) {
+    return value.is_string() &&
+           value.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
+  });
+}
+
 }  // namespace
 
 Result<UndoStore> UndoStore::open(Root state, Root host) {
@@ -59,7 +76,7 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
     if (!file.ends_with(".json") || file.starts_with('.')) continue;
     const std::string path = "/undo/" + file;
     const json record = json::parse(TRY(store.state_.read(path)), nullptr, false);
-    if (record.is_discarded() || !record.contains("path"))
+    if (!is_sound(record) || file.find_first_not_of("0123456789") != file.size() - 5)
       return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", store.state_.directory().string(), path),
                   "restore that file by hand from the .bytes beside it, then remove both");
     Entry entry;

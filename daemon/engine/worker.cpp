@@ -82,8 +82,10 @@ class Lock {
 }  // namespace
 
 std::filesystem::path state_directory(const std::filesystem::path& root) {
-  if (root == "/") return "/var/lib/p2pd";
-  std::string path = std::filesystem::absolute(root).lexically_normal();
+  std::error_code error;
+  std::string path = std::filesystem::weakly_canonical(root, error);  // one for all names of the tree, as is the lock
+  if (error) path = std::filesystem::absolute(root).lexically_normal();
+  if (path == "/") return "/var/lib/p2pd";
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path + ".p2pd";
 }

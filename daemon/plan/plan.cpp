@@ -24,6 +24,7 @@ const Row* find(std::span<const Row> rows, std::string_view id) {
 template <class Row>
 std::vector<std::string_view> ids(std::span<const Row> rows) {
   std::vector<std::string_view> ids;
+  ids.reserve(rows.size());
   for (const Row& row : rows) ids.push_back(row.id);
   return ids;
 }

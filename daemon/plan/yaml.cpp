@@ -88,9 +88,9 @@ Result<Node> parse(std::string_view text, std::string_view file) {
     YAML::Parser parser(events);
     if (!parser.HandleNextDocument(guard)) return refuse(1, "empty; expected a YAML map");
     if (!guard.complaint.empty()) return refuse(guard.line, guard.complaint);
-    YAML::Node root = YAML::Load(std::string(text));
+    const YAML::Node root = YAML::Load(std::string(text));
     if (root.IsNull()) return refuse(1, "empty; expected a YAML map");
-    return Node(std::move(root), std::string(file), "");
+    return Node(root, std::string(file), "");
   } catch (const YAML::Exception& e) {
     return refuse(e.mark.line + 1, e.msg);
   }

@@ -18,8 +18,8 @@ namespace p2pd::yaml {
 /// A node of a YAML document that knows where it stands: file, line and key.
 class Node {
  public:
-  Node(YAML::Node node, std::string file, std::string key)
-      : node_(std::move(node)), file_(std::move(file)), key_(std::move(key)) {}
+  Node(const YAML::Node& node, std::string file, std::string key)
+      : node_(node), file_(std::move(file)), key_(std::move(key)) {}
 
   Node(const Node&) = default;
   Node& operator=(const Node&) = delete;  // YAML::Node assigns through: it would change the document
