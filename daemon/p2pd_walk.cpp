@@ -34,9 +34,8 @@ class Log : public p2pd::Observer {
   }
 };
 
-}  // namespace
-
-int main() {
+/// Walks; true when there is nothing left to do now.
+bool go_on() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -53,7 +52,18 @@ int main() {
   p2pd::Result<p2pd::Worker> worker =
       p2pd::Worker::open(options, {p2pd::probes(), p2pd::actions()}, runner, observer);
   const p2pd::Result<p2pd::Run> run = worker ? worker->walk().go_on() : p2pd::Failure(worker.error());
-  if (run || run.error().code == p2pd::ErrorCode::interrupted) return 0;  // stopped: the next start goes on
+  if (run || run.error().code == p2pd::ErrorCode::interrupted) return true;  // stopped: the next start goes on
   spdlog::error("{}{}{}", run.error().message, run.error().next.empty() ? "" : "; next: ", run.error().next);
-  return 1;
+  return false;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return go_on() ? 0 : 1;
+  } catch (const std::exception& error) {
+    spdlog::error("unexpected: {}", error.what());
+    return 1;
+  }
 }

@@ -87,6 +87,14 @@ class Statement {
   int bound_ = 0;
 };
 
+/// A number of the database as one of an enumeration's `count` values.
+template <class Enum>
+Result<Enum> known(int number, std::size_t count) {
+  if (number >= 0 && static_cast<std::size_t>(number) < count) return static_cast<Enum>(number);
+  return fail(ErrorCode::invalid, fmt::format("state database: {} is not a value of its column", number),
+              "move state.db away; \"p2pctl revert\" still undoes every recorded change");
+}
+
 /// Why the database cannot be used as it is; empty when it can.
 Result<std::string> defect(sqlite3* db) {
   Statement version(db, "PRAGMA user_version");
@@ -278,7 +286,7 @@ Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
   while (TRY(s.step())) {
     StepRecord step;
     step.step = s.text(0);
-    step.status = static_cast<StepStatus>(s.number(1));
+    step.status = TRY(known<StepStatus>(s.number(1), std::size(kStatus)));
     step.attempts = s.number(2);
     step.crashes = s.number(3);
     step.applied = s.number(4) != 0;
@@ -315,7 +323,7 @@ Result<std::vector<Intent>> Journal::open_intents(std::int64_t run) const {
   s.bind(run);
   std::vector<Intent> intents;
   while (TRY(s.step()))
-    intents.push_back({s.integer(0), static_cast<Intent::Kind>(s.number(1)), s.text(2), s.text(3)});
+    intents.push_back({s.integer(0), TRY(known<Intent::Kind>(s.number(1), std::size(kIntent))), s.text(2), s.text(3)});
   return intents;
 }
 

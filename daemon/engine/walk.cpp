@@ -359,6 +359,8 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   Run run;
   run.plan = plan.name;
   run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
+  if (!run.resolved.empty())  // what could not be read back after a reboot must not begin
+    TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.vocabulary));
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is nobody's crash

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -122,6 +123,7 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
                             Observer& observer) {
   const std::filesystem::path state = options.state.empty() ? state_directory(options.root) : options.state;
   const Root root = TRY(Root::open(options.root));
+  ::umask(022);  // whoever starts it: everybody may read how it stands
   std::error_code error;
   std::filesystem::create_directories(state, error);
   if (error)

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kTextLimit = 1U << 20;
 constexpr int kDepthLimit = 32;
+constexpr std::size_t kItemLimit = 1000;
 
 /// Walks a document's events before any node is built: aliases may make cycles, and depth may exhaust the stack.
 class Guard : public YAML::EventHandler {
@@ -22,7 +23,9 @@ class Guard : public YAML::EventHandler {
   std::string complaint;
   int line = 0;
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) complain(mark, "a second document (---); expected one");
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { complain(mark, "aliases (*name) are not allowed"); }
@@ -49,24 +52,37 @@ class Guard : public YAML::EventHandler {
     line = mark.line + 1;
   }
   int depth_ = 0;
+  int documents_ = 0;
 };
+
+/// Bytes of the UTF-8 sequence at the start of `text`; 0 when there is none (Unicode 15, table 3-7).
+std::size_t utf8_sequence(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf && follows(1)) return 2;
+  if (lead >= 0xe0 && lead <= 0xef && follows(1) && follows(2)) {
+    const bool overlong = lead == 0xe0 && byte(1) < 0xa0;
+    const bool surrogate = lead == 0xed && byte(1) > 0x9f;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (lead >= 0xf0 && lead <= 0xf4 && follows(1) && follows(2) && follows(3)) {
+    const bool overlong = lead == 0xf0 && byte(1) < 0x90;
+    const bool beyond = lead == 0xf4 && byte(1) > 0x8f;
+    return overlong || beyond ? 0 : 4;
+  }
+  return 0;
+}
 
 /// Line (from 1) of the first byte that is not UTF-8; 0 when all is well.
 int bad_utf8_line(std::string_view text) {
   int line = 1;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead == '\n') ++line;
-    const std::size_t more = lead < 0x80             ? 0
-                             : (lead >> 5) == 0x06 && lead >= 0xc2 ? 1
-                             : (lead >> 4) == 0x0e   ? 2
-                             : (lead >> 3) == 0x1e   ? 3
-                                                     : 9;
-    if (more == 9 || i + more >= text.size() + (more == 0 ? 1 : 0)) return line;
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) >> 6) != 0x02) return line;
-    }
-    i += more + 1;
+  while (!text.empty()) {
+    if (text.front() == '\n') ++line;
+    const std::size_t length = utf8_sequence(text);
+    if (length == 0) return line;
+    text.remove_prefix(length);
   }
   return 0;
 }
@@ -87,6 +103,7 @@ Result<Node> parse(std::string_view text, std::string_view file) {
     Guard guard;
     YAML::Parser parser(events);
     if (!parser.HandleNextDocument(guard)) return refuse(1, "empty; expected a YAML map");
+    if (guard.complaint.empty()) parser.HandleNextDocument(guard);
     if (!guard.complaint.empty()) return refuse(guard.line, guard.complaint);
     const YAML::Node root = YAML::Load(std::string(text));
     if (root.IsNull()) return refuse(1, "empty; expected a YAML map");
@@ -155,6 +172,7 @@ Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const 
 
 Result<std::vector<Node>> Node::list() const {
   if (!node_.IsSequence()) return Failure(error("expected a list"));
+  if (node_.size() > kItemLimit) return Failure(error(fmt::format("{} items; expected at most {}", node_.size(), kItemLimit)));
   std::vector<Node> nodes;
   for (std::size_t i = 0; i < node_.size(); ++i) nodes.push_back({node_[i], file_, fmt::format("{}[{}]", key_, i)});
   return nodes;

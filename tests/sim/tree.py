@@ -2,6 +2,7 @@
 """A machine as a directory tree: what must be equal about two of them, and a reboot as p2pd sees it."""
 import os
 import pathlib
+import tempfile
 import uuid
 
 MACHINES = pathlib.Path(__file__).resolve().parents[1] / "machines"
@@ -24,7 +25,8 @@ def picture(tree):
             continue
         info = path.lstat()
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)}
+        xattrs = {key: os.getxattr(path, key, follow_symlinks=False)
+                  for key in os.listxattr(path, follow_symlinks=False)}
         seen[name] = (oct(info.st_mode), info.st_uid, info.st_gid, xattrs, content)
     return seen
 
@@ -49,3 +51,17 @@ def boot(tree, arguments=None):
         arguments = noted(tree / "etc/default/grub.d/zz-p2pd.cfg")
     write(tree / BOOT_ID, f"{uuid.uuid4()}\n")
     write(tree / COMMAND_LINE, f"root=/dev/vda ro {arguments}\n")
+
+
+def scratch_directory(prefix):
+    """In memory where that takes extended attributes and programs: tests of durability sync all the time."""
+    for directory in ("/dev/shm", None):
+        if directory and (not os.path.isdir(directory) or os.statvfs(directory).f_flag & os.ST_NOEXEC):
+            continue
+        found = tempfile.TemporaryDirectory(prefix=prefix, dir=directory)
+        try:
+            os.setxattr(found.name, "user.test", b"1")
+            return found
+        except OSError:
+            found.cleanup()
+    raise SystemExit("no directory for temporary files takes extended attributes")

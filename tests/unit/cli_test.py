@@ -13,12 +13,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
-from tree import MACHINES, boot, differences, picture, write
+from tree import MACHINES, boot, differences, picture, scratch_directory, write
 
 BUILD = pathlib.Path(os.environ["P2PD_BUILD"]).resolve()
 P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")
@@ -36,18 +35,14 @@ def plan_text(*steps, head="name: test\ntitle: test\n"):
 
 class Case(unittest.TestCase):
     def setUp(self):
-        self.scratch = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="p2pd-cli-"))
-                                    if hasattr(self, "enterContext") else self.temporary())
+        directory = scratch_directory("p2pd-cli-")
+        self.addCleanup(directory.cleanup)
+        self.scratch = pathlib.Path(directory.name)
         self.scratch.chmod(0o755)
         self.state = self.scratch / "tree.p2pd"
         self.plan = self.scratch / "plan.yaml"
         write(self.plan, plan_text())
         self.use("rtx4090-x2-am5")
-
-    def temporary(self):
-        directory = tempfile.TemporaryDirectory(prefix="p2pd-cli-")
-        self.addCleanup(directory.cleanup)
-        return directory.name
 
     def use(self, record):
         self.tree = self.scratch / "tree"
@@ -61,7 +56,7 @@ class Case(unittest.TestCase):
 
     def ctl(self, *words, before=(), root=None, **more):
         command = [*before, P2PCTL, *map(str, words), "--root", str(root or self.tree)]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, **{"text": True, **more})
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, **{"text": True, "timeout": 60, **more})
 
     def json(self, *words, code=0):
         done = self.ctl(*words, "--json")
@@ -201,15 +196,22 @@ class Plans(Case):
             with self.subTest(path=str(path)):
                 self.assert_refused(self.ctl("apply", path), pattern)
 
-    def test_a_large_plan_can_be_gone_on_with(self):
-        arguments = ",".join(f"a{i}" for i in range(120_000))
-        write(self.plan, plan_text(STEP.replace("iommu=pt", arguments)))
-        done = self.ctl("apply", self.plan, "--json")
-        if done.returncode != 0:
-            return self.assert_unchanged()  # refused as a whole is fine
-        boot(self.tree)
-        self.json("apply", self.plan)
-        self.revert_to_end()
+    def test_large_plans_are_refused_or_gone_on_with(self):
+        """What is frozen into the run is larger than the plan, and must be read again after the reboot."""
+        rows = [("arguments", [STEP.replace("iommu=pt", ",".join(f"a{i}" for i in range(50_000)))]),
+                ("after", [STEP, OPTIONS.replace("with:", "after: [" + ",".join("a" * 300_000) + "], with:")]),
+                ("title", [STEP.replace("title: A", "title: " + "A" * 900_000)])]
+        for title, steps in rows:
+            with self.subTest(large=title):
+                self.fresh()
+                write(self.plan, plan_text(*steps))
+                done = self.ctl("apply", self.plan, "--json", timeout=10)
+                if done.returncode != 0:
+                    self.assert_unchanged()
+                    continue
+                boot(self.tree)
+                self.json("apply", self.plan)
+                self.revert_to_end()
 
     def test_usage(self):
         for words, pattern in (([], "."), (["frobnicate"], "."), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
@@ -223,6 +225,7 @@ class Plans(Case):
 class Roots(Case):
     def setUp(self):
         super().setUp()
+        write(self.plan, plan_text() + "policy: {attempts: 1}\n")
         self.outside = self.scratch / "outside"
         write(self.outside / "secret", "root=/dev/vda iommu=pt\n")
 
@@ -475,6 +478,7 @@ class Stops(Case):
     def start(self, *words):
         process = subprocess.Popen([P2PCTL, "apply", self.plan, "--root", self.tree, *words], text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         deadline = time.monotonic() + 20
         while not (self.tree / "started").exists():
@@ -529,13 +533,15 @@ class OtherUsers(Case):
             self.skipTest(f"SKIP: nobody cannot run {P2PCTL}")
 
     def test_reads_beside_a_killed_writer(self):
-        for number in [*range(1, 40), *range(40, 160, 12)]:
+        for number in [*range(1, 40, 4), *range(40, 160, 12)]:
             self.fresh()
             self.ctl("apply", self.plan, before=[KILL_AT, str(number), "--"])
             for verb in ("status", "history"):
                 with self.subTest(killed_before_call=number, verb=verb):
                     done = self.ctl(verb, before=self.NOBODY)
-                    self.assertEqual(done.returncode, 0, done.stderr)
+                    if done.returncode != 0:  # only while the database is made, before anything has run
+                        self.assertIn("not complete yet", done.stderr)
+                        self.assertLess(number, 40)
 
     def test_changes_nothing(self):
         self.assert_refused(self.ctl("apply", self.plan, before=self.NOBODY), "(?i)permission denied")

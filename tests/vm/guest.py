@@ -137,14 +137,15 @@ class Guest:
             if answer.returncode == 0 and re.fullmatch(r"[0-9a-f-]{36}", boot) and boot != after:
                 return boot
             time.sleep(POLL_S)
-        raise GuestError(f"no new boot in {timeout_s} s; the console ends in\n{self.console()[-1500:]}")
+        raise GuestError(f"no new boot in {timeout_s} s")
 
     def console(self, since=0):
-        """What the serial console showed, from an offset on."""
+        """What the serial console showed, from an offset on, without what moves the cursor."""
         try:
-            return self.path("console").read_bytes()[since:].decode(errors="replace")
+            shown = self.path("console").read_bytes()[since:].decode(errors="replace")
         except FileNotFoundError:
             return ""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r| {3,}", "", shown)
 
     def console_end(self):
         """The offset at which the console's next output will stand."""
@@ -156,7 +157,7 @@ class Guest:
         while text not in self.console(since):
             self.check_alive()
             if time.monotonic() > deadline:
-                raise GuestError(f"no '{text}' on the console in {timeout_s} s; it ends in\n{self.console()[-1500:]}")
+                raise GuestError(f"no '{text}' on the console in {timeout_s} s")
             time.sleep(POLL_S)
 
     def check_alive(self):
