@@ -27,7 +27,7 @@ Result<std::string> Host::line(std::string_view path) const {
   return content;
 }
 
-Result<std::string> Host::query(Command command) const {
+Result<std::string> Host::query(const Command& command) const {
   CommandResult result = TRY(runner_->run(command));
   TRY(require_success(command, result));
   return std::move(result.output);

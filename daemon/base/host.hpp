@@ -38,7 +38,7 @@ class Host {
   /// Content of a small text file without the final newline.
   Result<std::string> line(std::string_view path) const;
   /// Runs a command that only reads; its standard output.
-  Result<std::string> query(Command command) const;
+  Result<std::string> query(const Command& command) const;
   /// True when `program` is an executable of this host's PATH.
   bool has_program(std::string_view program) const;
 

@@ -32,7 +32,7 @@ void print_person(const Survey& survey, const Plan& plan) {
   const auto others = std::count_if(survey.steps.begin(), survey.steps.end(),
                                     [&](const Standing& s) { return s.kind != Standing::Kind::waits; });
   if (first != nullptr && others == 1) {  // nothing else could be looked at: one line says it all
-    fmt::print("{} {}. {}\n", mark(first->finding.verdict), first->finding.summary, next_thing(survey, plan));
+    fmt::print("{} {}\n", mark(first->finding.verdict), harmless(first->finding.summary + ". " + next_thing(survey, plan)));
     return;
   }
   std::vector<std::vector<std::string>> rows;

@@ -66,6 +66,17 @@ std::string paint(Colour colour, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(colour)], text);
 }
 
+std::string harmless(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::size_t end = text.substr(i).starts_with("\x1b[") ? text.find_first_not_of("0123456789;", i + 2) : text.npos;
+    const bool colour = end != text.npos && text[end] == 'm';
+    const bool acts = (static_cast<unsigned char>(text[i]) < 0x20 && text[i] != '\n' && text[i] != '\t') || text[i] == 0x7f;
+    out += acts && !colour ? '?' : text[i];
+  }
+  return out;
+}
+
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
@@ -81,7 +92,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
       line += last ? wrap(row[i], at, std::max(width, at + 30)) : row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
       at += last ? 0 : widths[i] + 2;
     }
-    fmt::print("{}\n", line);
+    fmt::print("{}\n", harmless(line));
   }
 }
 
@@ -118,7 +129,7 @@ std::string unified_diff(std::string_view path, const std::string& before, const
     const Colour colour = line.starts_with('+')   ? Colour::green
                           : line.starts_with('-') ? Colour::red
                                                   : Colour::dim;
-    out += "      " + paint(colour, line) + "\n";
+    out += "      " + paint(colour, harmless(line)) + "\n";
   }
   return out;
 }

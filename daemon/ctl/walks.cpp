@@ -3,6 +3,7 @@
 #include "ctl/walks.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include "ctl/print.hpp"
 
@@ -32,11 +33,11 @@ class Progress : public Observer {
   bool silent_;
 };
 
-std::string next_command(const Run& run) {
+std::string next_command(const Run& run, bool stopped) {
   switch (run.state) {
     case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also goes on by itself at the next boot)";
-    case RunState::rebooting:
-    case RunState::reverting: return "reboot; it goes on by itself";
+    case RunState::rebooting: return "reboot; it goes on by itself";
+    case RunState::reverting: return stopped || !run.reboot_due ? "\"p2pctl revert\" goes on" : "reboot; it goes on by itself";
     case RunState::paused: return "\"p2pctl resume\" goes on, \"p2pctl revert\" undoes";
     case RunState::failed: return "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" goes on";
@@ -46,12 +47,12 @@ std::string next_command(const Run& run) {
 
 }  // namespace
 
-int print_run(const Context& context, const Run& run, bool changed) {
+int print_run(const Context& context, const Run& run, bool changed, bool stopped) {
   if (context.options.json) {
     nlohmann::json body = to_json(run);
     body["run"] = run.id;
     body["changed"] = changed;
-    body["next"] = next_command(run);
+    body["next"] = next_command(run, stopped);
     print_json("p2pd.run/1", std::move(body));
   } else {
     const Colour colour = run.state == RunState::failed    ? Colour::red
@@ -59,11 +60,11 @@ int print_run(const Context& context, const Run& run, bool changed) {
                                                            : Colour::green;
     const std::string state = run.result == "done" || run.result == "reverted" ? run.result : std::string(to_string(run.state));
     fmt::print("{}  {}{}\n", paint(colour, state), run.reason, changed || run.id == 0 ? "" : "  (nothing changed)");
-    const std::string next = next_command(run);
+    const std::string next = next_command(run, stopped);
     if (!next.empty()) print_table({{"next", next}});
   }
   if (run.state == RunState::blocked) return kBlocked;
-  return run.state == RunState::failed ? kError : kDone;
+  return run.state == RunState::failed || stopped ? kError : kDone;
 }
 
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
@@ -73,7 +74,9 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   Worker worker = TRY(Worker::open({options.root, options.state, std::string(verb), context.stop_fd, !options.no_reboot},
                                    context.vocabulary, *runner, progress));
   const Run run = TRY(work(worker.walk()));
-  return print_run(context, run, worker.changed());
+  pollfd stop{context.stop_fd, POLLIN, 0};
+  const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
+  return print_run(context, run, worker.changed(), stopped);
 }
 
 Result<int> apply(const Context& context) {

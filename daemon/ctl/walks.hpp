@@ -11,7 +11,7 @@ namespace p2pd::ctl {
 /// Opens a worker, lets `work` walk, prints how the run stands; the exit code of the verb.
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work);
 
-/// Prints a run as it stands; `changed` only in JSON.
-int print_run(const Context& context, const Run& run, bool changed);
+/// Prints a run as it stands, and what to do next; `stopped`: by a signal, before it was through. The exit code.
+int print_run(const Context& context, const Run& run, bool changed, bool stopped = false);
 
 }  // namespace p2pd::ctl

@@ -90,7 +90,7 @@ Result<Event> Walk::pass() {
   for (const Step& step : plan_.steps) {
     if (step.kind != StepKind::state) continue;
     if (const std::optional<Event> asked = s_.requests.poll()) {
-      reason_ = "asked to";
+      reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
       return *asked;
     }
     TRY(visit(step, pass));
@@ -190,6 +190,7 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
     if (why.empty()) return {};
   }
   known.status = StepStatus::failed;
+  if (why.empty()) why = check(step).summary;  // an earlier start used up the attempts
   pass.failure = fmt::format("{} could not be fixed in {} attempts: {}", step.id, known.attempts, why);
   return {};
 }
@@ -250,7 +251,10 @@ Result<std::optional<Event>> Walk::commit() {
 /// Undoes every recorded change, newest first.
 Result<Event> Walk::unwind() {
   while (const std::optional<UndoStore::Owner> changed = s_.undo.newest()) {
-    if (s_.requests.poll() == Event::stopped) return Event::stopped;
+    if (s_.requests.poll() == Event::stopped) {
+      if (!run_.failing) reason_ = "stopped between two steps, as asked";
+      return Event::stopped;
+    }
     TRY_IN("undo of " + changed->step, undo(*changed));
   }
   if (run_.reboot_due) {
@@ -396,7 +400,9 @@ Result<void> Walk::move(Event change) {
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
     return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
-                "\"p2pctl history\" shows how it got there");
+                run_.state == RunState::paused      ? "\"p2pctl resume\" goes on with it, \"p2pctl revert\" undoes it"
+                : run_.state == RunState::reverting ? "\"p2pctl revert\" undoes the rest; after that everything is possible"
+                                                    : "\"p2pctl history\" shows how it got there");
   run_.state = *next;
   run_.reason = reason_;
   if (!is_open(run_.state)) {

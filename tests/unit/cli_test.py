@@ -504,6 +504,24 @@ class Stops(Case):
             self.assertEqual(self.json("status")["state"], "walking")
         self.finish()
 
+    def test_sigterm_between_two_steps(self):
+        """The signal waits, blocked, until p2pctl looks."""
+        def send():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            os.kill(os.getpid(), signal.SIGTERM)
+        done = self.ctl("apply", self.plan, preexec_fn=send)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        self.assertRegex(done.stdout, r"walking  stopped between two steps.*\n next  .*p2pctl apply")
+        self.assert_unchanged()
+        write(self.tree / "boot/grub/new.cfg", MENU % "quiet iommu=pt")
+        self.assertEqual(self.json("apply", self.plan)["state"], "rebooting")
+        done = self.ctl("revert", preexec_fn=send)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"reverting  stopped between two steps.*\n next  .*p2pctl revert")
+        self.assertRegex(self.ctl("apply", self.plan).stderr, "reverting cannot apply\n  next: .*p2pctl revert")
+        (self.tree / "boot/grub/new.cfg").unlink()
+        self.revert_to_end()
+
     def test_sigkill_in_a_fix(self):
         self.start().kill()
         time.sleep(0.1)
@@ -601,7 +619,10 @@ class Printing(Case):
 
     def test_control_characters_of_the_host_stay_off_the_terminal(self):
         boot(self.tree, "quiet \x1b[2Jevil")
-        self.assertNotIn("\x1b[2J", self.on_terminal("doctor", self.plan))
+        for words in (["doctor"], ["doctor", self.plan], ["plan"], ["apply"], ["history"]):
+            out = self.on_terminal(*words)
+            self.assertNotIn("\x1b[2J", out, words)
+        self.assertIn("quiet ?[2Jevil", self.on_terminal("doctor"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 
 The machine is emulated (TCG), so it needs no KVM and is slow: deadlines are generous. It reaches no network.
 A power cut is a reset between two instructions: whatever Linux in the guest still held in memory, unwritten file data
-above all, is lost. What it had handed to the disk stays, flushed or not: the disk behaves as one with a protected cache.
+above all, is lost. What it had handed to the disk stays, flushed or not: the disk has a cache that survives.
 """
 
 import json
@@ -100,7 +100,7 @@ class Guest:
                 "root@127.0.0.1", command]
 
     def ssh(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
-        """Runs a shell command in the guest; the completed process, status 255 where the guest is not (or no more) there."""
+        """Runs a shell command in the guest; the completed process has status 255 where the guest was not reached."""
         self.check_alive()
         try:
             return subprocess.run(self.ssh_argv(command), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
