@@ -33,7 +33,8 @@ class Progress : public Observer {
   bool silent_;
 };
 
-std::string next_command(const Run& run, bool stopped) {
+std::string next_command(const Context& context, const Run& run, bool stopped) {
+  if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
   switch (run.state) {
     case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also goes on by itself at the next boot)";
     case RunState::rebooting: return "reboot; it goes on by itself";
@@ -52,7 +53,7 @@ int print_run(const Context& context, const Run& run, bool changed, bool stopped
     nlohmann::json body = to_json(run);
     body["run"] = run.id;
     body["changed"] = changed;
-    body["next"] = next_command(run, stopped);
+    body["next"] = next_command(context, run, stopped);
     print_json("p2pd.run/1", std::move(body));
   } else {
     const Colour colour = run.state == RunState::failed    ? Colour::red
@@ -60,7 +61,7 @@ int print_run(const Context& context, const Run& run, bool changed, bool stopped
                                                            : Colour::green;
     const std::string state = run.result == "done" || run.result == "reverted" ? run.result : std::string(to_string(run.state));
     fmt::print("{}  {}{}\n", paint(colour, state), run.reason, changed || run.id == 0 ? "" : "  (nothing changed)");
-    const std::string next = next_command(run, stopped);
+    const std::string next = next_command(context, run, stopped);
     if (!next.empty()) print_table({{"next", next}});
   }
   if (run.state == RunState::blocked) return kBlocked;

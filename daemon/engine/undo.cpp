@@ -114,8 +114,12 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
 Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   changed_ = true;
   if (owner_.run == 0) return {};
-  const Entry* before = newest_of(path);
-  if (before != nullptr && before->owner == owner_) return {};
+  const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.path == path; });
+  if (found != entries_.rend() && found->owner == owner_) {
+    if (found->result.empty()) return {};
+    found->result.clear();  // what the owner left is about to change: until it is noted anew, nothing looks foreign
+    return save(*found, nullptr);
+  }
   const FileState now = TRY_IN("cannot keep what undo needs", host_.capture(path));
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
   const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};

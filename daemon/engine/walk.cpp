@@ -117,9 +117,10 @@ Result<void> Walk::visit(const Step& step, Pass& pass) {
   s_.observer.checked(step, finding);
   if (finding.holds()) {
     pass.proven |= finding.verdict == Verdict::pass && s_.vocabulary.probe(step.check)->proves_p2p;
+    TRY(close_intents(known, "held"));
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
     known.attempts = 0;
-    return close_hazards(known, "held");
+    return {};
   }
   pass.open.insert(step.id);
   if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
@@ -155,7 +156,7 @@ Result<bool> Walk::survived(const Step& step, StepRecord& known, const Finding& 
   }
   ++known.crashes;
   known.attempts = 0;
-  TRY(close_hazards(known, "crashed"));
+  TRY(close_intents(known, "crashed"));
   if (known.crashes < kCrashes) return true;
   known.status = StepStatus::failed;
   pass.failure = fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes,
@@ -386,10 +387,11 @@ StepRecord& Walk::record(const std::string& step) {
   return known;
 }
 
-/// The trial of a step is over: its open hazards of other boots are closed.
-Result<void> Walk::close_hazards(const StepRecord& known, std::string_view outcome) {
+/// What was begun for a step is judged now: its open intents are closed. A fix that was cut short counts as applied.
+Result<void> Walk::close_intents(StepRecord& known, std::string_view outcome) {
   for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
-    if (intent.step != known.step || intent.boot_id == boot_) continue;
+    if (intent.step != known.step) continue;
+    known.applied |= intent.kind == Intent::Kind::fix || intent.kind == Intent::Kind::hazard;
     TRY(s_.journal.close_intent(intent.id, run_, known, event(outcome, known.step, "")));
   }
   return {};

@@ -70,7 +70,7 @@ class Walk {
 
   Finding check(const Step& step) const;
   StepRecord& record(const std::string& step);
-  Result<void> close_hazards(const StepRecord& record, std::string_view outcome);
+  Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<void> move(Event event);
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
   UndoStore::Owner owner(const Step& step) const;
