@@ -227,7 +227,7 @@ Result<void> before_reboot(Host& host, const Parameters& parameters) {
   if (TRY(next_entry(host)) == kTrialId) return {};
   TRY(host.will_change(kGrubEnvironment, Restore::generated));
   TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
-  if (TRY(next_entry(host)) == kTrialId) return {};
+  if (TRY(next_entry(host)) == kTrialId) return host.files().checkpoint("/boot/grub");
   return fail(ErrorCode::command, "grub-reboot ended well, but /boot/grub/grubenv does not have the trial entry",
               "Look at /boot/grub/grubenv with `grub-editenv list`.");
 }
@@ -238,8 +238,9 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
   const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
   TRY(make_default(host, TRY(with_drop_in(host, proven))));
-  if (custom.trial.empty()) return {};
-  return custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user);
+  if (!custom.trial.empty())
+    TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
+  return host.files().checkpoint("/boot/grub");
 }
 
 /// Clears what grub-reboot chose. GRUB itself leaves an empty next_entry behind, which goes too: it means the same.
@@ -255,6 +256,7 @@ Result<void> disarm(Host& host) {
 /// The files are back, but a grub.cfg that somebody generated since the commit still has our arguments.
 Result<void> undo(Host& host, const Parameters& parameters) {
   if (host.live()) TRY(disarm(host));
+  if (host.files().exists("/boot/grub")) TRY(host.files().checkpoint("/boot/grub"));
   if (!host.files().exists(kGrubConfig) || !host.has_program("grub-mkconfig")) return {};
   const auto kept = drop_in_arguments(host);  // what an earlier run made permanent stays
   const auto has_any = [&, wanted = wanted_kernel_arguments(parameters)](const GrubEntry& entry) {

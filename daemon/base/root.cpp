@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/limits.h>
 #include <linux/openat2.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -369,6 +370,15 @@ Result<std::vector<std::string>> Root::missing_parents(std::string_view path) co
   }
   std::reverse(missing.begin(), missing.end());
   return missing;
+}
+
+Result<void> Root::checkpoint(std::string_view directory) const {
+  const Descriptor fd = TRY(open_at(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::uint32_t flags = 0;
+  constexpr unsigned long kExt4Checkpoint = _IOW('f', 43, std::uint32_t);  // EXT4_IOC_CHECKPOINT, in no public header
+  if (::ioctl(fd.get(), kExt4Checkpoint, &flags) == 0) return {};
+  if (errno == EIO || errno == EROFS) return fail_errno("cannot write back the journal under " + std::string(directory));
+  return {};
 }
 
 }  // namespace p2pd
