@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The machines that were made from facts. Each stands for a case that people reported; `source` says where."""
 
+import json
+
+from .cards import RTX3090, RTX4090, RTX5090, gpu
 from .config_space import GIB, MIB
 from .software import DEBIAN_NVIDIA_OPTIONS, UBUNTU_NVIDIA_OPTIONS, Driver, software
 from .topology import (AMD_AM5_PORT, AMD_GENOA_PORT, AMD_ZEN2_PORT, INTEL_PEG_PORT, INTEL_XEON_PORT, IO, MEM32, MEM64,
-                       PEX88096_DOWN, PEX88096_UP, RTX3090, RTX4090, RTX5090, Bridge, Function, RootComplex, Tree, gpu)
+                       PEX88096_DOWN, PEX88096_UP, Bridge, Function, RootComplex, Tree)
 
 REDIRECT = 0x001d  # source validation, request and completion redirect, upstream forwarding: what Linux sets
 IDLE = 1           # an idle GeForce drops its link to 2.5 GT/s
@@ -14,14 +17,20 @@ DEBIAN_GCC12 = "gcc version 12.2.0 (Debian 12.2.0-14) "
 
 
 class Machine:
-    def __init__(self, name, title, source, complexes, iommu, files, root_cause, because, notes=()):
-        self.name, self.files = name, dict(files)
+    """A record: `files` and what the PCI tree adds to them. `root_cause`: the probe that doctor must name first, or None."""
+
+    def __init__(self, name, title, source, complexes, iommu, files, root_cause, why, notes=(), whole=True):
+        self.name = name
         tree = Tree(complexes, iommu)
-        self.files.update(tree.files())
-        self.files["lspci-xxxx.txt"] = tree.dump()
-        self.description = {
-            "schema": "p2pd.machine/1", "name": name, "title": title, "source": "made from facts: " + source,
-            "captured": None, "expect": {"root_cause": root_cause, "because": because}, "notes": list(notes)}
+        description = {"schema": "p2pd.machine/1", "name": name, "title": title, "source": "made from facts: " + source,
+                       "captured": None, "notes": list(notes)}
+        self.files = dict(files) | tree.files() | {
+            "lspci-xxxx.txt": tree.dump(whole), "machine.json": text_of(description),
+            "expected.json": text_of({"root_cause": root_cause, "why": why, "source": source})}
+
+
+def text_of(value):
+    return json.dumps(value, indent=2) + "\n"
 
 
 def host_bridge(slot, vendor, device, name):
@@ -76,7 +85,7 @@ def rtx4090_x2_am5():
         "rtx4090-x2-am5", "Two RTX 4090 on an AM5 board, stock driver, IOMMU translating",
         "cases.md tree-2x5090-am5-lspci-t (tree of such a board), field-notes.md sections 1 to 3 (BAR1, ACS, IOMMU)",
         [root], "DMA-FQ", files | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
-        "iommu-translating", "the AMD IOMMU translates (DMA-FQ, no iommu=pt) and the root ports redirect (ACS 0x001d), so peer "
+        "iommu", "the AMD IOMMU translates (DMA-FQ, no iommu=pt) and the root ports redirect (ACS 0x001d), so peer "
         "traffic would fault or detour; behind that, the stock driver refuses P2P between GeForce cards",
         ["BAR1 is 32 GiB on both cards: firmware is fine", "links are x8 and idle at 2.5 GT/s"])
 
@@ -97,7 +106,7 @@ def rtx4090_x2_rebar_off():
     return Machine(
         "rtx4090-x2-rebar-off", "Two RTX 4090, Resizable BAR off in the firmware",
         "field-notes.md section 2 (mapping of buffer object failed) and section 3 (window = BAR1 + BAR3)",
-        [root], None, files, "bar1-firmware",
+        [root], None, files, "bar1-size",
         "both cards offer BAR1 sizes up to 32 GiB, but the firmware assigned 256 MiB and bridge windows without room",
         ["IOMMU off in the firmware: no iommu_groups, ACS not enabled"])
 
@@ -127,7 +136,7 @@ def rtx3090_x4_epyc():
         "field-notes.md section 1, hard limits (early 3090 vBIOS caps BAR1 at 256 MiB: aikitoria issue 22, club-3090 issue 734)",
         complexes, "identity", files | iommu_devices(*((f"ivhd{n}", f"pci0000:{bus}/0000:{bus}:00.2")
                                                        for n, bus in enumerate(("c0", "80", "40", "00")))),
-        "bar1-vbios", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
+        "bar1-size", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
         ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"])
 
 
@@ -148,7 +157,7 @@ def rtx5090_x2_genoa():
         "rtx5090-x2-genoa", "Two RTX 5090 on a Genoa server, stock open driver",
         "cases.md p2pbw-2x5090-genoa-stock-open-570-nop2p (nccl-tests issue 287); BARs: aikitoria issue 9",
         complexes, "DMA-FQ", files | iommu_devices(("ivhd0", "pci0000:80/0000:80:00.2"), ("ivhd1", "pci0000:00/0000:00:00.2")),
-        "iommu-translating", "the AMD IOMMU translates and the root ports redirect; behind that, the stock driver gives no P2P",
+        "iommu", "the AMD IOMMU translates and the root ports redirect; behind that, the stock driver gives no P2P",
         ["BAR1 is 32 GiB, VRAM is 32 GiB: a static BAR1 needs BAR1 to cover what the driver uses of it"])
 
 
@@ -174,7 +183,7 @@ def rtx4090_x8_two_socket():
         "rtx4090-x8-two-socket", "Eight RTX 4090 on two sockets, four behind each PCIe switch, ACS redirecting",
         "cases.md acsctl-grep-redirect-on, plx-pex8747-list (such boards), p2pbw+allreduce-8x4090-p2pdriver-works (two groups of four)",
         complexes, "identity", files | iommu_devices(("dmar0", "virtual"), ("dmar1", "virtual")),
-        "acs-redirect", "every switch port redirects (ACS 0x001d): traffic below one switch climbs to the root port and back",
+        "acs-redirection", "every switch port redirects (ACS 0x001d): traffic below one switch climbs to the root port and back",
         ["IOMMU in passthrough"])
 
 
@@ -187,7 +196,7 @@ def no_gpu():
     return Machine(
         "no-gpu", "A plain server without a GPU", "what remains of rtx4090-x8-two-socket without its cards",
         [root], None, software("no-gpu", "debian12", "6.1.0-37-amd64", "quiet"),
-        "no-gpu", "there is no NVIDIA display function on the PCI bus; the BMC's VGA function is not one",)
+        "gpu-inventory", "there is no NVIDIA display function on the PCI bus; the BMC's VGA function is not one",)
 
 
 def one_4090():
@@ -200,7 +209,7 @@ def one_4090():
         "one-4090", "A desktop with one RTX 4090, driven by nouveau", "the board of rtx3090-x4-epyc's chipset family with one card",
         [root], "DMA-FQ", software("one-4090", "debian12", "6.1.0-37-amd64", "quiet")
         | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
-        "too-few-gpus", "P2P is between two GPUs, and there is one", ["nouveau is bound: no NVIDIA driver is installed"])
+        "gpu-inventory", "P2P is between two GPUs, and there is one", ["nouveau is bound: no NVIDIA driver is installed"])
 
 
 def machines():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The PCI tree of a machine: numbers buses and addresses as firmware does, then writes dump and sysfs files."""
 
-from .config_space import (DOWNSTREAM, ENDPOINT, GIB, LEGACY_ENDPOINT, MIB, ROOT_PORT, UPSTREAM, ConfigSpace, dump, words)
+from .config_space import DOWNSTREAM, ENDPOINT, MIB, ROOT_PORT, UPSTREAM, ConfigSpace, dump, words
 
 SPEEDS = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 MEM32, MEM64, IO, ROM = 0x40200, 0x14220c, 0x40101, 0x46200  # flags of sysfs `resource`
@@ -28,7 +28,7 @@ class Function:
             self.space.express(0x70, ENDPOINT, *link, current=self.current)
         if any(flags == IO for _, _, flags in self.bars):
             self.space.put(0x04, 2, 0x0407)
-        self.children, self.at = [], {}
+        self.children, self.at, self.lost = [], {}, False
 
     @property
     def class_code(self):
@@ -36,11 +36,16 @@ class Function:
 
 
 class Bridge(Function):
-    """A root port or one port of a switch; `acs` None: no such capability, else its control register."""
+    """A root port or one port of a switch; `acs` None: no such capability, else its control register.
 
-    def __init__(self, slot, model, *children, link, current=None, acs=None, driver="pcieport", number=0):
+    `room` is the least size of its prefetchable window; `bars` are its own.
+    """
+
+    def __init__(self, slot, model, *children, link, current=None, acs=None, driver="pcieport", number=0, room=0, bars=()):
         vendor, device, name, layout, port, atomics = model
-        super().__init__(slot, vendor, device, 0x060400, name, driver, link=link, current=current, fill=lambda space: None)
+        super().__init__(slot, vendor, device, 0x060400, name, driver, bars=bars, link=link, current=current,
+                         fill=lambda space: None)
+        self.room = room
         self.space = ConfigSpace(vendor, device, 0x060400, 0, None, header_type=1)
         layout(self.space, port, link, self.current, atomics, acs, number)
         self.children = list(children)
@@ -88,65 +93,22 @@ def switch_port(space, port, link, current, atomics, acs, number):
         space.acs(0xf24, acs)
 
 
+def virtual_port(space, port, link, current, atomics, acs, number):
+    space.express(0x54, port, *link, current=current, port_number=number, atomics=atomics, max_payload=0, slot=number)
+    space.advanced_errors(0x100)
+    if acs is not None:
+        space.acs(0x148, acs, capability=0x001f)
+
+
 ATOMIC_ROUTING, ATOMIC_32_64 = 0x40, 0x180
 AMD_ZEN2_PORT = (0x1022, 0x1483, "Starship/Matisse GPP Bridge", amd_port, ROOT_PORT, ATOMIC_ROUTING | ATOMIC_32_64)
 AMD_AM5_PORT = (0x1022, 0x14db, "Raphael/Granite Ridge GPP Bridge", amd_port, ROOT_PORT, ATOMIC_ROUTING | ATOMIC_32_64)
 AMD_GENOA_PORT = (0x1022, 0x14ab, "Genoa/Bergamo PCIe GPP Bridge", amd_port, ROOT_PORT, ATOMIC_ROUTING | ATOMIC_32_64)
 INTEL_PEG_PORT = (0x8086, 0xa70d, "Raptor Lake PCI Express 5.0 Graphics Port", intel_port, ROOT_PORT, ATOMIC_32_64)
 INTEL_XEON_PORT = (0x8086, 0x347a, "Ice Lake PCI Express Root Port A", intel_port, ROOT_PORT, ATOMIC_ROUTING | 0x380)
+VIRTUAL_PORT = (0x1b36, 0x000c, "QEMU PCIe Root port", virtual_port, ROOT_PORT, 0)
 PEX88096_UP = (0x1000, 0xc010, "PEX880xx PCIe Gen 4 Switch", switch_port, UPSTREAM, ATOMIC_ROUTING)
 PEX88096_DOWN = (0x1000, 0xc010, "PEX880xx PCIe Gen 4 Switch", switch_port, DOWNSTREAM, ATOMIC_ROUTING)
-
-
-class GpuModel:
-    def __init__(self, device, name, audio, audio_name, speed, bar0, subsystem, largest_bar1):
-        self.device, self.name, self.audio, self.audio_name = device, name, audio, audio_name
-        self.speed, self.bar0, self.subsystem, self.largest_bar1 = speed, bar0, subsystem, largest_bar1
-
-
-RTX3090 = GpuModel(0x2204, "GA102 [GeForce RTX 3090]", 0x1aef, "GA102 High Definition Audio Controller", 4, 16 * MIB,
-                   (0x10de, 0x147d), 32 * GIB)
-RTX4090 = GpuModel(0x2684, "AD102 [GeForce RTX 4090]", 0x22ba, "AD102 High Definition Audio Controller", 4, 16 * MIB,
-                   (0x10de, 0x167c), 32 * GIB)
-RTX5090 = GpuModel(0x2b85, "GB202 [GeForce RTX 5090]", 0x22e8, "GB202 High Definition Audio Controller", 5, 64 * MIB,
-                   (0x10de, 0x2057), 32 * GIB)
-
-
-def gpu(model, bar1=32 * GIB, width=16, current=None, rebar=True, driver="nvidia", class_code=0x030000):
-    """A GeForce card: display function and audio function. `rebar` False: a vBIOS without the capability."""
-    link = (model.speed, 16)
-    current = current or (model.speed, width)
-
-    def display(space):
-        space.power_management(0x60)
-        space.msi(0x68)
-        space.express(0x78, LEGACY_ENDPOINT, *link, current=current)
-        space.capability(0xb4, 0x09, bytes([0x14]))
-        space.extended(0x100, 0x02, 1)
-        space.extended(0x250, 0x18, 1)
-        space.extended(0x258, 0x1e, 1)
-        space.extended(0x128, 0x04, 1)
-        space.advanced_errors(0x420)
-        space.extended(0x600, 0x0b, 1, words((4, 0x02410001)))
-        space.extended(0x900, 0x19, 1)
-        if rebar:
-            sizes = [64 * MIB << n for n in range((model.largest_bar1 // (64 * MIB)).bit_length())]
-            space.resizable_bars(0xbb0, [(0, model.bar0, model.bar0), (1, bar1, *sizes), (3, 32 * MIB, 32 * MIB)])
-        space.extended(0xc1c, 0x26, 1)
-        space.extended(0xd00, 0x27, 1)
-        space.extended(0xe00, 0x25, 1)
-
-    def audio(space):
-        space.power_management(0x60, pme=False)
-        space.msi(0x68)
-        space.express(0x78, ENDPOINT, *link, current=current)
-
-    return [
-        Function("00.0", 0x10de, model.device, class_code, "NVIDIA Corporation " + model.name, driver, 0xa1, model.subsystem,
-                 [(0, model.bar0, MEM32), (1, bar1, MEM64), (3, 32 * MIB, MEM64), (5, 128, IO), (6, 512 << 10, ROM)], link,
-                 current, display, multifunction=True, extended=True),
-        Function("00.1", 0x10de, model.audio, 0x040300, "NVIDIA Corporation " + model.audio_name, "snd_hda_intel", 0xa1,
-                 model.subsystem, [(0, 16 << 10, MEM32)], link, current, audio, multifunction=True)]
 
 
 class RootComplex:
@@ -195,12 +157,15 @@ class Tree:
             start[kind] = self.cursor[kind]
         for child in sorted(function.children, key=lambda child: -max(sizes(child, MEM64), default=0)):
             self.place(child)
+        self.cursor[MEM64] = max(self.cursor[MEM64], start[MEM64] + function.room)
         function.windows = {}
         for kind, least in ((MEM32, MIB), (MEM64, MIB), (IO, 0x1000)):
             if self.cursor[kind] > start[kind]:
                 self.align(kind, least)
                 function.windows[kind] = (start[kind], self.cursor[kind] - 1)
         set_windows(function)
+        for number, size, flags in function.bars:
+            self.place_bar(function, number, size, flags)
 
     def align(self, kind, size):
         self.cursor[kind] = (self.cursor[kind] + size - 1) // size * size
@@ -225,8 +190,9 @@ class Tree:
             key = function.address if function.above is None else function.address.rsplit(".", 1)[0]
             self.groups[function.address] = numbers.setdefault(key, len(numbers))
 
-    def dump(self):
-        return "".join(dump(f.address, f"{CLASSES[f.class_code]}: {f.name}", f.space.bytes) for f in self.listed)
+    def dump(self, whole=True):
+        """Text of lspci; unless `whole`, extended configuration space ends where it holds nothing more."""
+        return "".join(dump(f.address, f"{CLASSES[f.class_code]}: {f.name}", used(f, whole)) for f in self.listed)
 
     def files(self):
         """Path to text, or to ("link", target)."""
@@ -238,8 +204,11 @@ class Tree:
             files[here + "resource"] = resource(function)
             if function.link:
                 for when, (speed, width) in (("max", function.link), ("current", function.current)):
-                    files[here + when + "_link_speed"] = SPEEDS[speed] + "\n"
-                    files[here + when + "_link_width"] = f"{width}\n"
+                    files[here + when + "_link_speed"] = ("Unknown" if function.lost else SPEEDS[speed]) + "\n"
+                    files[here + when + "_link_width"] = f"{63 if function.lost else width}\n"
+            if function.lost:  # the kernel still knows what it was
+                files[here + "vendor"] = f"0x{function.space.get(0x00, 2):04x}\n"
+                files[here + "device"] = f"0x{function.space.get(0x02, 2):04x}\n"
             if function.driver:
                 files[here + "driver"] = ("link", "../../../../bus/pci/drivers/" + function.driver)
             if function.address in self.groups:
@@ -247,6 +216,14 @@ class Tree:
                 files[here + "iommu_group"] = ("link", f"../../../../kernel/iommu_groups/{group}")
                 files[f"sys/kernel/iommu_groups/{group}/type"] = self.iommu + "\n"
         return files
+
+
+def used(function, whole):
+    """The bytes that a dump shows; all ones of a card that fell off the bus."""
+    if function.lost:
+        return b"\xff" * 256
+    data = function.space.bytes
+    return data if whole else data[:max(256, (len(data.rstrip(b"\0")) + 15) // 16 * 16)]
 
 
 def sizes(function, kind):

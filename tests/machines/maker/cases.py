@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: MIT
+"""Machines that differ from a healthy one by one gate of hardware, firmware or boot, which doctor must name first."""
+
+import json
+
+from .cards import RTX2080TI, RTX3090, RTX4090, gpu
+from .config_space import GIB, MIB
+from .installed import (KERNEL, PATCHED, board, efi, headers, information, installed, kernel_image, kernel_log, load_lines,
+                        modules, mounted, packages)
+from .machines import IDLE, REDIRECT, Machine, amd_common, host_bridge, iommu_devices, nvme
+from .topology import (AMD_ZEN2_PORT, INTEL_PEG_PORT, INTEL_XEON_PORT, MEM64, PEX88096_DOWN, PEX88096_UP, VIRTUAL_PORT, Bridge,
+                       Function, RootComplex)
+
+NAMES = {RTX2080TI: "NVIDIA GeForce RTX 2080 Ti", RTX3090: "NVIDIA GeForce RTX 3090", RTX4090: "NVIDIA GeForce RTX 4090"}
+IVHD = iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")) | {"sys/firmware/acpi/tables/IVRS": ""}
+DMAR = iommu_devices(("dmar0", "virtual")) | {"sys/firmware/acpi/tables/DMAR": ""}
+RESIZED = ["a healthy host otherwise: BAR1 32 GiB, ports that do not redirect, IOMMU in passthrough, patched 570.86.16"]
+
+
+def port(slot, cards, model=AMD_ZEN2_PORT, number=1, **options):
+    return Bridge(slot, model, *cards, **(dict(link=(4, 16), current=(IDLE, 16), acs=0, number=number) | options))
+
+
+def card(model=RTX4090, **options):
+    return gpu(model, **(dict(current=(IDLE, 16), short=True) | options))
+
+
+def epyc(*ports, **options):
+    """One root complex of an EPYC board with the cards on root ports; idle links, ACS there and off."""
+    ports = ports or (port("01.1", card()), port("03.1", card(), number=2))
+    return [RootComplex(0x00, *amd_common(0x1480, 0x1481, 0x1482, "Starship/Matisse")[:2], *ports,
+                        **(dict(numa=0, above4g=0x20000000000) | options))]
+
+
+def informations(*gpus, version=PATCHED):
+    files = {}
+    for minor, (address, model) in enumerate(gpus):
+        files |= information(NAMES[model], address, minor, version)
+    return files
+
+
+TWO_4090 = informations(("0000:01:00.0", RTX4090), ("0000:02:00.0", RTX4090))
+
+
+def healthy():
+    name = "rtx4090-x2-healthy"
+    return Machine(name, "Two RTX 4090, patched driver, nothing in the way", "field-notes.md section 1 (success: BAR1 covers VRAM), "
+                   "cases.md bar1-static-mapping-success", epyc(), "identity",
+                   installed(name) | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped()), None,
+                   "every gate is open and idle links at 2.5 GT/s are no fault: only the proof is missing",
+                   ["modules from make modules_install of aikitoria/570.86.16-p2p, userspace from the runfile"], False)
+
+
+def mapped():
+    return [f"NVRM: GPU{n} kbusEnableStaticBar1Mapping_TU102: Static bar1 mapped offset 0x0 size 0x5ff200000" for n in (0, 1)]
+
+
+def above4g_off():
+    name, small = "rtx4090-x2-above4g-off", dict(bar1=256 * MIB)
+    return Machine(name, "Two RTX 4090, Above 4G Decoding off in the firmware", "field-notes.md section 2 (ReBAR off or BAR1 < VRAM), "
+                   "aikitoria issue 22", epyc(port("01.1", card(**small)), port("03.1", card(**small), number=2),
+                                              above4g=0xc0000000),
+                   "identity", installed(name) | TWO_4090 | IVHD, "bar1-size",
+                   "the cards offer BAR1 sizes up to 32 GiB, but the firmware put 256 MiB below 4 GiB, where no more fits",
+                   ["the windows of both ports lie below 4 GiB, exactly as large as BAR1 and BAR3"], False)
+
+
+def switch_window():
+    name = "rtx4090-x2-switch-window"
+    down = port("00.0", card(bar1=256 * MIB), PEX88096_DOWN, 0)
+    up = Bridge("00.0", PEX88096_UP, down, link=(4, 16), bars=[(0, 8 * MIB, MEM64)])
+    return Machine(name, "Two RTX 4090, one behind a switch whose window holds 256 MiB", "field-notes.md section 3 (window = BAR1 + "
+                   "BAR3: resize fails), cases.md arc-a380-behind-switch-rebar-window-conflict",
+                   epyc(port("01.1", card()), port("03.1", [up], number=2, room=64 * GIB)), "identity",
+                   installed(name) | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bridge-windows",
+                   "the root port has a window of 64 GiB, but the switch below it passes on 288 MiB, which BAR1 cannot outgrow",
+                   ["firmware is fine: the other card has a BAR1 of 32 GiB",
+                    "the upstream port's own prefetchable BAR keeps the kernel from moving its window"], False)
+
+
+def switch_tree(down_acs):
+    ports = [port(f"{slot:02x}.0", card(), PEX88096_DOWN, slot, acs=down_acs) for slot in (0, 4)]
+    up = Bridge("00.0", PEX88096_UP, *ports, link=(4, 16))
+    return [RootComplex(0x00, host_bridge("00.0", 0x8086, 0x09a2, "Intel Corporation Ice Lake Memory Map/VT-d"),
+                        Bridge("02.0", INTEL_XEON_PORT, up, link=(4, 16), acs=REDIRECT, number=5),
+                        Bridge("04.0", INTEL_XEON_PORT, nvme(), link=(4, 4), acs=REDIRECT, number=7), numa=0,
+                        above4g=0x200000000000)]
+
+
+def switch_acs():
+    name = "rtx4090-x2-switch-acs"
+    return Machine(name, "Two RTX 4090 below one switch whose ports redirect", "field-notes.md section 2 (same-switch bidirectional "
+                   "~50 not ~103 GB/s: ACS), cases.md acsctl-grep-redirect-on", switch_tree(REDIRECT), "identity",
+                   installed(name) | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
+                   | board(cpu="GenuineIntel"), "acs-redirection",
+                   "the two switch ports where the pair diverges redirect (ACS 0x001d), so its traffic climbs to the root port",
+                   ["the root ports redirect, too, but no pair diverges there"], False)
+
+
+def acs_elsewhere():
+    name = "rtx4090-x2-acs-elsewhere"
+    return Machine(name, "Two RTX 4090 below one switch, ACS on only where no pair diverges", "bench-notes.md section 5 (only ports "
+                   "where a pair diverges matter), issue 3/7", switch_tree(0), "identity",
+                   installed(name) | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
+                   | board(cpu="GenuineIntel"), None,
+                   "the root ports redirect, but the pair's traffic never reaches them: the switch ports do not", (), False)
+
+
+def iommu_default():
+    name = "rtx4090-x2-iommu-default"
+    faults = [f"4|nvidia 0000:02:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f address=0x{at:x} flags=0x0020]"
+              for at in (0xd0001040, 0xd00007c0, 0xd0001e40)]
+    return Machine(name, "Two RTX 4090, the IOMMU translates because nothing was asked of it", "cases.md "
+                   "amdvi-io-page-fault-cuda-p2p-sample (cuda-samples issue 48), tinygrad issue 18", epyc(), "DMA-FQ",
+                   installed(name, "quiet") | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped(), *faults), "iommu",
+                   "the AMD IOMMU is on by default and translates (DMA-FQ); the page faults in the log follow from it", (), False)
+
+
+def iommu_asked():
+    name = "rtx4090-x2-vtd-strict"
+    ports = [port(f"01.{n}", card(width=8, current=(IDLE, 8)), INTEL_PEG_PORT, n + 2, link=(5, 8), current=(IDLE, 8))
+             for n in (0, 1)]
+    root = RootComplex(0x00, host_bridge("00.0", 0x8086, 0xa700, "Intel Corporation Raptor Lake-S Host Bridge/DRAM Controller"),
+                       *ports, above4g=0x4000000000)
+    fault = "3|DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0x4800001000 [fault reason 0x05] PTE Write access is not set"
+    return Machine(name, "Two RTX 4090, VT-d on by request and strict", "field-notes.md section 2 (Verification error: translating "
+                   "IOMMU; Intel), tinygrad issue 30", [root], "DMA",
+                   installed(name, "quiet intel_iommu=on iommu.strict=1") | TWO_4090 | DMAR
+                   | board("ASUSTeK COMPUTER INC.", "ProArt Z690-CREATOR WIFI", cpus="0-31", cpu="GenuineIntel")
+                   | kernel_log(*load_lines(), "3|DMAR: DRHD: handling fault status reg 2", fault), "iommu",
+                   "intel_iommu=on without iommu=pt: VT-d translates what the GPUs address", (), False)
+
+
+def many_cpus():
+    name = "rtx4090-x2-384-cpus"
+    files = installed(name, "quiet") | TWO_4090 | IVHD | board("Supermicro", "H13DSH", cpus="0-383")
+    files["etc/default/grub"] = files["etc/default/grub"].replace('"quiet"', '"quiet amd_iommu=off iommu=off"')
+    return Machine(name, "Two RTX 4090 on a board of 384 logical CPUs, iommu=off asked for the next boot", "field-notes.md section 2, "
+                   "IOMMU notes (more than 255 logical CPUs cannot disable it: aikitoria issue 6)", epyc(), "DMA-FQ", files, "iommu",
+                   "the IOMMU translates, and 384 logical CPUs need its interrupt remapping: iommu=pt, not the iommu=off that is asked",
+                   ["/etc/default/grub asks for amd_iommu=off iommu=off; the running kernel does not have it"], False)
+
+
+def link_x4():
+    name, narrow = "rtx4090-x2-link-x4", dict(current=(IDLE, 4))
+    return Machine(name, "Two RTX 4090, one link trained to four lanes of sixteen", "cases.md p2pbw-2x4090-x4-lanes-works-slow (tinygrad "
+                   "issue 44)", epyc(port("01.1", card()), port("03.1", card(**narrow), number=2, **narrow)), "identity",
+                   installed(name) | TWO_4090 | IVHD, "pcie-links",
+                   "port and card at 02:00.0 can sixteen lanes and run four: idling lowers the speed of a link, never its width",
+                   RESIZED, False)
+
+
+def gen1_slot():
+    name, slow = "rtx4090-x2-gen1-slot", dict(current=(1, 16))
+    return Machine(name, "Two RTX 4090, one slot held at 2.5 GT/s", "field-notes.md section 2 (copies ~3 GB/s: link dropped to Gen1)",
+                   epyc(port("01.1", card()), port("03.1", card(**slow), number=2, link=(1, 16), **slow)), "identity",
+                   installed(name) | TWO_4090 | IVHD, "pcie-links",
+                   "the port above 02:00.0 offers 2.5 GT/s at most, so the card cannot leave it under load as an idle one does",
+                   RESIZED, False)
+
+
+def lost_card():
+    name, lost = "rtx4090-x2-lost-card", card()
+    for function in lost:
+        function.lost = True
+    return Machine(name, "Two RTX 4090, one fell off the bus", "cases.md fallen-off-bus-egpu-5070, xid79-comma-fraction-timestamp",
+                   epyc(port("01.1", card()), port("03.1", lost, number=2)), "identity",
+                   installed(name) | TWO_4090 | IVHD | kernel_log(
+                       *load_lines(), "3|NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+                       "3|NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."), "gpu-inventory",
+                   "configuration space of 02:00.0 reads as all ones: the card does not answer until power is cycled",
+                   ["lspci prints such a card with 4096 bytes of ff; here 256"], False)
+
+
+def mixed():
+    name = "rtx3090-rtx4090-mixed"
+    return Machine(name, "An RTX 3090 beside an RTX 4090", "field-notes.md section 1 (cross-generation is blocked in libcuda: aikitoria "
+                   "issue 40), cases.md simpleP2P-7gpu-mixed-generations-partial",
+                   epyc(port("01.1", card(RTX3090)), port("03.1", card(), number=2)), "identity",
+                   installed(name) | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090)) | IVHD, "driver-catalogue",
+                   "no driver of the catalogue gives P2P between an Ampere and an Ada card", RESIZED, False)
+
+
+def turing():
+    name, old = "rtx2080ti-x2", dict(model=RTX2080TI, bar1=256 * MIB, rebar=False)
+    slot = dict(link=(4, 16), current=(IDLE, 16))
+    return Machine(name, "Two RTX 2080 Ti", "field-notes.md section 1 (2080 Ti: no working report), gpus-facts.yaml other_rules "
+                   "(consumer Turing is not supported by the BAR1 path)",
+                   epyc(port("01.1", card(**old), **slot), port("03.1", card(**old), number=2, **slot)), "identity",
+                   installed(name) | informations(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI)) | IVHD,
+                   "driver-catalogue", "no patched driver supports consumer Turing: neither firmware nor settings help",
+                   ["BAR1 is 256 MiB without the capability to grow, which follows from the same chip",
+                    "the USB functions of such cards are left out"], False)
+
+
+def converted_48g():
+    name = "rtx4090-48g-x2"
+    smi = "\n==============NVSMI LOG==============\n\nDriver Version                                         : 570.86.16\n\n" \
+          "Attached GPUs                                          : 2\n" + "".join(
+              f"GPU 00000000:0{n}:00.0\n    Product Name                                       : NVIDIA GeForce RTX 4090\n"
+              "    Product Architecture                               : Ada Lovelace\n    FB Memory Usage\n"
+              "        Total                                          : 49140 MiB\n    BAR1 Memory Usage\n"
+              "        Total                                          : 32768 MiB\n" for n in (1, 2))
+    return Machine(name, "Two RTX 4090 converted to 48 GB", "field-notes.md section 1, hard limits (4090 48 GB has a 32 GiB BAR: "
+                   "aikitoria issue 14), tinygrad issue 36", epyc(), "identity",
+                   installed(name) | TWO_4090 | IVHD | {"commands/nvidia-smi-q.json": command(["nvidia-smi", "-q"], smi)},
+                   "bar1-size", "BAR1 is 32 GiB, the most the chip offers, and cannot cover 48 GiB of VRAM",
+                   ["the PCI id is that of the 24 GB card: only the driver tells the VRAM",
+                    "the output of nvidia-smi -q holds only what this case is about"], False)
+
+
+def command(argv, output, status=0, errors=""):
+    return json.dumps({"argv": argv, "status": status, "output": output, "errors": errors}, indent=2) + "\n"
+
+
+def guest():
+    name, shown = "rtx3090-x2-guest", dict(model=RTX3090, rebar=False, current=(4, 16))
+    slot = dict(link=(4, 16), current=(4, 16), acs=None)
+    root = RootComplex(0x00, host_bridge("00.0", 0x8086, 0x29c0, "Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller"),
+                       *(port(f"01.{n}", card(**shown), VIRTUAL_PORT, n, **slot) for n in (0, 1)),
+                       Function("1f.0", 0x8086, 0x2918, 0x060100, "Intel Corporation 82801IB (ICH9) LPC Interface Controller",
+                                multifunction=True), below4g=0xc0000000, above4g=0x380000000000)
+    return Machine(name, "Two RTX 3090 passed through to a virtual machine", "cases.md topo-p2p-CNS-3090-256M (club-3090 issue 734: "
+                   "CNS stays, the chipset is emulated), field-notes.md section 2 (CNS inside VM)", [root], None,
+                   installed(name, "quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090))
+                   | board("QEMU", "Standard PC (Q35 + ICH9, 2009)", ("QEMU", "Standard PC (Q35 + ICH9, 2009)"), "0-15", guest=True)
+                   | {"commands/systemd-detect-virt.json": command(["systemd-detect-virt"], "kvm\n")}, "virtualization",
+                   "this is a guest: the emulated chipset is refused, and ReBAR, ACS and IOMMU can be seen on its host only",
+                   ["a missing Resizable BAR capability says nothing about the vBIOS here; BAR1 is 32 GiB"], False)
+
+
+def vfio():
+    name = "rtx4090-x2-vfio"
+    taken = card(driver="vfio-pci", audio_driver="vfio-pci")
+    files = installed(name, "quiet amd_iommu=on iommu=pt") | informations(("0000:01:00.0", RTX4090)) | IVHD | {
+        "etc/modules-load.d/vfio.conf": "vfio-pci\n",
+        **{f"sys/bus/pci/devices/0000:02:00.{n}/driver_override": "vfio-pci\n" for n in (0, 1)}}
+    return Machine(name, "Two RTX 4090, one kept for a virtual machine", "field-notes.md section 2, IOMMU notes (refuse on VFIO hosts), "
+                   "cases.md driver-override-blocks-autobind", epyc(port("01.1", card()), port("03.1", taken, number=2)), "identity",
+                   files, "nvidia-driver", "the card at 02:00.0 is bound to vfio-pci: it belongs to a guest, not to this system",
+                   ["giving it back is the operator's decision; clearing ACS would end the guest's isolation"], False)
+
+
+def proxmox():
+    name, kernel = "rtx4090-x2-proxmox", "6.8.12-4-pve"
+    files = {path: content for path, content in installed(name, "quiet iommu=pt").items()
+             if KERNEL not in path and not path.startswith("boot/grub/")}
+    banner = (f"Linux version {kernel} (build@proxmox) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) "
+              "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4 (2024-11-06T15:04Z)\n")
+    files |= kernel_image(kernel) | modules(kernel) | headers(kernel) | efi(loader="systemd-boot 252.31-1~deb12u1")
+    files |= packages({"proxmox-ve": "8.3.0", "pve-manager": "8.3.0"}, (), ()) | TWO_4090 | IVHD | {
+        "proc/cmdline": rf"initrd=\EFI\proxmox\{kernel}\initrd.img-{kernel} root=ZFS=rpool/ROOT/pve-1 boot=zfs" + "\n",
+        "proc/sys/kernel/osrelease": kernel + "\n", "proc/version": banner, "dev/kmsg": f"5,0,0,-;{banner}",
+        "proc/self/mountinfo": mounted("rpool/ROOT/pve-1", "zfs", "0:27"),
+        "etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "2E1F-7C40\n",
+        "usr/sbin/proxmox-boot-tool": ("program", b"")}
+    return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by systemd-boot", "issue 3/7 (systemd-boot, proxmox-boot-tool, ZFS), "
+                   "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "boot-loader",
+                   "systemd-boot boots this host: iommu=pt in /etc/default/grub is read by nobody, so the IOMMU still translates",
+                   ["the kernel's arguments are in /etc/kernel/cmdline, put in place by proxmox-boot-tool refresh"], False)
+
+
+def cases():
+    return [healthy(), above4g_off(), switch_window(), switch_acs(), acs_elsewhere(), iommu_default(), iommu_asked(), many_cpus(),
+            link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox()]
