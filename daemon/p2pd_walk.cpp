@@ -47,7 +47,7 @@ bool go_on() {
   p2pd::ProcessRunner runner("/", stop_fd);
   Log observer;
   p2pd::Worker::Options options;
-  options.verb = "go-on";
+  options.holder = "p2pd-walk";
   options.stop_fd = stop_fd;
   p2pd::Result<p2pd::Worker> worker =
       p2pd::Worker::open(options, {p2pd::probes(), p2pd::actions()}, runner, observer);

@@ -3,15 +3,53 @@
 
 namespace p2pd {
 
+extern const Probe kAcsRedirection;
+extern const Probe kBar1Size;
+extern const Probe kBootLoader;
+extern const Probe kBootableKernels;
+extern const Probe kBridgeWindows;
+extern const Probe kBuildTools;
+extern const Probe kDriverCatalogue;
 extern const Probe kGpuInventory;
+extern const Probe kIommu;
 extern const Probe kKernelCmdline;
+extern const Probe kKernelLog;
 extern const Probe kModprobeOptions;
+extern const Probe kModuleParameters;
+extern const Probe kNvidiaDriver;
+extern const Probe kNvidiaModules;
+extern const Probe kNvidiaUserspace;
+extern const Probe kP2pBaseline;
+extern const Probe kP2pBench;
+extern const Probe kPackageState;
+extern const Probe kPcieLinks;
+extern const Probe kSecureBoot;
+extern const Probe kVirtualization;
 
 std::span<const Probe> probes() {
   static const Probe kProbes[] = {
+      kAcsRedirection,
+      kBar1Size,
+      kBootLoader,
+      kBootableKernels,
+      kBridgeWindows,
+      kBuildTools,
+      kDriverCatalogue,
       kGpuInventory,
+      kIommu,
       kKernelCmdline,
+      kKernelLog,
       kModprobeOptions,
+      kModuleParameters,
+      kNvidiaDriver,
+      kNvidiaModules,
+      kNvidiaUserspace,
+      kP2pBaseline,
+      kP2pBench,
+      kPackageState,
+      kPcieLinks,
+      kSecureBoot,
+      kVirtualization,
   };
   return kProbes;
 }

@@ -28,7 +28,7 @@ Result<std::string> Host::line(std::string_view path) const {
 }
 
 Result<std::string> Host::query(const Command& command) const {
-  CommandResult result = TRY(runner_->run(command));
+  CommandResult result = TRY(ask(command));
   TRY(require_success(command, result));
   return std::move(result.output);
 }

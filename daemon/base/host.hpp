@@ -37,7 +37,9 @@ class Host {
 
   /// Content of a small text file without the final newline.
   Result<std::string> line(std::string_view path) const;
-  /// Runs a command that only reads; its standard output.
+  /// Runs a command that only reads; whatever it exits with is an answer.
+  Result<CommandResult> ask(const Command& command) const { return runner_->run(command); }
+  /// The same where only success is one; its standard output.
   Result<std::string> query(const Command& command) const;
   /// True when `program` is an executable of this host's PATH.
   bool has_program(std::string_view program) const;

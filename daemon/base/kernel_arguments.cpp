@@ -117,6 +117,11 @@ bool all_in_force(const std::vector<std::string>& wanted, const std::vector<Kern
 }
 
 Result<void> validate_kernel_arguments(const Parameters& parameters) {
+  constexpr std::size_t kCommandLine = 2047;  // bytes: COMMAND_LINE_SIZE of x86, less its end
+  std::size_t bytes = 0;
+  if (const auto found = parameters.find("arguments"); found != parameters.end())
+    for (const auto& argument : *found) bytes += argument.get_ref<const std::string&>().size() + 1;
+  if (bytes > kCommandLine) return fail(ErrorCode::invalid, "arguments: longer than a kernel line, 2047 bytes");
   const std::vector<std::string> arguments = wanted_kernel_arguments(parameters);
   if (arguments.empty()) return fail(ErrorCode::invalid, "arguments: at least one kernel argument is expected");
   for (const std::string& argument : arguments) {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 extern "C" {
 #include <pci/pci.h>
@@ -130,7 +131,7 @@ PciDevice read_device(const Host& host, pci_access* access, pci_dev* from, PciDe
   device.device_id = from->device_id;
   device.class_code = static_cast<std::uint32_t>(from->device_class) << 8;
   const bool whole = depth == PciDepth::everything || device.is_display() || device.is_bridge();
-  device.config = read_config(from, whole ? kExtended : kConventional);
+  device.config = read_config(from, whole ? kExtended : kHeader);
   device.extended_readable = device.config.size() > kConventional;
   if (device.is_lost()) {
     identify_lost(host, device);
@@ -176,7 +177,8 @@ Result<void> stays_inside(const Root& root, const std::filesystem::path& bus) {
       if (error) continue;  // nothing there for libpci to open either
       const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
       if (!inside || *inside != seen) {
-        return fail(ErrorCode::invalid, fmt::format("{}/{} leads out of {}", kDevices, entry, root.directory().string()),
+        return fail(ErrorCode::invalid,
+                    fmt::format("{}/{} leads out of {}", kDevices, entry, root.directory().string()),
                     "Use a root whose sysfs is mounted inside it, or a machine record.");
       }
     }
@@ -200,6 +202,29 @@ Result<std::vector<PciDevice>> from_sysfs(const Host& host, PciDepth depth) {
   return scan(host, PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string(), depth);
 }
 
+/// First address, last address, flags.
+std::optional<PciRange> parse_resource(std::string_view line) {
+  constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
+  constexpr std::uint64_t kPrefetch = 0x2000;
+  std::array<std::uint64_t, 3> fields{};
+  for (std::uint64_t& field : fields) {
+    const std::size_t end = line.find(' ');
+    const auto number = hexadecimal<std::uint64_t>(line.substr(0, end));
+    if (!number) return std::nullopt;
+    field = *number;
+    line = end == std::string_view::npos ? std::string_view() : line.substr(end + 1);
+  }
+  const auto [first, last, flags] = fields;
+  const bool assigned = flags != 0 && (flags & kUnset) == 0 && last > first;
+  return PciRange{first, assigned ? last - first + 1 : 0, (flags & kPrefetch) != 0};
+}
+
+/// `base` and `limit` are the upper bits of the first and the last MiB; the limit below the base: closed.
+PciRange window(std::uint64_t base, std::uint64_t limit, bool prefetchable) {
+  if (limit < base) return {0, 0, prefetchable};
+  return {base << 16, ((limit - base) << 16) + 0x100000, prefetchable};
+}
+
 template <class Number>
 Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof(Number)) return static_cast<Number>(~Number{0});
@@ -219,6 +244,17 @@ std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<s
 
 std::uint32_t PciDevice::dword(std::size_t offset) const { return little_endian<std::uint32_t>(config, offset); }
 
+std::optional<std::size_t> PciDevice::capability(std::uint8_t id) const {
+  constexpr int kMost = (kConventional - kHeader) / 4;
+  if (config.size() <= kHeader || (config[PCI_STATUS] & PCI_STATUS_CAP_LIST) == 0) return std::nullopt;
+  std::size_t offset = config[PCI_CAPABILITY_LIST] & 0xfcU;
+  for (int step = 0; step < kMost && offset >= kHeader && offset + 2 <= config.size(); ++step) {
+    if (config[offset] == id) return offset;
+    offset = config[offset + 1] & 0xfcU;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::uint16_t> PciDevice::extended_capability(std::uint16_t id) const {
   constexpr std::size_t kMost = (kExtended - kConventional) / 8;  // a header and a register each
   std::size_t offset = kConventional;
@@ -236,31 +272,48 @@ Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
   return TRY_IN("PCI bus", from_sysfs(host, depth));
 }
 
+std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
+  std::vector<std::string> gpus;
+  for (const PciDevice& device : devices) {
+    if (device.is_nvidia_gpu()) gpus.push_back(device.address);
+  }
+  return gpus;
+}
+
 std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kDevices; }
 
+Result<std::vector<PciRange>> pci_bars(const Host& host, const PciDevice& device) {
+  const std::string content = TRY(host.files().read(attribute(device, "resource"), kExtended));
+  std::vector<PciRange> bars;
+  for (std::string_view rest = content; bars.size() < 6 && !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const auto bar = parse_resource(rest.substr(0, end));
+    if (!bar) break;
+    bars.push_back(*bar);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return bars;
+}
+
 Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, int bar) {
-  constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
-  const std::string path = attribute(device, "resource");
-  const std::string content = TRY(host.files().read(path, kExtended));
-  const auto broken = [&] { return fail(ErrorCode::invalid, fmt::format("{}: no three numbers for BAR {}", path, bar)); };
-  std::string_view rest = content;
-  for (int line = 0; line < bar; ++line) {
-    const std::size_t end = rest.find('\n');
-    if (end == std::string_view::npos) return broken();
-    rest.remove_prefix(end + 1);
+  const std::vector<PciRange> bars = TRY(pci_bars(host, device));
+  if (std::cmp_less(bar, bars.size())) return bars[static_cast<std::size_t>(bar)].length;
+  return fail(ErrorCode::invalid, fmt::format("{}: no three numbers for BAR {}", attribute(device, "resource"), bar));
+}
+
+PciRange memory_window(const PciDevice& bridge) {
+  return window(bridge.word(PCI_MEMORY_BASE) & 0xfff0U, bridge.word(PCI_MEMORY_LIMIT) & 0xfff0U, false);
+}
+
+PciRange prefetchable_window(const PciDevice& bridge) {
+  constexpr unsigned kWide = 1;  // of bits 0 to 3: 64-bit, the upper halves count
+  std::uint64_t base = bridge.word(PCI_PREF_MEMORY_BASE) & 0xfff0U;
+  std::uint64_t limit = bridge.word(PCI_PREF_MEMORY_LIMIT) & 0xfff0U;
+  if ((bridge.word(PCI_PREF_MEMORY_BASE) & 0xfU) == kWide) {
+    base |= std::uint64_t{bridge.dword(PCI_PREF_BASE_UPPER32)} << 16;
+    limit |= std::uint64_t{bridge.dword(PCI_PREF_LIMIT_UPPER32)} << 16;
   }
-  rest = rest.substr(0, rest.find('\n'));
-  std::array<std::uint64_t, 3> fields{};  // first address, last address, flags
-  for (std::uint64_t& field : fields) {
-    const std::size_t end = rest.find(' ');
-    const auto number = hexadecimal<std::uint64_t>(rest.substr(0, end));
-    if (!number) return broken();
-    field = *number;
-    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
-  }
-  const auto [first, last, flags] = fields;
-  if (flags == 0 || (flags & kUnset) != 0 || last <= first) return 0;
-  return last - first + 1;
+  return window(base, limit, true);
 }
 
 std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar) {
@@ -276,7 +329,8 @@ std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar) {
     ResizableBar found;
     found.bytes = std::uint64_t{1} << (20 + std::min((control >> 8) & 0x3fU, 43U));
     for (std::uint32_t size = 0; size < kMostSizes; ++size) {
-      if ((device.dword(entry) >> (size + 4) & 1U) != 0) found.supported_bytes.push_back(std::uint64_t{1} << (20 + size));
+      if ((device.dword(entry) >> (size + 4) & 1U) != 0)
+        found.supported_bytes.push_back(std::uint64_t{1} << (20 + size));
     }
     return found;
   }

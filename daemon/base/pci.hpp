@@ -22,9 +22,12 @@ struct PciDevice {
   bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
+  bool is_nvidia_gpu() const { return vendor_id == 0x10de && is_display(); }  ///< not its audio function
   bool is_bridge() const { return (class_code >> 8) == 0x0604; }
   /// Configuration space reads as all ones: the device fell off the bus (lspci: "unknown header type 7f").
   bool is_lost() const;
+  /// Offset of a capability in the first 256 bytes; nothing when absent or unreadable. Loops end.
+  std::optional<std::size_t> capability(std::uint8_t id) const;
   /// Offset of an extended capability, 0x100 or above; nothing when absent or unreadable. Loops end.
   std::optional<std::uint16_t> extended_capability(std::uint16_t id) const;
   std::uint16_t word(std::size_t offset) const;   ///< little-endian; 0xffff beyond what was read
@@ -40,8 +43,25 @@ enum class PciDepth {
 /// Every PCI function of `host`, by address: from the `lspci-xxxx.txt` of a machine record, else from sysfs.
 Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth = PciDepth::paths);
 
+/// Addresses of the NVIDIA GPUs among `devices`, in their order.
+std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices);
+
 /// Where pci_devices() reads `host`, for evidence.
 std::string pci_source(const Host& host);
+
+/// A range of bus addresses; of length 0 where none is assigned.
+struct PciRange {
+  std::uint64_t first = 0;
+  std::uint64_t length = 0;  ///< bytes
+  bool prefetchable = false;
+
+  bool holds(const PciRange& other) const {
+    return other.first >= first && other.length <= length && other.first - first <= length - other.length;
+  }
+};
+
+/// The base address registers 0 to 5, from sysfs `resource`; fewer where the file ends or breaks off earlier.
+Result<std::vector<PciRange>> pci_bars(const Host& host, const PciDevice& device);
 
 /// Length in bytes of base address register `bar` (0 to 5), from sysfs `resource`; 0 when not assigned.
 Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, int bar);
@@ -54,6 +74,10 @@ struct ResizableBar {
 
 /// Nothing when the capability is absent, leaves out `bar`, or cannot be read (see extended_readable).
 std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar);
+
+/// What a bridge lets through to the functions below it, from its registers; both need the first 64 bytes.
+PciRange memory_window(const PciDevice& bridge);  ///< below 4 GiB
+PciRange prefetchable_window(const PciDevice& bridge);
 
 /// Number of the base address register that NVIDIA calls BAR1: 2 where BAR0 is 64 bits wide (H200), else 1.
 int nvidia_bar1(const PciDevice& device);

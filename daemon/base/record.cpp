@@ -244,7 +244,6 @@ Result<void> write_description(const Target& target, const std::string& name, co
       {"title", "captured machine"},
       {"source", "captured by p2pd " P2PD_VERSION},
       {"captured", fmt::format("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)},
-      {"expect", nlohmann::ordered_json::object()},
       {"notes", nlohmann::ordered_json::array()},
       {"unreadable", capture.unreadable}};
   return target.file("/machine.json", machine.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/result.hpp"
 
+#include <cstring>
+
 namespace p2pd {
 
 std::string_view to_string(ErrorCode code) {
@@ -17,6 +19,17 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::set_aside: return "set_aside";
   }
   return "io";
+}
+
+Failure fail(ErrorCode code, std::string message, std::string next) {
+  return Failure(Error{code, std::move(message), std::move(next)});
+}
+
+Failure fail_errno(std::string_view context, int error) {
+  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
+                         : error == EACCES || error == EPERM ? ErrorCode::denied
+                                                             : ErrorCode::io;
+  return fail(code, std::string(context) + ": " + std::strerror(error));
 }
 
 }  // namespace p2pd

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -55,17 +54,10 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 using Failure = tl::unexpected<Error>;
 
 /// An Error on its way out of a function.
-inline Failure fail(ErrorCode code, std::string message, std::string next = {}) {
-  return Failure(Error{code, std::move(message), std::move(next)});
-}
+Failure fail(ErrorCode code, std::string message, std::string next = {});
 
 /// The Error of a failed system call: `context`, then what errno means.
-inline Failure fail_errno(std::string_view context, int error = errno) {
-  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
-                         : error == EACCES || error == EPERM ? ErrorCode::denied
-                                                             : ErrorCode::io;
-  return fail(code, std::string(context) + ": " + std::strerror(error));
-}
+Failure fail_errno(std::string_view context, int error = errno);
 
 }  // namespace p2pd
 

@@ -6,6 +6,7 @@
 #include <linux/limits.h>
 #include <linux/openat2.h>
 #include <sys/ioctl.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -258,6 +259,12 @@ bool Root::exists(std::string_view path) const { return open_at(path, O_PATH).ha
 
 Result<struct stat> Root::stat(std::string_view path) const {
   return status_of(TRY(open_at(path, O_PATH)), std::string(path));
+}
+
+Result<std::uint64_t> Root::free_bytes(std::string_view path) const {
+  struct statvfs info {};
+  if (::fstatvfs(TRY(open_at(path, O_PATH)).get(), &info) != 0) return fail_errno(path);
+  return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
 Result<std::vector<std::string>> Root::list(std::string_view path) const {

@@ -47,6 +47,8 @@ class Root {
   Result<std::string> read(std::string_view path, std::size_t limit = kReadLimit) const;
   bool exists(std::string_view path) const;
   Result<struct stat> stat(std::string_view path) const;
+  /// Room that an ordinary process has on the file system of `path`, in bytes.
+  Result<std::uint64_t> free_bytes(std::string_view path) const;
   /// Names in a directory, sorted, without "." and "..".
   Result<std::vector<std::string>> list(std::string_view path) const;
   Result<std::string> read_link(std::string_view path) const;

@@ -47,7 +47,9 @@ void print_person(const Survey& survey, const Plan& plan) {
     fmt::print("\n{}\n", paint(Colour::green, "Every check of plan " + plan.name + " passes."));
     return;
   }
-  const auto shut = std::count_if(survey.steps.begin(), survey.steps.end(), [](const Standing& s) { return !s.finding.holds(); });
+  const auto shut = std::count_if(survey.steps.begin(), survey.steps.end(), [](const Standing& s) {
+    return s.kind != Standing::Kind::waits && !s.finding.holds();
+  });
   fmt::print("\n{}\n", paint(Colour::bold, fmt::format("{} of {} checks fail; the first: {}", shut, survey.steps.size(),
                                                        first->finding.summary)));
   if (!first->step->why.empty()) print_table({{"why", first->step->why}});

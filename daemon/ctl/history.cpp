@@ -10,9 +10,7 @@ namespace {
 
 /// The journal for reading; nothing when there is none yet.
 Result<std::optional<Journal>> read_journal(const Context& context) {
-  const auto& o = context.options;
-  Result<Journal> journal = Journal::open(o.state.empty() ? state_directory(o.root) : std::filesystem::path(o.state),
-                                          Journal::Access::read);
+  Result<Journal> journal = Journal::open(context.state(), Journal::Access::read);
   if (journal) return std::optional<Journal>(*std::move(journal));
   if (journal.error().code == ErrorCode::not_found) return std::optional<Journal>();
   return Failure(std::move(journal).error());
@@ -23,9 +21,7 @@ Result<std::optional<Journal>> read_journal(const Context& context) {
 Result<int> status(const Context& context) {
   const auto journal = TRY(read_journal(context));
   const auto last = journal ? TRY(journal->last_run()) : std::nullopt;
-  Run run = last.value_or(Run{});
-  if (run.id == 0) run.reason = "nothing has run on this machine yet";
-  print_run(context, run, true);
+  print_run(context, last.value_or(nothing_yet()), std::nullopt);
   return kDone;
 }
 

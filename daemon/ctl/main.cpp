@@ -3,10 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include "base/log.hpp"
+#include "base/parameters.hpp"
 #include "base/recorded.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
@@ -33,6 +32,7 @@ void takes_step(CLI::App& app, Options& o) {
   app.add_option("STEP", o.name, "a step of the plan")->required();
   app.add_option("--plan", o.plan, "name of a plan, or a file");
 }
+void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
 void takes_directory(CLI::App& app, Options& o) { app.add_option("DIR", o.name, "a new directory")->required(); }
 
 constexpr Verb kVerbs[] = {
@@ -43,6 +43,7 @@ constexpr Verb kVerbs[] = {
     {"status", "how the last run stands", takes_nothing, status},
     {"history", "what was done, when, on which boot", takes_lines, history},
     {"explain", "what a step is for and what its fix does", takes_step, explain},
+    {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
     {"record", "capture this machine into a directory that --root reads", takes_directory, record},
     {"pause", "hold an open run where it is", takes_nothing, [](const Context& c) { return request(c, "pause"); }},
     {"resume", "go on with a paused run", takes_reboot, [](const Context& c) { return request(c, "resume"); }},
@@ -50,15 +51,15 @@ constexpr Verb kVerbs[] = {
     {"cancel", "stop an open run and undo it", takes_reboot, [](const Context& c) { return request(c, "cancel"); }},
 };
 
-/// SIGTERM and SIGINT become readable, so that a walk ends at a safe point; a closed pipe is an error, not a death.
-int stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+/// Says so when the first word is no verb.
+bool names_verb(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const Verb& verb : kVerbs) names.push_back(verb.name);
+  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return true;
+  const std::string close = nearest(word, names);
+  fmt::print(stderr, "p2pctl: there is no verb \"{}\"{}\n  next: \"p2pctl --help\" lists them\n", harmless(word),
+             close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close));
+  return false;
 }
 
 int print_error(const Context& context, const Error& error) {
@@ -73,7 +74,7 @@ int print_error(const Context& context, const Error& error) {
 
 std::span<const Verb> verbs() { return kVerbs; }
 
-Result<std::unique_ptr<CommandRunner>> Context::runner() const {
+Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
   const Root root = TRY(Root::open(options.root));
   if (RecordedRunner::is_record(root)) return std::make_unique<RecordedRunner>(root);
   return std::make_unique<ProcessRunner>(options.root, stop_fd);
@@ -85,7 +86,13 @@ Result<Plan> Context::plan() const {
   return load_plan(options.plan.empty() ? TRY(load_config()).plan : options.plan, vocabulary);
 }
 
+std::filesystem::path Context::state() const {
+  if (options.state.empty()) return state_directory(options.root);
+  return options.state;
+}
+
 int main(int argc, char** argv, const Vocabulary& vocabulary) {
+  if (argc > 1 && !names_verb(argv[1])) return kError;
   Context context;
   context.vocabulary = vocabulary;
   CLI::App app{"p2pctl: GPU peer-to-peer over PCIe, made to work and proven"};
@@ -98,18 +105,23 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
     sub->add_option("--state", context.options.state, "where the state lies (default: /var/lib/p2pd, or beside the tree)");
     sub->add_flag("--json", context.options.json, "print JSON");
     verb.options(*sub, context.options);
-    sub->callback([&chosen, &verb] { chosen = &verb; });
+    sub->callback([&, sub] {
+      chosen = &verb;
+      context.options.words = sub->remaining();
+    });
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kError;
   }
-  context.stop_fd = stop_signals();
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error, not a death
   log::start("p2pctl", spdlog::level::warn);
   try {
     const Result<int> code = chosen->run(context);
-    return code ? *code : print_error(context, code.error());
+    if (!code) return print_error(context, code.error());
+    if (std::fflush(stdout) != 0) return print_error(context, {ErrorCode::io, "cannot write to standard output", ""});
+    return *code;
   } catch (const std::exception& error) {
     return print_error(context, {ErrorCode::invalid, std::string("unexpected: ") + error.what(), ""});
   }

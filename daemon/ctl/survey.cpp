@@ -21,18 +21,28 @@ std::string_view to_string(Standing::Kind kind) {
 
 Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
   Survey survey;
-  std::set<std::string> shut;
+  std::set<std::string> open;  // does not hold
+  std::set<std::string> shut;  // nor can p2pd make it hold now: what comes after it is not looked at
   for (const Step& step : plan.steps) {
     if (step.kind != StepKind::state) continue;
     Standing standing;
     standing.step = &step;
+    const auto among = [&](const std::set<std::string>& steps) {
+      return std::any_of(step.after.begin(), step.after.end(), [&](const auto& id) { return steps.contains(id); });
+    };
+    if (among(shut) || (vocabulary.probe(step.check)->proves_p2p && among(open))) {
+      standing.kind = Standing::Kind::waits;
+      shut.insert(step.id);
+      open.insert(step.id);
+      survey.steps.push_back(std::move(standing));
+      continue;
+    }
     standing.finding = check(step, vocabulary, host);
     if (!standing.finding.holds()) {
-      const bool waits = std::any_of(step.after.begin(), step.after.end(), [&](const auto& id) { return shut.contains(id); });
       const bool can = standing.finding.verdict == Verdict::fail && !step.fix.empty();
-      standing.kind = waits ? Standing::Kind::waits : can ? Standing::Kind::fixable : Standing::Kind::blocked;
-      const bool person = !can || waits;
-      if (person) shut.insert(step.id);
+      standing.kind = can ? Standing::Kind::fixable : Standing::Kind::blocked;
+      open.insert(step.id);
+      if (!can) shut.insert(step.id);
     }
     if (standing.kind == Standing::Kind::fixable) {
       const Action& action = *vocabulary.action(step.fix);

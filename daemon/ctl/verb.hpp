@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/host.hpp"
 #include "base/result.hpp"
@@ -35,19 +37,22 @@ struct Options {
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   int lines = 20;
+  std::vector<std::string> words;  ///< what `bench` passes on
 };
 
 /// What a verb works with.
 struct Context {
   Options options;
   Vocabulary vocabulary;
-  int stop_fd = -1;  ///< readable once SIGTERM or SIGINT came
 
   /// Commands of the tree in question: of this machine, of an image (chroot), or as a machine record recorded them.
-  Result<std::unique_ptr<CommandRunner>> runner() const;
+  /// `stop_fd` readable: kill what runs; -1 for never.
+  Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;
   /// The plan named on the command line, else the configured one.
   Result<Plan> plan() const;
+  /// Where the state of the tree lies.
+  std::filesystem::path state() const;
 };
 
 /// A verb of p2pctl, as a row of a table.
@@ -71,6 +76,7 @@ Result<int> revert(const Context& context);
 Result<int> request(const Context& context, std::string_view event);
 Result<int> status(const Context& context);
 Result<int> history(const Context& context);
+Result<int> bench(const Context& context);
 Result<int> explain(const Context& context);
 Result<int> record(const Context& context);
 

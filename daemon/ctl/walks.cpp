@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 
 #include "ctl/print.hpp"
 
@@ -46,13 +48,35 @@ std::string next_command(const Context& context, const Run& run, bool stopped) {
   }
 }
 
+/// SIGTERM and SIGINT become readable, so that a walk ends at a safe point.
+int stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/// p2pd never worked on this tree: there is no state, and none is made to say so.
+bool untouched(const Context& context) {
+  std::error_code error;
+  return !std::filesystem::exists(context.state(), error) && !error;
+}
+
 }  // namespace
 
-int print_run(const Context& context, const Run& run, bool changed, bool stopped) {
+Run nothing_yet() {
+  Run run;
+  run.reason = "nothing has run on this machine yet";
+  return run;
+}
+
+int print_run(const Context& context, const Run& run, std::optional<bool> changed, bool stopped) {
   if (context.options.json) {
     nlohmann::json body = to_json(run);
     body["run"] = run.id;
-    body["changed"] = changed;
+    if (changed) body["changed"] = *changed;
     body["next"] = next_command(context, run, stopped);
     print_json("p2pd.run/1", std::move(body));
   } else {
@@ -60,7 +84,8 @@ int print_run(const Context& context, const Run& run, bool changed, bool stopped
                           : run.state == RunState::blocked ? Colour::yellow
                                                            : Colour::green;
     const std::string state = run.result == "done" || run.result == "reverted" ? run.result : std::string(to_string(run.state));
-    fmt::print("{}  {}{}\n", paint(colour, state), run.reason, changed || run.id == 0 ? "" : "  (nothing changed)");
+    const bool same = run.id != 0 && changed == false;
+    fmt::print("{}{}{}{}\n", paint(colour, state), run.reason.empty() ? "" : "  ", harmless(run.reason), same ? "  (nothing changed)" : "");
     const std::string next = next_command(context, run, stopped);
     if (!next.empty()) print_table({{"next", next}});
   }
@@ -70,37 +95,32 @@ int print_run(const Context& context, const Run& run, bool changed, bool stopped
 
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
-  const auto runner = TRY(context.runner());
+  const int stop_fd = stop_signals();
+  const auto runner = TRY(context.runner(stop_fd));
   Progress progress(options.json);
-  Worker worker = TRY(Worker::open({options.root, options.state, std::string(verb), context.stop_fd, !options.no_reboot},
+  Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb),
+                                    options.accept_state_loss, stop_fd, !options.no_reboot},
                                    context.vocabulary, *runner, progress));
   const Run run = TRY(work(worker.walk()));
-  pollfd stop{context.stop_fd, POLLIN, 0};
+  pollfd stop{stop_fd, POLLIN, 0};
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
   return print_run(context, run, worker.changed(), stopped);
 }
 
 Result<int> apply(const Context& context) {
   const Plan plan = TRY(context.plan());
-  if (context.options.accept_state_loss) {
-    const auto& o = context.options;
-    TRY(Journal::accept_loss(o.state.empty() ? state_directory(o.root) : std::filesystem::path(o.state)));
-  }
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
 }
 
 Result<int> revert(const Context& context) {
-  const auto& o = context.options;  // the undo records are enough: an unusable journal must not keep the changes here
-  const auto state = o.state.empty() ? state_directory(o.root) : std::filesystem::path(o.state);
-  const auto journal = Journal::open(state, Journal::Access::read);
-  if (!journal && journal.error().code == ErrorCode::set_aside) {
-    (void)Journal::open(state, Journal::Access::write);
-    TRY(Journal::accept_loss(state));
-  }
-  return walk_with(context, "revert", [](Walk& walk) { return walk.revert(); });
+  if (untouched(context)) return print_run(context, nothing_yet(), false);
+  Context undoing = context;  // the undo records are enough: an unusable journal must not keep the changes here
+  undoing.options.accept_state_loss = true;
+  return walk_with(undoing, "revert", [](Walk& walk) { return walk.revert(); });
 }
 
 Result<int> request(const Context& context, std::string_view event) {
+  if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", event));
   const Event asked = event == "pause" ? Event::pause : event == "resume" ? Event::resume : event == "retry" ? Event::retry : Event::cancel;
   return walk_with(context, event, [&](Walk& walk) { return walk.request(asked); });
 }

@@ -27,7 +27,7 @@ CREATE TABLE events(id INTEGER PRIMARY KEY, time TEXT, boot_id TEXT, run INT, st
 )";
 
 constexpr std::string_view kStatus[] = {"waiting", "holds", "fixed", "pending-reboot", "blocked", "failed", "reverted"};
-constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo"};
+constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo", "proof"};
 
 Failure fail_sqlite(sqlite3* db, std::string_view doing) {
   const int code = sqlite3_errcode(db);

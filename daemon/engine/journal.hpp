@@ -53,7 +53,7 @@ struct StepRecord {
 
 /// Something begun and not known to have ended; what a later start finds of a crash.
 struct Intent {
-  enum class Kind { fix, hazard, commit, undo };
+  enum class Kind { fix, hazard, commit, undo, proof };
   std::int64_t id = 0;
   Kind kind = Kind::fix;
   std::string step;

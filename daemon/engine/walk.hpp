@@ -68,6 +68,7 @@ class Walk {
   Result<Event> restart();
   Event give_up(std::string reason);
 
+  Result<Finding> prove(const Step& step);
   Finding check(const Step& step) const;
   StepRecord& record(const std::string& step);
   Result<void> close_intents(StepRecord& record, std::string_view outcome);

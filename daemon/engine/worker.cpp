@@ -37,7 +37,7 @@ class SystemRebooter : public Rebooter {
   bool allowed_;
 };
 
-/// The only request that reaches a worker from outside for now: end soon.
+/// The one request that a signal can make: end soon.
 class StopRequests : public Requests {
  public:
   explicit StopRequests(int fd) : fd_(fd) {}
@@ -54,17 +54,17 @@ class StopRequests : public Requests {
 /// STATE/lock, held while a worker lives; its text says who holds it.
 class Lock {
  public:
-  static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, std::string_view verb) {
+  static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, std::string_view holder) {
     const std::string path = state / "lock";
     auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (lock->fd_ < 0) return fail_errno("cannot open " + path);
     if (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
-      char holder[128] = {};
-      const ssize_t length = ::pread(lock->fd_, holder, sizeof(holder) - 1, 0);
-      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", length > 0 ? holder : "unknown"),
+      char other[128] = {};
+      const ssize_t length = ::pread(lock->fd_, other, sizeof(other) - 1, 0);
+      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", length > 0 ? other : "unknown"),
                   "wait for it, or stop it: SIGTERM ends it at the next safe point");
     }
-    const std::string text = fmt::format("p2pctl {}, process {}", verb, ::getpid());
+    const std::string text = fmt::format("{}, process {}", holder, ::getpid());
     if (::ftruncate(lock->fd_, 0) != 0 || ::pwrite(lock->fd_, text.data(), text.size(), 0) < 0)
       return fail_errno("cannot write " + path);
     return lock;
@@ -129,9 +129,14 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
   if (error)
     return fail(ErrorCode::denied, fmt::format("cannot make the state directory {}: {}", state.string(), error.message()),
                 "run as root, or name another one with --state");
-  auto lock = TRY(Lock::take(state, options.verb));
+  auto lock = TRY(Lock::take(state, options.holder));
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
-  Journal journal = TRY(Journal::open(state, Journal::Access::write));
+  Result<Journal> opened = Journal::open(state, Journal::Access::write);
+  if (!opened && opened.error().code == ErrorCode::set_aside && options.accept_state_loss) {
+    TRY(Journal::accept_loss(state));
+    opened = Journal::open(state, Journal::Access::write);
+  }
+  Journal journal = TRY(std::move(opened));
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
   return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, runner, vocabulary,

@@ -25,7 +25,8 @@ class Worker {
   struct Options {
     std::filesystem::path root = "/";
     std::filesystem::path state;        ///< empty: state_directory(root)
-    std::string verb;                   ///< named to whoever finds the lock taken
+    std::string holder;                 ///< "p2pctl apply": named to whoever finds the lock taken
+    bool accept_state_loss = false;     ///< go on without a state database that is unusable
     int stop_fd = -1;                   ///< readable: end soon; the run stays open
     bool reboot = true;                 ///< false: reboots are somebody else's to make
   };

@@ -60,7 +60,7 @@ class Case(unittest.TestCase):
 
     def json(self, *words, code=0):
         done = self.ctl(*words, "--json")
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
         return json.loads(done.stdout)
 
     def assert_unchanged(self):
@@ -68,7 +68,7 @@ class Case(unittest.TestCase):
 
     def assert_refused(self, done, pattern, code=1):
         """An error: its exit code, one line and at most a hint, and the tree as it was."""
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
         lines = done.stderr.splitlines()
         self.assertTrue(lines and lines[0].startswith("p2pctl: "), done.stderr)
         self.assertRegex(lines[0], pattern)
@@ -214,7 +214,7 @@ class Plans(Case):
                 self.revert_to_end()
 
     def test_usage(self):
-        for words, pattern in (([], "."), (["frobnicate"], "."), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
+        for words, pattern in (([], "."), (["frobnicate"], "^p2pctl: there is no verb"), (["docter"], "did you mean \"doctor\""), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
             done = subprocess.run([P2PCTL, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
             with self.subTest(words=words):
                 self.assertEqual(done.returncode, 1)
@@ -282,6 +282,18 @@ class Roots(Case):
 
 
 class State(Case):
+    def test_a_tree_that_was_never_worked_on(self):
+        self.assertIs(self.json("revert")["changed"], False)
+        self.assertNotIn("changed", self.json("status"))
+        for verb in ("pause", "resume", "retry", "cancel"):
+            self.assert_refused(self.ctl(verb), "there is no run to " + verb)
+        self.assertFalse(self.state.exists(), "nothing is made to say so")
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([P2PCTL, "doctor", self.plan, "--root", self.tree], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assert_refused(done, "cannot write")
+
     def test_database_is_a_directory(self):
         (self.state / "state.db").mkdir(parents=True)
         for verb in ("apply", "status", "history", "revert"):

@@ -34,7 +34,8 @@ FOLDERS = [
     ("tests/*", {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}),
 ]
 HOMES = {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}  # first word of a header of ours
-GENERATED = {("daemon/base/gpus.cpp", "gpus.inc")}
+GENERATED = {("daemon/base/catalogue.cpp", "catalogue.inc"), ("daemon/base/gpus.cpp", "gpus.inc"),
+             ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 
 # headers of a library -> the only files of the programs that may include them
 LIBRARIES = [
@@ -45,7 +46,7 @@ LIBRARIES = [
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
     ("systemd/*", ["daemon/bus/*", "daemon/ctl/*", "daemon/*.cpp"]),
-    ("CLI/*", ["daemon/ctl/*"]),
+    ("CLI/*", ["daemon/ctl/*", "probes/bench/main.cpp"]),
     ("cuda*", ["probes/bench/*"]),
     ("nv*.h", ["probes/bench/*"]),
     ("catch2/*", []),

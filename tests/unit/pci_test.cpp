@@ -272,3 +272,59 @@ TEST_CASE("pci: three hundred functions, sorted") {
   CHECK(devices->front().address == "0000:00:00.0");
   CHECK(devices->back().address == "0001:25:07.0");
 }
+
+TEST_CASE("pci: base address registers from sysfs") {
+  const TemporaryDirectory directory;
+  write(directory.path().string() + kGpu + "/resource",
+        "0x00000000f6000000 0x00000000f6ffffff 0x0000000000040200\n"
+        "0x0000002000000000 0x00000027ffffffff 0x000000000014220c\n"
+        "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+        "0x0000000000000000 0x0000000001ffffff 0x000000002014220c\n"
+        "nonsense\n0x1 0x2 0x200\n");
+  const Machine machine(directory.path());
+  const auto bars = pci_bars(machine.host, device_of(gpu_config())).value();
+  REQUIRE(bars.size() == 4);
+  CHECK(bars[0].length == 16 * kMiB);
+  CHECK_FALSE(bars[0].prefetchable);
+  CHECK(bars[1].first == 0x2000000000);
+  CHECK(bars[1].length == 32768 * kMiB);
+  CHECK(bars[1].prefetchable);
+  CHECK(bars[2].length == 0);
+  CHECK(bars[3].length == 0);  // sized, but no address was found
+  CHECK(bars[1].holds({0x2700000000, 0x100000000, true}));
+  CHECK_FALSE(bars[1].holds({0x2700000001, 0x100000000, true}));
+  CHECK_FALSE(bars[1].holds({0x1fffffffff, 1, true}));
+  CHECK_FALSE(bars[1].holds({0xffffffffffffffff, 2, true}));
+}
+
+TEST_CASE("pci: windows of a bridge") {
+  std::vector<std::uint8_t> bytes(64, 0);
+  put(bytes, 0x20, 0xf7f0f600);  // 32 MiB from 0xf6000000
+  put(bytes, 0x24, 0xfff10001);
+  put(bytes, 0x28, 0x20);
+  put(bytes, 0x2c, 0x27);
+  CHECK(memory_window(device_of(bytes)).first == 0xf6000000);
+  CHECK(memory_window(device_of(bytes)).length == 32 * kMiB);
+  CHECK(prefetchable_window(device_of(bytes)).first == 0x2000000000);
+  CHECK(prefetchable_window(device_of(bytes)).length == 32768 * kMiB);
+  put(bytes, 0x24, 0xfff00000);  // 32 bits wide: the upper halves do not count
+  CHECK(prefetchable_window(device_of(bytes)).length == 4096 * kMiB);
+  put(bytes, 0x24, 0x0001fff1);
+  put(bytes, 0x2c, 0x1f);
+  CHECK(prefetchable_window(device_of(bytes)).length == 0);  // closed
+}
+
+TEST_CASE("pci: capabilities, and lists that loop") {
+  std::vector<std::uint8_t> bytes(256, 0);
+  bytes[0x06] = 0x10;
+  bytes[0x34] = 0x40;
+  put(bytes, 0x40, 0x5001);
+  put(bytes, 0x50, 0x4010);
+  CHECK(device_of(bytes).capability(0x10) == 0x50);
+  CHECK_FALSE(device_of(bytes).capability(0x05));
+  bytes[0x06] = 0;
+  CHECK_FALSE(device_of(bytes).capability(0x10));
+  bytes[0x06] = 0x10;
+  bytes.resize(64);
+  CHECK_FALSE(device_of(bytes).capability(0x10));
+}

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -309,4 +310,16 @@ TEST_CASE("leftovers of a killed write are replaced, and removed with the file")
   fs::create_directory(jail.real("/etc/.d.p2pd-new"));
   must(jail.root.put("/etc/d", regular("file where a directory was begun")));
   CHECK(jail.root.list("/etc").value() == std::vector<std::string>{"d"});
+}
+
+TEST_CASE("free bytes are those of the file system that a path lies on, inside the root") {
+  Jail jail;
+  struct statvfs info {};
+  REQUIRE(::statvfs(jail.directory.path().c_str(), &info) == 0);
+  const std::uint64_t now = std::uint64_t{info.f_bavail} * info.f_frsize;
+  const std::uint64_t found = jail.root.free_bytes("/etc").value();
+  CHECK((now > found ? now - found : found - now) <= std::uint64_t{info.f_blocks} * info.f_frsize / 10);
+  CHECK(code_of(jail.root.free_bytes("/../secret")) == ErrorCode::not_found);
+  const Root live = Root::open("/").value();
+  CHECK(live.free_bytes("/proc").value() == 0);
 }

@@ -91,6 +91,35 @@ TEST_CASE("proven only with a proof") {
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");
 }
 
+TEST_CASE("a proof that brings the machine down is tried once more, then everything is put back") {
+  World world;
+  const std::string before = world.tree();
+  const std::string plan = plan_of({"a:live", "p:proof after a"}, "{reboots: 9}");
+  world.fault("p", "cut");
+  CHECK_THROWS_AS(world.apply(plan), PowerCut);
+  world.boot();
+  const bool mended = GENERATE(true, false);
+  if (mended) {
+    world.fault("p", "");
+    world.write("now/p", "yes");
+    CHECK(state(world.settle(world.go_on())) == "ready");
+    return;
+  }
+  CHECK_THROWS_AS(world.go_on(), PowerCut);
+  world.boot();
+  const auto run = world.settle(world.go_on());
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("its check brought the machine down 2 times") != std::string::npos);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("no proof is tried while a step before it does not hold") {
+  World world;
+  world.fault("p", "cut");  // would throw
+  CHECK(state(world.apply(plan_of({"a:boot", "p:proof after a"}))) == "rebooting");
+  CHECK(world.count("proving") == 0);
+}
+
 TEST_CASE("a fix that fails is capped, then everything is put back") {
   World world;
   const std::string before = world.tree();
@@ -140,6 +169,24 @@ TEST_CASE("a trial boot that was lost to the power once succeeds the second time
   REQUIRE(state(run) == "rebooting");
   world.fault("a", "");
   run = world.settle(run);
+  CHECK(state(run) == "idle");
+  CHECK(world.has("default/a"));
+}
+
+TEST_CASE("a power cut in a commit is no crash of the trial that was proven before it") {
+  World world;
+  world.fault("a", "hang");
+  auto run = world.apply(plan_of({"a:trial"}, "{reboots: 9}"));
+  world.boot();
+  run = world.go_on();  // the first trial boot was lost
+  REQUIRE(state(run) == "rebooting");
+  world.fault("a", "cut commit");
+  world.boot();
+  CHECK_THROWS_AS(world.go_on(), PowerCut);
+  world.fault("a", "hang");
+  world.boot();  // nothing was committed: the old default
+  world.fault("a", "");
+  run = world.settle(world.go_on());
   CHECK(state(run) == "idle");
   CHECK(world.has("default/a"));
 }

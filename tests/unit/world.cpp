@@ -20,6 +20,11 @@ Result<Finding> now(const Host& host, const Parameters& with) {
   return finding;
 }
 
+Result<Finding> proof(const Host& host, const Parameters& with) {
+  if (fault_of(host, name_of(with)) == "cut") throw PowerCut();
+  return now(host, with);
+}
+
 Result<void> put(Host& host, const Parameters& with) {
   const std::string name = name_of(with);
   const std::string fault = fault_of(host, name);
@@ -44,6 +49,7 @@ Result<void> boot(Host& host, const Parameters& with) {
 
 Result<void> commit(Host& host, const Parameters& with) {
   if (fault_of(host, name_of(with)) == "commit") return fail(ErrorCode::io, "no space");
+  if (fault_of(host, name_of(with)) == "cut commit") throw PowerCut();
   return host.write("/default/" + name_of(with), "yes");
 }
 
@@ -52,7 +58,7 @@ Result<Description> describe(const Host&, const Parameters& with) { return Descr
 constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the thing"}};
 constexpr Probe kProbes[] = {
     {"now", "it is so", kName, nullptr, now, false},
-    {"proof", "it is proven", kName, nullptr, now, true},
+    {"proof", "it is proven", kName, nullptr, proof, true},
 };
 constexpr Action kActions[] = {
     {"live", "at once", kName, Effect::live, false, nullptr, describe, live, nullptr, nullptr, nullptr},

@@ -29,7 +29,7 @@ class World {
   World();
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
-  /// "cut" (the power goes in the middle of the fix).
+  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   bool has(const std::string& path) const { return std::filesystem::exists(root_.path() / path); }

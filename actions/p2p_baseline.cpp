@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// p2p-baseline: measures what the GPUs exchange now and saves the report, for the gain to be told against.
+// Runs p2p-bench once; P2P that does not work is a result, too: copies through the host are what is compared then. Where
+// nothing can be measured the reason is saved in its place, so that it is asked once.
+// Reference: probes/bench/main.cpp, --save and --against.
+#include "base/action.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"file", Parameter::Type::string, true, "where the report is saved"},
+};
+
+Command measuring(const std::string& file) {
+  Command command;
+  command.argv = {"p2p-bench", "--save", file};
+  command.deadline = std::chrono::minutes(2);  // its own is shorter
+  return command;
+}
+
+Result<Description> describe(const Host&, const Parameters& parameters) {
+  Description description;
+  description.summary = "measure the GPUs once, before anything changes";
+  description.commands.push_back(measuring(parameters.at("file").get<std::string>()).text());
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const auto file = parameters.at("file").get<std::string>();
+  TRY(host.will_change(file));
+  const CommandResult result = TRY(host.ask(measuring(file)));
+  if (host.files().exists(file)) return {};
+  return host.write(file, nlohmann::json{{"not_measured", result.errors}}.dump() + "\n");
+}
+
+}  // namespace
+
+extern const Action kP2pBaselineAction;
+const Action kP2pBaselineAction = {
+    "p2p-baseline", "measures what the GPUs exchange before anything is changed", kParameters, Effect::live, false, nullptr,
+    describe, apply, nullptr, nullptr, nullptr};
+
+}  // namespace p2pd

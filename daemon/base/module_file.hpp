@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// Directory of the modules of kernel `release`.
+std::string module_directory(std::string_view release);
+
+/// Module name ('_' for '-') to file, of every module in `release`'s modules.dep: what modprobe would load, since
+/// depmod let updates/ and updates/dkms win over kernel/.
+Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std::string_view release);
+
+/// The name of the file that `modprobe NAME` loads: "nvidia", or "nvidia_current" where an install line of modprobe.d
+/// says so, as Debian's do. ErrorCode::invalid: the install line does something else.
+Result<std::string> installed_name(const Host& host, std::string_view name);
+
+/// Every file of `release` for module `name` in the places where drivers are put, the file of modules.dep too.
+std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name);
+
+/// The source version ("srcversion") of each file: out of the file, or by one `modinfo` for all that are compressed.
+Result<std::vector<std::string>> module_srcversions(const Host& host, const std::vector<std::string>& files);
+
+/// The .modinfo section of an uncompressed module, key to value; of a repeated key the first.
+Result<std::map<std::string, std::string>> module_info(const Host& host, std::string_view file);
+
+}  // namespace p2pd

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/finding.hpp"
+#include "base/host.hpp"
+#include "base/pci.hpp"
+
+namespace p2pd {
+
+/// Whether a host is a guest of a hypervisor, as files tell.
+struct VirtualMachine {
+  std::optional<bool> guest;     ///< nothing when no file tells
+  std::string hypervisor;        ///< "KVM"; empty on bare metal, or where only the CPU's flag tells
+  std::optional<bool> cpu_flag;  ///< x86: flag `hypervisor` of /proc/cpuinfo
+  std::vector<Evidence> evidence;
+};
+
+/// Where a CPU has the flag, it decides: a bare-metal server of a cloud carries the cloud's names in its DMI, too.
+/// Without one, names in DMI do; without those, what no board has makes a guest: a GPU on a root bus, a device of a
+/// hypervisor. That there is none proves nothing.
+VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& devices);
+
+/// True when one of `devices` is a bridge with `device` below it.
+bool has_port_above(const PciDevice& device, const std::vector<PciDevice>& devices);
+
+}  // namespace p2pd

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// bar1-size: BAR1 of every GeForce GPU covers its VRAM.
+// A peer reaches VRAM only through BAR1, and the drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
+// which guides call enough, is a window that the driver of the card itself moves about: no peer can use it.
+// Told apart: a setting of the firmware, an option of the driver, a vBIOS without Resizable BAR, a card whose sizes are
+// all too small (converted to 48 GB: its id is the old one, only the driver tells). Reads sysfs `resource`,
+// configuration space (beyond 256 bytes as root only), config/gpus.yaml, "nvidia-smi -q". Professional and data centre
+// cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); kern_bus.c of NVIDIA's
+// open-gpu-kernel-modules.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/bar1.hpp"
+#include "base/probe.hpp"
+#include "base/vram.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
+constexpr std::uint64_t kSmall = 256 * kMiB;  // what firmware without Resizable BAR gives: less than any card's VRAM
+
+/// Why BAR1 is as it is, and what that means.
+struct Cause {
+  std::string_view name;
+  Verdict verdict;
+  std::string_view says;
+  std::string_view next;
+};
+
+// the first one that a machine has is the one to act on
+constexpr std::array<Cause, 12> kCauses = {{
+    {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then look again."},
+    {"virtual_machine", Verdict::fail, "a virtual machine shows no more",
+     "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
+    {"firmware", Verdict::fail, "the card supports enough, but the firmware gave no room",
+     "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and turn CSM off."},
+    {"bridge", Verdict::fail, "the card supports enough and the root port has room, but a bridge between them has none",
+     "Boot with \"pci=realloc\", so that Linux sizes the bridges anew; probe bridge-windows names them."},
+    {"driver_option", Verdict::fail, "the card supports enough and the bridges above have room, but nobody resized it",
+     "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
+    {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old",
+     "Update the vBIOS with the tool of the card's maker; no setting of the firmware or the driver helps."},
+    {"card", Verdict::fail, "no size that the card supports is enough",
+     "Leave this card out: no setting helps, unless its maker has a vBIOS with larger sizes."},
+    {"unreadable", Verdict::fail, "why is not readable for this user", "Run p2pctl doctor as root: root can read why."},
+    {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
+     "Run p2pctl doctor as root, on a machine or record with sysfs."},
+    {"vram_unknown", Verdict::unknown, "the VRAM of this model is not known",
+     "Compare BAR1 with the VRAM in \"nvidia-smi -q -d MEMORY\": BAR1 must be no smaller."},
+    {"not_needed", Verdict::not_applicable, "the driver gives this card P2P by itself", ""},
+    {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
+}};
+
+/// Where a size that is enough would be stopped; only where there is such a size.
+std::string_view who_stops(const Bar1& bar1) {
+  const auto has_room = [&](const PciDevice* port) {
+    return prefetchable_window(*port).length > *bar1.goal_bytes();  // BAR3 lies there, too
+  };
+  if (std::ranges::all_of(bar1.above.ports, has_room)) return "driver_option";
+  return has_room(bar1.above.ports.back()) ? "bridge" : "firmware";
+}
+
+std::string_view why_small(const Bar1& bar1) {
+  if (!bar1.above.whole) return "virtual_machine";
+  if (!bar1.gpu->extended_readable) return "unreadable";
+  if (!bar1.resizable) return "vbios";
+  const auto& sizes = bar1.resizable->supported_bytes;
+  const bool enough = bar1.vram_bytes() ? bar1.goal_bytes().has_value() : !sizes.empty() && sizes.back() > kSmall;
+  if (!enough) return "card";
+  return bar1.goal_bytes() ? who_stops(bar1) : "firmware";
+}
+
+const Cause& cause_of(const Bar1& bar1) {
+  const auto name = [&]() -> std::string_view {
+    if (bar1.gpu->is_lost()) return "lost";
+    if (!bar1.carries_p2p()) return "not_needed";
+    if (!bar1.range) return "bar1_unknown";
+    if (bar1.covers_vram()) return "covers";
+    if (!bar1.vram_bytes() && (!bar1.model || bar1.range->length > kSmall)) return "vram_unknown";
+    return why_small(bar1);
+  };
+  return *std::ranges::find(kCauses, name(), &Cause::name);
+}
+
+/// null: absent or not readable.
+nlohmann::json resizable_facts(const Bar1& bar1) {
+  if (!bar1.resizable) return nullptr;
+  auto supported = nlohmann::json::array();
+  for (const std::uint64_t bytes : bar1.resizable->supported_bytes) supported.push_back(bytes / kMiB);
+  return {{"current_mib", bar1.resizable->bytes / kMiB}, {"supported_mib", std::move(supported)}};
+}
+
+nlohmann::json facts_of(const Bar1& bar1, const Cause& cause) {
+  nlohmann::json facts = {{"address", bar1.gpu->address},
+                          {"cause", cause.name},
+                          {"bar1_bytes", nullptr},
+                          {"above_4g", nullptr},
+                          {"vram_bytes", nullptr},
+                          {"goal_bytes", nullptr},
+                          {"resizable_bar", resizable_facts(bar1)},
+                          {"resizable_bar_readable", bar1.gpu->extended_readable}};
+  if (bar1.range) facts["bar1_bytes"] = bar1.range->length;
+  if (bar1.range && bar1.range->length > 0) facts["above_4g"] = bar1.range->first >= kAbove4G;
+  if (bar1.vram_bytes()) facts["vram_bytes"] = *bar1.vram_bytes();
+  if (bar1.goal_bytes()) facts["goal_bytes"] = *bar1.goal_bytes();
+  return facts;
+}
+
+/// "0000:01:00.0 has 256 MiB of BAR1 for 24576 MiB of VRAM"
+std::string sizes(const Bar1& bar1) {
+  return fmt::format("{} has {} of BAR1 for {} of VRAM", bar1.gpu->address,
+                     bar1.range ? mib(bar1.range->length) : "an unknown size",
+                     bar1.vram_bytes() ? mib(*bar1.vram_bytes()) : "an unknown size");
+}
+
+/// The verdict of the worst GPU; the summary and the next step of the cause to act on first.
+void judge(Finding& finding, const std::vector<Bar1>& gpus) {
+  const auto has = [&](Verdict verdict) {
+    return std::ranges::any_of(gpus, [&](const Bar1& gpu) { return cause_of(gpu).verdict == verdict; });
+  };
+  for (const Verdict verdict : {Verdict::not_applicable, Verdict::pass, Verdict::unknown, Verdict::fail}) {
+    if (has(verdict)) finding.verdict = verdict;
+  }
+  for (const Cause& cause : kCauses) {
+    if (cause.verdict != finding.verdict) continue;
+    std::size_t count = 0;
+    for (const Bar1& gpu : gpus) {
+      if (&cause_of(gpu) == &cause && count++ == 0) finding.summary = sizes(gpu);
+    }
+    if (count == 0) continue;
+    if (count > 1) finding.summary += fmt::format(", and {} more like it", count - 1);
+    finding.summary += fmt::format(": {}", cause.says);
+    if (cause.verdict == Verdict::fail)
+      finding.summary += "; peers reach VRAM through BAR1 only, all of it mapped at once";
+    finding.next = cause.next;
+    return;
+  }
+}
+
+/// What the driver tells of VRAM; not asked where there is no GPU.
+std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
+  return std::ranges::any_of(devices, &PciDevice::is_nvidia_gpu) ? told_vram_bytes(host)
+                                                                 : std::map<std::string, std::uint64_t>();
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<Bar1> gpus = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
+  Finding finding;
+  finding.facts["gpus"] = nlohmann::json::array();
+  for (const Bar1& gpu : gpus) {
+    const Cause& cause = cause_of(gpu);
+    finding.facts["gpus"].push_back(facts_of(gpu, cause));
+    finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.gpu->address + "/resource", sizes(gpu)});
+    if (!gpu.resizable || gpu.resizable->supported_bytes.empty()) continue;
+    finding.evidence.push_back({pci_source(host) + ", Resizable BAR capability of " + gpu.gpu->address,
+                                "largest size " + mib(gpu.resizable->supported_bytes.back())});
+  }
+  if (gpus.empty()) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA GPU on the PCI bus";
+  } else {
+    judge(finding, gpus);
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kBar1Size;
+const Probe kBar1Size = {"bar1-size", "BAR1 of every GeForce GPU covers its VRAM", {}, nullptr, check, false};
+
+}  // namespace p2pd

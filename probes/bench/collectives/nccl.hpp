@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The part of NCCL that p2p-bench uses, declared here so that no NCCL is needed to build. Names, values and parameters
+// are those of nccl.h since NCCL 2.7, the first with ncclSend; a stream is a cudaStream_t, which is a CUstream.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "probes/bench/device/cuda.hpp"
+
+namespace p2pd::bench::nccl {
+
+using ncclComm_t = struct ncclComm*;
+using cudaStream_t = cuda::CUstream;
+
+enum ncclResult_t : int { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4 };
+enum ncclDataType_t : int { ncclFloat32 = 7 };
+enum ncclRedOp_t : int { ncclSum = 0 };
+
+/// Every function used: F(result, name, parameters...). The simulated NCCL of the tests implements the same list.
+#define P2PD_NCCL_FUNCTIONS(F)                                                                                       \
+  F(ncclResult_t, ncclGetVersion, int* version)                                                                      \
+  F(const char*, ncclGetErrorString, ncclResult_t result)                                                            \
+  F(ncclResult_t, ncclCommInitAll, ncclComm_t* ranks, int count, const int* devices)                                 \
+  F(ncclResult_t, ncclCommDestroy, ncclComm_t rank)                                                                  \
+  F(ncclResult_t, ncclGroupStart)                                                                                    \
+  F(ncclResult_t, ncclGroupEnd)                                                                                      \
+  F(ncclResult_t, ncclAllReduce, const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, \
+    ncclComm_t rank, cudaStream_t stream)                                                                            \
+  F(ncclResult_t, ncclSend, const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t rank,     \
+    cudaStream_t stream)                                                                                             \
+  F(ncclResult_t, ncclRecv, void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t rank,             \
+    cudaStream_t stream)
+
+/// NCCL's functions.
+struct Functions {
+#define F(result, name, ...) result (*name)(__VA_ARGS__) = nullptr;
+  P2PD_NCCL_FUNCTIONS(F)
+#undef F
+};
+
+/// The first of `libraries` (names or paths, as dlopen takes them) that loads; the Error has the reason of each.
+Result<Functions> load(const std::vector<std::string>& libraries);
+
+}  // namespace p2pd::bench::nccl

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+
+#include "base/result.hpp"
+#include "probes/bench/device/cuda.hpp"
+
+namespace p2pd::bench {
+
+/// The CUDA driver of this machine, loaded at run time and initialized.
+class Driver {
+ public:
+  /// Errors name what is wrong and what to do: no driver, no GPU, a userspace that does not match the kernel module.
+  static Result<Driver> load();
+
+  const cuda::Functions* operator->() const { return &functions_; }
+  /// An Error that names `call` (its text up to the parenthesis) and CUDA's word for what it returned.
+  Result<void> check(cuda::CUresult result, std::string_view call) const;
+  /// CUDA's name of an error, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED".
+  std::string name(cuda::CUresult result) const;
+  /// "12.8"
+  std::string version() const;
+
+ private:
+  cuda::Functions functions_;
+};
+
+}  // namespace p2pd::bench
+
+/// Calls a function of the driver, or leaves the enclosing function with its error.
+#define CU(driver, ...) TRY((driver).check((driver)->__VA_ARGS__, #__VA_ARGS__))

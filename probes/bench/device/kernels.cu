@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+// The kernels of p2p-bench. Checked in as PTX (kernels.ptx, made by make-ptx), so that neither building nor running
+// needs a toolkit. Host side: gpu.cpp names them; pattern.hpp holds what both sides share.
+#include "probes/bench/device/pattern.hpp"
+
+namespace p2pd::bench {
+
+__device__ inline u64 clock_ns() {
+  u64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+__device__ inline u64 load(const u64* from, u32 how) {
+  u64 value;
+  if (how == kRelaxedSystem)
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  else
+    value = *from;
+  return value;
+}
+
+__device__ inline u64 load_acquire(const u64* from) {
+  u64 value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ inline void store_release(u64* to, u64 value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ inline void note_wrong(Seen* seen, u64 at, u64 value) {
+  atomicAdd(&seen->wrong, 1ULL);
+  const u32 place = atomicAdd(&seen->samples, 1U);
+  if (place < kSamples) {
+    seen->at[place] = at;
+    seen->value[place] = value;
+  }
+}
+
+__device__ inline u64 thread_index() { return static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline u64 thread_count() { return static_cast<u64>(gridDim.x) * blockDim.x; }
+
+/// Writes the pattern of `key` into `words` words of local memory.
+extern "C" __global__ void fill(u64* to, u64 words, u64 key) {
+  for (u64 i = thread_index(); i < words; i += thread_count()) to[i] = pattern(key, i);
+}
+
+/// Compares every word of every slot and its guard bands with what must be there. blockIdx.y is the slot.
+/// `base` may be peer memory: then this is a test of loads.
+extern "C" __global__ void verify(const u64* base, Slots slots, u64 key, u64 poison, u32 how, Seen* seen) {
+  const Slot slot = slots.slot[blockIdx.y];
+  const u64 end = slot.begin + slot.bytes;
+  const u64 first = (slot.begin - slots.guard) / 8;
+  const u64 last = (end + slots.guard + 7) / 8;
+  u64 right = 0;
+  for (u64 i = first + thread_index(); i < last; i += thread_count()) {
+    const u64 bits = payload_bits(8 * i, slot.begin, end);
+    if (slots.guard == 0 && bits == 0) continue;
+    const u64 care = slots.guard == 0 ? bits : ~0ULL;
+    const u64 value = load(base + i, how);
+    const u64 wanted = (pattern(key, i) & bits) | (poison & ~bits);
+    if ((value ^ wanted) & care)
+      note_wrong(seen, 8 * i, value);
+    else
+      right += __popcll(bits) / 8;
+  }
+  for (u32 lane = 16; lane > 0; lane /= 2) right += __shfl_down_sync(~0U, right, lane);
+  if (threadIdx.x % 32 == 0 && right > 0) atomicAdd(&seen->right, right);
+}
+
+/// Stores the payload of every slot, `width` bytes (1, 2, 4, 8, 16) at a time: the test of stores to peer memory.
+extern "C" __global__ void store(char* base, Slots slots, u64 key, u32 width, StoreFault fault) {
+  const Slot slot = slots.slot[blockIdx.y];
+  for (u64 unit = thread_index(); unit < slot.bytes / width; unit += thread_count()) {
+    const u64 at = slot.begin + unit * width;
+    if (at == fault.skip_at) continue;
+    const u64 word = pattern(key, (at / 8) & fault.wrap);
+    const u64 value = word >> (8 * (at % 8));
+    char* to = base + at;
+    switch (width) {
+      case 1: *reinterpret_cast<volatile unsigned char*>(to) = static_cast<unsigned char>(value); break;
+      case 2: *reinterpret_cast<volatile unsigned short*>(to) = static_cast<unsigned short>(value); break;
+      case 4: *reinterpret_cast<volatile u32*>(to) = static_cast<u32>(value); break;
+      case 8: *reinterpret_cast<volatile u64*>(to) = word; break;
+      default:
+        asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(word),
+                     "l"(pattern(key, (at / 8 + 1) & fault.wrap))
+                     : "memory");
+    }
+  }
+  __threadfence_system();
+}
+
+/// Copies 16-byte words; with `to` in peer memory a test of store rate, with `from` there one of load rate.
+extern "C" __global__ void copy(uint4* to, const uint4* from, u64 count) {
+  constexpr u32 kDeep = 4;  // independent loads in flight
+  const u64 step = thread_count();
+  u64 i = thread_index();
+  for (; i + (kDeep - 1) * step < count; i += kDeep * step) {
+    uint4 value[kDeep];
+#pragma unroll
+    for (u32 k = 0; k < kDeep; ++k) value[k] = from[i + k * step];
+#pragma unroll
+    for (u32 k = 0; k < kDeep; ++k) to[i + k * step] = value[k];
+  }
+  for (; i < count; i += step) to[i] = from[i];
+}
+
+/// Makes a ring of pointers in local memory, `stride` bytes apart, each to the next.
+extern "C" __global__ void chain(char* base, u64 stride, u64 count) {
+  for (u64 i = thread_index(); i < count; i += thread_count())
+    *reinterpret_cast<char**>(base + i * stride) = base + ((i + 1) % count) * stride;
+}
+
+/// Follows the ring: each load waits for the one before it. One thread a block; of all blocks, which spread over the
+/// multiprocessors, only `target` runs, so that nobody is in its way. out[target] is nanoseconds.
+extern "C" __global__ void chase(char* const* start, u64 loads, u32 target, u64* out) {
+  if (blockIdx.x != target) return;
+  char* const* at = start;
+  const u64 begin = clock_ns();
+  for (u64 i = 0; i < loads; ++i) {
+    char* next;
+    asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(next) : "l"(at) : "memory");
+    at = reinterpret_cast<char* const*>(next);
+  }
+  out[blockIdx.x] = clock_ns() - begin + (at == nullptr ? 1 : 0);
+}
+
+// ---- handshakes ----------------------------------------------------------------------------------------------------
+
+/// Waits until *flag reaches `round`; false when the clock ran out.
+__device__ inline bool reaches(const u64* flag, u64 round, u64 limit_ns) {
+  const u64 begin = clock_ns();
+  for (u32 spin = 0; load_acquire(flag) < round; ++spin)
+    if (spin % 64 == 63 && clock_ns() - begin > limit_ns) return false;
+  return true;
+}
+
+__device__ inline void check(Seen* seen, u64 at, u64 value, u64 wanted) {
+  if (value == wanted)
+    atomicAdd(&seen->right, 8ULL);
+  else
+    note_wrong(seen, at, value);
+}
+
+__device__ inline void put_ll(u64* line, u64 data, u64 round) {
+  const u32 flag = static_cast<u32>(round);
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(line), "r"(static_cast<u32>(data)), "r"(flag),
+               "r"(static_cast<u32>(data >> 32)), "r"(flag)
+               : "memory");
+}
+
+__device__ inline bool get_ll(const u64* line, u64 round, u64 limit_ns, u64* data) {
+  const u32 wanted = static_cast<u32>(round);
+  const u64 begin = clock_ns();
+  u32 low, low_flag, high, high_flag;
+  for (u32 spin = 0;; ++spin) {
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(low), "=r"(low_flag), "=r"(high), "=r"(high_flag)
+                 : "l"(line)
+                 : "memory");
+    if (low_flag == wanted && high_flag == wanted) break;
+    if (spin % 64 == 63 && clock_ns() - begin > limit_ns) return false;
+  }
+  *data = static_cast<u64>(high) << 32 | low;
+  return true;
+}
+
+__device__ inline void put_two(u64* line, u64 first, u64 second) {
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(line), "l"(first), "l"(second) : "memory");
+}
+
+__device__ inline void get_two(const u64* line, u64* first, u64* second) {
+  asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(*first), "=l"(*second) : "l"(line) : "memory");
+}
+
+/// The GPU that sends: `mine` takes its acknowledgements, `theirs` its data. Each lane has two words a round.
+__device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32 protocol, u64 key, u64 limit_ns) {
+  const u32 lane = threadIdx.x;
+  const u64 first = pattern(key, round * 2 * kLanes + 2 * lane);
+  const u64 second = pattern(key, round * 2 * kLanes + 2 * lane + 1);
+  switch (protocol) {
+    case kPush:
+      theirs->payload[2 * lane] = first;
+      theirs->payload[2 * lane + 1] = second;
+      break;
+    case kPull:  // the data stays here, written anew; the other GPU comes for it
+      mine->payload[2 * lane] = first;
+      mine->payload[2 * lane + 1] = second;
+      break;
+    case kLl:
+      put_ll(theirs->payload + 2 * lane, first, round);
+      put_ll(theirs->payload + 2 * (kLanes + lane), second, round);
+      break;
+    case kLl128: put_two(theirs->payload + 2 * lane, first, lane % 8 == 7 ? round : second); break;
+    default: break;
+  }
+  __syncwarp();
+  if (lane == 0 && protocol != kLl && protocol != kLl128) store_release(&theirs->flag, round);
+  const bool in_time = lane != 0 || reaches(&mine->acknowledge, round, limit_ns);
+  return __all_sync(~0U, in_time);
+}
+
+/// The GPU that waits and checks, in this same kernel.
+__device__ inline bool receive_round(Mailbox* mine, Mailbox* theirs, u64 round, u32 protocol, u64 key, u64 limit_ns,
+                                     Seen* seen) {
+  const u32 lane = threadIdx.x;
+  const u64 at = round * 2 * kLanes + 2 * lane;
+  u64 first = pattern(key, at);
+  u64 second = pattern(key, at + 1);
+  bool in_time = true;
+  if (protocol == kLl) {
+    in_time = get_ll(mine->payload + 2 * lane, round, limit_ns, &first) &&
+              get_ll(mine->payload + 2 * (kLanes + lane), round, limit_ns, &second);
+  } else if (protocol == kLl128) {
+    const u64 begin = clock_ns();
+    for (u32 spin = 0;; ++spin) {  // eight lanes share a line; its flag is the last word
+      get_two(mine->payload + 2 * lane, &first, &second);
+      if (__all_sync(~0U, lane % 8 != 7 || second == round)) break;
+      in_time = spin % 64 != 63 || clock_ns() - begin <= limit_ns;
+      if (!__all_sync(~0U, in_time)) break;
+    }
+    if (lane % 8 == 7) second = pattern(key, at + 1);
+  } else {
+    in_time = lane != 0 || reaches(&mine->flag, round, limit_ns);
+  }
+  if (!__all_sync(~0U, in_time)) return false;
+  const Mailbox* owner = protocol == kPull ? theirs : mine;
+  if (protocol == kPush || protocol == kPull) {
+    first = owner->payload[2 * lane];
+    second = owner->payload[2 * lane + 1];
+  }
+  if (protocol != kFlag) {
+    check(seen, 8 * at, first, pattern(key, at));
+    check(seen, 8 * at + 8, second, pattern(key, at + 1));
+  }
+  __syncwarp();
+  if (lane == 0) store_release(&theirs->acknowledge, round);
+  return true;
+}
+
+/// One warp of a handshake; the other GPU runs its counterpart at the same time. `sends`: this one sends.
+extern "C" __global__ void handshake(Mailbox* mine, Mailbox* theirs, u32 sends, u32 protocol, u64 rounds, u64 key,
+                                     u64 limit_ns, Seen* seen, Timing* timing) {
+  u64 begin = 0;
+  u64 round = 1;
+  for (; round <= rounds; ++round) {
+    const bool in_time = sends != 0 ? send_round(mine, theirs, round, protocol, key, limit_ns)
+                                    : receive_round(mine, theirs, round, protocol, key, limit_ns, seen);
+    if (!in_time) break;
+    if (round == 1) begin = clock_ns();  // the first waits for the other kernel to start
+  }
+  if (threadIdx.x != 0) return;
+  *timing = {begin, clock_ns(), round - 1};
+  if (round <= rounds) atomicAdd(&seen->timeouts, 1U);
+}
+
+// ---- the whole of memory, and atomics -------------------------------------------------------------------------------
+
+/// Writes a tag of its own into the start of every page.
+extern "C" __global__ void tag(char* base, u64 pages, u64 page_bytes, u64 key) {
+  for (u64 i = thread_index(); i < pages; i += thread_count()) {
+    u64* to = reinterpret_cast<u64*>(base + i * page_bytes);
+    put_two(to, pattern(key, 2 * i), pattern(key, 2 * i + 1));
+  }
+  __threadfence_system();
+}
+
+/// Compares the tags. Seen::at is the byte offset of the page.
+extern "C" __global__ void check_tags(const char* base, u64 pages, u64 page_bytes, u64 key, Seen* seen) {
+  for (u64 i = thread_index(); i < pages; i += thread_count()) {
+    u64 first, second;
+    get_two(reinterpret_cast<const u64*>(base + i * page_bytes), &first, &second);
+    if (first == pattern(key, 2 * i) && second == pattern(key, 2 * i + 1))
+      atomicAdd(&seen->right, page_bytes);
+    else
+      note_wrong(seen, i * page_bytes, first != pattern(key, 2 * i) ? first : second);
+  }
+}
+
+/// Adds to a sum by compare-and-swap, draws tickets by addition, both in one owner's memory; tickets are kept locally.
+extern "C" __global__ void contend(u64* sum, u64* next_ticket, u64* tickets, u64 each) {
+  for (u64 i = 0; i < each; ++i) {
+    tickets[thread_index() * each + i] = atomicAdd_system(next_ticket, 1ULL);
+    u64 old = *reinterpret_cast<volatile u64*>(sum);
+    for (u64 assumed = ~old; assumed != old;) {
+      assumed = old;
+      old = atomicCAS_system(sum, assumed, assumed + i + 1);
+    }
+  }
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "probes/bench/device/mapped.hpp"
+
+#include <utility>
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+Result<Mapped> Mapped::create(const Driver& driver, CUdevice owner, u64 bytes, bool shareable) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  properties.location = memory_of(owner);
+  std::size_t unit = 0;
+  CU(driver, cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  bytes = (bytes + unit - 1) / unit * unit;
+  CUmemGenericAllocationHandle handle = 0;
+  CU(driver, cuMemCreate(&handle, bytes, &properties, 0));
+  Mapped memory(driver, handle, bytes);
+  TRY(memory.map());
+  return memory;
+}
+
+Result<Mapped> Mapped::import(const Driver& driver, int descriptor, u64 bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  void* const as_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+  CU(driver, cuMemImportFromShareableHandle(&handle, as_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  Mapped memory(driver, handle, bytes);
+  TRY(memory.map());
+  return memory;
+}
+
+Mapped::Mapped(Mapped&& other) noexcept
+    : driver_(std::exchange(other.driver_, nullptr)),
+      handle_(other.handle_),
+      address_(other.address_),
+      bytes_(other.bytes_) {}
+
+Mapped::~Mapped() {
+  if (driver_ == nullptr) return;
+  if (address_ != 0) {
+    (*driver_)->cuMemUnmap(address_, bytes_);
+    (*driver_)->cuMemAddressFree(address_, bytes_);
+  }
+  (*driver_)->cuMemRelease(handle_);
+}
+
+Result<void> Mapped::map() {
+  CUdeviceptr reserved = 0;
+  CU(*driver_, cuMemAddressReserve(&reserved, bytes_, 0, 0, 0));
+  const Result<void> mapped = driver_->check((*driver_)->cuMemMap(reserved, bytes_, 0, handle_, 0), "cuMemMap");
+  if (mapped)
+    address_ = reserved;
+  else
+    (*driver_)->cuMemAddressFree(reserved, bytes_);
+  return mapped;
+}
+
+Result<void> Mapped::grant(CUdevice reader_and_writer) const {
+  const CUmemAccessDesc access = access_by(reader_and_writer);
+  CU(*driver_, cuMemSetAccess(address_, bytes_, &access, 1));
+  return {};
+}
+
+Result<Descriptor> Mapped::share() const {
+  int descriptor = -1;
+  CU(*driver_, cuMemExportToShareableHandle(&descriptor, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return Descriptor(descriptor);
+}
+
+bool device_has(const Driver& driver, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return driver->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+CUmemLocation memory_of(CUdevice device) { return {CU_MEM_LOCATION_TYPE_DEVICE, device}; }
+
+CUmemAccessDesc access_by(CUdevice device) { return {memory_of(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}; }
+
+}  // namespace p2pd::bench

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "base/descriptor.hpp"
+#include "probes/bench/device/driver.hpp"
+#include "probes/bench/device/pattern.hpp"
+
+namespace p2pd::bench {
+
+/// Memory of one GPU by the virtual memory calls, mapped; freed with the object. Nobody may touch it until granted.
+class Mapped {
+ public:
+  /// `bytes` are rounded up to what the driver allocates at least; `shareable`: share() may be called.
+  static Result<Mapped> create(const Driver& driver, cuda::CUdevice owner, u64 bytes, bool shareable = false);
+  /// What another process shared; `bytes` as there.
+  static Result<Mapped> import(const Driver& driver, int descriptor, u64 bytes);
+
+  Mapped(Mapped&& other) noexcept;
+  Mapped& operator=(Mapped&&) = delete;
+  ~Mapped();
+
+  Result<void> grant(cuda::CUdevice reader_and_writer) const;
+  Result<Descriptor> share() const;  ///< as a file descriptor, for another process
+
+  cuda::CUdeviceptr address() const { return address_; }
+  u64 bytes() const { return bytes_; }
+
+ private:
+  Mapped(const Driver& driver, cuda::CUmemGenericAllocationHandle handle, u64 bytes)
+      : driver_(&driver), handle_(handle), bytes_(bytes) {}
+  Result<void> map();
+
+  const Driver* driver_;
+  cuda::CUmemGenericAllocationHandle handle_;
+  cuda::CUdeviceptr address_ = 0;  ///< 0: not mapped
+  u64 bytes_;
+};
+
+/// What an attribute of a device says; false too where the driver does not know the attribute.
+bool device_has(const Driver& driver, cuda::CUdevice device, cuda::CUdevice_attribute attribute);
+
+/// Plain memory of this device, as the driver wants it described.
+cuda::CUmemLocation memory_of(cuda::CUdevice device);
+/// Both reading and writing by this device.
+cuda::CUmemAccessDesc access_by(cuda::CUdevice device);
+
+}  // namespace p2pd::bench

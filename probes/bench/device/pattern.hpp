@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// What the kernels and the host share: the pattern of test data, and the shapes of kernel parameters. Plain C++ that
+// nvcc compiles too, with nothing included that a GPU lacks.
+#pragma once
+
+#ifdef __CUDACC__
+#define P2PD_BOTH __host__ __device__ inline
+#else
+#define P2PD_BOTH inline
+#endif
+
+namespace p2pd::bench {
+
+using u64 = unsigned long long;  // what CUDA calls 64 bits, on the host too
+using u32 = unsigned int;
+
+/// A bijection of 64-bit words (splitmix64's finalizer): from a wrong word one can tell where it belongs.
+P2PD_BOTH u64 mix64(u64 x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+/// The inverse of mix64.
+P2PD_BOTH u64 unmix64(u64 x) {
+  x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3ULL;
+  x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089ULL;
+  return x ^ (x >> 30) ^ (x >> 60);
+}
+
+/// The data word at `index` (8-byte words from the start of a strip) of the transfer that has this key.
+P2PD_BOTH u64 pattern(u64 key, u64 index) { return mix64(key ^ index); }
+
+/// The bits of a word that starts at byte `word` and lie in the payload [begin, end).
+P2PD_BOTH u64 payload_bits(u64 word, u64 begin, u64 end) {
+  u64 bits = ~0ULL;
+  if (word + 8 <= begin || word >= end) return 0;
+  if (word < begin) bits &= ~0ULL << (8 * (begin - word));
+  if (word + 8 > end) bits &= ~0ULL >> (8 * (word + 8 - end));
+  return bits;
+}
+
+/// One transfer inside a strip: bytes [begin, begin + bytes).
+struct Slot {
+  u64 begin;
+  u64 bytes;
+};
+
+constexpr u32 kMostSlots = 24;
+
+/// The transfers of a strip, ascending; guard bands of poison lie between them.
+struct Slots {
+  u32 count;
+  u32 guard;  ///< bytes on each side of a slot that must keep their poison; a multiple of 8
+  Slot slot[kMostSlots];
+};
+
+constexpr u32 kSamples = 16;
+
+/// What a verifying kernel saw. Zeroed before.
+struct Seen {
+  u64 wrong;    ///< words that differ
+  u64 right;    ///< payload bytes of words that do not
+  u32 samples;  ///< how many wrong words came for a place below; more than kSamples are not kept
+  u32 timeouts; ///< waits that ended by the clock
+  u64 at[kSamples];     ///< byte offset of the word in the strip
+  u64 value[kSamples];  ///< what it held
+};
+
+/// How to read: the cached way of ordinary code, or the one that must reach the owner.
+enum Load : u32 { kPlain = 0, kRelaxedSystem = 1 };
+
+/// A seeded fault inside the store kernel, for tests: a word that is left out, offsets that wrap.
+struct StoreFault {
+  u64 skip_at;  ///< byte offset whose store is left out; ~0: none
+  u64 wrap;     ///< mask over the word index whose data is stored; ~0: none
+};
+
+/// Handshakes between two kernels, one on each GPU.
+enum Protocol : u32 {
+  kFlag = 0,   ///< a flag there and one back: the latency of one store
+  kPush = 1,   ///< data and flag into the other's memory, st.release.sys and ld.acquire.sys
+  kPull = 2,   ///< data in the owner's memory, written anew each round; the other GPU reads it there
+  kLl = 3,     ///< NCCL's LL: 4 bytes of data and 4 of flag in one 8-byte store
+  kLl128 = 4,  ///< NCCL's LL128: 120 bytes of data and 8 of flag in one line
+};
+
+constexpr u32 kLanes = 32;
+constexpr u32 kMailBytes = 512;  ///< payload of one round: 16 bytes a lane
+
+/// Where one direction of a handshake lands, in the memory of the GPU that waits; 128-byte lines apart.
+struct Mailbox {
+  u64 payload[2 * kMailBytes / 8];  ///< the second half holds LL's flags
+  u64 flag;
+  u64 pad_flag[15];
+  u64 acknowledge;
+  u64 pad_acknowledge[15];
+};
+
+/// What a handshake took, by the clock of the GPU that ran it.
+struct Timing {
+  u64 start_ns;
+  u64 end_ns;
+  u64 rounds;  ///< that were completed
+};
+
+}  // namespace p2pd::bench

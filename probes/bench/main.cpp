@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+// p2p-bench: proves bytes, then speed, on every pair of GPUs. This process measures nothing itself: it starts one that
+// does, with a deadline, because a GPU that hangs takes whoever waits for it along.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <sstream>
+
+#include "base/command.hpp"
+#include "probes/bench/collectives/collectives.hpp"
+#include "probes/bench/report/kernel_log.hpp"
+#include "probes/bench/report/machine.hpp"
+#include "probes/bench/report/report.hpp"
+#include "probes/bench/measure/worker.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+/// Exit codes of p2p-bench.
+enum Exit : int {
+  kProven = 0,      ///< every byte was right, every rate is plausible and good enough
+  kError = 1,       ///< could not find out; the reason is on standard error
+  kNotProven = 3,   ///< P2P does not work, or not well enough
+  kNothing = 4,     ///< nothing to prove here: no driver, one GPU, MIG
+};
+
+struct Options {
+  Asked asked;
+  std::string root = "/";
+  bool json = false;
+  bool bug_report = false;
+  bool phases = false;
+  bool collectives = false;
+  std::string save;
+  std::string against;
+  std::string thresholds;
+  int deadline_s = 0;
+  bool worker = false;
+  std::string collective_worker;  ///< "on" or "off": P2P
+};
+
+// what the measuring process says on the way
+constexpr std::string_view kPhaseMark = "phase: ";
+constexpr std::string_view kGpusMark = "gpus: ";  // their PCI addresses
+
+int deadline_s(const Options& options) {
+  if (options.deadline_s > 0) return options.deadline_s;
+  return options.asked.sweep || options.asked.full ? 600 : 60;
+}
+
+/// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::size_t equals = text.find('=');
+    const std::string_view name = text.substr(0, equals);
+    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || name.starts_with("P2PD_SIM_")))
+      out[std::string(name)] = text.substr(equals + 1);
+  }
+  return out;
+}
+
+// ---- the process that measures ---------------------------------------------------------------------------------------
+
+/// Says each phase as it begins, then the measurement, or why there is none, as one line of JSON.
+int work(const Options& options, const Root& root) {
+  ProcessRunner runner;
+  const auto say = [](std::string_view mark, std::string_view text) {
+    fmt::print("{}{}\n", mark, text);
+    std::fflush(stdout);
+  };
+  bool told = false;
+  const auto progress = [&](std::string_view phase, const Measurement& sofar) {
+    say(kPhaseMark, phase);
+    if (told || sofar.gpus.empty()) return;
+    told = true;
+    std::string addresses;
+    for (const Gpu& gpu : sofar.gpus) addresses += gpu.address + " ";
+    say(kGpusMark, addresses);
+  };
+  const Result<Measurement> found = measure(Host(root, runner), options.asked, progress);
+  if (!found) {
+    const Error& error = found.error();
+    say("", nlohmann::json{{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}.dump());
+    return kError;
+  }
+  say("", nlohmann::json(*found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return kProven;
+}
+
+// ---- the process that was asked ----------------------------------------------------------------------------------------
+
+/// What the machine tells without CUDA: slow to read where configuration space is virtual, so it is read meanwhile.
+struct Surroundings {
+  std::vector<std::vector<Path>> paths;
+  nlohmann::json machine = nlohmann::json::object();
+};
+
+/// Listens to the measuring process: shows on a terminal which phase is under way, looks around once the GPUs are known.
+class Listener {
+ public:
+  explicit Listener(const Host& host) : host_(host) {}
+
+  void line(std::string_view text) {
+    if (text.starts_with(kGpusMark) && !looking_.valid()) {
+      std::istringstream words{std::string(text.substr(kGpusMark.size()))};
+      const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
+      looking_ = std::async(std::launch::async, [this, addresses] {
+        const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
+        return Surroundings{paths_between(host_, addresses).value_or(unknown), machine_facts(host_, addresses)};
+      });
+    }
+    if (!text.starts_with(kPhaseMark)) return;
+    phase_ = text.substr(kPhaseMark.size());
+    if (shown_) fmt::print(stderr, "\r\x1b[K{} …", phase_);
+  }
+  void clear() const {
+    if (shown_ && !phase_.empty()) fmt::print(stderr, "\r\x1b[K");
+  }
+  const std::string& phase() const { return phase_; }
+  Surroundings surroundings() { return looking_.valid() ? looking_.get() : Surroundings{}; }
+
+ private:
+  const Host& host_;
+  std::future<Surroundings> looking_;
+  std::string phase_;
+  bool shown_ = ::isatty(STDERR_FILENO) == 1;
+};
+
+Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
+  const std::size_t end = result.output.find_last_not_of('\n');
+  const std::size_t start = end == std::string::npos ? 0 : result.output.rfind('\n', end) + 1;
+  const auto last = nlohmann::json::parse(result.output.substr(start), nullptr, false);
+  if (last.is_object() && last.contains("error")) {
+    const std::string code = last.value("code", "io");
+    return fail(code == "not_found" ? ErrorCode::not_found : ErrorCode::io, last.value("error", ""), last.value("next", ""));
+  }
+  TRY(require_success(command, result));
+  try {
+    return last.get<Measurement>();
+  } catch (const nlohmann::json::exception& error) {
+    return fail(ErrorCode::invalid, fmt::format("the measuring process said something else than a measurement: {}", error.what()));
+  }
+}
+
+Result<Report> run(const Options& options, const Root& root) {
+  ProcessRunner runner;
+  const Host host(root, runner);
+  Report report;
+  if (!options.thresholds.empty()) {
+    const auto json = nlohmann::json::parse(options.thresholds, nullptr, false);
+    report.thresholds = TRY_IN("--thresholds", thresholds_from(json));
+  }
+  const KernelLog log(host);
+  Listener listener(host);
+  Command command;
+  command.argv = {"/proc/self/exe", "--worker", "--root", options.root};
+  for (const auto& [flag, set] : {std::pair("--quick", options.asked.quick), std::pair("--full", options.asked.full), std::pair("--sweep", options.asked.sweep)})
+    if (set) command.argv.emplace_back(flag);
+  if (!options.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", options.asked.fault});
+  command.environment = environment();
+  command.deadline = std::chrono::seconds(deadline_s(options));
+  command.on_line = [&](std::string_view line) { listener.line(line); };
+  const Result<CommandResult> result = runner.run(command);
+  listener.clear();
+  if (!result && result.error().code == ErrorCode::timeout) {
+    const std::vector<std::string> faults = log.lines(0);
+    return fail(ErrorCode::timeout,
+                fmt::format("the GPUs did not answer within {} s; under way: {}{}", deadline_s(options), listener.phase(),
+                            faults.empty() ? "" : "; the kernel log says: " + faults.front()),
+                "reboot: a GPU that hangs does not come back by itself; then \"p2pctl doctor\"");
+  }
+  report.measurement = TRY(read_measurement(command, TRY(Result<CommandResult>(result))));
+  report.kernel_log = log.lines(report.measurement.expendable_process);
+  if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
+  Surroundings around = listener.surroundings();
+  report.paths = std::move(around.paths);
+  report.machine = std::move(around.machine);
+  if (options.collectives && report.measurement.gpus.size() > 1)
+    report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(deadline_s(options))));
+  report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log);
+  return report;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) return fail_errno("cannot read " + path);
+  return text;
+}
+
+Result<void> save(const std::string& path, const Report& report) {
+  std::ofstream file(path);
+  file << to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  file.close();
+  if (!file) return fail_errno("cannot write " + path);
+  return {};
+}
+
+Result<void> print(const Options& options, const Report& report) {
+  std::vector<std::string> gains;
+  if (!options.against.empty()) gains = gain(nlohmann::json::parse(TRY(read_file(options.against)), nullptr, false), report);
+  if (options.json) {
+    nlohmann::json json = to_json(report);
+    json["gain"] = gains;
+    json["advice"] = advice(report);
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (const auto why = report.measurement.not_run.find(kEverything); why != report.measurement.not_run.end()) {
+    fmt::print("{}\n", why->second);
+  } else if (options.bug_report) {
+    fmt::print("{}", bug_report(report));
+  } else {
+    const char* off = std::getenv("NO_COLOR");
+    fmt::print("{}", matrices(report, ::isatty(STDOUT_FILENO) == 1 && (off == nullptr || *off == '\0')));
+    if (options.phases) fmt::print("\n{}", phase_table(report.measurement));
+    for (const std::string& line : gains) fmt::print("{}\n", line);
+  }
+  return {};
+}
+
+int fail_with(const Options& options, const Error& error, int code = kError) {
+  if (options.json)
+    fmt::print("{}\n", nlohmann::json{{"schema", "p2pd.error/1"}, {"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}.dump(2));
+  fmt::print(stderr, "p2p-bench: {}\n", error.message);
+  if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
+  return code;
+}
+
+int main_of(const Options& options, const Root& root) {
+  const Result<Report> report = run(options, root);
+  if (!report) {
+    const ErrorCode why = report.error().code;
+    return fail_with(options, report.error(), why == ErrorCode::timeout ? kNotProven : why == ErrorCode::not_found ? kNothing : kError);
+  }
+  if (!options.save.empty())
+    if (const Result<void> saved = save(options.save, *report); !saved) return fail_with(options, saved.error());
+  if (const Result<void> printed = print(options, *report); !printed) return fail_with(options, printed.error());
+  if (std::fflush(stdout) != 0) return fail_with(options, {ErrorCode::io, "cannot write to standard output", ""});
+  if (report->judgement.proven) return kProven;
+  return report->measurement.not_run.contains(kEverything) ? kNothing : kNotProven;
+}
+
+int start(int argc, char** argv) {
+  Options options;
+  CLI::App app{"p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
+               "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG)."};
+  app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
+  app.add_flag("--full", options.asked.full, "IPC and atomics too, with a second process, and all repetitions of the handshakes");
+  app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
+  app.add_flag("--collectives", options.collectives, "NCCL all-reduce and all-to-all too, with P2P and without");
+  app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
+  app.add_flag("--bug-report", options.bug_report, "print forty plain lines to paste");
+  app.add_flag("--phases", options.phases, "print what took how long");
+  app.add_option("--save", options.save, "write the report as JSON, for --against");
+  app.add_option("--against", options.against, "print the gain over a saved report");
+  app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
+  app.add_option("--deadline", options.deadline_s, "seconds until the GPUs count as hanging")->check(CLI::Range(1, 86'400));
+  app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
+  app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
+  app.add_flag("--worker", options.worker)->group("");
+  app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
+  app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kProven : kError;
+  }
+  const Result<Root> root = Root::open(options.root);
+  if (!root) return fail_with(options, root.error());
+  if (options.worker) return work(options, *root);
+  if (!options.collective_worker.empty()) return collective_worker(options.collective_worker);
+  return main_of(options, *root);
+}
+
+}  // namespace
+}  // namespace p2pd::bench
+
+int main(int argc, char** argv) {
+  try {
+    return p2pd::bench::start(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "p2p-bench: unexpected: {}\n", error.what());
+    return 1;
+  }
+}

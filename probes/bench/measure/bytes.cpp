@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// The tests of bytes. Who executes is what makes a test: a push or a store runs on the GPU that sends, a pull or a load
+// on the one that receives; the receiver verifies in a new kernel, and the host checks samples that the receiver's copy
+// engine fetched. Everything is enqueued before anything is waited for, so all pairs of a round work at once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+#include "probes/bench/measure/worker.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+enum class How { push, pull, store, load, load_plain };
+
+struct Test {
+  std::string_view name;
+  How how;
+};
+constexpr Test kTests[] = {{"copy-push", How::push},
+                           {"copy-pull", How::pull},
+                           {"store", How::store},
+                           {"load", How::load},
+                           {"load-plain", How::load_plain}};
+constexpr std::string_view kWriterReads = "store-writer-reads";
+
+constexpr u32 kGuard = 64;          // bytes
+constexpr u64 kHeadBytes = 8192;    // that the host checks: every small transfer lies there
+constexpr u64 kTailBytes = 64;
+
+/// Transfers of 4 bytes to 256 MiB, as many as fit into `half` bytes, with guard bands between them.
+Slots ladder(u64 half) {
+  constexpr u64 kSizes[] = {4, 8, 16, 61, 62, 1000, 4096, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
+  Slots slots{0, kGuard, {}};
+  u64 at = kGuard;
+  for (const u64 bytes : kSizes) {
+    if (at + bytes + kGuard > half) break;
+    slots.slot[slots.count++] = {at, bytes};
+    at = (at + bytes + 2 * kGuard + 15) / 16 * 16;
+  }
+  return slots;
+}
+
+u64 strip_bytes(const Slots& slots) {
+  const Slot& last = slots.slot[slots.count - 1];
+  return (last.begin + last.bytes + slots.guard + 7) / 8 * 8;
+}
+
+/// The widest store that the slot's length is a multiple of.
+u32 width_of(const Slot& slot) {
+  for (const u32 width : {16U, 8U, 4U, 2U})
+    if (slot.bytes % width == 0) return width;
+  return 1;
+}
+
+/// A transfer under way: where its outcome will be found.
+struct Sent {
+  Transfer transfer;
+  u64 key = 0;                           ///< of the data that is sent: the transfer's, unless a fault is seeded
+  u32 seen = 0;                          ///< number of the Seen on `to`
+  std::optional<u32> writer_seen;        ///< of the one on `from`, for stores
+  std::uint8_t* head = nullptr;          ///< kHeadBytes from the start of the strip, then kTailBytes of its end
+};
+
+/// Enqueues one round of one test, both directions of every pair.
+class RoundOfTest {
+ public:
+  RoundOfTest(Bench& bench, const Test& test) : bench_(bench), test_(test) {}
+
+  Result<void> run(const std::vector<std::pair<int, int>>& ordered, std::vector<Sent>& sent) {
+    const std::size_t first = sent.size();
+    for (const auto& [from, to] : ordered) sent.push_back(TRY(prepare(from, to)));
+    for (std::size_t i = first; i < sent.size(); ++i) TRY(send(sent[i]));
+    for (std::size_t i = first; i < sent.size(); ++i) TRY(check(sent[i]));
+    return {};
+  }
+
+ private:
+  bool loads() const { return test_.how == How::load || test_.how == How::load_plain; }
+
+  /// Fills the source, poisons the destination.
+  Result<Sent> prepare(int from, int to) {
+    OpenGpu& a = bench_.gpu(from);
+    OpenGpu& b = bench_.gpu(to);
+    Slots slots = ladder(std::min(a.half(), b.half()));
+    if (loads()) slots.guard = 0;  // the source is compared where it lies: nothing around it is poisoned
+    Sent sent;
+    sent.key = bench_.seeded("old-nonce", from, to) ? bench_.keys.next(test_.name, from, to, slots).key : 0;
+    sent.transfer = bench_.keys.next(test_.name, from, to, slots);
+    if (sent.key == 0) sent.key = sent.transfer.key;
+    TRY(a.launch(Kernel::fill, a.wide(), a.stream(), a.out(), strip_bytes(slots) / 8, sent.key));
+    if (loads()) return sent;
+    TRY(b.use());
+    CU(bench_.driver, cuMemsetD32Async(b.in(), static_cast<u32>(sent.transfer.poison), strip_bytes(slots) / 4, b.stream()));
+    return sent;
+  }
+
+  /// The bytes cross, executed by whom the test says.
+  Result<void> send(const Sent& sent) {
+    const auto& [from, to] = std::pair(sent.transfer.from, sent.transfer.to);
+    OpenGpu& a = bench_.gpu(from);
+    OpenGpu& b = bench_.gpu(to);
+    const bool pulls = test_.how == How::pull || loads();
+    TRY(a.wait_for(a.stream(), b, b.stream()));
+    if (pulls) TRY(b.wait_for(b.stream(), a, a.stream()));
+    if (loads() || bench_.seeded("dead-direction", from, to)) return {};
+    const CUdeviceptr target = bench_.seeded("own-buffer", from, to) ? a.in() : b.in();
+    if (test_.how == How::store) return store(sent, a, target);
+    const OpenGpu& runs = pulls ? b : a;
+    TRY(runs.use());
+    for (u32 i = 0; i < sent.transfer.slots.count; ++i) {
+      const Slot& slot = sent.transfer.slots.slot[i];
+      CU(bench_.driver, cuMemcpyAsync(target + slot.begin, a.out() + slot.begin, slot.bytes, runs.stream()));
+    }
+    return {};
+  }
+
+  Result<void> store(const Sent& sent, const OpenGpu& a, CUdeviceptr target) {
+    const Transfer& transfer = sent.transfer;
+    StoreFault fault{~0ULL, ~0ULL};
+    const Slot& last = transfer.slots.slot[transfer.slots.count - 1];
+    if (bench_.seeded("skip-store", transfer.from, transfer.to)) fault.skip_at = last.begin + last.bytes / 2 / 16 * 16;
+    if (bench_.seeded("wrap-offset", transfer.from, transfer.to)) fault.wrap = std::bit_ceil(last.bytes) / 16 - 1;
+    for (const u32 width : {1U, 2U, 4U, 8U, 16U}) {
+      Slots slots{0, kGuard, {}};
+      for (u32 i = 0; i < transfer.slots.count; ++i)
+        if (width_of(transfer.slots.slot[i]) == width) slots.slot[slots.count++] = transfer.slots.slot[i];
+      if (slots.count == 0) continue;
+      TRY(a.launch(Kernel::store, a.wide(slots.count), a.stream(), target, slots, sent.key, width, fault));
+    }
+    return {};
+  }
+
+  /// The receiver looks, in a new kernel; then its copy engine fetches samples for the host.
+  Result<void> check(Sent& sent) {
+    const Transfer& t = sent.transfer;
+    OpenGpu& a = bench_.gpu(t.from);
+    OpenGpu& b = bench_.gpu(t.to);
+    TRY(b.wait_for(b.stream(), a, a.stream()));
+    sent.seen = TRY(b.new_seen());
+    const u32 how = test_.how == How::load_plain ? kPlain : kRelaxedSystem;
+    TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads() ? a.out() : b.in(), t.slots, t.key, t.poison,
+                 how, b.seen_at(sent.seen)));
+    if (loads()) return a.wait_for(a.stream(), b, b.stream());  // the source stays until it is read
+    if (test_.how == How::store) {
+      sent.writer_seen = TRY(a.new_seen());
+      Slots small = t.slots;  // whether the writer sees its own stores needs no gigabyte over the link
+      while (small.count > 1 && small.slot[small.count - 1].bytes > (1 << 20)) --small.count;
+      TRY(a.launch(Kernel::verify, a.wide(small.count), a.stream(), b.in(), small, t.key, t.poison, u32{kRelaxedSystem},
+                   a.seen_at(*sent.writer_seen)));
+      TRY(b.wait_for(b.stream(), a, a.stream()));
+    }
+    const u64 strip = strip_bytes(t.slots);
+    sent.head = TRY(b.host_bytes(kHeadBytes + kTailBytes));
+    TRY(b.use());
+    CU(bench_.driver, cuMemcpyDtoHAsync(sent.head, b.in(), std::min(kHeadBytes, strip), b.stream()));
+    CU(bench_.driver, cuMemcpyDtoHAsync(sent.head + kHeadBytes, b.in() + strip - kTailBytes, kTailBytes, b.stream()));
+    return a.wait_for(a.stream(), b, b.stream());  // and b.in stays until it was read
+  }
+
+  Bench& bench_;
+  const Test& test_;
+};
+
+/// What came of one transfer; nothing when every byte was right.
+std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const std::vector<std::vector<Seen>>& seen) {
+  const Transfer& t = sent.transfer;
+  const auto& known = bench.keys.known();
+  const Seen& owner = seen[static_cast<std::size_t>(t.to)][sent.seen];
+  const Seen* writer = sent.writer_seen ? &seen[static_cast<std::size_t>(t.from)][*sent.writer_seen] : nullptr;
+  auto& verified = bench.pair(t.from, t.to).verified_bytes;
+  if (writer != nullptr && writer->wrong == 0) verified[std::string(kWriterReads)] += writer->right;
+  if (owner.wrong > 0) {
+    Wrong wrong = explain(t, owner, known);
+    if (wrong.kind == WrongKind::lost && owner.right == 0 && writer != nullptr && writer->wrong == 0) {
+      wrong.kind = WrongKind::mirror;
+      wrong.detail = "the writer reads back what it wrote, the owner of the memory never sees it";
+    }
+    return wrong;
+  }
+  if (sent.head != nullptr) {
+    const u64 strip = strip_bytes(t.slots);
+    const u64 head = std::min(kHeadBytes, strip);
+    auto bad = first_wrong(t, 0, sent.head, head);
+    if (!bad) bad = first_wrong(t, strip - kTailBytes, sent.head + kHeadBytes, kTailBytes);
+    if (bad) {
+      Wrong wrong = explain(t, bad->first, bad->second, known);
+      wrong.detail += "; seen by the owner's copy engine only";
+      return wrong;
+    }
+  }
+  if (owner.right != payload_bytes(t.slots)) {  // a kernel that did not run proves nothing
+    Wrong wrong;
+    wrong.test = t.test;
+    wrong.from = t.from;
+    wrong.to = t.to;
+    wrong.bytes = payload_bytes(t.slots);
+    wrong.detail = fmt::format("only {} of {} bytes were compared", owner.right, wrong.bytes);
+    return wrong;
+  }
+  verified[std::string(t.test)] += owner.right;
+  return std::nullopt;
+}
+
+Result<std::vector<std::vector<Seen>>> everything_seen(Bench& bench) {
+  std::vector<std::vector<Seen>> seen;
+  for (OpenGpu& gpu : bench.gpus) TRY(gpu.finish());
+  for (OpenGpu& gpu : bench.gpus) seen.push_back(TRY(gpu.seen()));
+  return seen;
+}
+
+/// A wrong transfer once more, alone, and looked at again after 10 ms: late is not lost, and company is no excuse.
+Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
+  for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+  std::vector<Sent> sent;
+  TRY(bench.connect({{wrong.from, wrong.to}}));
+  TRY(RoundOfTest(bench, test).run({{wrong.from, wrong.to}}, sent));
+  auto seen = TRY(everything_seen(bench));
+  const Transfer& t = sent.front().transfer;
+  const auto place = static_cast<std::size_t>(wrong.to);
+  const std::optional<Wrong> again = outcome(bench, sent.front(), seen);
+  if (!again) {
+    wrong.detail += (wrong.detail.empty() ? "" : "; ") + std::string("right when tried alone: wrong only while other pairs work");
+    bench.pair(wrong.from, wrong.to).verified_bytes.erase(wrong.test);
+    return {};
+  }
+  if (seen[place][sent.front().seen].wrong == 0) return {};
+  wrong = *again;
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  OpenGpu& b = bench.gpu(wrong.to);
+  const bool loads = test.how == How::load || test.how == How::load_plain;
+  const u32 later = TRY(b.new_seen());
+  TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads ? bench.gpu(wrong.from).out() : b.in(), t.slots,
+               t.key, t.poison, u32{kRelaxedSystem}, b.seen_at(later)));
+  seen = TRY(everything_seen(bench));
+  if (seen[place][later].wrong == 0) {
+    wrong.kind = WrongKind::late;
+    wrong.detail = "right 10 ms after it was reported complete";
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> prove_bytes(Bench& bench) {
+  constexpr std::size_t kMostAlone = 32;  // each costs a few milliseconds; a dead bus must not cost minutes
+  std::size_t alone = 0;
+  for (const Test& test : kTests) {
+    for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+    std::vector<Sent> sent;
+    for (const Round& round : tournament(bench.count())) {
+      TRY(bench.connect(round));
+      TRY_IN(test.name, RoundOfTest(bench, test).run(bench.both_ways(round), sent));
+    }
+    const auto seen = TRY_IN(test.name, everything_seen(bench));
+    for (const Sent& one : sent) {
+      std::optional<Wrong> wrong = outcome(bench, one, seen);
+      if (!wrong) continue;
+      if (alone++ < kMostAlone) TRY_IN(test.name, try_alone(bench, test, *wrong));
+      bench.found.wrong.push_back(std::move(*wrong));
+    }
+  }
+  return {};
+}
+
+}  // namespace p2pd::bench

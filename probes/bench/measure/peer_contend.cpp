@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Atomics of two GPUs on the same words: nothing may be lost (the sum) and nothing given out twice (the tickets). Where
+// a path does not carry atomics this may end in a fault that takes the process with it, which is why it has its own.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "probes/bench/measure/peer_serve.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+constexpr u64 kTicketsEach = u64{kContendBlocks} * kContendThreads * kContendEach;  // of one GPU
+constexpr u64 kTicketAt = 128;  // in the owner's scratch memory, on another line than the sum
+constexpr u64 kTicketsAt = 4096;
+static_assert(kTicketsAt + kTicketsEach * 8 <= OpenGpu::kScratch);
+
+Result<void> start(const OpenGpu& gpu, const OpenGpu& owner) {
+  return gpu.launch(Kernel::contend, {kContendBlocks, 1, kContendThreads}, gpu.stream(), owner.scratch(),
+                    owner.scratch() + kTicketAt, gpu.scratch() + kTicketsAt, kContendEach);
+}
+
+}  // namespace
+
+std::string contention_problem(u64 sum, u64 next_ticket, std::vector<u64> tickets) {
+  const u64 threads = 2ULL * kContendBlocks * kContendThreads;
+  const u64 wanted = threads * kContendEach * (kContendEach + 1) / 2;
+  const u64 all = threads * kContendEach;
+  if (sum != wanted) return fmt::format("the sum is {}, not {}", sum, wanted);
+  if (next_ticket != all) return fmt::format("{} tickets were drawn and {} counted", all, next_ticket);
+  std::ranges::sort(tickets);
+  for (u64 i = 0; i < tickets.size(); ++i) {
+    if (tickets[i] == i) continue;
+    return tickets[i] < i ? fmt::format("ticket {} was given out twice", tickets[i])
+                          : fmt::format("ticket {} was given to nobody", i);
+  }
+  return {};
+}
+
+Result<nlohmann::json> contend(const Second& second, CUdevice from, CUdevice to) {
+  std::string why = second.problem(from, to);
+  if (why.empty()) why = second.refused(from, to);
+  if (!why.empty()) return nlohmann::json{{"not_run", why}};
+  const Driver& driver = second.driver();
+  const OpenGpu& peer = second.find(from)->gpu;
+  const OpenGpu& owner = second.find(to)->gpu;
+  for (const OpenGpu* gpu : {&peer, &owner}) {
+    TRY(gpu->use());
+    CU(driver, cuMemsetD32Async(gpu->scratch(), 0, (kTicketsAt + kTicketsEach * 8) / 4, gpu->stream()));
+    TRY(gpu->finish());
+  }
+  TRY(start(peer, owner));
+  TRY(start(owner, owner));
+  TRY(peer.finish());
+  TRY(owner.finish());
+  u64 sum = 0;
+  u64 next = 0;
+  std::vector<u64> tickets(2 * kTicketsEach);
+  CU(driver, cuMemcpyDtoH(&sum, owner.scratch(), sizeof sum));
+  CU(driver, cuMemcpyDtoH(&next, owner.scratch() + kTicketAt, sizeof next));
+  CU(driver, cuMemcpyDtoH(tickets.data(), owner.scratch() + kTicketsAt, kTicketsEach * 8));
+  TRY(peer.use());
+  CU(driver, cuMemcpyDtoH(tickets.data() + kTicketsEach, peer.scratch() + kTicketsAt, kTicketsEach * 8));
+  return nlohmann::json{{"problem", contention_problem(sum, next, std::move(tickets))}};
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "probes/bench/measure/peer_serve.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <thread>
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+constexpr u64 kHalf = 16ULL << 20;
+
+Result<void> open_one(const Driver& driver, Kernels& kernels, int ordinal, SecondGpu& gpu) {
+  CU(driver, cuDeviceGet(&gpu.device, ordinal));
+  int mode = 0;
+  CU(driver, cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, gpu.device));
+  if (mode != CU_COMPUTEMODE_DEFAULT)  // a context of ours would keep the first process out
+    return fail(ErrorCode::busy, "the compute mode allows no second process");
+  return gpu.gpu.open(kernels, kHalf);
+}
+
+/// Nothing but the channel stays open, lest a process that hangs holds the ends of anybody's pipes.
+void keep_only(int channel) {
+  constexpr int kPlace = STDERR_FILENO + 1;
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (channel != kPlace) ::dup2(channel, kPlace);
+  for (int standard = 0; standard < kPlace; ++standard) ::dup2(null, standard);
+  ::syscall(SYS_close_range, kPlace + 1U, UINT_MAX, 0U);
+}
+
+/// False when it was an error or nobody listens: then this is over.
+bool reply(int channel, const Result<nlohmann::json>& answer) {
+  const nlohmann::json body = answer ? *answer : nlohmann::json{{"error", answer.error().message}};
+  return send_message(channel, body).has_value() && answer;
+}
+
+Result<void> serve(int channel) {
+  TRY(receive_message(channel, std::nullopt));
+  const Driver driver = TRY(Driver::load());
+  Second second(driver);
+  TRY(second.open());
+  for (bool going = true; going;) {
+    const Message request = TRY(receive_message(channel, std::nullopt));
+    if (request.body.at("do") == "ipc") {
+      IpcWrites writes(second);
+      going = reply(channel, writes.run(request));  // closed after the answer, while the other process verifies
+    } else {
+      going = reply(channel,
+                    contend(second, request.body.at("from").get<CUdevice>(), request.body.at("to").get<CUdevice>()));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void serve_peer(int channel, pid_t parent) {
+  constexpr int kChannel = STDERR_FILENO + 1;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  keep_only(channel);
+  const Result<void> served = serve(kChannel);
+  // What kept it from serving is the answer to whatever it is asked.
+  if (!served && receive_message(kChannel, std::nullopt)) reply(kChannel, Failure(served.error()));
+  ::_exit(0);
+}
+
+Result<void> Second::open() {
+  int count = 0;
+  CU(driver_, cuDeviceGetCount(&count));
+  for (int i = 0; i < count; ++i) gpus_.push_back({OpenGpu(driver_, i), -1, ""});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([this, i, &gpu = gpus_[static_cast<std::size_t>(i)]] {
+      const Result<void> opened = open_one(driver_, kernels_, i, gpu);
+      if (!opened) gpu.problem = opened.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t from = gpus_.size(); from-- > 0;) {
+    for (std::size_t to = gpus_.size(); to-- > 0;) {
+      if (from != to && gpus_[from].problem.empty() && gpus_[to].problem.empty()) enable_peer(gpus_[from], gpus_[to]);
+    }
+  }
+  return {};
+}
+
+void Second::enable_peer(const SecondGpu& from, const SecondGpu& to) {
+  int can = 0;
+  CUresult result = driver_->cuDeviceCanAccessPeer(&can, from.device, to.device);
+  if (result == CUDA_SUCCESS && can == 0) result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(from.gpu.context());
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxEnablePeerAccess(to.gpu.context(), 0);
+  if (result != CUDA_SUCCESS) refused_[{from.device, to.device}] = driver_.name(result);
+}
+
+const SecondGpu* Second::find(CUdevice device) const {
+  const auto found = std::ranges::find(gpus_, device, &SecondGpu::device);
+  return found == gpus_.end() ? nullptr : &*found;
+}
+
+std::string Second::problem(CUdevice from, CUdevice to) const {
+  for (const CUdevice device : {from, to}) {
+    const SecondGpu* const gpu = find(device);
+    if (gpu == nullptr) return "the second process does not see the GPU";
+    if (!gpu->problem.empty()) return "the second process: " + gpu->problem;
+  }
+  return {};
+}
+
+std::string Second::refused(CUdevice from, CUdevice to) const {
+  const auto found = refused_.find({from, to});
+  return found == refused_.end() ? "" : "the second process was refused peer access: " + found->second;
+}
+
+}  // namespace p2pd::bench

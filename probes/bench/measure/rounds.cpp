@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Who works with whom at the same time, and who can reach whom.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "probes/bench/measure/worker.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+/// Both pairs timed at once would share a GPU, or a bridge or socket on their way.
+bool collide(const Bench& bench, const std::pair<int, int>& one, const std::pair<int, int>& other) {
+  if (one.first == other.first || one.first == other.second || one.second == other.first || one.second == other.second)
+    return true;
+  const Path& first = bench.path(one.first, one.second);
+  const Path& second = bench.path(other.first, other.second);
+  if (first.kind == PathKind::nvlink && second.kind == PathKind::nvlink) return false;
+  if (first.kind == PathKind::unknown || second.kind == PathKind::unknown) return true;
+  return std::any_of(first.shared.begin(), first.shared.end(), [&](const std::string& edge) {
+    return std::find(second.shared.begin(), second.shared.end(), edge) != second.shared.end();
+  });
+}
+
+}  // namespace
+
+// The circle method: one stays, the others move on by one place a round; with an odd number one rests.
+std::vector<Round> tournament(int gpus) {
+  const int places = gpus + gpus % 2;
+  std::vector<Round> rounds;
+  for (int turn = 0; turn < places - 1; ++turn) {
+    Round round;
+    for (int place = 0; place < places / 2; ++place) {
+      const int one = place == 0 ? places - 1 : (turn + place) % (places - 1);
+      const int other = (turn + places - 1 - place) % (places - 1);
+      if (std::max(one, other) < gpus) round.emplace_back(std::min(one, other), std::max(one, other));
+    }
+    if (!round.empty()) rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+std::vector<Round> apart(const Bench& bench) {
+  std::vector<Round> rounds;
+  for (const Round& round : tournament(bench.count())) {
+    const std::size_t first = rounds.size();
+    for (const auto& pair : round) {
+      auto fits = std::find_if(rounds.begin() + static_cast<std::ptrdiff_t>(first), rounds.end(), [&](const Round& other) {
+        return std::none_of(other.begin(), other.end(), [&](const auto& p) { return collide(bench, p, pair); });
+      });
+      if (fits == rounds.end()) fits = rounds.insert(fits, Round{});
+      fits->push_back(pair);
+    }
+  }
+  return rounds;
+}
+
+Pair& Bench::pair(int from, int to) const {
+  const auto at = static_cast<std::size_t>(from * (count() - 1) + (to > from ? to - 1 : to));
+  return found.pairs[at];
+}
+
+const Path& Bench::path(int one, int other) const {
+  return paths[static_cast<std::size_t>(one)][static_cast<std::size_t>(other)];
+}
+
+std::vector<std::pair<int, int>> Bench::both_ways(const Round& round) const {
+  std::vector<std::pair<int, int>> ordered;
+  for (const auto& [one, other] : round) {
+    if (!pair(one, other).refused.empty() || !pair(other, one).refused.empty()) continue;
+    ordered.emplace_back(one, other);
+    ordered.emplace_back(other, one);
+  }
+  return ordered;
+}
+
+Result<void> Bench::finish() const {
+  for (const OpenGpu& gpu : gpus) TRY(gpu.finish());
+  return {};
+}
+
+Result<void> Bench::connect(const Round& round) {
+  if (!few_peers || connected == round) return {};
+  TRY(finish());
+  for (const auto& [from, to] : both_ways(connected)) {
+    TRY(gpu(from).use());
+    CU(driver, cuCtxDisablePeerAccess(gpu(to).context()));
+  }
+  connected = round;
+  for (const auto& [from, to] : both_ways(connected)) {
+    TRY(gpu(from).use());
+    CU(driver, cuCtxEnablePeerAccess(gpu(to).context(), 0));
+  }
+  return {};
+}
+
+Result<void> enable_peers(Bench& bench) {
+  const Driver& driver = bench.driver;
+  Round enabled;
+  for (int one = 0; one < bench.count(); ++one) {
+    for (int other = one + 1; other < bench.count(); ++other) {
+      for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+        Pair& pair = bench.pair(from, to);
+        if (!pair.access) {
+          pair.refused = "the driver says that they cannot access each other";
+          continue;
+        }
+        TRY(bench.gpu(from).use());
+        const CUresult result = driver->cuCtxEnablePeerAccess(bench.gpu(to).context(), 0);
+        if (result == CUDA_ERROR_TOO_MANY_PEERS) bench.few_peers = true;
+        else if (result == CUDA_SUCCESS) enabled.emplace_back(from, to);
+        else if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) pair.refused = driver.name(result);
+      }
+    }
+  }
+  for (Pair& pair : bench.found.pairs) {
+    Pair& back = bench.pair(pair.to, pair.from);
+    if (pair.refused.empty() && !back.refused.empty())
+      pair.refused = fmt::format("not tried: GPU {} -> GPU {} was refused, and every test needs both ways", back.from, back.to);
+  }
+  if (!bench.few_peers) return {};
+  for (const auto& [from, to] : enabled) {
+    TRY(bench.gpu(from).use());
+    CU(driver, cuCtxDisablePeerAccess(bench.gpu(to).context()));
+  }
+  return {};
+}
+
+}  // namespace p2pd::bench

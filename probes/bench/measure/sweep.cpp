@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+// Windows onto a GPU's memory that cover only part of it, or wrap around, show when every page holds a tag of its own:
+// nearly all free memory of each GPU is taken, its neighbour writes the tags, and only when all of them are written
+// does anybody read. First by stores, then by copies; each time the owner and the neighbour read back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "probes/bench/measure/arrivals.hpp"
+#include "probes/bench/device/mapped.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+constexpr u64 kPage = 2ULL << 20;  // bytes
+constexpr u64 kTag = 16;           // bytes, at the start of a page
+constexpr u64 kLeastChunk = 64ULL << 20;
+constexpr u64 kHeadroom = 256ULL << 20;    // for the driver, at least
+constexpr u64 kLeastWindow = 64ULL << 20;  // that anybody has seen or would believe
+constexpr int kOwnerShift = 56;            // of a tag's number: owner, chunk, then two words a page
+constexpr int kChunkShift = 36;
+
+/// What is swept of one GPU.
+struct Swept {
+  int owner = 0;
+  int peer = 0;  ///< who writes
+  std::vector<Mapped> chunks;
+  bool owner_saw_wrong = false;  ///< in this pass: what others read tells nothing more then
+
+  u64 bytes() const { return start_of(chunks.size()); }
+  /// Where a chunk begins, counted over all of them.
+  u64 start_of(std::size_t chunk) const {
+    u64 sum = 0;
+    for (std::size_t i = 0; i < chunk; ++i) sum += chunks[i].bytes();
+    return sum;
+  }
+};
+
+struct Pass {
+  std::string_view how;
+  u64 key;
+};
+
+u64 chunk_key(u64 key, int owner, std::size_t chunk) {
+  return key ^ static_cast<u64>(owner) << kOwnerShift ^ static_cast<u64>(chunk) << kChunkShift;
+}
+
+class Sweep {
+ public:
+  explicit Sweep(Bench& bench) : bench_(bench) {}
+
+  /// Memory of every GPU that is free for it; what is left out gets a reason.
+  Result<void> take_all() {
+    for (int owner = 0; owner < bench_.count(); ++owner) {
+      const Gpu& gpu = bench_.found.gpus[static_cast<std::size_t>(owner)];
+      TRY(gpu.in_use ? leave_out(owner, "others compute on it") : take(owner));
+    }
+    return {};
+  }
+
+  Result<void> run() {
+    for (const std::string_view how : {"stores", "copies"}) {
+      passes_.push_back({how, mix64(bench_.keys.nonce() ^ mix64(passes_.size() + 1))});
+      for (const Swept& swept : swept_) TRY(passes_.size() == 1 ? store(swept) : copy(swept));
+      TRY(bench_.finish());  // all writes before any read
+      for (const bool remote : {false, true}) TRY(check(remote));
+    }
+    return {};
+  }
+
+ private:
+  Result<void> leave_out(int owner, std::string_view why) {
+    std::string& reasons = bench_.found.not_run["sweep"];
+    reasons += fmt::format("{}GPU {}: {}", reasons.empty() ? "" : "; ", owner, why);
+    return {};
+  }
+
+  /// The next GPU that reaches this one's memory, -1 without any.
+  int peer_of(int owner) const {
+    for (int step = 1; step < bench_.count(); ++step) {
+      const int peer = (owner + step) % bench_.count();
+      if (no_access(bench_.pair(peer, owner)).empty()) return peer;
+    }
+    return -1;
+  }
+
+  Result<Mapped> chunk(const OpenGpu& owner, const OpenGpu& peer, u64 bytes) const {
+    Mapped memory = TRY(Mapped::create(bench_.driver, owner.device(), bytes));
+    TRY(memory.grant(owner.device()));
+    TRY(memory.grant(peer.device()));
+    return memory;
+  }
+
+  /// Chunks as large as the driver gives and maps, until next to nothing is left.
+  Result<void> take(int number) {
+    const OpenGpu& owner = bench_.gpu(number);
+    Swept swept{number, peer_of(number), {}};
+    if (swept.peer < 0) return leave_out(number, "no other GPU reaches it");
+    if (!device_has(bench_.driver, owner.device(), CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+      return leave_out(number, "it has no virtual memory management");
+    TRY(owner.use());
+    std::size_t free = 0;
+    std::size_t total = 0;
+    CU(bench_.driver, cuMemGetInfo(&free, &total));
+    const u64 headroom = std::max<u64>(kHeadroom, total / 100);
+    u64 room = free > headroom ? free - headroom : 0;
+    std::string why = "too little of its memory is free";
+    for (u64 size = room; size >= kLeastChunk && room >= kLeastChunk;) {
+      size = std::min(size, room) / kPage * kPage;
+      Result<Mapped> memory = chunk(owner, bench_.gpu(swept.peer), size);
+      if (memory) {
+        room -= std::min(room, memory->bytes());
+        swept.chunks.push_back(std::move(*memory));
+      } else {
+        why = memory.error().message;
+        size /= 2;
+      }
+    }
+    if (swept.chunks.empty()) return leave_out(number, why);
+    swept_.push_back(std::move(swept));
+    return {};
+  }
+
+  Result<void> store(const Swept& swept) const {
+    const OpenGpu& peer = bench_.gpu(swept.peer);
+    for (std::size_t i = 0; i < swept.chunks.size(); ++i) {
+      const u64 pages = swept.chunks[i].bytes() / kPage;
+      TRY(peer.launch(Kernel::tag, peer.wide(), peer.stream(), swept.chunks[i].address(), pages, kPage,
+                      chunk_key(passes_.back().key, swept.owner, i)));
+    }
+    return {};
+  }
+
+  /// The tags lie side by side at the peer's; one copy takes each to its page.
+  Result<void> copy(const Swept& swept) const {
+    const OpenGpu& peer = bench_.gpu(swept.peer);
+    for (std::size_t i = 0; i < swept.chunks.size(); ++i) {
+      const u64 key = chunk_key(passes_.back().key, swept.owner, i);
+      const u64 pages = std::min(swept.chunks[i].bytes() / kPage, peer.half() / kTag);
+      TRY(peer.launch(Kernel::tag, peer.wide(), peer.stream(), peer.out(), pages, kTag, key));
+      for (u64 page = 0; page < pages; ++page)
+        CU(bench_.driver,
+           cuMemcpyAsync(swept.chunks[i].address() + page * kPage, peer.out() + page * kTag, kTag, peer.stream()));
+    }
+    return {};
+  }
+
+  /// All tags, read by the owners or, remotely, by those who wrote them.
+  Result<void> check(bool remote) {
+    for (OpenGpu& gpu : bench_.gpus) TRY(gpu.forget());
+    std::vector<std::vector<u32>> places;
+    for (const Swept& swept : swept_) {
+      OpenGpu& reader = bench_.gpu(remote ? swept.peer : swept.owner);
+      std::vector<u32>& here = places.emplace_back();
+      for (std::size_t i = 0; i < swept.chunks.size(); ++i) {
+        const Mapped& chunk = swept.chunks[i];
+        here.push_back(TRY(reader.new_seen()));
+        TRY(reader.launch(Kernel::check_tags, reader.wide(), reader.stream(), chunk.address(), chunk.bytes() / kPage,
+                          kPage, chunk_key(passes_.back().key, swept.owner, i), reader.seen_at(here.back())));
+      }
+    }
+    TRY(bench_.finish());
+    for (std::size_t i = 0; i < swept_.size(); ++i) {
+      const std::vector<Seen> seen = TRY(bench_.gpu(remote ? swept_[i].peer : swept_[i].owner).seen());
+      std::vector<Seen> of_chunks;
+      for (const u32 place : places[i]) of_chunks.push_back(seen[place]);
+      note(swept_[i], remote, of_chunks);
+    }
+    return {};
+  }
+
+  /// One line for all chunks; memory counts as swept when each of the checks found it right.
+  void note(Swept& swept, bool remote, const std::vector<Seen>& of_chunks) {
+    u64 right = 0;
+    u64 words = 0;
+    std::optional<Wrong> wrong;
+    for (std::size_t i = 0; i < of_chunks.size(); ++i) {
+      right += of_chunks[i].right;
+      words += of_chunks[i].wrong;
+      if (of_chunks[i].wrong > 0 && !wrong) wrong = explain_tag(swept, i, of_chunks[i], remote);
+    }
+    const std::string& uuid = bench_.found.gpus[static_cast<std::size_t>(swept.owner)].uuid;
+    const auto [sum, first] = bench_.found.swept_bytes.try_emplace(uuid, right);
+    sum->second = std::min<std::uint64_t>(sum->second, right);
+    if (!remote) swept.owner_saw_wrong = wrong.has_value();
+    if (!wrong || (remote && swept.owner_saw_wrong)) return;
+    wrong->words = words;
+    bench_.found.wrong.push_back(std::move(*wrong));
+  }
+
+  Wrong explain_tag(const Swept& swept, std::size_t chunk, const Seen& seen, bool remote) const {
+    const auto* const lowest = std::min_element(seen.at, seen.at + std::min(seen.samples, kSamples));
+    const u64 value = seen.value[lowest - seen.at];
+    Wrong wrong;
+    wrong.test = "sweep";
+    wrong.from = remote ? swept.owner : swept.peer;
+    wrong.to = remote ? swept.peer : swept.owner;
+    wrong.bytes = swept.bytes();
+    wrong.offset = swept.start_of(chunk) + *lowest;
+    wrong.seen = fmt::format("{:#018x}", value);
+    wrong.wanted =
+        fmt::format("{:#018x}", pattern(chunk_key(passes_.back().key, swept.owner, chunk), 2 * (*lowest / kPage)));
+    wrong.detail = fmt::format("written by {}, read by GPU {}", passes_.back().how, remote ? swept.peer : swept.owner);
+    if (value == 0) wrong.kind = WrongKind::dropped;
+    if (value == ~0ULL) wrong.kind = WrongKind::unsupported_request;
+    for (const Pass& pass : passes_) tell_origin(swept, pass, value, wrong);
+    return wrong;
+  }
+
+  /// Whether the value is a tag of this pass, and whose.
+  void tell_origin(const Swept& here, const Pass& pass, u64 value, Wrong& wrong) const {
+    const u64 number = unmix64(value) ^ pass.key;
+    const std::size_t chunk = number >> kChunkShift & ((1ULL << (kOwnerShift - kChunkShift)) - 1);
+    const u64 page = (number & ((1ULL << kChunkShift) - 1)) / 2;
+    for (const Swept& swept : swept_) {
+      if (number >> kOwnerShift != static_cast<u64>(swept.owner) || chunk >= swept.chunks.size()) continue;
+      if (page >= swept.chunks[chunk].bytes() / kPage) continue;
+      const u64 offset = swept.start_of(chunk) + page * kPage;
+      const u64 apart = offset ^ wrong.offset;
+      const u64 window = apart & (~apart + 1);  // the lowest bit: no wider window would send both to one place
+      const bool own = swept.owner == here.owner;
+      wrong.kind = !own ? WrongKind::misroute : pass.key != passes_.back().key ? WrongKind::stale : WrongKind::alias;
+      wrong.detail += fmt::format("; offset {} MiB holds the tag of offset {} MiB", wrong.offset >> 20, offset >> 20);
+      if (!own) wrong.detail += fmt::format(" of GPU {}", swept.owner);
+      if (wrong.kind == WrongKind::alias && window >= kLeastWindow)
+        wrong.detail += fmt::format(", as a window of {} MiB would make it", window >> 20);
+    }
+  }
+
+  Bench& bench_;
+  std::vector<Swept> swept_;
+  std::vector<Pass> passes_;
+};
+
+}  // namespace
+
+Result<void> sweep_memory(Bench& bench) {
+  if (bench.count() < 2) {
+    bench.found.not_run["sweep"] = "it takes two GPUs";
+    return {};
+  }
+  Sweep sweep(bench);
+  TRY(sweep.take_all());
+  TRY_IN("sweep", sweep.run());
+  return {};
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// One run, in one process: every part in its order, what they found in one Measurement.
+#include "probes/bench/measure/worker.hpp"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <future>
+#include <numeric>
+
+#include "probes/bench/device/nvml.hpp"
+#include "probes/bench/measure/peer_process.hpp"
+#include "probes/bench/measure/phases.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+Result<u64> draw_nonce() {
+  u64 nonce = 0;
+  if (::getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return fail_errno("cannot draw a nonce");
+  return nonce;
+}
+
+std::string uuid_text(const CUuuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i)
+    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                        static_cast<unsigned char>(uuid.bytes[i]));
+  return text;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
+  return text;
+}
+
+Result<Gpu> describe(const Driver& driver, int ordinal, int* compute_mode) {
+  Gpu gpu;
+  CUdevice device = 0;
+  CU(driver, cuDeviceGet(&device, ordinal));
+  char text[256] = {};
+  CU(driver, cuDeviceGetName(text, sizeof(text), device));
+  gpu.name = text;
+  CU(driver, cuDeviceGetPCIBusId(text, sizeof(text), device));
+  gpu.address = lower(text);
+  CUuuid uuid{};
+  CU(driver, cuDeviceGetUuid(&uuid, device));
+  gpu.uuid = uuid_text(uuid);
+  CU(driver, cuDeviceGetAttribute(&gpu.sm_major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+  CU(driver, cuDeviceGetAttribute(&gpu.sm_minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
+  CU(driver, cuDeviceGetAttribute(&gpu.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+  CU(driver, cuDeviceGetAttribute(compute_mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
+  return gpu;
+}
+
+/// Every ordered pair with what the driver claims of it.
+Result<std::vector<Pair>> describe_pairs(const Driver& driver, const std::vector<int>& ordinals) {
+  std::vector<Pair> pairs;
+  const int count = static_cast<int>(ordinals.size());
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      CUdevice a = 0;
+      CUdevice b = 0;
+      CU(driver, cuDeviceGet(&a, ordinals[static_cast<std::size_t>(from)]));
+      CU(driver, cuDeviceGet(&b, ordinals[static_cast<std::size_t>(to)]));
+      Pair pair;
+      pair.from = from;
+      pair.to = to;
+      int can = 0;
+      CU(driver, cuDeviceCanAccessPeer(&can, a, b));
+      pair.access = can != 0;
+      CU(driver, cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, a, b));
+      pair.native_atomics = can != 0;
+      pairs.push_back(std::move(pair));
+    }
+  }
+  return pairs;
+}
+
+/// Adds what NVML knows: who else computes, NVLinks, MIG.
+void add_nvml(const Nvml& nvml, Measurement& found) {
+  for (Gpu& gpu : found.gpus) {
+    const auto known =
+        std::find_if(nvml.gpus.begin(), nvml.gpus.end(), [&](const NvmlGpu& g) { return g.address == gpu.address; });
+    if (known == nvml.gpus.end()) continue;
+    gpu.in_use = known->processes > 0;
+    gpu.nvlink_gb_s = known->switch_gb_s;
+    for (const auto& [address, rate] : known->peers_gb_s)
+      for (Pair& pair : found.pairs)
+        if (pair.from == gpu.index && found.gpus[static_cast<std::size_t>(pair.to)].address == address)
+          pair.nvlink_gb_s = rate;
+  }
+  for (Pair& pair : found.pairs) {
+    const double through_switch = std::min(found.gpus[static_cast<std::size_t>(pair.from)].nvlink_gb_s,
+                                           found.gpus[static_cast<std::size_t>(pair.to)].nvlink_gb_s);
+    pair.nvlink_gb_s = std::max(pair.nvlink_gb_s, through_switch);
+  }
+}
+
+/// Why nothing can be proven here, in a sentence; empty when it can be tried.
+std::string not_applicable(const Measurement& found, const std::vector<int>& compute_modes, const Nvml& nvml) {
+  if (found.gpus.empty()) return "there is no GPU";
+  if (found.gpus.size() == 1) return "there is one GPU: P2P is between two, so there is nothing to prove";
+  if (found.gpus.size() > 16) return fmt::format("there are {} GPUs; p2p-bench knows 2 to 16", found.gpus.size());
+  for (std::size_t i = 0; i < found.gpus.size(); ++i) {
+    if (compute_modes[i] == CU_COMPUTEMODE_PROHIBITED)
+      return fmt::format("GPU {} is in compute mode \"prohibited\"", i);
+    if (compute_modes[i] == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && found.gpus[i].in_use)
+      return fmt::format("GPU {} is in compute mode \"exclusive process\" and in use", i);
+    const auto mig = [&](const NvmlGpu& g) { return g.address == found.gpus[i].address && g.mig; };
+    if (std::any_of(nvml.gpus.begin(), nvml.gpus.end(), mig))
+      return fmt::format("GPU {} is in MIG mode, which has no P2P", i);
+  }
+  return "";
+}
+
+/// All GPUs at the same time, a thread each: most of it is waiting for the driver.
+Result<void> open_all(std::vector<OpenGpu>& gpus) {
+  Kernels kernels;
+  std::vector<std::future<Result<void>>> opening;
+  for (OpenGpu& gpu : gpus) opening.push_back(std::async(std::launch::async, [&] { return gpu.open(kernels); }));
+  Result<void> all;
+  for (std::size_t i = 0; i < opening.size(); ++i) {
+    Result<void> one = opening[i].get();
+    if (!one && all) all = Failure(std::move(one).error().in(fmt::format("GPU {}", i)));
+  }
+  return all;
+}
+
+/// Paths as far as they can be told; a pair that NVLink joins has none over PCIe.
+std::vector<std::vector<Path>> paths_of(const Host& host, const Measurement& found) {
+  std::vector<std::string> addresses;
+  for (const Gpu& gpu : found.gpus) addresses.push_back(gpu.address);
+  auto known = paths_between(host, addresses);
+  std::vector<std::vector<Path>> paths(addresses.size(), std::vector<Path>(addresses.size()));
+  if (known) paths = *std::move(known);
+  for (const Pair& pair : found.pairs)
+    if (pair.nvlink_gb_s > 0)
+      paths[static_cast<std::size_t>(pair.from)][static_cast<std::size_t>(pair.to)] = nvlink_path(pair.nvlink_gb_s);
+  return paths;
+}
+
+std::uint64_t peak_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+/// What lies in no transfer's way must stay as it was.
+Result<void> canaries(Bench& bench, bool write) {
+  Slots slots{1, 0, {}};
+  slots.slot[0] = {0, OpenGpu::kCanary};
+  for (int i = 0; i < bench.count(); ++i) {
+    OpenGpu& gpu = bench.gpu(i);
+    const u64 key = mix64(bench.keys.nonce() ^ static_cast<u64>(i) << 48);
+    if (write) {
+      TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.canary(), OpenGpu::kCanary / 8, key));
+      continue;
+    }
+    const u32 place = TRY(gpu.new_seen());
+    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), gpu.canary(), slots, key, u64{0}, u32{kPlain},
+                   gpu.seen_at(place)));
+    TRY(gpu.finish());
+    const Seen seen = TRY(gpu.seen())[place];
+    if (seen.wrong == 0) continue;
+    Transfer transfer{"canary", i, i, key, 0, slots};
+    bench.found.wrong.push_back(explain(transfer, seen, bench.keys.known()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress) {
+  Measurement found;
+  found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
+  found.fault = asked.fault;
+  Phases phases(found.phases, [&](std::string_view phase) { progress(phase, found); });
+  phases.begin("NVML");  // alone: beside CUDA both wait for the same locks of the driver
+  const Nvml nvml = read_nvml();
+  std::optional<PeerProcess> other;
+  if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
+  Keys keys(TRY(draw_nonce()));
+  found.seed = fmt::format("{:016x}", keys.nonce());
+
+  phases.begin("driver");
+  const Driver driver = TRY(Driver::load());
+  found.driver = driver.version();
+  int count = 0;
+  CU(driver, cuDeviceGetCount(&count));
+  std::vector<int> ordinals(static_cast<std::size_t>(count));
+  std::iota(ordinals.begin(), ordinals.end(), 0);
+  std::vector<int> compute_modes(ordinals.size());
+  for (const int ordinal : ordinals) {
+    found.gpus.push_back(TRY(describe(driver, ordinal, &compute_modes[static_cast<std::size_t>(ordinal)])));
+    found.gpus.back().index = ordinal;
+  }
+  found.pairs = TRY(describe_pairs(driver, ordinals));
+
+  phases.begin("GPUs");
+  std::vector<OpenGpu> gpus;
+  for (const int ordinal : ordinals) gpus.emplace_back(driver, ordinal);
+  add_nvml(nvml, found);
+  if (const std::string why = not_applicable(found, compute_modes, nvml); !why.empty()) {
+    found.not_run[kEverything] = why;
+    phases.end();
+    return found;
+  }
+  auto finding_paths = std::async(std::launch::async, [&] { return paths_of(host, found); });
+  Result<void> opened = open_all(gpus);
+  const std::vector<std::vector<Path>> paths = finding_paths.get();
+  TRY(std::move(opened));
+  if (other) other->go();
+  for (Gpu& gpu : found.gpus) {
+    const OpenGpu& open = gpus[static_cast<std::size_t>(gpu.index)];
+    gpu.memory_bytes = open.total_bytes();
+    gpu.free_bytes = open.free_bytes();
+    gpu.arena_bytes = open.arena_bytes();
+  }
+
+  Bench bench{driver, gpus, found, keys, asked, paths};
+  struct Part {
+    std::string_view name;
+    Result<void> (*run)(Bench&);
+    bool asked;
+  };
+  const Part parts[] = {
+      {"copies through the host", staged, !asked.quick},
+      {"enabling peers", enable_peers, true},
+      {"bytes", prove_bytes, true},
+      {"handshakes", shake_hands, true},
+      {"mappings", prove_mappings, !asked.quick},
+      {"IPC", nullptr, asked.full},
+      {"speed", measure_speed, true},  // only now: until here the second process was opening its contexts
+      {"sweep", sweep_memory, asked.sweep},
+  };
+  TRY(canaries(bench, true));
+  for (const Part& part : parts) {
+    if (!part.asked) continue;
+    phases.begin(part.name);
+    TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
+  }
+  TRY(canaries(bench, false));
+  if (other) {
+    phases.begin("atomics");  // last: it may end badly, for that process alone
+    found.expendable_process = other->process();
+    TRY_IN("atomics", other->contend(bench));
+    other->leave();
+  } else {
+    found.not_run["IPC and atomics"] = "they take a second process: --full";
+  }
+  phases.end();
+  found.host_peak_bytes = peak_bytes();
+  found.wall_ms = phases.elapsed_ms();
+  return found;
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace p2pd::bench {
+
+/// Repeated timings of one thing: the median and its spread. Rates are GB/s (10^9 bytes), times are nanoseconds.
+struct Figure {
+  double median = 0;
+  double low = 0;
+  double high = 0;
+  int repetitions = 0;
+};
+
+/// A GPU as the driver shows it.
+struct Gpu {
+  int index = 0;         ///< as in the matrices: by PCI address
+  std::string uuid;      ///< "GPU-..."
+  std::string address;   ///< "0000:01:00.0"
+  std::string name;      ///< "NVIDIA GeForce RTX 4090"
+  int sm_major = 0;      ///< compute capability
+  int sm_minor = 0;
+  int multiprocessors = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t free_bytes = 0;   ///< before the benchmark took any
+  std::uint64_t arena_bytes = 0;  ///< what the benchmark took, contexts aside
+  bool in_use = false;            ///< others compute on it: its speed is not judged
+  double nvlink_gb_s = 0;         ///< raw rate of its active NVLinks to a switch, one way; 0 without NVSwitch
+};
+
+/// Why a word is wrong, as far as its value tells.
+enum class WrongKind {
+  lost,                 ///< still what lay there before: the write never arrived
+  dropped,              ///< zero
+  unsupported_request,  ///< all ones, what a PCIe root answers for nobody
+  alias,                ///< the same transfer's data of another offset
+  misroute,             ///< data of another pair
+  stale,                ///< data of an earlier transfer of this pair
+  mirror,               ///< the writer reads back what it wrote, the owner does not see it
+  late,                 ///< right, but only some 10 ms later
+  guard,                ///< written beyond the end
+  garbled,              ///< none of these
+};
+
+/// Wrong data in one direction of one pair.
+struct Wrong {
+  std::string test;          ///< "copy-push", "store", ...: a key of Pair::verified_bytes
+  int from = 0;              ///< the data went from this GPU
+  int to = 0;                ///< to this one
+  std::uint64_t bytes = 0;   ///< length of the transfer; of all of them where several are wrong
+  std::uint64_t offset = 0;  ///< a wrong byte, from the start of the transfer
+  std::uint64_t words = 0;   ///< wrong 8-byte words
+  WrongKind kind = WrongKind::garbled;
+  std::string detail;        ///< what the value tells: "holds what GPU 2 sent to GPU 3"; may be empty
+  std::string seen;          ///< "0x..."
+  std::string wanted;
+};
+
+/// One ordered pair. Data goes `from` -> `to`, whoever executes: a store or a push runs on `from`, a load or a pull on `to`.
+struct Pair {
+  int from = 0;
+  int to = 0;
+  bool access = false;          ///< the driver says that `from` may access the memory of `to`
+  bool native_atomics = false;  ///< and that its atomics work there
+  std::string refused;          ///< why enabling peer access failed; empty when it did not
+  double nvlink_gb_s = 0;       ///< raw rate of the NVLinks between the two, one way; 0: PCIe
+  std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: bytes that were right
+  std::map<std::string, std::string> not_run;           ///< by test: why not
+  std::optional<Figure> copy_gb_s;       ///< copy engine, one way
+  std::optional<Figure> copy_both_gb_s;  ///< copy engine, this direction and the other at once: the sum of both
+  std::optional<Figure> store_gb_s;      ///< SM stores by `from`
+  std::optional<Figure> load_gb_s;       ///< SM loads by `to`
+  std::optional<Figure> staged_gb_s;     ///< copy through host memory, P2P not enabled
+  std::optional<Figure> busy_gb_s;       ///< copy engine while every pair copies
+  std::optional<Figure> chase_ns;        ///< one dependent load: `from` reads the memory of `to`
+  std::optional<Figure> ping_pong_ns;    ///< one way of a flag, there and back halved
+  std::optional<Figure> staged_ns;       ///< a 4-byte copy, P2P not enabled
+};
+
+/// Contended atomics of one pair, run in a process that may die of them.
+struct Atomics {
+  int from = 0;
+  int to = 0;           ///< the owner of the memory
+  bool exact = false;   ///< sums and tickets came out right
+  std::string problem;  ///< what went wrong; empty when exact
+};
+
+/// One size of one collective.
+struct Collective {
+  std::string name;          ///< "all_reduce", "alltoall"
+  bool p2p = true;           ///< P2P allowed, or NCCL_P2P_DISABLE=1
+  std::uint64_t bytes = 0;   ///< per rank
+  std::optional<Figure> bus_gb_s = {};
+  std::optional<Figure> time_ns = {};
+  std::uint64_t wrong = 0;   ///< wrong elements
+};
+
+/// What NCCL was, and what it did.
+struct Collectives {
+  std::string not_run = {};                    ///< "no libnccl: ...", of one run or both; empty when both ran
+  std::string version = {};                    ///< "2.28.3"
+  std::map<std::string, int> transports = {};  ///< "P2P/CUMEM", "SHM/direct", "NET/Socket": channels, P2P allowed
+  std::string p2p_level = {};                  ///< NCCL_P2P_LEVEL it ran with; empty: NCCL's own choice
+  std::vector<Collective> results = {};
+};
+
+/// A part of the run, by the clock of the process.
+struct Phase {
+  std::string name;
+  double start_ms = 0;
+  double length_ms = 0;
+};
+
+/// What one run found out, before any judgement. GPUs are numbered by PCI address.
+struct Measurement {
+  std::string driver;      ///< CUDA driver API version, "13.0"
+  std::string mode;        ///< "default", "quick"
+  std::string seed;        ///< the run's nonce, hexadecimal
+  std::string fault;       ///< a seeded fault of a test; such a run proves nothing
+  std::vector<Gpu> gpus;
+  std::vector<Pair> pairs;  ///< every ordered pair, by from, then to
+  std::vector<Wrong> wrong;
+  std::vector<Atomics> atomics;
+  std::optional<Figure> all_to_all_gb_s;  ///< the sum over every pair, all copying at once
+  std::map<std::string, std::uint64_t> swept_bytes;  ///< --sweep: by GPU's UUID, memory whose addresses were told apart
+  std::map<std::string, std::string> not_run;        ///< by test: why not, for the whole run
+  std::optional<Collectives> collectives;
+  std::vector<Phase> phases;
+  double wall_ms = 0;
+  int expendable_process = 0;         ///< its Xids are expected: it may die of its atomics
+  std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
+};
+
+/// A key of Measurement::not_run: nothing at all could be tried here, for a reason that a person can change.
+constexpr char kEverything[] = "everything";
+
+std::string_view to_string(WrongKind kind);
+void to_json(nlohmann::json& json, const Measurement& measurement);
+/// Throws nlohmann::json::exception where a key is missing or of another type.
+void from_json(const nlohmann::json& json, Measurement& measurement);
+void to_json(nlohmann::json& json, const Collectives& collectives);
+void from_json(const nlohmann::json& json, Collectives& collectives);
+
+}  // namespace p2pd::bench

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+// gain: what a run has over an earlier report. GPUs are matched by UUID, for a driver may number them anew; each figure
+// is the best there is, so that a machine without P2P compares by its copies through host memory, and says so.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "probes/bench/report/report.hpp"
+#include "probes/bench/report/text.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+/// A figure and how it came about: the first of its kinds that was measured.
+struct Best {
+  double value = 0;
+  std::string_view kind;
+};
+struct Kind {
+  std::optional<Figure> Pair::*figure;
+  std::string_view name;
+};
+constexpr Kind kCopies[] = {{&Pair::copy_gb_s, "P2P"}, {&Pair::staged_gb_s, "staged"}};
+constexpr Kind kLatencies[] = {
+    {&Pair::chase_ns, "load"}, {&Pair::ping_pong_ns, "ping-pong"}, {&Pair::staged_ns, "staged"}};
+
+/// What the two runs compare by, gathered for the last line.
+struct Gains {
+  std::vector<double> copies;
+  std::vector<double> latencies;  ///< before / after: above 1 is better
+  std::vector<double> collectives;
+};
+
+template <std::size_t kCount>
+std::optional<Best> best_of(const Pair& pair, const Kind (&kinds)[kCount]) {
+  for (const Kind& kind : kinds) {
+    if (const auto median = median_of(pair.*kind.figure)) return Best{*median, kind.name};
+  }
+  return std::nullopt;
+}
+
+/// Both runs' ping-pong rather than one's load and the other's ping-pong.
+template <std::size_t kCount>
+std::optional<std::pair<Best, Best>> comparable(const Pair& before, const Pair& after, const Kind (&kinds)[kCount]) {
+  const auto old_best = best_of(before, kinds);
+  const auto new_best = best_of(after, kinds);
+  if (!old_best || !new_best) return std::nullopt;
+  for (const Kind& kind : kinds) {
+    const auto old_median = median_of(before.*kind.figure);
+    const auto new_median = median_of(after.*kind.figure);
+    const bool staged = kind.name == "staged";
+    if (old_median && new_median && !staged)
+      return std::pair{Best{*old_median, kind.name}, Best{*new_median, kind.name}};
+  }
+  return std::pair{*old_best, *new_best};
+}
+
+/// "copy 21.4 (staged) -> 50.2 (P2P) GB/s": how is said unless it is the usual way both times.
+std::string change(std::string_view what, std::string_view unit, double divisor, const std::pair<Best, Best>& figures,
+                   std::string_view usual) {
+  const auto& [before, after] = figures;
+  const bool tell = before.kind != usual || after.kind != usual;
+  const auto named = [&](const Best& best) {
+    return fmt::format("{:.1f}{}", best.value / divisor, tell ? fmt::format(" ({})", best.kind) : "");
+  };
+  return fmt::format("{} {} -> {} {}", what, named(before), named(after), unit);
+}
+
+std::string latency_ratio(double ratio) {
+  return ratio >= 1 ? fmt::format("x{:.1f} less", ratio) : fmt::format("x{:.1f} more", 1 / ratio);
+}
+
+std::string pair_line(const Pair& before, const Pair& after, Gains& gains) {
+  std::vector<std::string> parts;
+  if (const auto copies = comparable(before, after, kCopies)) {
+    gains.copies.push_back(copies->second.value / copies->first.value);
+    parts.push_back(fmt::format("{} (x{:.2f})", change("copy", "GB/s", 1, *copies, "P2P"), gains.copies.back()));
+  } else {
+    parts.push_back("copy not measured " + std::string(best_of(before, kCopies) ? "now" : "before"));
+  }
+  if (const auto latencies = comparable(before, after, kLatencies)) {
+    gains.latencies.push_back(latencies->first.value / latencies->second.value);
+    parts.push_back(fmt::format("{} ({})", change("latency", "us", 1000, *latencies, "load"),
+                                latency_ratio(gains.latencies.back())));
+  } else {
+    parts.push_back("latency not measured " + std::string(best_of(before, kLatencies) ? "now" : "before"));
+  }
+  return fmt::format("{}: {}", pair_name(after.from, after.to), fmt::join(parts, ", "));
+}
+
+using Uuids = std::map<int, std::string>;
+Uuids uuids_of(const Measurement& run) {
+  Uuids uuids;
+  for (const Gpu& gpu : run.gpus) uuids[gpu.index] = gpu.uuid;
+  return uuids;
+}
+
+/// Says which GPUs only one of the runs had; true when both had two of them.
+bool same_gpus(const Measurement& before, const Measurement& after, std::vector<std::string>& lines) {
+  std::set<std::string> earlier;
+  for (const Gpu& gpu : before.gpus) earlier.insert(gpu.uuid);
+  std::size_t shared = 0;
+  std::vector<std::string> unknown;
+  for (const Gpu& gpu : after.gpus) {
+    if (earlier.contains(gpu.uuid)) {
+      ++shared;
+    } else {
+      unknown.push_back(fmt::format("GPU {} ({}) is not in the earlier report", gpu.index, gpu.uuid));
+    }
+  }
+  if (shared < 2) {
+    lines.push_back("nothing to compare: no two GPUs are in both reports");
+    return false;
+  }
+  std::ranges::move(unknown, std::back_inserter(lines));
+  if (before.gpus.size() > shared) {
+    lines.push_back(count_name(before.gpus.size() - shared, "GPU") + " of the earlier report not found");
+  }
+  return true;
+}
+
+void compare_pairs(const Measurement& before, const Measurement& after, Gains& gains, std::vector<std::string>& lines) {
+  Uuids old_uuids = uuids_of(before);
+  Uuids new_uuids = uuids_of(after);
+  std::map<std::pair<std::string, std::string>, const Pair*> earlier;
+  for (const Pair& pair : before.pairs) earlier[{old_uuids[pair.from], old_uuids[pair.to]}] = &pair;
+  for (const Pair& pair : after.pairs) {
+    const auto found = earlier.find({new_uuids[pair.from], new_uuids[pair.to]});
+    if (found != earlier.end()) lines.push_back(pair_line(*found->second, pair, gains));
+  }
+}
+
+/// With P2P where that ran, else without.
+std::map<std::pair<std::string, std::uint64_t>, Best> buses_of(const Collectives& collectives) {
+  std::map<std::pair<std::string, std::uint64_t>, Best> buses;
+  for (const Collective& result : collectives.results) {
+    const auto bus = median_of(result.bus_gb_s);
+    if (!bus) continue;
+    Best& best = buses[{result.name, result.bytes}];
+    if (result.p2p || best.kind.empty()) best = {*bus, result.p2p ? "P2P" : "P2P off"};
+  }
+  return buses;
+}
+
+std::string why_no_collectives(const std::optional<Collectives>& collectives) {
+  if (!collectives) return "not asked for";
+  if (!collectives->results.empty()) return {};  // of the two runs, with P2P and without, one may be missing
+  return collectives->not_run.empty() ? "no results" : collectives->not_run;
+}
+
+void compare_collectives(const Measurement& before, const Measurement& after, Gains& gains,
+                         std::vector<std::string>& lines) {
+  if (!after.collectives && !before.collectives) return;
+  const std::string then = why_no_collectives(before.collectives);
+  const std::string now = why_no_collectives(after.collectives);
+  if (!then.empty() || !now.empty()) {
+    lines.push_back(then.empty() ? "collectives not run now: " + now : "collectives not run before: " + then);
+    return;
+  }
+  const auto earlier = buses_of(*before.collectives);
+  for (const auto& [what, bus] : buses_of(*after.collectives)) {
+    const std::string name = fmt::format("{} {}", what.first, size_name(what.second));
+    const auto found = earlier.find(what);
+    if (found == earlier.end()) {
+      lines.push_back(name + ": not measured before");
+      continue;
+    }
+    gains.collectives.push_back(bus.value / found->second.value);
+    lines.push_back(fmt::format("{}: {} (x{:.2f})", name, change("bus", "GB/s", 1, {found->second, bus}, "P2P"),
+                                gains.collectives.back()));
+  }
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::string summary(const Gains& gains, bool proven) {
+  std::vector<std::string> parts;
+  if (!gains.copies.empty()) {
+    parts.push_back(fmt::format("copy x{:.2f} over {}", median(gains.copies), count_name(gains.copies.size(), "pair")));
+  }
+  if (!gains.latencies.empty()) {
+    parts.push_back(fmt::format("latency {} over {}", latency_ratio(median(gains.latencies)),
+                                count_name(gains.latencies.size(), "pair")));
+  }
+  if (!gains.collectives.empty()) {
+    parts.push_back(fmt::format("collectives x{:.2f} over {}", median(gains.collectives), gains.collectives.size()));
+  }
+  if (parts.empty()) return "no gain known: the two runs share no figure";
+  return fmt::format("median gain: {}{}", fmt::join(parts, ", "),
+                     proven ? "" : "; worth nothing, this run is not proven");
+}
+
+/// An earlier report, or why it is none.
+Result<Measurement> earlier_report(const nlohmann::json& json) {
+  const auto schema = json.is_object() ? json.find("schema") : json.end();
+  if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
+    return fail(ErrorCode::invalid, "nothing to compare: the earlier file is no p2pd.bench/1 report");
+  }
+  try {
+    return json.get<Measurement>();
+  } catch (const nlohmann::json::exception& error) {  // the library reports by throwing; it ends here
+    return fail(ErrorCode::invalid, fmt::format("nothing to compare: the earlier report is broken: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> gain(const nlohmann::json& before, const Report& after) {
+  const Result<Measurement> earlier = earlier_report(before);
+  if (!earlier) return {plain(earlier.error().message)};
+  std::vector<std::string> lines;
+  if (!earlier->fault.empty())
+    return {plain("nothing to compare: the earlier run had a seeded fault: " + earlier->fault)};
+  if (same_gpus(*earlier, after.measurement, lines)) {
+    Gains gains;
+    compare_pairs(*earlier, after.measurement, gains, lines);
+    compare_collectives(*earlier, after.measurement, gains, lines);
+    lines.push_back(summary(gains, after.judgement.proven));
+  }
+  for (std::string& line : lines) line = plain(line);
+  return lines;
+}
+
+}  // namespace p2pd::bench

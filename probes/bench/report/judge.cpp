@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// The verdict over a measurement: one small function a rule, each remark with the numbers it rests on.
+// Bytes come first and admit nothing: a test that did not run proves nothing. Speed is judged against what the path's
+// slowest link leaves for data, from below, and against the raw link, from above: broken P2P has been seen to report
+// twice the rate of the link. Staged copies that are faster are advice: across sockets that is how healthy hosts are.
+#include "probes/bench/report/judge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+
+#include "probes/bench/report/rules.hpp"
+#include "probes/bench/report/text.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+/// What a wrong word tells, by WrongKind.
+constexpr std::array<std::string_view, 10> kMeanings = {"what lay there before is still there",
+                                                        "zeros came",
+                                                        "all ones, as a PCIe root answers for nobody",
+                                                        "data of another offset",
+                                                        "data of another pair",
+                                                        "data of an earlier transfer",
+                                                        "the writer sees its data, the owner does not",
+                                                        "right only some 10 ms later",
+                                                        "written beyond the end",
+                                                        "data of nobody"};
+static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::garbled) + 1);
+
+constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
+static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
+
+void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
+  std::string text = fmt::format("{}: {} in {}, one at byte {}: {} ({})", wrong.test,
+                                 count_name(wrong.words, "wrong word"), size_name(wrong.bytes), wrong.offset,
+                                 to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));
+  if (!wrong.detail.empty()) text += "; " + wrong.detail;
+  if (!wrong.seen.empty()) text += fmt::format("; {} in place of {}", wrong.seen, wrong.wanted);
+  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text});
+}
+
+Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::vector<Path>>& paths) {
+  const auto from = static_cast<std::size_t>(pair.from);
+  const auto to = static_cast<std::size_t>(pair.to);
+  const double switched = std::min(run.gpus[from].nvlink_gb_s, run.gpus[to].nvlink_gb_s);
+  if (pair.nvlink_gb_s > 0) return nvlink_path(pair.nvlink_gb_s);
+  if (switched > 0) return nvlink_path(switched);
+  if (from < paths.size() && to < paths[from].size()) return paths[from][to];
+  Path unknown;
+  unknown.arithmetic = "nobody looked";
+  return unknown;
+}
+
+using Pairs = std::map<std::pair<int, int>, const Pair*>;
+
+const Pair* find(const Pairs& pairs, int from, int to) {
+  const auto found = pairs.find({from, to});
+  return found == pairs.end() ? nullptr : found->second;
+}
+
+/// Every ordered pair that the GPUs make, whether it was measured or not.
+void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& paths, const Thresholds& limits,
+                 Judgement& judgement) {
+  Pairs pairs;
+  for (const Pair& pair : run.pairs) pairs.emplace(std::pair(pair.from, pair.to), &pair);
+  std::map<std::string, std::size_t> reasons;
+  const int gpus = static_cast<int>(run.gpus.size());
+  for (int from = 0; from < gpus; ++from) {
+    for (int to = 0; to < gpus; ++to) {
+      if (from == to) continue;
+      const Pair* pair = find(pairs, from, to);
+      if (pair == nullptr) {
+        judgement.remarks.push_back({Grade::fail, from, to, "bytes", pair_name(from, to) + ": was not tested"});
+        continue;
+      }
+      const Case c{run, *pair, find(pairs, to, from), path_of(run, *pair, paths), limits, judgement.remarks};
+      if (!judge_access(c)) continue;
+      judge_bytes(c);
+      judge_atomics(c);
+      judge_speed(c);
+      if (const std::string reason = unjudged(c); !reason.empty()) {
+        ++reasons[reason];
+        judgement.grades[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)] = Grade::not_judged;
+      }
+    }
+  }
+  for (const auto& [reason, count] : reasons) {
+    judgement.remarks.push_back({Grade::not_judged, -1, -1, "speed",
+                                 fmt::format("speed of {} not judged: {}", count_name(count, "pair"), reason)});
+  }
+}
+
+void judge_collectives(const Measurement& run, std::vector<Remark>& remarks) {
+  if (!run.collectives) return;
+  for (const Collective& one : run.collectives->results) {
+    if (one.wrong == 0) continue;
+    remarks.push_back({Grade::fail, -1, -1, "collectives",
+                       fmt::format("NCCL {} of {}, P2P {}: {}", one.name, size_name(one.bytes), one.p2p ? "on" : "off",
+                                   count_name(one.wrong, "wrong element"))});
+  }
+}
+
+/// What keeps a run as a whole from proving anything, whatever its pairs did.
+void judge_run(const Measurement& run, const std::vector<std::string>& kernel_log, std::vector<Remark>& remarks) {
+  for (const std::string& line : kernel_log)
+    remarks.push_back({Grade::fail, -1, -1, "kernel-log", "the kernel reported a fault while it ran: " + line});
+  if (const auto why = run.not_run.find(kEverything); why != run.not_run.end()) {
+    remarks.push_back({Grade::fail, -1, -1, "gpus", why->second});
+  } else if (run.gpus.size() < 2) {
+    remarks.push_back({Grade::fail, -1, -1, "gpus",
+                       run.gpus.empty() ? "no GPU: there is nothing to prove"
+                                        : "one GPU (" + run.gpus.front().name + "): there is no pair to prove"});
+  }
+  if (!run.fault.empty()) {
+    remarks.push_back({Grade::fail, -1, -1, "fault", "fault \"" + run.fault + "\" was seeded: the run proves nothing"});
+  }
+}
+
+std::string proof(const Measurement& run) {
+  std::uint64_t bytes = 0;
+  std::vector<double> rates;
+  for (const Pair& pair : run.pairs) {
+    for (const auto& [test, verified] : pair.verified_bytes) bytes += verified;
+    if (pair.copy_gb_s) rates.push_back(pair.copy_gb_s->median);
+  }
+  std::string text =
+      fmt::format("proven: {}, {} of right bytes", count_name(run.pairs.size(), "ordered pair"), size_name(bytes));
+  if (rates.empty()) return text;
+  const auto [slowest, fastest] = std::ranges::minmax(rates);
+  return text + fmt::format(", {:.1f} to {:.1f} GB/s", slowest, fastest);
+}
+
+std::string summary_of(const Judgement& judgement, const Measurement& run) {
+  const auto count = [&](Grade grade) {
+    return static_cast<std::size_t>(std::ranges::count(judgement.remarks, grade, &Remark::grade));
+  };
+  if (!judgement.proven) {
+    const std::size_t more = count(Grade::fail) - 1;
+    return "not proven: " + judgement.remarks.front().text + (more > 0 ? fmt::format(" (and {} more)", more) : "");
+  }
+  std::string text = proof(run);
+  if (const std::size_t warnings = count(Grade::warn); warnings > 0) text += "; " + count_name(warnings, "warning");
+  if (count(Grade::not_judged) > 0) text += "; speed not judged everywhere";
+  return text;
+}
+
+}  // namespace
+
+std::string_view to_string(Grade grade) { return kGrades.at(static_cast<std::size_t>(grade)); }
+
+Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths,
+                const Thresholds& thresholds, const std::vector<std::string>& kernel_log) {
+  const std::size_t gpus = measurement.gpus.size();
+  Judgement judgement;
+  judgement.grades.assign(gpus, std::vector<Grade>(gpus, Grade::pass));
+  for (std::size_t i = 0; i < gpus; ++i) judgement.grades[i][i] = Grade::not_judged;
+  for (const Wrong& wrong : measurement.wrong) judge_wrong(wrong, judgement.remarks);
+  if (!measurement.not_run.contains(kEverything)) judge_pairs(measurement, paths, thresholds, judgement);
+  judge_collectives(measurement, judgement.remarks);
+  judge_run(measurement, kernel_log, judgement.remarks);
+  std::ranges::stable_sort(judgement.remarks, std::greater(), [](const Remark& r) { return severity(r.grade); });
+  for (const Remark& remark : judgement.remarks) {
+    const auto from = static_cast<std::size_t>(remark.from);  // -1 and nonsense are beyond the matrix
+    const auto to = static_cast<std::size_t>(remark.to);
+    if (from >= gpus || to >= gpus) continue;
+    Grade& grade = judgement.grades[from][to];
+    grade = std::max(grade, remark.grade, [](Grade a, Grade b) { return severity(a) < severity(b); });
+  }
+  judgement.proven = judgement.remarks.empty() || judgement.remarks.front().grade != Grade::fail;
+  judgement.summary = summary_of(judgement, measurement);
+  return judgement;
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#include "probes/bench/report/machine.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/pci.hpp"
+#include "base/pcie_path.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+constexpr char kDevices[] = "/sys/bus/pci/devices/";
+constexpr char kModules[] = "/sys/module";
+
+struct AcsBit {
+  std::uint16_t bit;
+  std::string_view name;
+};
+constexpr std::array<AcsBit, 5> kAcsBits = {{{kAcsRequestRedirect, "request redirect"},
+                                             {kAcsCompletionRedirect, "completion redirect"},
+                                             {kAcsUpstreamForwarding, "upstream forwarding"},
+                                             {kAcsEgressControl, "egress control"},
+                                             {kAcsDirectTranslated, "direct translated"}}};
+
+void put_line(nlohmann::json& facts, const char* name, const Host& host, const std::string& path) {
+  const auto line = host.line(path);
+  if (line) facts[name] = *line;
+}
+
+void put_driver(nlohmann::json& facts, const Host& host) {
+  put_line(facts, "driver_version", host, "/sys/module/nvidia/version");
+  put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
+  const auto version = host.files().read("/proc/driver/nvidia/version");
+  if (version) facts["open_modules"] = version->find("Open Kernel Module") != std::string::npos;
+  std::istringstream parameters(host.files().read("/proc/driver/nvidia/params").value_or(""));
+  constexpr std::string_view kKey = "RegistryDwords: ";
+  for (std::string line; std::getline(parameters, line);) {
+    if (!line.starts_with(kKey)) continue;
+    std::erase(line, '"');
+    facts["registry_options"] = line.substr(kKey.size());
+  }
+}
+
+void put_arguments(nlohmann::json& facts, const Host& host) {
+  const auto line = host.line("/proc/cmdline");
+  if (!line) return;
+  constexpr std::array<std::string_view, 8> kStarts = {
+      "iommu=", "iommu.", "intel_iommu=", "amd_iommu=", "amd_iommu_", "pci=", "pcie_acs_override=", "vfio"};
+  facts["iommu_arguments"] = nlohmann::json::array();
+  std::istringstream words(*line);
+  for (std::string word; words >> word;) {
+    if (std::ranges::any_of(kStarts, [&](std::string_view start) { return word.starts_with(start); })) {
+      facts["iommu_arguments"].push_back(word);
+    }
+  }
+}
+
+nlohmann::json gpu_facts(const Host& host, const std::string& address, const std::vector<PciDevice>& devices) {
+  nlohmann::json facts = {{"address", address}};
+  int node = 0;
+  const std::string line = host.line(kDevices + address + "/numa_node").value_or("");
+  if (std::from_chars(line.data(), line.data() + line.size(), node).ec == std::errc()) facts["numa_node"] = node;
+  put_line(facts, "local_cpulist", host, kDevices + address + "/local_cpulist");
+  put_line(facts, "iommu_group_type", host, kDevices + address + "/iommu_group/type");
+  const auto device = std::ranges::find(devices, address, &PciDevice::address);
+  if (device == devices.end()) return facts;
+  const auto bytes = pci_bar_bytes(host, *device, nvidia_bar1(*device));
+  if (bytes) facts["bar1_bytes"] = *bytes;
+  return facts;
+}
+
+void put_gpus(nlohmann::json& facts, const Host& host, const std::vector<std::string>& addresses,
+              const std::vector<PciDevice>& devices) {
+  facts["gpus"] = nlohmann::json::array();
+  std::set<std::string> domains;
+  for (const std::string& address : addresses) {
+    facts["gpus"].push_back(gpu_facts(host, address, devices));
+    const nlohmann::json& gpu = facts["gpus"].back();
+    if (gpu.contains("iommu_group_type")) domains.insert(gpu["iommu_group_type"]);
+  }
+  if (!domains.empty()) facts["iommu_domain"] = fmt::format("{}", fmt::join(domains, ", "));
+}
+
+/// Only ports that a path between two of the GPUs passes matter: clearing others gives up isolation for nothing.
+void put_acs(nlohmann::json& facts, const Host& host, const std::vector<std::string>& addresses,
+             const std::vector<PciDevice>& devices) {
+  const auto paths = paths_between(host, addresses);
+  if (!paths) return;
+  std::set<std::string> passed;
+  for (const std::vector<Path>& row : *paths) {
+    for (const Path& path : row) passed.insert(path.shared.begin(), path.shared.end());
+  }
+  for (const PciDevice& port : devices) {
+    const auto control = passed.contains(port.address) ? acs_control(port) : std::nullopt;
+    if (!control) continue;
+    nlohmann::json& names = facts["acs"][port.address] = nlohmann::json::array();
+    for (const AcsBit& bit : kAcsBits) {
+      if ((*control & bit.bit) != 0) names.push_back(bit.name);
+    }
+  }
+}
+
+void put_rdma(nlohmann::json& facts, const Host& host, const std::vector<PciDevice>& devices) {
+  constexpr std::uint32_t kEthernet = 0x0200;
+  constexpr std::uint32_t kInfiniBand = 0x0207;
+  if (host.files().exists(kModules)) facts["peermem_loaded"] = host.files().exists("/sys/module/nvidia_peermem");
+  facts["rdma_nics"] = nlohmann::json::array();
+  for (const PciDevice& device : devices) {
+    const std::uint32_t kind = device.class_code >> 8;
+    if (kind != kEthernet && kind != kInfiniBand) continue;
+    const std::string driver = host.files().read_link(kDevices + device.address + "/driver").value_or("");
+    if (driver.substr(driver.rfind('/') + 1) == "mlx5_core") facts["rdma_nics"].push_back(device.address);
+  }
+}
+
+}  // namespace
+
+nlohmann::json machine_facts(const Host& host, const std::vector<std::string>& gpu_addresses) {
+  nlohmann::json facts = nlohmann::json::object();
+  put_line(facts, "kernel", host, "/proc/sys/kernel/osrelease");
+  put_driver(facts, host);
+  put_arguments(facts, host);
+  const auto devices = pci_devices(host);
+  put_gpus(facts, host, gpu_addresses, devices.value_or(std::vector<PciDevice>()));
+  if (!devices) return facts;
+  put_acs(facts, host, gpu_addresses, *devices);
+  put_rdma(facts, host, *devices);
+  return facts;
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <sstream>
+
+#include "probes/bench/report/report.hpp"
+#include "probes/bench/report/text.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+constexpr std::size_t kColumns = 120;
+constexpr std::size_t kLabel = 3;  // characters of "D\D" and of a GPU's number
+constexpr std::size_t kGap = 4;    // between two matrices
+constexpr std::size_t kMostRemarks = 16;
+constexpr std::size_t kMostLog = 6;
+
+struct Cell {
+  std::string text = "-";
+  Grade grade = Grade::not_judged;
+};
+
+/// Rows send, columns receive.
+struct Matrix {
+  std::string title;
+  std::vector<std::vector<Cell>> cells;
+  std::size_t width = 6;  ///< of a cell, with the space before it
+};
+
+std::string_view code_of(Grade grade) {
+  switch (grade) {
+    case Grade::pass:
+      return "\x1b[32m";
+    case Grade::warn:
+      return "\x1b[33m";
+    case Grade::fail:
+      return "\x1b[31m";
+    case Grade::not_judged:
+      return "";
+  }
+  return "";
+}
+
+std::string painted(std::string text, std::string_view code, bool colour) {
+  if (!colour || code.empty()) return text;
+  return fmt::format("{}{}\x1b[0m", code, text);
+}
+
+/// The text of a report. What comes from elsewhere goes through line(), so that no name can steer the terminal.
+class Page {
+ public:
+  explicit Page(bool colour) : colour_(colour) {}
+
+  void line(std::string_view text, Grade grade = Grade::not_judged) {
+    text_ += painted(plain(text), code_of(grade), colour_) + "\n";
+  }
+  /// An item of a list, broken between words.
+  void wrapped(std::string_view text) {
+    std::string row = "-";
+    std::istringstream words{plain(text)};
+    for (std::string word; words >> word; row += " " + word) {
+      if (row.size() + 1 + word.size() <= kColumns) continue;
+      line(row);
+      row = " ";
+    }
+    line(row);
+  }
+  void heading(std::string_view text) {
+    blank();
+    line(text);
+  }
+  void blank() { text_ += "\n"; }
+
+  /// Two matrices side by side where they fit; either may be absent.
+  void beside(const std::optional<Matrix>& left, const std::optional<Matrix>& right) {
+    const bool fit = left && right && width_of(*left) + kGap + width_of(*right) <= kColumns;
+    if (!fit) {
+      if (left) put(*left, nullptr);
+      if (right) put(*right, nullptr);
+    } else {
+      put(*left, &*right);
+    }
+  }
+
+  std::string text() && { return std::move(text_); }
+
+ private:
+  static std::size_t body_of(const Matrix& matrix) { return kLabel + matrix.cells.size() * matrix.width; }
+  static std::size_t width_of(const Matrix& matrix) { return std::max(matrix.title.size(), body_of(matrix)); }
+
+  void put(const Matrix& left, const Matrix* right) {
+    const auto fill = [&](std::size_t used) { return std::string(width_of(left) + kGap - used, ' '); };
+    blank();
+    text_ += left.title + (right != nullptr ? fill(left.title.size()) + right->title : "") + "\n";
+    for (std::size_t i = 0; i <= left.cells.size(); ++i) {
+      text_ += row(left, i) + (right != nullptr ? fill(body_of(left)) + row(*right, i) : "") + "\n";
+    }
+  }
+
+  /// Row 0 holds the numbers of the columns.
+  std::string row(const Matrix& matrix, std::size_t number) const {
+    std::string text = number == 0 ? "D\\D" : fmt::format("{:>{}}", number - 1, kLabel);
+    for (std::size_t i = 0; i < matrix.cells.size(); ++i) {
+      const Cell cell = number == 0 ? Cell{std::to_string(i), Grade::not_judged} : matrix.cells[number - 1][i];
+      text += std::string(matrix.width - std::min(matrix.width, cell.text.size()), ' ');
+      text += painted(cell.text, number == i + 1 ? "\x1b[2m" : code_of(cell.grade), colour_);
+    }
+    return text;
+  }
+
+  bool colour_;
+  std::string text_;
+};
+
+std::string capitals(std::string_view text) {
+  std::string loud;
+  for (const char c : text) loud += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return loud;
+}
+
+/// A number in at most five characters.
+std::string number_text(double value) {
+  return fmt::format("{:.{}f}", value, value < 99.995 ? 2 : value < 999.95 ? 1 : 0);
+}
+
+using Tests = std::vector<std::string_view>;
+
+/// The worst remark on an ordered pair among those of `tests`.
+Grade grade_of_tests(const Report& report, const Pair& pair, const Tests& tests) {
+  const Grade all = grade_of(report.judgement, pair.from, pair.to);
+  Grade worst = all == Grade::not_judged ? all : Grade::pass;
+  for (const Remark& remark : report.judgement.remarks) {
+    if (remark.from != pair.from || remark.to != pair.to || std::ranges::count(tests, remark.test) == 0) continue;
+    if (severity(remark.grade) > severity(worst)) worst = remark.grade;
+  }
+  return worst;
+}
+
+/// An empty matrix of the run's GPUs, with a place for every pair that is one of theirs.
+template <class Fill>
+Matrix matrix_of(const Report& report, std::string title, Fill fill) {
+  const std::size_t size = report.measurement.gpus.size();
+  Matrix matrix{std::move(title), std::vector(size, std::vector<Cell>(size))};
+  for (const Pair& pair : report.measurement.pairs) {
+    const auto from = static_cast<std::size_t>(pair.from);
+    const auto to = static_cast<std::size_t>(pair.to);
+    if (from < size && to < size && from != to) matrix.cells[from][to] = fill(pair);
+  }
+  return matrix;
+}
+
+/// Nothing where no pair has the figure; without `tests` it is not graded.
+std::optional<Matrix> figures(const Report& report, std::string title, std::optional<Figure> Pair::*figure, double unit,
+                              const Tests& tests) {
+  bool any = false;
+  Matrix matrix = matrix_of(report, std::move(title), [&](const Pair& pair) {
+    const std::optional<double> median = median_of(pair.*figure);
+    if (!median) return Cell{};
+    any = true;
+    return Cell{number_text(*median / unit), tests.empty() ? Grade::not_judged : grade_of_tests(report, pair, tests)};
+  });
+  return any ? std::optional(std::move(matrix)) : std::nullopt;
+}
+
+Cell bytes_cell(const Report& report, const Pair& pair) {
+  const std::vector<Wrong>& all = report.measurement.wrong;
+  const auto is_of = [&](const Wrong& wrong) { return wrong.from == pair.from && wrong.to == pair.to; };
+  const auto wrong = std::ranges::find_if(all, is_of);
+  if (wrong != all.end()) {
+    const bool no_answer = wrong->kind == WrongKind::unsupported_request;
+    return {no_answer ? "all-ones" : std::string(to_string(wrong->kind)), Grade::fail};
+  }
+  if (!pair.access) return {"no-peer", Grade::fail};
+  if (!pair.refused.empty()) return {"refused", Grade::fail};
+  const bool untested = pair.verified_bytes.empty() || grade_of_tests(report, pair, {"bytes"}) == Grade::fail;
+  return untested ? Cell{"untested", Grade::fail} : Cell{"ok", Grade::pass};
+}
+
+void put_matrices(Page& page, const Report& report) {
+  Matrix bytes = matrix_of(report, "Bytes (row sends, column receives)",
+                           [&](const Pair& pair) { return bytes_cell(report, pair); });
+  for (const auto& row : bytes.cells) {
+    for (const Cell& cell : row) bytes.width = std::max(bytes.width, cell.text.size() + 1);
+  }
+  page.beside(bytes, std::nullopt);
+  const auto rate = [&](std::string title, std::optional<Figure> Pair::*figure, const Tests& tests) {
+    return figures(report, std::move(title), figure, 1, tests);
+  };
+  const auto latency = [&](std::string title, std::optional<Figure> Pair::*figure, const Tests& tests) {
+    return figures(report, std::move(title), figure, 1000, tests);
+  };
+  page.beside(rate("Unidirectional P2P=Enabled Bandwidth (GB/s)", &Pair::copy_gb_s, {"copy", "asymmetry", "staged"}),
+              rate("Unidirectional P2P=Disabled Bandwidth (GB/s)", &Pair::staged_gb_s, {}));
+  page.beside(rate("Bidirectional P2P=Enabled Bandwidth (GB/s)", &Pair::copy_both_gb_s, {"both"}),
+              rate("P2P=Enabled, all pairs at once (GB/s)", &Pair::busy_gb_s, {"busy"}));
+  page.beside(rate("P2P=Enabled SM stores (GB/s)", &Pair::store_gb_s, {"store"}),
+              rate("P2P=Enabled SM loads (GB/s)", &Pair::load_gb_s, {"load"}));
+  page.beside(latency("P2P=Enabled Latency, row loads (us)", &Pair::chase_ns, {"chase"}),
+              latency("P2P=Disabled Latency, copy (us)", &Pair::staged_ns, {}));
+  page.beside(latency("P2P=Enabled Latency, ping-pong (us)", &Pair::ping_pong_ns, {}), std::nullopt);
+}
+
+void put_remarks(Page& page, const Report& report) {
+  const std::vector<Remark>& remarks = report.judgement.remarks;
+  if (!remarks.empty()) page.blank();
+  const std::size_t shown = remarks.size() > kMostRemarks ? kMostRemarks - 1 : remarks.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Grade grade = remarks[i].grade;
+    const bool judged = grade != Grade::not_judged;
+    page.line(fmt::format("{}  {}", judged ? capitals(to_string(grade)) : "NOTE", remarks[i].text), grade);
+  }
+  if (shown < remarks.size()) page.line(fmt::format("... and {} more, all in the JSON", remarks.size() - shown));
+}
+
+/// A row per collective and size, P2P on and off beside each other.
+void put_collectives(Page& page, const Collectives& collectives) {
+  if (collectives.results.empty()) return;
+  const std::string level = collectives.p2p_level.empty() ? "" : ", NCCL_P2P_LEVEL=" + collectives.p2p_level;
+  page.heading(fmt::format("NCCL {} over {}{}", collectives.version, transports_name(collectives), level));
+  page.line(fmt::format("{:<16}{:>10}{:>12}{:>12}", "bus GB/s", "size", "P2P on", "P2P off"));
+  struct Row {
+    std::array<std::string, 2> bus{"-", "-"};
+    std::uint64_t wrong = 0;
+  };
+  std::map<std::pair<std::string, std::uint64_t>, Row> rows;
+  for (const Collective& result : collectives.results) {
+    Row& row = rows[{result.name, result.bytes}];
+    row.wrong += result.wrong;
+    if (const auto bus = median_of(result.bus_gb_s)) row.bus[result.p2p ? 0 : 1] = number_text(*bus);
+  }
+  for (const auto& [what, row] : rows) {
+    const std::string wrong = row.wrong == 0 ? "" : fmt::format("  {} WRONG ELEMENTS", row.wrong);
+    page.line(
+        fmt::format("{:<16}{:>10}{:>12}{:>12}{}", what.first, size_name(what.second), row.bus[0], row.bus[1], wrong),
+        row.wrong == 0 ? Grade::not_judged : Grade::fail);
+  }
+}
+
+void put_totals(Page& page, const Measurement& run) {
+  const std::optional<double> together = median_of(run.all_to_all_gb_s);
+  const std::string atomics = run.gpus.size() < 2 ? "" : atomics_line(run);
+  if (together || !atomics.empty()) page.blank();
+  if (together) page.line(fmt::format("All pairs at once: {} GB/s in all", number_text(*together)));
+  if (!atomics.empty()) page.line(atomics);
+}
+
+void put_list(Page& page, const std::string& heading, const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  page.heading(heading);
+  for (const std::string& line : lines) page.wrapped(line);
+}
+
+}  // namespace
+
+std::string matrices(const Report& report, bool colour) {
+  const Measurement& run = report.measurement;
+  Page page(colour);
+  page.line(report.judgement.summary, report.judgement.proven ? Grade::pass : Grade::fail);
+  if (!run.fault.empty()) {
+    page.line(capitals("a fault is seeded: " + run.fault + "; this run proves nothing"), Grade::fail);
+  }
+  for (const Gpu& gpu : run.gpus) {
+    page.line(fmt::format("GPU {:<2} {}  {}{}", gpu.index, gpu.address, gpu.name,
+                          gpu.in_use ? "  (in use: its speed is not judged)" : ""));
+  }
+  if (run.gpus.size() >= 2 && !run.not_run.contains(kEverything)) put_matrices(page, report);
+  put_remarks(page, report);
+  put_totals(page, run);
+  if (run.collectives) put_collectives(page, *run.collectives);
+  put_list(page, "Not run:", not_run_lines(run));
+  put_list(page, "Kernel log since the run began:", limited(report.kernel_log, kMostLog));
+  put_list(page, "Advice:", advice(report));
+  return std::move(page).text();
+}
+
+}  // namespace p2pd::bench

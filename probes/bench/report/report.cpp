@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "probes/bench/report/report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "probes/bench/report/text.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+// The sections of bug_report(); with six opening lines and two on software they make forty.
+constexpr std::size_t kGpuLines = 8;
+constexpr std::size_t kPairLines = 12;
+constexpr std::size_t kLogLines = 7;
+constexpr std::size_t kNotRunLines = 5;
+constexpr std::size_t kLineLength = 240;  // characters
+
+nlohmann::json json_of(const Path& path) {
+  nlohmann::json links = nlohmann::json::array();
+  for (const Link& link : path.links) {
+    links.push_back({{"address", link.address},
+                     {"generation", link.generation},
+                     {"width", link.width},
+                     {"generation_most", link.generation_most},
+                     {"max_payload_bytes", link.max_payload_bytes}});
+  }
+  return {{"kind", to_string(path.kind)}, {"intel_root", path.intel_root}, {"links", std::move(links)},
+          {"shared", path.shared},        {"raw_gb_s", path.raw_gb_s},     {"payload_gb_s", path.payload_gb_s},
+          {"arithmetic", path.arithmetic}};
+}
+
+nlohmann::json json_of(const Judgement& judgement) {
+  nlohmann::json grades = nlohmann::json::array();
+  for (const auto& row : judgement.grades) {
+    grades.push_back(nlohmann::json::array());
+    for (const Grade grade : row) grades.back().push_back(to_string(grade));
+  }
+  nlohmann::json remarks = nlohmann::json::array();
+  for (const Remark& remark : judgement.remarks) {
+    remarks.push_back({{"grade", to_string(remark.grade)},
+                       {"from", remark.from},
+                       {"to", remark.to},
+                       {"test", remark.test},
+                       {"text", remark.text}});
+  }
+  return {{"proven", judgement.proven},
+          {"summary", judgement.summary},
+          {"grades", std::move(grades)},
+          {"remarks", std::move(remarks)}};
+}
+
+/// The library refuses to print text that is not UTF-8, and neither a driver nor the kernel log promises that.
+void make_plain(nlohmann::json& json) {
+  if (json.is_string()) {
+    json = plain(json.get_ref<const std::string&>());
+  } else if (json.is_structured()) {
+    for (auto& item : json) make_plain(item);
+  }
+}
+
+std::string or_unknown(const nlohmann::json& machine, const char* key) {
+  const std::string text = fact(machine, key);
+  return text.empty() ? "unknown" : text;
+}
+
+/// "0000:16:01.0 (request redirect), ..." of the ports that redirect peer traffic
+std::string acs_text(const nlohmann::json& machine) {
+  const auto ports = machine.find("acs");
+  if (ports == machine.end() || !ports->is_object()) return "unknown";
+  std::vector<std::string> redirecting;
+  for (const auto& [port, bits] : ports->items()) {
+    if (!bits.empty()) redirecting.push_back(fmt::format("{} ({})", port, fact(*ports, port.c_str())));
+  }
+  if (redirecting.empty()) return "redirects nothing";
+  return fmt::format("{} redirecting: {}", count_name(redirecting.size(), "port"), fmt::join(redirecting, ", "));
+}
+
+std::vector<std::string> opening_lines(const Report& report) {
+  const Measurement& run = report.measurement;
+  const nlohmann::json& machine = report.machine;
+  const auto open = machine.find("open_modules");
+  const bool told = open != machine.end() && open->is_boolean();
+  const std::string options = fact(machine, "registry_options");
+  const std::string arguments = fact(machine, "iommu_arguments");
+  return {
+      fmt::format("p2pd {} p2p-bench, {}", P2PD_VERSION, report.judgement.summary),
+      fmt::format("driver {}{}, srcversion {}, CUDA {}", or_unknown(machine, "driver_version"),
+                  !told   ? ""
+                  : *open ? " open modules"
+                          : " proprietary modules",
+                  or_unknown(machine, "srcversion"), run.driver),
+      fmt::format("kernel {}, IOMMU domain {}, arguments: {}", or_unknown(machine, "kernel"),
+                  or_unknown(machine, "iommu_domain"), arguments.empty() ? "none" : arguments),
+      fmt::format("RegistryDwords: {}", options.empty() ? "none" : options),
+      fmt::format("ACS: {}", acs_text(machine)),
+      fmt::format("seed {}, mode {}{}", run.seed, run.mode, run.fault.empty() ? "" : ", SEEDED FAULT " + run.fault),
+  };
+}
+
+std::string gpu_text(const Gpu& gpu, const nlohmann::json& machine) {
+  const nlohmann::json facts = gpu_facts(machine, gpu.address);
+  std::string text = fmt::format("GPU {} {} {} {}", gpu.index, gpu.address, gpu.name, size_name(gpu.memory_bytes));
+  const auto bar1 = facts.find("bar1_bytes");
+  if (bar1 != facts.end() && bar1->is_number()) text += ", BAR1 " + size_name(bar1->get<std::uint64_t>());
+  const std::string node = fact(facts, "numa_node");
+  if (!node.empty()) text += ", node " + node;
+  return text + (gpu.in_use ? ", in use" : "");
+}
+
+std::vector<std::string> gpu_lines(const Report& report) {
+  std::vector<std::string> lines;
+  const std::vector<Gpu>& gpus = report.measurement.gpus;
+  const std::size_t a_line = (gpus.size() + kGpuLines - 1) / kGpuLines;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const std::string text = gpu_text(gpus[i], report.machine);
+    if (i % a_line == 0) {
+      lines.push_back(text);
+    } else {
+      lines.back() += "; " + text;
+    }
+  }
+  return lines;
+}
+
+/// Pairs that came out alike, and the range of their figures.
+struct Alike {
+  Grade grade = Grade::pass;
+  std::vector<std::string> names;
+  std::vector<double> gb_s;
+  std::vector<double> us;
+};
+
+/// What the writer and what the owner read after SM stores, then the first other test that went wrong.
+std::string bytes_text(const Measurement& run, const Pair& pair) {
+  std::string writer = pair.verified_bytes.contains("store-writer-reads") ? "ok" : "-";
+  std::string owner = pair.verified_bytes.contains("store") ? "ok" : "-";
+  std::string other;
+  for (const Wrong& wrong : run.wrong) {
+    if (wrong.from != pair.from || wrong.to != pair.to) continue;
+    if (wrong.kind == WrongKind::mirror) {
+      writer = "ok";
+      owner = "LOST";
+    } else if (wrong.test == "store") {
+      owner = to_string(wrong.kind);
+    } else if (wrong.test == "store-writer-reads") {
+      writer = to_string(wrong.kind);
+    } else if (other.empty()) {
+      other = fmt::format(", {} {}", wrong.test, to_string(wrong.kind));
+    }
+  }
+  if (!pair.refused.empty()) return "refused: " + pair.refused;
+  if (!pair.access) return "no peer access";
+  return fmt::format("writer {} owner {}{}", writer, owner, other);
+}
+
+std::string range_text(const std::vector<double>& values, std::string_view unit) {
+  if (values.empty()) return fmt::format("- {}", unit);
+  const auto [low, high] = std::ranges::minmax(values);
+  const std::string from = fmt::format("{:.1f}", low);
+  const std::string to = fmt::format("{:.1f}", high);
+  return from == to ? fmt::format("{} {}", from, unit) : fmt::format("{}..{} {}", from, to, unit);
+}
+
+/// A line per pair; where they are too many, one for those that came out alike. Bad ones first.
+std::vector<std::string> pair_lines(const Report& report) {
+  const Measurement& run = report.measurement;
+  const bool condensed = run.pairs.size() > kPairLines;
+  std::map<std::tuple<int, std::size_t, std::string>, Alike> groups;
+  for (std::size_t i = 0; i < run.pairs.size(); ++i) {
+    const Pair& pair = run.pairs[i];
+    const Grade grade = grade_of(report.judgement, pair.from, pair.to);
+    Alike& alike = groups[{condensed ? -severity(grade) : 0, condensed ? 0 : i, bytes_text(run, pair)}];
+    alike.grade = grade;
+    alike.names.push_back(fmt::format("{}->{}", pair.from, pair.to));
+    if (const auto rate = median_of(pair.copy_gb_s)) alike.gb_s.push_back(*rate);
+    const auto latency = median_of(pair.chase_ns ? pair.chase_ns : pair.ping_pong_ns);
+    if (latency) alike.us.push_back(*latency / 1000);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [key, alike] : groups) {
+    const std::size_t count = alike.names.size();
+    std::string line = count == 1 ? "" : count_name(count, "pair") + ": ";
+    line += fmt::format("{} {}", fmt::join(limited(alike.names, kPairLines), " "), std::get<2>(key));
+    line += fmt::format(" {} {}", range_text(alike.gb_s, "GB/s"), range_text(alike.us, "us"));
+    if (alike.grade != Grade::pass) line += fmt::format(" {}", to_string(alike.grade));
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Report& report) {
+  nlohmann::json json = report.measurement;
+  nlohmann::json paths = nlohmann::json::array();
+  for (const auto& row : report.paths) {
+    paths.push_back(nlohmann::json::array());
+    for (const Path& path : row) paths.back().push_back(json_of(path));
+  }
+  json["schema"] = "p2pd.bench/1";
+  json["paths"] = std::move(paths);
+  json["thresholds"] = to_json(report.thresholds);
+  json["judgement"] = json_of(report.judgement);
+  json["kernel_log"] = report.kernel_log;
+  json["machine"] = report.machine;
+  make_plain(json);
+  return json;
+}
+
+std::string bug_report(const Report& report) {
+  std::vector<std::string> lines = opening_lines(report);
+  const auto add = [&lines](std::vector<std::string> section, std::size_t most) {
+    std::ranges::move(limited(std::move(section), most), std::back_inserter(lines));
+  };
+  add(gpu_lines(report), kGpuLines);
+  if (!report.measurement.not_run.contains(kEverything)) add(pair_lines(report), kPairLines);
+  const auto& collectives = report.measurement.collectives;
+  if (collectives && !collectives->version.empty()) {
+    const std::string& level = collectives->p2p_level;
+    add({fmt::format("NCCL {}: {}, NCCL_P2P_LEVEL {}", collectives->version, transports_name(*collectives),
+                     level.empty() ? "not set" : level)},
+        1);
+  }
+  const std::string atomics = atomics_line(report.measurement);
+  if (!atomics.empty()) add({atomics}, 1);
+  add(not_run_lines(report.measurement), kNotRunLines);
+  std::vector<std::string> log = report.kernel_log;
+  for (std::string& line : log) line.insert(0, "kernel: ");
+  add(std::move(log), kLogLines);
+  std::string text;
+  for (const std::string& line : lines) text += plain(line).substr(0, kLineLength) + "\n";
+  return text;
+}
+
+std::string phase_table(const Measurement& measurement) {
+  std::string text = fmt::format("{:<32}{:>10}{:>10}\n", "phase", "start ms", "length ms");
+  for (const Phase& phase : measurement.phases) {
+    text += fmt::format("{:<32}{:>10.1f}{:>10.1f}\n", plain(phase.name), phase.start_ms, phase.length_ms);
+  }
+  return text + fmt::format("{:<32}{:>10}{:>10.1f}\n", "all", "", measurement.wall_ms);
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#include "probes/bench/report/text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
+
+namespace p2pd::bench {
+
+std::string plain(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) {
+      line += '?';
+    } else if (byte >= 0x20 && byte != 0x7f) {
+      line += c;
+    } else if (c == '\n' || c == '\t') {
+      line += ' ';
+    }
+  }
+  return line;
+}
+
+std::vector<std::string> limited(std::vector<std::string> lines, std::size_t most) {
+  if (lines.size() <= most) return lines;
+  const std::size_t more = lines.size() - most + 1;
+  lines.resize(most - 1);
+  lines.push_back(fmt::format("... and {} more", more));
+  return lines;
+}
+
+std::string pair_name(int from, int to) { return fmt::format("GPU {} -> GPU {}", from, to); }
+
+std::string size_name(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
+  return fmt::format("{} {}", std::round(size * 10) / 10, kUnits[unit]);
+}
+
+std::string count_name(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::optional<double> median_of(const std::optional<Figure>& figure) {
+  if (!figure || !std::isfinite(figure->median) || figure->median <= 0) return std::nullopt;
+  return figure->median;
+}
+
+Grade grade_of(const Judgement& judgement, int from, int to) {
+  const auto row = static_cast<std::size_t>(from);
+  const auto column = static_cast<std::size_t>(to);
+  if (row >= judgement.grades.size() || column >= judgement.grades[row].size()) return Grade::not_judged;
+  return judgement.grades[row][column];
+}
+
+int severity(Grade grade) {
+  switch (grade) {
+    case Grade::pass:
+      return 0;
+    case Grade::not_judged:
+      return 1;
+    case Grade::warn:
+      return 2;
+    case Grade::fail:
+      return 3;
+  }
+  return 3;
+}
+
+std::string fact(const nlohmann::json& facts, const char* key) {
+  const auto found = facts.find(key);
+  if (found == facts.end() || found->is_null()) return {};
+  if (found->is_string()) return found->get<std::string>();
+  if (!found->is_array()) return found->dump();
+  std::vector<std::string> items;
+  for (const auto& item : *found) items.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+  return fmt::format("{}", fmt::join(items, ", "));
+}
+
+nlohmann::json gpu_facts(const nlohmann::json& machine, const std::string& address) {
+  const auto gpus = machine.find("gpus");
+  if (gpus == machine.end() || !gpus->is_array()) return nlohmann::json::object();
+  for (const auto& gpu : *gpus) {
+    if (gpu.is_object() && fact(gpu, "address") == address) return gpu;
+  }
+  return nlohmann::json::object();
+}
+
+std::vector<std::string> not_run_lines(const Measurement& measurement) {
+  std::map<std::pair<std::string, std::string>, std::size_t> of_pairs;
+  for (const Pair& pair : measurement.pairs) {
+    for (const auto& [test, why] : pair.not_run) ++of_pairs[{test, why}];
+  }
+  std::vector<std::string> lines;
+  for (const auto& [test, why] : measurement.not_run) lines.push_back(fmt::format("{} not run: {}", test, why));
+  if (measurement.collectives && !measurement.collectives->not_run.empty()) {
+    lines.push_back("collectives not run: " + measurement.collectives->not_run);
+  }
+  for (const auto& [what, count] : of_pairs) {
+    lines.push_back(fmt::format("{} not run on {}: {}", what.first, count_name(count, "pair"), what.second));
+  }
+  return lines;
+}
+
+AtomicsState atomics_state(const Measurement& measurement) {
+  AtomicsState state;
+  state.pairs = measurement.pairs.size();
+  for (const Pair& pair : measurement.pairs) state.native += pair.native_atomics ? 1 : 0;
+  for (const Atomics& atomics : measurement.atomics) {
+    if (atomics.exact) {
+      ++state.exact;
+    } else if (state.problem.empty()) {
+      state.problem = fmt::format("{}: {}", pair_name(atomics.from, atomics.to), atomics.problem);
+    }
+  }
+  return state;
+}
+
+std::string atomics_line(const Measurement& measurement) {
+  const AtomicsState state = atomics_state(measurement);
+  if (state.pairs == 0 || measurement.not_run.contains(kEverything)) return {};
+  if (!state.problem.empty()) return "Atomics: WRONG, " + state.problem;
+  const std::string all = count_name(state.pairs, "pair");
+  if (state.native < state.pairs) {
+    return fmt::format(
+        "Atomics: NS (not supported) on {} of {}, normal over BAR1; NVSHMEM and FlashInfer one-shot all-to-all need "
+        "them",
+        state.pairs - state.native, all);
+  }
+  if (state.exact < state.pairs) {
+    return fmt::format("Atomics: the driver vouches for {}, {} tested", all, state.exact);
+  }
+  return fmt::format("Atomics: native on all {}, sums and tickets exact", all);
+}
+
+std::string transports_name(const Collectives& collectives) {
+  std::vector<std::string> names;
+  for (const auto& [name, channels] : collectives.transports) names.push_back(fmt::format("{} x {}", name, channels));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace p2pd::bench

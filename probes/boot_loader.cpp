@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// boot-loader: GRUB booted this host, and can boot p2pd's trial entry once and forget it.
+// Kernel arguments are tried for one boot: an entry in /boot/grub/custom.cfg, picked by a variable that GRUB itself
+// clears in its environment block. So GRUB must be what boots, read custom.cfg, and be able to write: not through LVM,
+// RAID, ZFS or btrfs, where a trial would never end.
+// Reads EFI variable LoaderInfo, /etc/kernel/proxmox-boot-uuids, mountinfo, sysfs of block devices, /boot/grub.
+// Reference: GRUB manual, "The GRUB environment block"; systemd.io/BOOT_LOADER_INTERFACE.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/efi_variable.hpp"
+#include "base/grub.hpp"
+#include "base/kernel_arguments.hpp"
+#include "base/mounts.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kProxmox = "/etc/kernel/proxmox-boot-uuids";
+constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // of Fedora's family, which p2pd does not write
+constexpr std::string_view kSystemdBoot[] = {"/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/boot/EFI/systemd"};
+constexpr std::string_view kWritable[] = {"ext2", "ext3", "ext4", "jfs", "msdos", "reiserfs", "vfat", "xfs"};
+constexpr std::string_view kByHand =
+    "Add the kernel arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and reboot";
+constexpr std::string_view kSystemdByHand =
+    "Add the kernel arguments to /etc/kernel/cmdline, install the kernel's entry anew (\"kernel-install add\") and "
+    "reboot.";
+
+void refuse(Finding& finding, std::string summary, std::string next) {
+  finding.verdict = Verdict::fail;
+  finding.summary = std::move(summary);
+  finding.next = std::move(next);
+}
+
+/// What the loader said of itself: "systemd-boot 252.22-1~deb12u1"; empty where it told nothing.
+Result<std::string> loader_info(const Host& host, Finding& finding) {
+  const auto data = TRY(efi_variable(host, "LoaderInfo", kEfiLoader));
+  if (!data) return std::string();
+  std::string text = efi_text(*data);
+  finding.evidence.push_back({efi_variable_path("LoaderInfo", kEfiLoader), text});
+  return text;
+}
+
+bool uses_proxmox_tool(const Host& host, Finding& finding) {
+  const std::string text = host.line(kProxmox).value_or("");
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
+  finding.evidence.push_back({std::string(kProxmox), text});
+  return true;
+}
+
+/// GRUB hands the kernel BOOT_IMAGE; nothing where there is no command line to look at.
+std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
+  const auto text = host.line("/proc/cmdline");
+  if (!text) return std::nullopt;
+  const auto line = parse_kernel_line(*text);
+  const auto image = std::ranges::find(line, "BOOT_IMAGE", &KernelArgument::key);
+  finding.evidence.push_back({"/proc/cmdline", image == line.end() ? "no BOOT_IMAGE" : image->text()});
+  return image != line.end();
+}
+
+/// "grub", "systemd-boot", "proxmox-boot-tool", what LoaderInfo says, or empty: no file tells.
+std::string name_of(const Host& host, const std::string& info, bool proxmox) {
+  if (proxmox) return "proxmox-boot-tool";
+  if (info.starts_with("systemd-boot")) return "systemd-boot";
+  if (!info.empty() && !info.starts_with("GRUB")) return info;
+  for (const std::string_view path : {kGrubConfig, kGrubEnvironment, kGrub2Config})
+    if (!info.empty() || host.files().exists(path)) return "grub";
+  for (const std::string_view path : kSystemdBoot)
+    if (host.files().exists(path)) return "systemd-boot";
+  return host.files().exists("/boot/loader/loader.conf") ? "systemd-boot" : "";
+}
+
+/// Fails where GRUB could not write its environment block, or p2pd custom.cfg.
+Result<void> judge_environment(const Host& host, Finding& finding) {
+  const auto mounts = TRY_IN(kMountInfo, parse_mounts(TRY(host.files().read(kMountInfo, 8U << 20))));
+  const Mount* const mount = mount_above(mounts, "/boot/grub");
+  if (mount == nullptr) return fail(ErrorCode::not_found, "no mount above /boot/grub");
+  const std::string layer = layer_below(host, mount->device);
+  const bool can = std::ranges::find(kWritable, mount->type) != std::end(kWritable);
+  finding.evidence.push_back(
+      {std::string(kMountInfo), fmt::format("/boot/grub is on {} {} at {}", mount->type, mount->source, mount->point)});
+  finding.facts["file_system"] = mount->type;
+  finding.facts["layer"] = layer.empty() ? Json() : Json(layer);
+  finding.facts["read_only"] = mount->read_only;
+  if (!can || !layer.empty()) {
+    refuse(finding,
+           fmt::format("/boot/grub is on {}, where GRUB cannot write: a trial boot would never end",
+                       layer.empty() ? mount->type : layer),
+           std::string(kByHand) + ", or put /boot on a plain partition.");
+  } else if (mount->read_only) {
+    refuse(finding, fmt::format("{} is mounted read-only", mount->point), "Mount it read-write.");
+  }
+  if (finding.verdict == Verdict::fail || !host.files().exists(kGrubEnvironment)) return {};
+  if (TRY(host.files().read(kGrubEnvironment, 1U << 20)).starts_with("# GRUB Environment Block\n")) return {};
+  refuse(finding, std::string(kGrubEnvironment) + " is no environment block: GRUB would not read it",
+         "Make it anew: \"grub-editenv /boot/grub/grubenv create\".");
+  return {};
+}
+
+Result<void> judge_menu(const Host& host, Finding& finding) {
+  const GrubMenu menu = TRY_IN(kGrubConfig, parse_grub(TRY(host.files().read(kGrubConfig))));
+  finding.facts["reads_custom"] = menu.reads_custom;
+  finding.facts["one_time"] = menu.one_time;
+  finding.evidence.push_back({std::string(kGrubConfig), fmt::format("{} entries", menu.entries.size())});
+  if (finding.verdict == Verdict::fail) return {};
+  if (!menu.reads_custom)
+    refuse(finding, "grub.cfg does not read /boot/grub/custom.cfg, where the trial entry would be",
+           "Restore /etc/grub.d/41_custom (package grub-common, executable), then run update-grub.");
+  else if (!menu.one_time)
+    refuse(finding, "grub.cfg ignores grub-reboot, which picks the trial entry for one boot",
+           "Choose the default by GRUB_DEFAULT in /etc/default/grub, not by \"set default=\", then run update-grub.");
+  return {};
+}
+
+void judge_other(Finding& finding, const std::string& loader) {
+  if (loader == "proxmox-boot-tool")
+    refuse(finding, "proxmox-boot-tool copies kernels and menu to the EFI partitions: what boots is not /boot/grub",
+           "Add the kernel arguments to /etc/kernel/cmdline (systemd-boot) or /etc/default/grub (GRUB), run "
+           "\"proxmox-boot-tool refresh\" and reboot.");
+  else if (loader == "grub")
+    refuse(finding, "GRUB of this host does not use /boot/grub/grub.cfg",
+           "Add the kernel arguments in the way of this distribution (\"grubby --update-kernel=ALL --args=...\"), "
+           "reboot.");
+  else
+    refuse(finding, loader + " boots this host, which knows no trial entry of p2pd", std::string(kSystemdByHand));
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  const std::string info = TRY(loader_info(host, finding));
+  const std::string loader = name_of(host, info, uses_proxmox_tool(host, finding));
+  if (loader.empty()) return fail(ErrorCode::not_found, "no file tells which boot loader this host has");
+  const auto by_grub = booted_by_grub(host, finding);
+  const auto mounts = parse_mounts(host.files().read(kMountInfo, 8U << 20).value_or(""));
+  const Mount* const root = mounts ? mount_above(*mounts, "/") : nullptr;
+  finding.facts = {{"loader", loader},
+                   {"loader_info", info.empty() ? Json() : Json(info)},
+                   {"efi", host.files().exists(kEfi)},
+                   {"booted_by_grub", by_grub ? Json(*by_grub) : Json()},
+                   {"root_file_system", root != nullptr ? Json(root->type) : Json()}};
+  finding.verdict = Verdict::pass;
+  finding.summary = "GRUB boots this host and can try an entry once";
+  const bool ours = host.files().exists(kGrubConfig) || host.files().exists(kGrubEnvironment);
+  if (loader != "grub" || !ours) {
+    judge_other(finding, loader);
+    return finding;
+  }
+  if (by_grub == false) {
+    refuse(finding, "the running kernel was not started by GRUB: /proc/cmdline has no BOOT_IMAGE",
+           "Look what starts the kernel (a direct boot of a virtual machine, Xen, a unified image), and add the kernel "
+           "arguments there.");
+    return finding;
+  }
+  TRY(judge_environment(host, finding));
+  if (finding.verdict == Verdict::fail && !host.files().exists(kGrubConfig)) return finding;
+  TRY(judge_menu(host, finding));
+  if (finding.verdict == Verdict::pass && host.live() && !host.has_program("grub-mkconfig"))
+    refuse(finding, "grub-mkconfig is not installed: the arguments could be tried, and not kept",
+           "Install package grub-common.");
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kBootLoader;
+const Probe kBootLoader = {"boot-loader", "GRUB booted this host and can boot a trial entry once", {}, nullptr, check,
+                           false};
+
+}  // namespace p2pd

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// bootable-kernels: the kernel that boots next has a module nvidia, or headers to build the first one on this system.
+// An upgrade installs a kernel that nobody has booted yet; without its headers DKMS builds nothing for it, and after
+// the next reboot the GPUs have no driver. What boots next is the default entry of grub.cfg, else the newest kernel.
+// Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease.
+// Reference: GRUB manual, "default"; linux-version(1); dkms(8).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/grub.hpp"
+#include "base/kernels.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Version of the kernel that GRUB boots by default, and where that is said; empty where no file tells.
+std::string next_of_grub(const Host& host, Finding& finding) {
+  const auto text = host.files().read(kGrubConfig);
+  if (!text) return "";
+  const auto menu = parse_grub(*text);
+  if (!menu) return "";
+  const auto environment = parse_grub_environment(host.files().read(kGrubEnvironment).value_or(""));
+  const auto entry = default_grub_entry(*menu, environment);
+  if (!entry || *entry == nullptr) return "";
+  for (const GrubEntry::Load& load : (*entry)->loads) {
+    if (!load.kernel || load.words.empty()) continue;
+    constexpr std::string_view kImage = "/vmlinuz-";
+    const std::string& image = load.words.front();
+    const std::size_t at = image.rfind(kImage);
+    if (at == std::string::npos || image.find('/', at + 1) != std::string::npos) continue;
+    finding.evidence.push_back({std::string(kGrubConfig), (*entry)->title + ": " + image});
+    return image.substr(at + kImage.size());
+  }
+  return "";
+}
+
+Json facts_of(const Kernel& kernel, const std::string& running) {
+  return {{"version", kernel.version},
+          {"running", kernel.version == running},
+          {"modules", kernel.modules},
+          {"headers", kernel.headers},
+          {"nvidia", kernel.nvidia}};
+}
+
+/// "6.1.0-37-amd64: headers, nvidia in /lib/modules/..."
+std::string told(const Kernel& kernel) {
+  if (!kernel.modules) return "no /lib/modules/" + kernel.version;
+  return fmt::format("{} headers, {}", kernel.headers ? "has" : "no",
+                     kernel.nvidia.empty() ? "no module nvidia" : kernel.nvidia.front());
+}
+
+/// `had`: the running kernel has a module nvidia, so that a reboot would take it away.
+void judge(Finding& finding, const Kernel& next, std::string_view why, bool had) {
+  const bool pass = next.modules && (!next.nvidia.empty() || (next.headers && !had));
+  finding.verdict = pass ? Verdict::pass : Verdict::fail;
+  if (!next.modules) {
+    finding.summary = fmt::format("{} boots next ({}) and has no modules at all", next.version, why);
+    finding.next = fmt::format("Install its package again: \"apt install --reinstall linux-image-{}\".", next.version);
+  } else if (!pass && next.headers) {
+    finding.summary = fmt::format("{} boots next ({}) without the module nvidia that runs now", next.version, why);
+    finding.next = fmt::format("Build the modules for {} before you reboot; its headers are there.", next.version);
+  } else if (!pass) {
+    finding.summary = fmt::format("{} boots next ({}) with neither headers nor a module nvidia", next.version, why);
+    finding.next = fmt::format("Install its headers: \"apt install linux-headers-{}\".", next.version);
+  } else if (next.nvidia.empty()) {
+    finding.summary = fmt::format("{} boots next ({}): it has headers, and no module nvidia yet", next.version, why);
+  } else {
+    finding.summary = fmt::format("{} boots next ({}) and has a module nvidia{}", next.version, why,
+                                  next.headers ? "" : ", but no headers to build another");
+  }
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
+  const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image runs none
+  const std::string by_grub = next_of_grub(host, finding);
+  Json listed = Json::array();
+  bool running_bootable = false;
+  for (const Kernel& kernel : kernels) {
+    listed.push_back(facts_of(kernel, running));
+    finding.evidence.push_back({"/boot/vmlinuz-" + kernel.version, told(kernel)});
+    running_bootable = running_bootable || kernel.version == running;
+  }
+  const auto chosen = std::ranges::find(kernels, by_grub, &Kernel::version);
+  if (!by_grub.empty() && chosen == kernels.end())
+    return fail(ErrorCode::not_found,
+                fmt::format("{} boots {} by default, which /boot does not hold", kGrubConfig, by_grub),
+                "Run update-grub.");
+  const Kernel& next = by_grub.empty() ? kernels.back() : *chosen;
+  finding.facts = {{"kernels", std::move(listed)},
+                   {"running", running.empty() ? Json() : Json(running)},
+                   {"running_bootable", running.empty() ? Json() : Json(running_bootable)},
+                   {"newest", kernels.back().version},
+                   {"next", next.version},
+                   {"next_source", by_grub.empty() ? "the newest in /boot" : std::string(kGrubConfig)}};
+  const bool had = !running.empty() && !kernel_of(host, running).nvidia.empty();
+  judge(finding, next, by_grub.empty() ? "the newest" : "the default of GRUB", had);
+  if (!running.empty() && !running_bootable)
+    finding.summary += fmt::format("; {}, which runs, is not in /boot any more", running);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kBootableKernels;
+const Probe kBootableKernels = {"bootable-kernels",
+                                "the kernel that boots next has a module nvidia, or headers to build the first one",
+                                {},
+                                nullptr,
+                                check,
+                                false};
+
+}  // namespace p2pd

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// iommu: no IOMMU of this system translates what the GPUs address.
+// GPUs address each other by bus address; an IOMMU that translates answers with faults, or with zeros at full speed.
+// The kernel's own word is the type of each GPU's group: DMA and DMA-FQ translate, identity does not. Passthrough
+// (iommu=pt) only ends the translation: ACS of the ports redirects as before. VFIO needs the IOMMU, for guests only.
+// Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline.
+// Reference: Documentation/ABI/testing/sysfs-kernel-iommu_groups of Linux.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/kernel_arguments.hpp"
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+#include "base/virtual_machine.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC beyond needs interrupt remapping
+constexpr std::string_view kPci = "/sys/bus/pci/devices/";
+constexpr std::string_view kTables = "/sys/firmware/acpi/tables";
+
+using Json = nlohmann::json;
+
+struct Gpu {
+  std::string address;
+  std::string driver;  ///< empty: none
+  std::string group;   ///< empty: none
+  std::string domain;  ///< type of the group: "identity", "DMA-FQ"; empty without a group
+  bool translates = false;
+};
+
+std::string driver_of(const Host& host, const std::string& address) {
+  const std::string link = host.files().read_link(std::string(kPci) + address + "/driver").value_or("");
+  return link.substr(link.rfind('/') + 1);
+}
+
+Result<Gpu> look_at(const Host& host, const std::string& address) {
+  const std::string directory = std::string(kPci) + address;
+  if (!host.files().exists(directory))
+    return fail(ErrorCode::not_found, directory + " is not there: what translates for this GPU cannot be told");
+  Gpu gpu{address, driver_of(host, address), {}, {}, false};
+  auto link = host.files().read_link(directory + "/iommu_group");
+  if (!link && link.error().code == ErrorCode::not_found) return gpu;
+  const std::string target = TRY(std::move(link));
+  gpu.group = target.substr(target.rfind('/') + 1);
+  gpu.domain = TRY_IN("type of the IOMMU group of " + address, host.line(directory + "/iommu_group/type"));
+  gpu.translates = gpu.domain.starts_with("DMA") || gpu.domain == "blocked" || gpu.domain == "unmanaged";
+  if (!gpu.translates && gpu.domain != "identity")
+    return fail(ErrorCode::invalid,
+                fmt::format("IOMMU group {} of {} is of type \"{}\"", gpu.group, address, gpu.domain));
+  return gpu;
+}
+
+std::optional<std::uint32_t> number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+/// CPUs of a list as "0-3,8"; nothing when it is none.
+std::optional<std::int64_t> count_cpus(std::string_view list) {
+  std::int64_t count = 0;
+  while (!list.empty()) {
+    const std::string_view range = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(range.size() + 1, list.size()));
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto first = number(range.substr(0, dash));
+    const auto last = dash == range.size() ? first : number(range.substr(dash + 1));
+    if (!first || !last || *last < *first) return std::nullopt;
+    count += std::int64_t{*last} - *first + 1;
+  }
+  return count > 0 ? std::optional(count) : std::nullopt;
+}
+
+/// Logical CPUs, sleeping ones included: what counts is the highest number, not how many are awake.
+std::optional<std::int64_t> logical_cpus(const Host& host, Finding& finding) {
+  for (const std::string path : {"/sys/devices/system/cpu/present", "/sys/devices/system/cpu/online"}) {
+    const auto line = host.line(path);
+    if (!line) continue;
+    finding.evidence.push_back({path, *line});
+    return count_cpus(*line);
+  }
+  return std::nullopt;
+}
+
+/// The arguments of the running kernel that are about translation.
+Json asked(const Host& host, Finding& finding) {
+  const auto text = host.line("/proc/cmdline");
+  if (!text) return nullptr;
+  Json found = Json::array();
+  std::string told;
+  for (const KernelArgument& argument : parse_kernel_line(*text)) {
+    if (argument.key.find("iommu") == std::string::npos && argument.key.find("intremap") == std::string::npos) continue;
+    found.push_back(argument.text());
+    told += (told.empty() ? "" : " ") + argument.text();
+  }
+  finding.evidence.push_back({"/proc/cmdline", told.empty() ? "nothing about the IOMMU" : told});
+  return found;
+}
+
+/// Tables by which firmware tells of an IOMMU; null where the kernel shows no tables.
+Json acpi_tables(const Host& host) {
+  if (!host.files().exists(kTables)) return nullptr;
+  Json found = Json::array();
+  for (const std::string name : {"DMAR", "IVRS", "IORT", "VIOT"})
+    if (host.files().exists(fmt::format("{}/{}", kTables, name))) found.push_back(name);
+  return found;
+}
+
+/// Whether some process has /dev/kvm or a guest open: the use count of the module; null where it is not a module.
+Json kvm_in_use(const Host& host) {
+  for (const std::string module : {"kvm_amd", "kvm_intel"}) {
+    const auto count = host.line("/sys/module/" + module + "/refcnt");
+    if (count) return *count != "0";
+  }
+  return nullptr;
+}
+
+std::string next_step(const Json& facts) {
+  const Json& arguments = facts["asked"];
+  const bool pt = arguments.is_array() && std::ranges::any_of(arguments, [](const Json& argument) {
+                    return argument == "iommu=pt" || argument == "iommu.passthrough=1";
+                  });
+  if (!pt && facts["off_possible"] == false)
+    return "Boot with iommu=pt on the kernel command line; not with it off: more than 255 logical CPUs need it.";
+  if (!pt) return "Boot with iommu=pt on the kernel command line.";
+  if (!facts["vfio_devices"].empty())
+    return "iommu=pt does not reach these GPUs, and VFIO needs the IOMMU: look for arguments that force translation "
+           "(amd_iommu=force_isolation, intel_iommu=strict) and take them away.";
+  if (facts["off_possible"] == false)
+    return "iommu=pt does not reach these GPUs, and a system of more than 255 logical CPUs cannot do without its "
+           "IOMMU: "
+           "take arguments that force translation away (amd_iommu=force_isolation).";
+  return "iommu=pt does not reach these GPUs: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the "
+         "firmware (VT-d, AMD IOMMU).";
+}
+
+void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine& machine) {
+  std::string translated;
+  std::string given;
+  std::size_t ours = 0;
+  std::size_t grouped = 0;
+  for (const Gpu& gpu : gpus) {
+    if (gpu.driver == "vfio-pci") {  // a guest's: translated for it, and no part of P2P here
+      given += fmt::format("; {} is bound to vfio-pci, for a guest", gpu.address);
+      continue;
+    }
+    ++ours;
+    grouped += gpu.group.empty() ? 0U : 1U;
+    if (gpu.translates) translated += fmt::format("{}{} ({})", translated.empty() ? "" : ", ", gpu.address, gpu.domain);
+  }
+  if (!translated.empty()) {
+    finding.verdict = Verdict::fail;
+    finding.summary = "the IOMMU translates for " + translated;
+    finding.next = next_step(finding.facts);
+  } else if (ours == 0) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus" : "every GPU is bound to vfio-pci, for guests";
+  } else if (grouped == 0 && machine.guest == true) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "this guest has no IOMMU of its own; what translates is its host's, and cannot be seen from here";
+  } else {
+    finding.verdict = Verdict::pass;
+    finding.summary = grouped == 0 ? "no IOMMU is in force" : "the IOMMU passes through what the GPUs address";
+  }
+  if (ours != 0) finding.summary += given;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  Finding finding;
+  std::vector<Gpu> gpus;
+  Json listed = Json::array();
+  Json vfio = Json::array();
+  for (const PciDevice& device : devices) {
+    if (driver_of(host, device.address) == "vfio-pci") vfio.push_back(device.address);
+    if (!device.is_nvidia_gpu()) continue;
+    const Gpu gpu = gpus.emplace_back(TRY(look_at(host, device.address)));
+    const bool alone = gpu.group.empty();
+    listed.push_back({{"address", gpu.address},
+                      {"driver", gpu.driver.empty() ? Json() : Json(gpu.driver)},
+                      {"group", alone ? Json() : Json(gpu.group)},
+                      {"domain", alone ? Json() : Json(gpu.domain)},
+                      {"translates", gpu.translates}});
+    finding.evidence.push_back(
+        {std::string(kPci) + gpu.address + "/iommu_group" + (alone ? "" : "/type"), alone ? "not there" : gpu.domain});
+  }
+  const VirtualMachine machine = virtual_machine(host, devices);
+  const auto cpus = logical_cpus(host, finding);
+  finding.facts = {{"units", host.files().list("/sys/class/iommu").value_or(std::vector<std::string>())},
+                   {"acpi_tables", acpi_tables(host)},
+                   {"asked", asked(host, finding)},
+                   {"logical_cpus", cpus ? Json(*cpus) : Json()},
+                   {"off_possible", cpus ? Json(*cpus <= kMostWithoutRemapping) : Json()},
+                   {"guest", machine.guest ? Json(*machine.guest) : Json()},
+                   {"vfio_devices", std::move(vfio)},
+                   {"kvm_in_use", kvm_in_use(host)},
+                   {"gpus", std::move(listed)}};
+  judge(finding, gpus, machine);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kIommu;
+const Probe kIommu = {"iommu", "no IOMMU of this system translates what the GPUs address", {}, nullptr, check, false};
+
+}  // namespace p2pd

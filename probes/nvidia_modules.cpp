@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// nvidia-modules: the NVIDIA kernel modules are loaded, and they are the files that modprobe would load.
+// A patched module has the version string of the stock one: only its source version tells them apart. What is built by
+// hand lies in kernel/drivers/video, and a DKMS copy in updates/dkms wins over it; nouveau on a GPU keeps nvidia off.
+// Reads /sys/module/nvidia*/srcversion, modules.dep, the .modinfo section of the files (compressed ones by one
+// modinfo), /proc/driver/nvidia/version for the flavour, and each GPU's driver link. Reference: modprobe(8),
+// depmod.d(5); scripts/mod/sumversion.c of Linux.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/modprobe_d.hpp"
+#include "base/module_file.hpp"
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint16_t kNvidia = 0x10de;
+constexpr std::string_view kNames[] = {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem"};
+
+/// A loaded module, and the files that it could come from.
+struct Loaded {
+  std::string name;
+  std::string srcversion;
+  std::vector<std::string> files;    ///< the first is what modprobe would load
+  std::vector<std::string> on_disk;  ///< their source versions
+};
+
+/// Addresses of the NVIDIA GPUs, and of those that nouveau drives.
+struct Gpus {
+  std::vector<std::string> all;
+  std::vector<std::string> of_nouveau;
+};
+
+Result<Gpus> look_at_gpus(const Host& host) {
+  Gpus gpus;
+  for (const PciDevice& device : TRY(pci_devices(host))) {
+    if (device.vendor_id != kNvidia || !device.is_display()) continue;
+    gpus.all.push_back(device.address);
+    const auto driver = host.files().read_link("/sys/bus/pci/devices/" + device.address + "/driver");
+    if (driver && driver->ends_with("/nouveau")) gpus.of_nouveau.push_back(device.address);
+  }
+  return gpus;
+}
+
+/// "open", "proprietary", or null.
+nlohmann::json flavour(const Host& host) {
+  const auto version = host.line("/proc/driver/nvidia/version");
+  if (!version) return nullptr;
+  return version->find("Open Kernel Module") != std::string::npos ? "open" : "proprietary";
+}
+
+/// "updates/dkms/nvidia.ko" of a file of `release`.
+std::string short_name(const std::string& file, const std::string& release) {
+  const std::string directory = module_directory(release) + "/";
+  return file.starts_with(directory) ? file.substr(directory.size()) : file;
+}
+
+/// Debian's names have the flavour behind: nvidia_current, nvidia_current_uvm.
+std::string file_name_of(std::string_view name, const std::string& base) {
+  return base + std::string(name.substr(std::string_view("nvidia").size()));
+}
+
+Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& release) {
+  const std::string base = TRY(installed_name(host, "nvidia"));
+  const auto listed = TRY_IN("what modprobe would load is not known", modules_by_name(host, release));
+  std::vector<Loaded> out;
+  std::vector<std::string> all;
+  for (const std::string_view name : kNames) {
+    auto srcversion = host.line("/sys/module/" + std::string(name) + "/srcversion");
+    if (!srcversion) continue;
+    Loaded loaded{std::string(name), std::move(*srcversion), {}, {}};
+    const std::string file_name = file_name_of(name, base);
+    if (listed.contains(file_name)) loaded.files = module_copies(host, release, file_name);
+    all.insert(all.end(), loaded.files.begin(), loaded.files.end());
+    out.push_back(std::move(loaded));
+  }
+  const std::vector<std::string> versions = TRY(module_srcversions(host, all));
+  auto next = versions.begin();
+  for (Loaded& loaded : out) {
+    loaded.on_disk.assign(next, next + static_cast<std::ptrdiff_t>(loaded.files.size()));
+    next += static_cast<std::ptrdiff_t>(loaded.files.size());
+  }
+  return out;
+}
+
+/// Says what is wrong with one module; true when something is.
+bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
+  if (loaded.files.empty()) {
+    finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} has no such file any more", loaded.name,
+                                  loaded.srcversion, release);
+    finding.next = "Install the driver for this kernel, or reboot into the kernel that has it.";
+    return true;
+  }
+  const std::string first = short_name(loaded.files.front(), release);
+  for (std::size_t i = 1; i < loaded.files.size(); ++i) {
+    const std::string other = short_name(loaded.files[i], release);
+    const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/");
+    if (loaded.on_disk[i] == loaded.on_disk[0] || !(by_hand || loaded.on_disk[i] == loaded.srcversion)) continue;
+    finding.summary = fmt::format("{} (srcversion {}) shadows the different {} ({}); loaded is {}", first,
+                                  loaded.on_disk[0], other, loaded.on_disk[i], loaded.srcversion);
+    finding.next = fmt::format("Keep one: remove {} ({}), run depmod, and load the modules again.", first,
+                               first.starts_with("updates/dkms/") ? "dkms remove" : "delete the file");
+    return true;
+  }
+  if (loaded.on_disk[0] == loaded.srcversion) return false;
+  finding.summary = fmt::format("the loaded {} (srcversion {}) is not {} ({}), which modprobe would load", loaded.name,
+                                loaded.srcversion, first, loaded.on_disk[0]);
+  finding.next = "Load the modules again, or reboot.";
+  return true;
+}
+
+/// The verdict where nvidia is not loaded, or nouveau is in its place; nothing otherwise.
+bool judge_gpus(const Gpus& gpus, bool nvidia, Finding& finding) {
+  finding.verdict = Verdict::fail;
+  if (gpus.all.empty()) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA GPU";
+  } else if (!gpus.of_nouveau.empty()) {
+    finding.summary = "nouveau drives " + gpus.of_nouveau.front() +
+                      (gpus.of_nouveau.size() > 1 ? fmt::format(" and {} more", gpus.of_nouveau.size() - 1) : "");
+    finding.next = "Blacklist nouveau in /etc/modprobe.d, rebuild the initramfs and reboot.";
+  } else if (!nvidia) {
+    finding.summary = "no NVIDIA kernel module is loaded";
+    finding.next = "Install the NVIDIA driver; where it is installed, run modprobe nvidia and read the kernel log.";
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const Gpus gpus = TRY(look_at_gpus(host));
+  const bool nvidia = host.files().exists("/sys/module/nvidia");
+  Finding finding;
+  const auto version = host.line("/sys/module/nvidia/version");
+  finding.facts = {{"nouveau", gpus.of_nouveau}, {"loaded", nvidia}, {"flavour", flavour(host)}, {"version", nullptr}};
+  if (version) finding.facts["version"] = *version;
+  for (const std::string& address : gpus.of_nouveau)
+    finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", "nouveau"});
+  if (judge_gpus(gpus, nvidia, finding)) return finding;
+  const std::string release = TRY(host.line("/proc/sys/kernel/osrelease"));
+  TRY(host.line("/sys/module/nvidia/srcversion"));
+  const std::vector<Loaded> modules = TRY(loaded_modules(host, release));
+  std::string shadowed;
+  for (const Loaded& loaded : modules) {
+    nlohmann::json files = nlohmann::json::array();
+    for (std::size_t i = 0; i < loaded.files.size(); ++i) {
+      files.push_back({{"file", loaded.files[i]}, {"srcversion", loaded.on_disk[i]}});
+      finding.evidence.push_back({loaded.files[i], loaded.on_disk[i]});
+      if (i > 0 && loaded.name == "nvidia") shadowed += "; shadowed: " + short_name(loaded.files[i], release);
+    }
+    finding.facts["modules"][loaded.name] = {{"srcversion", loaded.srcversion}, {"files", std::move(files)}};
+    finding.evidence.push_back({"/sys/module/" + loaded.name + "/srcversion", loaded.srcversion});
+  }
+  if (std::ranges::any_of(modules, [&](const Loaded& loaded) { return wrong(loaded, release, finding); }))
+    return finding;
+  finding.verdict = Verdict::pass;
+  finding.summary =
+      fmt::format("the loaded {} modules are those that modprobe loads: {} (srcversion {}){}",
+                  finding.facts["flavour"].is_string() ? finding.facts["flavour"].get<std::string>() : "nvidia",
+                  short_name(modules.front().files.front(), release), modules.front().srcversion, shadowed);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kNvidiaModules;
+const Probe kNvidiaModules = {
+    "nvidia-modules",
+    "the NVIDIA modules are loaded, are the files that modprobe would load, and nouveau has no GPU",
+    {},
+    nullptr,
+    check,
+    false};
+
+}  // namespace p2pd

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// nvidia-userspace: libcuda and libnvidia-ml on disk are of exactly the version of the loaded kernel module.
+// The module refuses any other ("API mismatch", "Driver/library version mismatch"); an upgrade without a reboot, or a
+// runfile beside packages, is how they part. The version is the end of the name that libcuda.so.1 leads to.
+// Reads the standard library directories, Debian's and NixOS's too, and /sys/module/nvidia/version; libraries elsewhere
+// (containers, LD_LIBRARY_PATH) are not seen.
+// Reference: NVIDIA driver README, "Installed Components".
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kVersionFile = "/sys/module/nvidia/version";
+constexpr std::string_view kLibraries[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
+constexpr std::string_view kDirectories[] = {
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+    "/usr/lib/wsl/lib",          "/run/opengl-driver/lib"};
+
+struct Library {
+  std::string link;     ///< "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+  std::string version;  ///< "570.86.16"; empty where the name does not tell
+};
+
+/// "570.86.16" of "libcuda.so.570.86.16".
+std::string version_of(const std::string& file) {
+  const std::size_t at = file.find(".so.");
+  const std::string version = at == std::string::npos ? "" : file.substr(at + 4);
+  const bool number = std::ranges::all_of(version, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+  return number && version.find('.') != std::string::npos ? version : "";
+}
+
+std::vector<Library> libraries(const Host& host, std::string_view name) {
+  std::vector<Library> out;
+  std::vector<std::string> seen;  // /usr/lib64 is a link to /usr/lib on some
+  for (const std::string_view directory : kDirectories) {
+    const std::string link = std::string(directory) + "/" + std::string(name);
+    const auto file = host.files().real_path(link);
+    if (!file || std::ranges::find(seen, file->string()) != seen.end()) continue;
+    seen.push_back(file->string());
+    out.push_back({link, version_of(file->filename().string())});
+  }
+  return out;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  finding.facts = {{"module", nullptr}, {"libraries", nlohmann::json::array()}};
+  if (!host.files().exists("/sys/module/nvidia")) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA kernel module is loaded";
+    return finding;
+  }
+  const std::string module = TRY(host.line(kVersionFile));
+  finding.facts["module"] = module;
+  finding.evidence.push_back({std::string(kVersionFile), module});
+  std::string missing, other, nameless;
+  for (const std::string_view name : kLibraries) {
+    const std::vector<Library> found = libraries(host, name);
+    if (found.empty()) missing += (missing.empty() ? "" : " and ") + std::string(name);
+    for (const Library& library : found) {
+      finding.facts["libraries"].push_back({{"file", library.link}, {"version", library.version}});
+      finding.evidence.push_back({library.link, library.version});
+      if (library.version.empty())
+        nameless = library.link;
+      else if (library.version != module && other.empty())
+        other = library.link + " is " + library.version;
+    }
+  }
+  finding.verdict = Verdict::fail;
+  if (!other.empty()) {
+    finding.summary = fmt::format("API mismatch: {}, the loaded module is {}", other, module);
+    finding.next = "Reboot; if it stays, install libraries and modules of one version and remove the others.";
+    return finding;
+  }
+  if (finding.facts["libraries"].empty())
+    return fail(ErrorCode::not_found, "no libcuda.so.1 and no libnvidia-ml.so.1 in the standard library directories",
+                "Install the driver's libraries; where they lie elsewhere, compare them with " +
+                    std::string(kVersionFile) + ".");
+  if (!nameless.empty()) return fail(ErrorCode::invalid, nameless + " leads to a file whose name has no version");
+  if (!missing.empty()) {
+    finding.summary = missing + " is not installed";
+    finding.next = "Install the driver's libraries of version " + module + ".";
+    return finding;
+  }
+  finding.verdict = Verdict::pass;
+  finding.summary = "libraries and loaded module are both " + module;
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kNvidiaUserspace;
+const Probe kNvidiaUserspace = {"nvidia-userspace",
+                                "the driver's libraries on disk are of the version of the loaded kernel module",
+                                {},
+                                nullptr,
+                                check,
+                                false};
+
+}  // namespace p2pd

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// p2p-baseline: what the GPUs exchange now, before anything is changed, is on record.
+// The gain is the point of the whole plan, and it can only be told against a measurement that was made before. Where no
+// driver is loaded nothing can be measured, and a tree that is not running has no GPUs: neither is a fault.
+// Reads whether the saved report is there.
+// Reference: probes/bench/report/gain.cpp, which reads it.
+#include "base/probe.hpp"
+
+namespace p2pd {
+
+Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters);
+
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"file", Parameter::Type::string, true, "where the report is saved"},
+};
+
+}  // namespace
+
+Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
+  const auto file = parameters.at("file").get<std::string>();
+  Finding finding;
+  finding.verdict = Verdict::not_applicable;
+  if (!host.live()) {
+    finding.summary = "this system is not running: there is nothing to measure";
+  } else if (host.files().exists(file)) {
+    finding.verdict = Verdict::pass;
+    finding.summary = "measured before the first change";
+    finding.evidence.push_back({file, "is there"});
+  } else if (!host.files().exists("/proc/driver/nvidia/version")) {
+    finding.summary = "no NVIDIA driver is loaded: there is nothing to compare with";
+  } else {
+    finding.verdict = Verdict::fail;
+    finding.summary = "not measured yet";
+  }
+  return finding;
+}
+
+extern const Probe kP2pBaseline;
+const Probe kP2pBaseline = {
+    "p2p-baseline", "what the GPUs exchanged before anything was changed is on record", kParameters, nullptr,
+    p2p_baseline, false};
+
+}  // namespace p2pd

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// p2p-bench: every pair of GPUs moved right bytes on this boot, as fast as its path allows.
+// What a driver says of peers is a claim, and a fast copy of wrong bytes looks like success: only data that was looked
+// at proves P2P. Runs the program p2p-bench, which measures in a process of its own with a deadline; needs memory on
+// every GPU for a few seconds and changes nothing. A tree that is not running has nothing to prove.
+// Reference: probes/bench/; CUDA samples p2pBandwidthLatencyTest and nvbandwidth, which do not judge.
+#include <fmt/format.h>
+
+#include "base/probe.hpp"
+
+namespace p2pd {
+
+Result<Finding> p2p_bench(const Host& host, const Parameters& parameters);
+
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"mode", Parameter::Type::string, false, "\"quick\": bytes and one rate; \"default\"; \"full\": IPC and atomics too"},
+    {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
+    {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
+};
+
+Result<void> validate(const Parameters& parameters) {
+  const std::string mode = parameters.value("mode", "default");
+  if (mode == "quick" || mode == "default" || mode == "full") return {};
+  return fail(ErrorCode::invalid, "mode: \"" + mode + "\" is not one of quick, default, full");
+}
+
+Finding not_running() {
+  Finding finding;
+  finding.verdict = Verdict::not_applicable;
+  finding.summary = "this system is not running: P2P is proven after its boot";
+  return finding;
+}
+
+/// The report that the program printed, whatever it exited with; nothing when it printed none.
+nlohmann::json report_of(const CommandResult& result) {
+  nlohmann::json report = nlohmann::json::parse(result.output, nullptr, false);
+  return report.is_object() ? report : nlohmann::json();
+}
+
+Finding judged(const nlohmann::json& report, const std::string& program) {
+  Finding finding;
+  const nlohmann::json& judgement = report.at("judgement");
+  finding.verdict = judgement.value("proven", false) ? Verdict::pass : Verdict::fail;
+  finding.summary = judgement.value("summary", "");
+  const nlohmann::json gain = report.value("gain", nlohmann::json::array());
+  if (!gain.empty()) finding.summary += "; " + gain.back().get<std::string>();
+  finding.facts = report;
+  finding.evidence.push_back({program, fmt::format("seed {}", report.value("seed", ""))});
+  for (const nlohmann::json& remark : judgement.value("remarks", nlohmann::json::array())) {
+    if (finding.evidence.size() > 8) break;
+    finding.evidence.push_back({remark.value("test", ""), remark.value("text", "")});
+  }
+  if (finding.verdict == Verdict::fail) finding.next = "\"p2p-bench --bug-report\" prints what a bug report needs";
+  return finding;
+}
+
+}  // namespace
+
+Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
+  if (!host.live()) return not_running();
+  Command command;
+  command.argv = {"p2p-bench", "--json"};
+  const std::string mode = parameters.value("mode", "default");
+  if (mode != "default") command.argv.push_back("--" + mode);
+  if (parameters.contains("thresholds")) command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
+  const std::string against = parameters.value("against", "");
+  if (!against.empty() && host.files().exists(against)) command.argv.insert(command.argv.end(), {"--against", against});
+  command.deadline = std::chrono::minutes(11);  // its own is shorter
+  const CommandResult result = TRY(host.ask(command));
+  const nlohmann::json report = report_of(result);
+  if (report.contains("judgement")) return judged(report, command.text());
+  TRY(require_success(command, report.is_null() ? result : CommandResult{}));
+  Finding finding;
+  finding.verdict = Verdict::fail;  // it could not even be tried: no driver, a hung GPU
+  finding.summary = report.value("error", "p2p-bench printed no report");
+  finding.next = report.value("next", "");
+  finding.evidence.push_back({command.text(), fmt::format("exit {}", result.status)});
+  return finding;
+}
+
+extern const Probe kP2pBench;
+const Probe kP2pBench = {
+    "p2p-bench", "every pair of GPUs moved right bytes on this boot, as fast as its path allows", kParameters, validate,
+    p2p_bench, true};
+
+}  // namespace p2pd

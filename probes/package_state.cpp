@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// package-state: dpkg is sound and at rest.
+// Packages are installed on the way to P2P: a dpkg that was interrupted refuses, one at work holds its locks, and an
+// upgrade in the background can change the driver under a benchmark (the first minutes of a cloud machine do).
+// Reads dpkg's status and updates, /proc/locks against the inodes of the lock files, cgroups of units that install,
+// /run/cloud-init, snapd's state, apt.conf.d. Runs nothing, so it neither takes nor waits for a lock.
+// Reference: dpkg(1), "package states"; unattended-upgrade(8); cloud-init's boot stages.
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/apt_conf.hpp"
+#include "base/dpkg_status.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
+constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
+                                       "/var/cache/apt/archives/lock"};
+constexpr std::string_view kSlices[] = {"/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/"};
+constexpr std::string_view kUnits[] = {"apt-daily.service", "apt-daily-upgrade.service", "snapd.seeded.service"};
+
+/// True where distributions of this family use dpkg, whether its files are there or not.
+bool debian_like(const Host& host) {
+  const std::string text = "\n" + host.line("/etc/os-release").value_or("");
+  for (std::string_view line : {"\nID=", "\nID_LIKE="}) {
+    const std::size_t at = text.find(line);
+    if (at == std::string::npos) continue;
+    const std::string value = text.substr(at, text.find('\n', at + 1) - at);
+    if (value.find("debian") != std::string::npos || value.find("ubuntu") != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// A line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF": its process, and the file.
+struct Lock {
+  std::int64_t pid = 0;
+  unsigned major = 0, minor = 0;
+  ino_t inode = 0;
+};
+
+std::optional<Lock> parse_lock(const std::string& line) {
+  Lock lock;
+  if (line.find("->") != std::string::npos) return std::nullopt;  // waits for it, and has it not
+  unsigned long long inode = 0;
+  long long pid = 0;
+  const int found =
+      std::sscanf(line.c_str(), "%*u: %*s %*s %*s %lld %x:%x:%llu", &pid, &lock.major, &lock.minor, &inode);
+  lock.pid = pid;
+  lock.inode = inode;
+  return found == 4 ? std::optional(lock) : std::nullopt;
+}
+
+/// Who holds which of the lock files; null where there is no table of locks to look at.
+Result<Json> held_locks(const Host& host, Finding& finding) {
+  auto content = host.files().read("/proc/locks", 8U << 20);
+  if (!content && content.error().code == ErrorCode::not_found && !host.live()) return Json();
+  const std::string text = TRY(std::move(content));
+  Json held = Json::array();
+  for (const std::string_view path : kLocks) {
+    const auto file = host.files().stat(path);
+    if (!file) continue;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const auto lock = parse_lock(text.substr(at, end - at));
+      at = end + 1;
+      if (!lock || lock->inode != file->st_ino) continue;
+      // btrfs and overlays show another device to stat() than to the table of locks
+      const bool anonymous = lock->major == 0 || ::major(file->st_dev) == 0;
+      if (!anonymous && (lock->major != ::major(file->st_dev) || lock->minor != ::minor(file->st_dev))) continue;
+      const std::string name = host.line(fmt::format("/proc/{}/comm", lock->pid)).value_or("");
+      held.push_back({{"file", path}, {"pid", lock->pid}, {"process", name}});
+      finding.evidence.push_back({"/proc/locks", fmt::format("{}: process {} {}", path, lock->pid, name)});
+      break;
+    }
+  }
+  return held;
+}
+
+/// "seeded": true in snapd's state; null where it cannot be read, or snapd is not there.
+Json snapd_seeded(const Host& host) {
+  const auto text = host.files().read("/var/lib/snapd/state.json", 32U << 20);
+  if (!text) return nullptr;
+  std::size_t at = text->find("\"seeded\"");
+  if (at == std::string::npos) return false;
+  at = text->find_first_not_of(" \t\n:", at + 8);
+  return at != std::string::npos && text->compare(at, 4, "true") == 0;
+}
+
+/// What installs in the background now, as far as files tell.
+Json busy_with(const Host& host, const Json& seeded, Finding& finding) {
+  Json busy = Json::array();
+  const auto add = [&](std::string_view what, std::string source, std::string value) {
+    busy.push_back(what);
+    finding.evidence.push_back({std::move(source), std::move(value)});
+  };
+  for (const std::string_view unit : kUnits)  // systemd removes the cgroup of a unit that has ended
+    for (const std::string_view slice : kSlices)
+      if (std::string path = fmt::format("{}{}", slice, unit); host.files().exists(path))
+        add(unit, std::move(path), "there");
+  const bool started = host.files().exists("/run/cloud-init") && !host.files().exists("/run/cloud-init/disabled");
+  if (started && !host.files().exists("/run/cloud-init/result.json"))
+    add("cloud-init", "/run/cloud-init/result.json", "not there");
+  const bool seeds = seeded == false && host.files().exists("/var/lib/snapd/seed/seed.yaml");
+  if (seeds) add("snapd", "/var/lib/snapd/state.json", "not seeded");
+  return busy;
+}
+
+/// Packages that are interrupted, and those of NVIDIA that are held: "name version (state)".
+void look_at(const std::vector<DpkgPackage>& packages, Finding& finding) {
+  constexpr std::size_t kShown = 20;
+  Json interrupted = Json::array();
+  Json held = Json::array();
+  for (const DpkgPackage& package : packages) {
+    const bool nvidia = package.name.find("nvidia") != std::string::npos || package.name.starts_with("libcuda");
+    if (package.held() && nvidia) held.push_back({{"package", package.name}, {"version", package.version}});
+    if (!package.interrupted()) continue;
+    interrupted.push_back({{"package", package.name}, {"state", package.state}, {"flag", package.flag}});
+    if (interrupted.size() <= kShown)
+      finding.evidence.push_back(
+          {std::string(kDpkgStatus), fmt::format("{}: {} {}", package.name, package.flag, package.state)});
+  }
+  finding.facts["packages"] = packages.size();
+  finding.facts["interrupted"] = std::move(interrupted);
+  finding.facts["held_nvidia"] = std::move(held);
+}
+
+Json unattended_upgrades(const Host& host, const std::vector<DpkgPackage>& packages) {
+  const auto options = apt_options(host);
+  if (!options) return nullptr;
+  const bool installed = std::ranges::any_of(
+      packages, [](const DpkgPackage& one) { return one.name == "unattended-upgrades" && one.installed(); });
+  const std::string often = apt_value(*options, "apt::periodic::unattended-upgrade");
+  const std::string enable = apt_value(*options, "apt::periodic::enable");
+  return {{"installed", installed},
+          {"enabled", installed && !often.empty() && often != "0" && enable != "0"},
+          {"blacklist", apt_list(*options, "unattended-upgrade::package-blacklist")},
+          {"automatic_reboot", apt_value(*options, "unattended-upgrade::automatic-reboot") == "true"}};
+}
+
+/// Numbered files in updates/ are what dpkg had not yet written into its status when it was killed.
+Result<std::size_t> unwritten_updates(const Host& host, Finding& finding) {
+  const auto names = TRY(host.files().list(kUpdates));
+  const auto count = std::ranges::count_if(
+      names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; });
+  finding.evidence.push_back({std::string(kUpdates), fmt::format("{} updates", count)});
+  return static_cast<std::size_t>(count);
+}
+
+void judge(Finding& finding) {
+  const Json& facts = finding.facts;
+  finding.verdict = Verdict::fail;
+  if (facts["locks"].is_array() && !facts["locks"].empty()) {
+    const Json& lock = facts["locks"].front();
+    finding.summary =
+        fmt::format("packages are being installed now: process {} {} holds {}", lock["pid"].get<int64_t>(),
+                    lock["process"].get<std::string>(), lock["file"].get<std::string>());
+    finding.next = "Wait until it has ended; do not remove the lock file.";
+  } else if (!facts["busy"].empty()) {
+    finding.summary = facts["busy"].front().get<std::string>() + " is still at work and may install packages";
+    finding.next = "Wait until it has ended (\"cloud-init status --wait\", \"snap wait system seed.loaded\").";
+  } else if (!facts["interrupted"].empty() || facts["unwritten_updates"] != 0) {
+    const std::string first = facts["interrupted"].empty()
+                                  ? ""
+                                  : ", " + facts["interrupted"].front()["package"].get<std::string>() + " first";
+    finding.summary = fmt::format("dpkg was interrupted: {} packages in between{}, {} updates not written",
+                                  facts["interrupted"].size(), first, facts["unwritten_updates"].get<std::size_t>());
+    finding.next = "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".";
+  } else {
+    finding.verdict = Verdict::pass;
+    finding.summary = fmt::format("dpkg is sound and at rest, {} packages", facts["packages"].get<std::size_t>());
+    if (facts["reboot_required"] == true) finding.summary += "; a reboot is asked for";
+  }
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  if (!host.files().exists(kDpkgStatus) && host.files().exists("/etc/os-release") && !debian_like(host)) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "this system does not use dpkg";
+    finding.evidence.push_back({std::string(kDpkgStatus), "not there"});
+    return finding;
+  }
+  const std::vector<DpkgPackage> packages = TRY(dpkg_packages(host));
+  look_at(packages, finding);
+  finding.facts["unwritten_updates"] = TRY(unwritten_updates(host, finding));
+  finding.facts["locks"] = TRY(held_locks(host, finding));
+  finding.facts["snapd_seeded"] = snapd_seeded(host);
+  finding.facts["busy"] = busy_with(host, finding.facts["snapd_seeded"], finding);
+  finding.facts["reboot_required"] = host.files().exists("/run/reboot-required");
+  finding.facts["unattended_upgrades"] = unattended_upgrades(host, packages);
+  judge(finding);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kPackageState;
+const Probe kPackageState = {"package-state", "dpkg is sound and at rest", {}, nullptr, check, false};
+
+}  // namespace p2pd

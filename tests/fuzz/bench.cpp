@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// What the measuring process says, or a saved report, as any bytes: parsed, judged and told without a crash.
+#include "fuzz.hpp"
+#include "probes/bench/report/report.hpp"
+
+void p2pd::fuzz::run(std::string_view input) {
+  namespace b = p2pd::bench;
+  const auto json = nlohmann::json::parse(input, nullptr, false);
+  b::Report report;
+  (void)b::gain(json, report);
+  try {
+    report.measurement = json.get<b::Measurement>();
+  } catch (const nlohmann::json::exception&) {
+    return;
+  }
+  const std::size_t gpus = report.measurement.gpus.size();
+  if (gpus > 64) return;
+  report.paths.assign(gpus, std::vector<Path>(gpus));
+  report.judgement = b::judge(report.measurement, report.paths, report.thresholds);
+  require(!report.judgement.summary.empty(), "a judgement without a summary");
+  require(gpus > 1 || !report.judgement.proven, "proven without a pair");
+  (void)b::matrices(report, true);
+  (void)b::bug_report(report);
+  (void)b::advice(report);
+  (void)b::gain(json, report);
+  (void)b::to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}

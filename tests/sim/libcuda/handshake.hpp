@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "probes/bench/device/pattern.hpp"
+#include "tests/sim/libcuda/traffic.hpp"
+
+namespace p2pd::sim {
+
+/// The kernel "handshake": one warp, whose counterpart runs on another stream at the same time.
+void handshake(Operation& gpu, u64 mine, u64 theirs, bench::u32 sends, bench::u32 protocol, u64 rounds, u64 key,
+               u64 limit_ns, u64 seen, u64 timing);
+
+/// Notes a wrong word, as every verifying kernel does.
+void note_wrong(bench::Seen& seen, u64 at, u64 value);
+
+}  // namespace p2pd::sim

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+#include "tests/sim/libcuda/machine.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <string_view>
+
+namespace p2pd::sim {
+
+using namespace bench::cuda;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kMostDevices = 32;  // an access mask has as many bits
+constexpr int kMiBShift = 20;
+
+constexpr std::pair<std::string_view, Wrong> kWrongs[] = {
+    {"wrong-byte", Wrong::wrong_byte},
+    {"dead-direction", Wrong::dead_direction},
+    {"lost-stores", Wrong::lost_stores},
+    {"private-mirror", Wrong::private_mirror},
+    {"alias", Wrong::alias},
+    {"misroute", Wrong::misroute},
+    {"stale", Wrong::stale},
+    {"late", Wrong::late},
+    {"fast", Wrong::fast},
+    {"slow", Wrong::slow},
+    {"hang", Wrong::hang},
+    {"xid", Wrong::xid},
+    {"no-peer", Wrong::no_peer},
+    {"refuse", Wrong::refuse},
+    {"atomics-wrong", Wrong::atomics_wrong},
+    {"atomics-fault", Wrong::atomics_fault},
+    {"ipc", Wrong::ipc},
+    {"busy", Wrong::busy},
+};
+
+/// One JSON object, every key of which must be asked for.
+class Object {
+ public:
+  Object(const json& value, std::string where) : value_(value), where_(std::move(where)) {
+    if (!value.is_object()) broken("is not an object");
+  }
+  [[noreturn]] void broken(const std::string& why) const { throw std::runtime_error(where_ + " " + why); }
+
+  const json* find(const char* key) {
+    asked_.insert(key);
+    const auto found = value_.find(key);
+    return found == value_.end() ? nullptr : &*found;
+  }
+  std::optional<std::string> text(const char* key) {
+    const json* found = find(key);
+    if (found == nullptr) return std::nullopt;
+    if (!found->is_string()) broken(std::string(key) + " is not a text");
+    return found->get<std::string>();
+  }
+  std::optional<bool> yes(const char* key) {
+    const json* found = find(key);
+    if (found == nullptr) return std::nullopt;
+    if (!found->is_boolean()) broken(std::string(key) + " is not true or false");
+    return found->get<bool>();
+  }
+  std::optional<u64> natural(const char* key, u64 most = ~0ULL) {
+    const json* found = find(key);
+    if (found == nullptr) return std::nullopt;
+    if (!found->is_number_unsigned() || found->get<u64>() > most) broken(std::string(key) + " is no fitting number");
+    return found->get<u64>();
+  }
+  std::optional<int> number(const char* key, int most) {
+    const auto found = natural(key, static_cast<u64>(std::max(most, 0)));
+    if (found && most < 0) broken(std::string(key) + " names no device");
+    return found ? std::optional(static_cast<int>(*found)) : std::nullopt;
+  }
+  std::optional<double> positive(const char* key) {
+    const json* found = find(key);
+    if (found == nullptr) return std::nullopt;
+    if (!found->is_number() || found->get<double>() <= 0) broken(std::string(key) + " is not a positive number");
+    return found->get<double>();
+  }
+  template <class Value>
+  Value needed(std::optional<Value> value, const char* key) const {
+    if (!value) broken("has no " + std::string(key));
+    return *std::move(value);
+  }
+  void end() const {
+    for (const auto& [key, value] : value_.items())
+      if (!asked_.contains(key)) broken("has an unknown key \"" + key + "\"");
+  }
+
+ private:
+  const json& value_;
+  std::string where_;
+  std::set<std::string> asked_;
+};
+
+/// `found` with what this object says different; a link that is new has `found` of zeros.
+Link read_link(Object& object, Link found) {
+  const bool whole = found.gb_s == 0;
+  const auto rate = object.positive("gb_s");
+  if (whole) {
+    found.gb_s = object.needed(rate, "gb_s");
+    found.latency_ns = object.needed(object.positive("latency_ns"), "latency_ns");
+    found.staged_latency_ns = 10 * found.latency_ns;
+  }
+  if (rate) {
+    found.gb_s = found.load_gb_s = found.store_gb_s = *rate;
+    found.both_gb_s = 2 * *rate;
+    if (whole) found.staged_gb_s = *rate / 2;
+  }
+  found.latency_ns = object.positive("latency_ns").value_or(found.latency_ns);
+  found.both_gb_s = object.positive("both_gb_s").value_or(found.both_gb_s);
+  found.staged_gb_s = object.positive("staged_gb_s").value_or(found.staged_gb_s);
+  found.staged_latency_ns = object.positive("staged_latency_ns").value_or(found.staged_latency_ns);
+  found.load_gb_s = object.positive("load_gb_s").value_or(found.load_gb_s);
+  found.store_gb_s = object.positive("store_gb_s").value_or(found.store_gb_s);
+  return found;
+}
+
+CUuuid read_uuid(const Object& object, const std::string& text) {
+  CUuuid uuid{};
+  if (text.size() != 32 || text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+    object.broken("uuid is not 32 hex digits");
+  for (std::size_t i = 0; i < 16; ++i) uuid.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return uuid;
+}
+
+DeviceModel read_device(Object object) {
+  DeviceModel device;
+  device.name = object.needed(object.text("name"), "name");
+  device.uuid = read_uuid(object, object.needed(object.text("uuid"), "uuid"));
+  device.address = object.needed(object.text("address"), "address");
+  if (device.address.size() != 12) object.broken("address is not like 0000:01:00.0");
+  constexpr u64 kMostMib = 1ULL << 30;
+  const u64 mib = object.needed(object.natural("memory_mib", kMostMib), "memory_mib");
+  device.memory_bytes = mib << kMiBShift;
+  device.free_bytes = object.natural("free_mib", mib).value_or(mib) << kMiBShift;
+  device.multiprocessors = object.number("multiprocessors", 1024).value_or(1);
+  device.compute_mode = object.number("compute_mode", 3).value_or(0);
+  device.atomics = object.yes("atomics").value_or(false);
+  const json sm = object.find("sm") != nullptr ? *object.find("sm") : json::array({8U, 0U});
+  if (!sm.is_array() || sm.size() != 2 || !sm[0].is_number_unsigned() || !sm[1].is_number_unsigned())
+    object.broken("sm is not like [8, 9]");
+  device.major = sm[0].get<int>();
+  device.minor = sm[1].get<int>();
+  object.end();
+  return device;
+}
+
+std::optional<Engine> read_engine(const Object& object, const std::string& name) {
+  if (name == "copy") return Engine::copy;
+  if (name == "store") return Engine::store;
+  if (name == "load") return Engine::load;
+  if (name != "any") object.broken("engine is not copy, store, load or any");
+  return std::nullopt;
+}
+
+void read_fault(Object object, Machine& machine) {
+  Fault& fault = machine.faults.emplace_back();
+  const std::string kind = object.needed(object.text("kind"), "kind");
+  const auto row = std::ranges::find(kWrongs, std::string_view(kind), &std::pair<std::string_view, Wrong>::first);
+  if (row == std::end(kWrongs)) object.broken("has an unknown kind \"" + kind + "\"");
+  fault.wrong = row->second;
+  fault.from = object.number("from", machine.count() - 1);
+  fault.to = object.number("to", machine.count() - 1);
+  fault.engine = read_engine(object, object.text("engine").value_or("any"));
+  if (fault.wrong == Wrong::lost_stores || fault.wrong == Wrong::private_mirror) fault.engine = Engine::store;
+  fault.at = object.natural("at").value_or(0);
+  if (fault.wrong == Wrong::alias && fault.at == 0) object.broken("alias wants \"at\", the bytes after which it wraps");
+  fault.after = object.natural("after").value_or(0);
+  const auto other = object.number("other", machine.count() - 1);
+  fault.other = fault.wrong == Wrong::misroute ? object.needed(other, "other") : other.value_or(0);
+  const CUresult usual = fault.wrong == Wrong::ipc ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  fault.error = static_cast<CUresult>(object.number("error", CUDA_ERROR_UNKNOWN).value_or(usual));
+  object.end();
+}
+
+std::pair<int, int> read_version(const Object& object, const std::string& text) {
+  const std::size_t dot = text.find('.');
+  constexpr std::string_view kDigits = "0123456789";
+  const bool fits = dot != std::string::npos && dot > 0 && dot < 3 && text.size() - dot == 2 &&
+                    text.find_first_not_of(kDigits) == dot &&
+                    text.find_first_not_of(kDigits, dot + 1) == std::string::npos;
+  if (!fits) object.broken("ptx_isa_most is not like 8.4");
+  return {std::stoi(text), std::stoi(text.substr(dot + 1))};
+}
+
+/// The rows of a list that may be missing, each with what to call it in a message.
+std::vector<Object> rows(Object& object, const char* key) {
+  std::vector<Object> found;
+  const json* list = object.find(key);
+  if (list == nullptr) return found;
+  if (!list->is_array()) object.broken(std::string(key) + " is not a list");
+  for (const json& row : *list) found.emplace_back(row, std::string(key) + "[" + std::to_string(found.size()) + "]");
+  return found;
+}
+
+}  // namespace
+
+std::unique_ptr<Machine> Machine::read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot be read");
+  const json parsed = json::parse(file);
+  Object object(parsed, "the machine");
+  auto machine = std::make_unique<Machine>();
+  machine->driver_version = object.number("driver_version", 1'000'000).value_or(machine->driver_version);
+  machine->kernel_log = object.text("kernel_log").value_or("");
+  machine->init_error = static_cast<CUresult>(object.number("init_error", CUDA_ERROR_UNKNOWN).value_or(CUDA_SUCCESS));
+  if (const auto newest = object.text("ptx_isa_most")) machine->newest_ptx = read_version(object, *newest);
+  for (Object& row : rows(object, "devices")) machine->devices.push_back(read_device(row));
+  if (machine->count() > kMostDevices) object.broken("has too many devices");
+  if (const json* link = object.find("link")) {
+    Object row(*link, "link");
+    machine->link = read_link(row, {});
+    row.end();
+  } else if (machine->count() > 1) {
+    object.broken("has no link");
+  }
+  for (Object& row : rows(object, "links")) {
+    const int from = row.needed(row.number("from", machine->count() - 1), "from");
+    const int to = row.needed(row.number("to", machine->count() - 1), "to");
+    machine->links[{from, to}] = read_link(row, machine->link);
+    row.end();
+  }
+  for (Object& row : rows(object, "faults")) read_fault(row, *machine);
+  object.end();
+  return machine;
+}
+
+const Link& Machine::link_of(int from, int to) const {
+  const auto found = links.find({from, to});
+  return found == links.end() ? link : found->second;
+}
+
+bool Fault::covers(int source, int destination) const {
+  return from.value_or(source) == source && to.value_or(destination) == destination;
+}
+
+bool Fault::covers(int source, int destination, Engine by) const {
+  return covers(source, destination) && engine.value_or(by) == by;
+}
+
+Fault* Machine::fault(Wrong wrong, int from, int to) {
+  const auto found =
+      std::ranges::find_if(faults, [&](const Fault& row) { return row.wrong == wrong && row.covers(from, to); });
+  return found == faults.end() ? nullptr : &*found;
+}
+
+double Machine::haste(int from, int to, Engine engine) const {
+  double factor = 1;
+  for (const Fault& fault : faults) {
+    if (!fault.covers(from, to, engine)) continue;
+    if (fault.wrong == Wrong::fast) factor *= 10;
+    if (fault.wrong == Wrong::slow) factor *= 0.3;
+  }
+  return factor;
+}
+
+bool Machine::can_access(int device, int peer) {
+  return device != peer && fault(Wrong::no_peer, device, peer) == nullptr;
+}
+
+}  // namespace p2pd::sim

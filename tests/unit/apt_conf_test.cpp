@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "base/apt_conf.hpp"
+
+#include <fstream>
+
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+TEST_CASE("apt.conf: names, blocks, lists and comments") {
+  const auto options = parse_apt_conf(
+      "APT::Periodic::Unattended-Upgrade \"1\"; // daily\n# \"no\";\n/* Unattended-Upgrade::X \"y\"; */\n"
+      "Unattended-Upgrade { Package-Blacklist { \"nvidia\"; \"libnvidia-\"; }; Automatic-Reboot true; };\n"
+      "Unattended-Upgrade::Package-Blacklist:: \"linux-\";\nEmpty;\n",
+      "f");
+  CHECK(apt_value(options, "apt::periodic::unattended-upgrade") == "1");
+  CHECK(apt_list(options, "unattended-upgrade::package-blacklist") ==
+        std::vector<std::string>{"nvidia", "libnvidia-", "linux-"});
+  CHECK(apt_value(options, "unattended-upgrade::automatic-reboot") == "true");
+  CHECK(apt_value(options, "unattended-upgrade::x").empty());
+  CHECK(options.size() == 5);
+  CHECK(options.front().source == "f");
+}
+
+TEST_CASE("apt.conf: what is broken ends") {
+  CHECK(parse_apt_conf("A \"x", "f").empty());
+  CHECK(parse_apt_conf("}}};;;", "f").empty());
+  CHECK(parse_apt_conf("/* never", "f").empty());
+  CHECK(parse_apt_conf("", "f").empty());
+  CHECK(parse_apt_conf(std::string(100000, '{'), "f").empty());
+}
+
+TEST_CASE("apt.conf: files in apt's order, others left out, lists cleared") {
+  const test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  const Host host(Root::open(directory.path()).value(), runner);
+  CHECK(apt_options(host).value().empty());
+  fs::create_directories(directory / "etc/apt/apt.conf.d");
+  const auto put = [&](const std::string& name, std::string_view text) {
+    std::ofstream(directory / ("etc/apt/" + name)) << text;
+  };
+  put("apt.conf.d/20auto-upgrades", "A::B \"1\"; L { \"x\"; \"y\"; };");
+  put("apt.conf.d/50site.conf", "a::b \"2\";");
+  put("apt.conf.d/60old.bak", "A::B \"3\";");
+  put("apt.conf.d/70edit~", "A::B \"4\";");
+  CHECK(apt_value(apt_options(host).value(), "a::b") == "2");
+  CHECK(apt_list(apt_options(host).value(), "l").size() == 2);
+  put("apt.conf", "#clear L; L { \"z\"; }; A::B \"5\";");
+  CHECK(apt_value(apt_options(host).value(), "a::b") == "5");
+  CHECK(apt_list(apt_options(host).value(), "l") == std::vector<std::string>{"z"});
+}

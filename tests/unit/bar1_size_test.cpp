@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include "base/bar1.hpp"
+
+#include "made_bus.hpp"
+
+namespace p2pd {
+extern const Probe kBar1Size;
+}
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+/// What the probe says of two cards in slots with `port`.
+Finding two(const Function& gpu, const Function& port = {}) {
+  MadeBus bus;
+  bus.add_slot(1, gpu, port);
+  bus.add_slot(2, gpu, port);
+  return bus.look(kBar1Size);
+}
+
+const Function kSmall{.bar1 = 256 * kMiB};
+const Function kTight{.window = 288 * kMiB};
+
+}  // namespace
+
+TEST_CASE("bar1-size: machine records") {
+  struct Row {
+    const char* machine;
+    Verdict verdict;
+    const char* gpu;
+    const char* cause;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"h200-x4-vm", Verdict::not_applicable, "0000:00:06.0", "not_needed"},
+           {"no-gpu", Verdict::not_applicable, nullptr, nullptr},
+           {"one-4090", Verdict::pass, "0000:02:00.0", "covers"},
+           {"rtx3090-x4-epyc", Verdict::fail, "0000:c1:00.0", "vbios"},
+           {"rtx4090-x2-am5", Verdict::pass, "0000:01:00.0", "covers"},
+           {"rtx4090-x2-rebar-off", Verdict::fail, "0000:01:00.0", "firmware"},
+           {"rtx4090-x8-two-socket", Verdict::pass, "0000:9a:00.0", "covers"},
+           {"rtx5090-x2-genoa", Verdict::pass, "0000:81:00.0", "covers"},
+           {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "card"},  // an id of 24 GB, the driver tells 48
+           {"rtx4090-x2-above4g-off", Verdict::fail, "0000:01:00.0", "firmware"},
+           {"rtx4090-x2-lost-card", Verdict::unknown, nullptr, nullptr},
+           {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "bridge"},
+           {"rtxa6000-x2", Verdict::not_applicable, nullptr, nullptr},
+       }) {
+    CAPTURE(row.machine);
+    const Finding finding = MadeBus::recorded(kBar1Size, row.machine);
+    CHECK(finding.verdict == row.verdict);
+    CHECK(finding.next.empty() == finding.holds());
+    bool seen = row.gpu == nullptr;
+    for (const auto& gpu : finding.facts["gpus"]) {
+      if (row.gpu == nullptr || gpu["address"] != row.gpu) continue;
+      CHECK(gpu["cause"] == row.cause);
+      seen = true;
+    }
+    CHECK(seen);
+  }
+}
+
+TEST_CASE("bar1-size: who can help is told apart") {
+  struct Row {
+    Function gpu;
+    Function port;
+    const char* cause;
+    const char* next;
+  };
+  Function vbios = kSmall, converted = kSmall, silent = kSmall, user = kSmall, none = kSmall;
+  vbios.resizable = false;
+  converted.sizes = {256 * kMiB, 16 * kGiB};
+  silent.sizes = {};  // real capabilities do that
+  user.bytes = 64;
+  none.bar1 = 0;
+  for (const Row& row : std::vector<Row>{{kSmall, kTight, "firmware", "Above 4G Decoding"},
+                                         {kSmall, {}, "driver_option", "NVreg_EnableResizableBar=1"},
+                                         {none, kTight, "firmware", "Above 4G Decoding"},
+                                         {vbios, kTight, "vbios", "Update the vBIOS"},
+                                         {converted, {}, "card", "Leave this card out"},
+                                         {silent, {}, "card", "Leave this card out"},
+                                         {user, {}, "unreadable", "as root"}}) {
+    CAPTURE(row.cause);
+    const Finding finding = two(row.gpu, row.port);
+    CHECK(finding.verdict == Verdict::fail);
+    CHECK(finding.facts["gpus"][1]["cause"] == row.cause);
+    CHECK(contains(finding.next, row.next));
+    CHECK(contains(finding.summary,
+                   row.gpu.bar1 == 0 ? "has 0 MiB" : "has 256 MiB of BAR1 for 24576 MiB of VRAM, and 1"));
+    CHECK(contains(finding.summary, "through BAR1 only"));
+  }
+}
+
+TEST_CASE("bar1-size: a user without root can see that it covers") {
+  Function gpu;
+  gpu.bytes = 64;
+  const Finding finding = two(gpu);
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(finding.facts["gpus"][0]["resizable_bar"].is_null());
+  CHECK(finding.facts["gpus"][0]["resizable_bar_readable"] == false);
+  CHECK(finding.facts["gpus"][0]["above_4g"] == true);
+}
+
+TEST_CASE("bar1-size: one MiB too small is too small") {
+  Function gpu{.bar1 = 24 * kGiB};
+  CHECK(two(gpu).verdict == Verdict::pass);
+  gpu.bar1 -= kMiB;
+  CHECK(two(gpu).verdict == Verdict::fail);
+}
+
+TEST_CASE("bar1-size: what cannot be known is not a pass") {
+  SECTION("a model that is not in the table") { CHECK(two({.device = 0x1234}).verdict == Verdict::unknown); }
+  SECTION("a model that sells with 8 and with 16 GB") {
+    CHECK(two({.device = 0x2d04}).verdict == Verdict::unknown);
+    const Finding small = two({.device = 0x2d04, .bar1 = 256 * kMiB}, kTight);
+    CHECK(small.verdict == Verdict::fail);  // less than any card
+    CHECK(small.facts["gpus"][0]["cause"] == "firmware");
+  }
+  SECTION("one that fell off the bus") {
+    const Finding finding = two({.lost = true});
+    CHECK(finding.verdict == Verdict::unknown);
+    CHECK(contains(finding.summary, "fell off the bus"));
+  }
+  SECTION("a listing without sysfs has the capability, as root; one of a user has nothing") {
+    MadeBus bus;
+    bus.add_slot(1);
+    bus.remove("sys/bus/pci/devices/0000:01:00.0/resource");
+    CHECK(bus.look(kBar1Size).verdict == Verdict::pass);
+    CHECK(bus.look(kBar1Size).facts["gpus"][0]["above_4g"] == true);
+    bus.add_slot(2, {.bytes = 256});
+    bus.remove("sys/bus/pci/devices/0000:02:00.0/resource");
+    CHECK(bus.look(kBar1Size).verdict == Verdict::unknown);
+    CHECK(bus.look(kBar1Size).facts["gpus"][1]["cause"] == "bar1_unknown");
+  }
+  SECTION("no bus") {
+    const TemporaryDirectory empty;
+    CHECK_FALSE(MadeBus::look_at(kBar1Size, empty.path()));
+  }
+}
+
+TEST_CASE("bar1-size: a virtual machine hides what its host has") {
+  MadeBus bus;
+  bus.add({.address = "0000:00:05.0", .bar1 = 256 * kMiB, .resizable = false});
+  const Finding finding = bus.look(kBar1Size);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["gpus"][0]["cause"] == "virtual_machine");  // not the vBIOS
+  CHECK(contains(finding.next, "host of this virtual machine"));
+}
+
+TEST_CASE("bar1-size: one card of a mixed machine decides") {
+  MadeBus bus;
+  bus.add_slot(1);
+  bus.add_slot(2, {.device = 0x2230, .bar1 = 256 * kMiB});  // RTX A6000: its driver has P2P without
+  CHECK(bus.look(kBar1Size).verdict == Verdict::pass);
+  bus.add_slot(3, {.device = 0x1234});
+  CHECK(bus.look(kBar1Size).verdict == Verdict::unknown);
+  bus.add_slot(4, kSmall, kTight);
+  bus.add_slot(5, {.bar1 = 256 * kMiB, .resizable = false}, kTight);
+  const Finding finding = bus.look(kBar1Size);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(contains(finding.summary, "0000:04:00.0"));  // what one setting changes comes first
+}
+
+TEST_CASE("bar1: the size to have") {
+  PciDevice device;
+  Bar1 bar1;
+  bar1.gpu = &device;
+  CHECK_FALSE(bar1.goal_bytes());
+  bar1.model = GpuModel{"10de:2684", "x", "GeForce", "Ada", 24576, 4};
+  CHECK(bar1.goal_bytes() == 32 * kGiB);  // not readable: a power of two
+  device.extended_readable = true;
+  CHECK_FALSE(bar1.goal_bytes());
+  bar1.resizable = ResizableBar{256 * kMiB, {256 * kMiB, 64 * kGiB, 128 * kGiB}};
+  CHECK(bar1.goal_bytes() == 64 * kGiB);
+  bar1.range = PciRange{0, 24 * kGiB, true};
+  CHECK(bar1.goal_bytes() == 24 * kGiB);
+  bar1.told_bytes = 24564 * kMiB;  // a little less than nominal
+  CHECK(bar1.vram_bytes() == 24 * kGiB);
+  bar1.told_bytes = 48 * kGiB;
+  CHECK(bar1.goal_bytes() == 64 * kGiB);
+  bar1.model->vram_mib.reset();
+  CHECK(bar1.vram_bytes() == 48 * kGiB);
+  bar1.model.reset();
+  CHECK_FALSE(bar1.vram_bytes());
+}

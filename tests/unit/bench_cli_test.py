@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""p2p-bench itself on the simulated driver: a clean machine is proven, every fault is rejected with the right words."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import jsonschema
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD", ROOT / "build/dev")).resolve()
+BENCH = BUILD / "bin/p2p-bench"
+SCHEMA = json.loads((ROOT / "config/schema/bench.schema.json").read_text())
+PROVEN, ERROR, NOT_PROVEN, NOTHING = 0, 1, 3, 4
+
+# where the GPUs of these machine records sit: their paths are then known, and speed is judged
+TWO = "rtx4090-x2-am5"
+EIGHT = "rtx4090-x8-two-socket"
+
+
+LINK = {"gb_s": 25.8, "both_gb_s": 50.0, "latency_ns": 1200, "staged_gb_s": 18.0, "staged_latency_ns": 11000, "load_gb_s": 22.0,
+        "store_gb_s": 24.0}
+
+
+def gpu_addresses(record):
+    """PCI addresses of the NVIDIA display functions of a record's lspci dump."""
+    dump = (ROOT / "tests/machines" / record / "lspci-xxxx.txt").read_text()
+    return re.findall(r"^([0-9a-f:.]+) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)
+
+
+def machine(gpus, addresses=None, **more):
+    """A simulated machine of healthy Gen4 cards."""
+    names = addresses or [f"0000:{i + 1:02x}:00.0" for i in range(gpus)]
+    names = [a if a.count(":") == 2 else "0000:" + a for a in names]
+    return {"link": LINK,
+            "devices": [{"name": "NVIDIA GeForce RTX 4090", "uuid": f"{i + 1:032x}", "address": names[i], "memory_mib": 128,
+                         "free_mib": 96, "sm": [8, 9], "multiprocessors": 8} for i in range(gpus)]} | more
+
+
+def fault(kind, **more):
+    return {"kind": kind, "from": 0, "to": 1} | more
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-bench-"))
+        self.addCleanup(shutil.rmtree, self.scratch)
+
+    def bench(self, description, *options, code=None, timeout=120, root=None, environment=()):
+        """Runs p2p-bench on a simulated machine."""
+        file = self.scratch / "machine.json"
+        file.write_text(json.dumps(description))
+        variables = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(BUILD / "sim"), "P2PD_SIM_CUDA": str(file)} | dict(environment)
+        command = [BENCH, *options] + (["--root", root] if root else [])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=variables, stdin=subprocess.DEVNULL)
+        if code is not None:
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def report(self, description, *options, code=PROVEN, **more):
+        report = json.loads(self.bench(description, "--json", *options, code=code, **more).stdout)
+        jsonschema.validate({k: v for k, v in report.items() if k not in ("gain", "advice")}, SCHEMA)
+        return report
+
+    def fails(self, report):
+        return [r["text"] for r in report["judgement"]["remarks"] if r["grade"] == "fail"]
+
+
+class Clean(Case):
+    def test_two(self):
+        report = self.report(machine(2))
+        self.assertTrue(report["judgement"]["proven"])
+        self.assertEqual(report["wrong"], [])
+        for pair in report["pairs"]:
+            for test in ("copy-push", "copy-pull", "store", "load", "load-plain", "handshake-push", "handshake-pull",
+                         "handshake-ll", "vmm", "pool", "copy-timed"):
+                self.assertGreater(pair["verified_bytes"][test], 0, test)
+            self.assertAlmostEqual(pair["copy_gb_s"]["median"], 25.8, delta=0.3)
+            self.assertAlmostEqual(pair["chase_ns"]["median"], 1200, delta=1)
+            self.assertAlmostEqual(pair["ping_pong_ns"]["median"], 1200, delta=5)
+            self.assertAlmostEqual(pair["staged_gb_s"]["median"], 18, delta=0.3)
+
+    def test_full(self):
+        """A second process, whose peers are enabled in the other order."""
+        description = machine(2)
+        for device in description["devices"]:
+            device["atomics"] = True
+        report = self.report(description, "--full")
+        for pair in report["pairs"]:
+            for test in ("ipc-store", "ipc-copy", "ipc-vmm"):
+                self.assertGreater(pair["verified_bytes"][test], 0, test)
+        self.assertEqual([a["exact"] for a in report["atomics"]], [True, True])
+
+    def test_eight_on_known_paths(self):
+        report = self.report(machine(8, gpu_addresses(EIGHT)), "--quick", root=ROOT / "tests/machines" / EIGHT)
+        self.assertTrue(report["judgement"]["proven"], report["judgement"])
+        self.assertEqual(len(report["pairs"]), 56)
+        self.assertTrue(all(p["payload_gb_s"] > 20 for i, row in enumerate(report["paths"]) for j, p in enumerate(row) if i != j))
+
+    def test_sixteen_quick(self):
+        """More than nine GPUs: CUDA allows eight peers at once, so peers change from round to round."""
+        report = self.report(machine(16, link=LINK), "--quick", timeout=300)
+        self.assertTrue(report["judgement"]["proven"], report["judgement"]["summary"])
+
+    def test_three_with_mixed_memory_and_sizes(self):
+        description = machine(3)
+        description["devices"][1]["free_mib"] = 88
+        report = self.report(description, "--quick")
+        arenas = [g["arena_bytes"] for g in report["gpus"]]
+        self.assertLess(arenas[1], arenas[0])
+
+    def test_sweep(self):
+        description = machine(2)
+        for device in description["devices"]:
+            device.update(memory_mib=2048, free_mib=1900)
+        report = self.report(description, "--quick", "--sweep")
+        self.assertEqual(len(report["swept_bytes"]), 2)
+
+    def test_collectives(self):
+        description = machine(2)
+        for device in description["devices"]:
+            device["free_mib"] = 84
+        report = self.report(description, "--collectives", environment={"NCCL_P2P_LEVEL": "SYS"})
+        self.assertTrue(report["collectives"]["results"], report["collectives"]["not_run"])
+        self.assertTrue(all(r["wrong"] == 0 for r in report["collectives"]["results"]))
+
+    def test_text(self):
+        done = self.bench(machine(2), "--quick", code=PROVEN)
+        self.assertRegex(done.stdout, r"^proven: 2 ordered pairs")
+        self.assertNotIn("\x1b", done.stdout)
+        lines = self.bench(machine(2), "--bug-report", code=PROVEN).stdout.splitlines()
+        self.assertLessEqual(len(lines), 40)
+        self.assertTrue(any("writer" in line and "owner" in line for line in lines), lines)
+
+    def test_by_p2pctl(self):
+        file = self.scratch / "machine.json"
+        file.write_text(json.dumps(machine(2)))
+        variables = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(BUILD / "sim"), "P2PD_SIM_CUDA": str(file)}
+        done = subprocess.run([BUILD / "bin/p2pctl", "bench", "--json", "--quick"], capture_output=True, text=True, timeout=60, env=variables)
+        self.assertEqual(done.returncode, PROVEN, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["mode"], "quick")
+
+    def test_before_and_after(self):
+        before, slow = self.scratch / "before.json", machine(2, link=LINK | {"gb_s": 12.9, "latency_ns": 2400})
+        self.bench(slow, "--save", before, code=PROVEN)
+        gain = self.report(machine(2), "--against", before)["gain"]
+        self.assertRegex("\n".join(gain), r"GPU 0 -> GPU 1: copy 12\.\d.* -> 25\.\d.*x2\.0")
+        before.write_text("{")
+        self.assertTrue(self.report(machine(2), "--against", before)["gain"][-1])
+
+
+class Faults(Case):
+    """Each fault, and what the first failing sentence must say."""
+
+    TABLE = [
+        (fault("wrong-byte", engine="copy", at=5000), r"^GPU 0 -> GPU 1: copy-pu\w+: \d+ wrong words? in .*, one at byte \d+"),
+        (fault("dead-direction"), r"^GPU 0 -> GPU 1: copy-push: .* lost"),
+        (fault("lost-stores"), r"^GPU 0 -> GPU 1: store: .* lost"),
+        (fault("private-mirror"), r"^GPU 0 -> GPU 1: store: .* mirror"),
+        (fault("alias", engine="copy", at=16 << 20), r"^GPU 0 -> GPU 1: copy-pu"),
+        (fault("stale", engine="copy"), r"^GPU 0 -> GPU 1: copy-pu"),
+        (fault("late", engine="store"), r"^GPU 0 -> GPU 1: store: .* late"),
+        (fault("no-peer"), r"^GPU 0 -> GPU 1: .*cannot access"),
+        (fault("refuse"), r"^GPU 0 -> GPU 1: .*CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"),
+    ]
+
+    def test_each(self):
+        for row, pattern in self.TABLE:
+            with self.subTest(row["kind"]):
+                report = self.report(machine(2, faults=[row]), "--quick", code=NOT_PROVEN)
+                self.assertTrue(any(re.search(pattern, line) for line in self.fails(report)), self.fails(report))
+                self.assertFalse(any(line.startswith("GPU 1 -> GPU 0") and "copy" in line for line in self.fails(report)),
+                                 self.fails(report))
+
+    def test_the_wrong_byte_is_named(self):
+        """A copy starts at its own pointer: byte 700 of every copy that has one."""
+        report = self.report(machine(2, faults=[fault("wrong-byte", engine="copy", at=700)]), "--quick", code=NOT_PROVEN)
+        self.assertEqual({(w["from"], w["to"], w["offset"]) for w in report["wrong"] if w["test"].startswith("copy-pu")}, {(0, 1, 700)})
+
+    def test_misroute(self):
+        report = self.report(machine(3, faults=[fault("misroute", engine="copy", other=2)]), "--quick", code=NOT_PROVEN)
+        self.assertTrue(any(w["test"] == "copy-push" and (w["from"], w["to"]) == (0, 1) for w in report["wrong"]), report["wrong"])
+
+    def test_impossible_rate(self):
+        description = machine(2, gpu_addresses(TWO), faults=[fault("fast", engine="copy")], link=LINK | {"gb_s": 13})
+        report = self.report(description, root=ROOT / "tests/machines" / TWO, code=NOT_PROVEN)
+        self.assertTrue(any("faster than the link" in line for line in self.fails(report)), self.fails(report))
+
+    def test_slow(self):
+        description = machine(2, gpu_addresses(TWO), faults=[fault("slow", engine="copy")], link=LINK | {"gb_s": 13})
+        report = self.report(description, root=ROOT / "tests/machines" / TWO, code=NOT_PROVEN)
+        self.assertTrue(any(re.search(r"GPU 0 -> GPU 1: .* GB/s is \d+ % of", line) for line in self.fails(report)), self.fails(report))
+
+    def test_hang(self):
+        begin = time.monotonic()
+        done = self.bench(machine(2, faults=[fault("hang", engine="copy")]), "--quick", "--deadline", "3", code=NOT_PROVEN)
+        self.assertLess(time.monotonic() - begin, 15)
+        self.assertRegex(done.stderr, r"did not answer within 3 s; under way: bytes")
+
+    def kernel_log(self):
+        """A root with a kernel log that already has an Xid of before the run."""
+        log = self.scratch / "root/dev/kmsg"
+        log.parent.mkdir(parents=True)
+        log.write_text("6,1,1,-;an old message: NVRM: Xid (PCI:0000:01:00): 79, before the run\n")
+        for name in ("sys/bus/pci/devices", "proc"):
+            (self.scratch / "root" / name).mkdir(parents=True)
+        return log
+
+    def test_hang_with_a_reason(self):
+        description = machine(2, faults=[fault("xid", engine="copy"), fault("hang", engine="store")], kernel_log=str(self.kernel_log()))
+        done = self.bench(description, "--quick", "--deadline", "3", root=self.scratch / "root", code=NOT_PROVEN)
+        self.assertRegex(done.stderr, r"did not answer within 3 s; under way: bytes; the kernel log says: NVRM: Xid .*: 31")
+
+    def test_xid(self):
+        log = self.kernel_log()
+        report = self.report(machine(2, faults=[fault("xid")], kernel_log=str(log)), "--quick", root=self.scratch / "root", code=NOT_PROVEN)
+        self.assertEqual(len(report["kernel_log"]), 1)
+        self.assertTrue(any("Xid" in line for line in self.fails(report)))
+
+    def test_atomics(self):
+        description = machine(2, faults=[fault("atomics-wrong")])
+        for device in description["devices"]:
+            device["atomics"] = True
+        report = self.report(description, "--full")
+        self.assertEqual({(a["from"], a["to"]): a["exact"] for a in report["atomics"]}[(0, 1)], False)
+        report = self.report(description, "--full", "--thresholds", json.dumps({"atomics_gate": True}), code=NOT_PROVEN)
+        self.assertTrue(self.fails(report))
+
+
+class Unfit(Case):
+    """One clear line each."""
+
+    def one_line(self, done, code, pattern):
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        text = (done.stdout + done.stderr).strip().splitlines()
+        self.assertRegex(text[0], pattern)
+        self.assertLessEqual(len(text), 2, text)
+
+    def test_without_a_driver(self):
+        done = subprocess.run([BENCH], capture_output=True, text=True, timeout=60, env={"LD_LIBRARY_PATH": "/nonexistent"}, stdin=subprocess.DEVNULL)
+        if "no CUDA driver" not in done.stderr:
+            self.skipTest("this machine has a CUDA driver")
+        self.one_line(done, NOTHING, "^p2p-bench: no CUDA driver")
+
+    def test_errors_of_the_driver(self):
+        for number, code, pattern in ((803, ERROR, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), (802, ERROR, "CUDA_ERROR_SYSTEM_NOT_READY"), (100, ERROR, "CUDA_ERROR_NO_DEVICE")):
+            with self.subTest(number):
+                self.one_line(self.bench(machine(2, init_error=number)), code, pattern)
+
+    def test_one_gpu(self):
+        self.one_line(self.bench(machine(1)), NOTHING, "^there is one GPU")
+
+    def test_prohibited(self):
+        description = machine(2)
+        description["devices"][1]["compute_mode"] = 2
+        self.one_line(self.bench(description), NOTHING, "GPU 1 is in compute mode \"prohibited\"")
+
+    def test_no_memory(self):
+        description = machine(2)
+        description["devices"][0]["free_mib"] = 20
+        self.one_line(self.bench(description), ERROR, "GPU 0: only 20 MiB of its memory are free")
+
+    def test_old_driver_takes_the_kernels(self):
+        self.report(machine(2, ptx_isa_most="8.4"), "--quick")
+
+    def test_options(self):
+        for options, pattern in ((["--thresholds", "{"], "--thresholds"), (["--thresholds", '{"chase": 1}'], 'unknown threshold "chase"'),
+                                 (["--fault", "rain"], "rain"), (["--deadline", "0"], "deadline"), (["--root", "/nonexistent"], "No such file")):
+            with self.subTest(options):
+                done = self.bench(machine(2), *options, code=ERROR)
+                self.assertRegex(done.stdout + done.stderr, pattern)
+        self.assertEqual(self.bench(machine(2), "--quick", "--save", "/nonexistent/file").returncode, ERROR)
+
+
+if __name__ == "__main__":
+    unittest.main()

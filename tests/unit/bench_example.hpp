@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmt/format.h>
+
+#include "probes/bench/report/report.hpp"
+
+namespace p2pd::bench {
+
+inline Figure figure(double median) { return {median, median * 0.99, median * 1.01, 4}; }
+
+/// A proven run of `count` RTX 4090 without native atomics; the first half sits on socket 0, the others on socket 1.
+inline Report example(int count) {
+  Report report;
+  Measurement& run = report.measurement;
+  run.driver = "12.4";
+  run.mode = "default";
+  run.seed = "0x1f2e3d4c5b6a7988";
+  report.machine = {{"kernel", "6.8.0-60-generic"},     {"driver_version", "550.90.07"},
+                    {"srcversion", "0123456789ABCDEF"}, {"open_modules", true},
+                    {"registry_options", ""},           {"iommu_arguments", {"amd_iommu=on", "iommu=pt"}},
+                    {"iommu_domain", "identity"},       {"acs", {{"0000:00:01.1", nlohmann::json::array()}}},
+                    {"peermem_loaded", false},          {"rdma_nics", nlohmann::json::array()},
+                    {"gpus", nlohmann::json::array()}};
+  const int half = (count + 1) / 2;
+  for (int i = 0; i < count; ++i) {
+    Gpu gpu;
+    gpu.index = i;
+    gpu.uuid = fmt::format("GPU-{}", i);
+    gpu.address = fmt::format("0000:{:02x}:00.0", 16 * i + 1);
+    gpu.name = "NVIDIA GeForce RTX 4090";
+    gpu.memory_bytes = std::uint64_t{24} << 30;
+    const int node = i < half ? 0 : 1;
+    report.machine["gpus"].push_back({{"address", gpu.address},
+                                      {"numa_node", node},
+                                      {"local_cpulist", node == 0 ? "0-31" : "32-63"},
+                                      {"bar1_bytes", std::uint64_t{32} << 30}});
+    run.gpus.push_back(gpu);
+  }
+  const auto size = static_cast<std::size_t>(count);
+  report.paths.assign(size, std::vector<Path>(size));
+  report.judgement.grades.assign(size, std::vector<Grade>(size, Grade::pass));
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      Pair pair;
+      pair.from = from;
+      pair.to = to;
+      pair.access = true;
+      pair.verified_bytes = {{"copy-push", 1U << 26}, {"store", 1U << 22}, {"store-writer-reads", 1U << 22}};
+      pair.copy_gb_s = figure(25 + 0.1 * from);
+      pair.staged_gb_s = figure(21.4);
+      pair.chase_ns = figure(1200 + to);
+      pair.staged_ns = figure(11700);
+      run.pairs.push_back(pair);
+      const bool far = (from < half) != (to < half);
+      Path& path = report.paths[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+      path.kind = far ? PathKind::cross_socket : PathKind::one_socket;
+    }
+  }
+  report.judgement.proven = true;
+  report.judgement.summary = fmt::format("proven: {} ordered pairs", run.pairs.size());
+  return report;
+}
+
+/// NCCL as it ran on such a machine, P2P on at `on_gb_s` and off at 14.5 GB/s.
+inline Collectives nccl(std::map<std::string, int> transports, const std::string& level, double on_gb_s) {
+  Collectives nccl;
+  nccl.version = "2.28.3";
+  nccl.transports = std::move(transports);
+  nccl.p2p_level = level;
+  constexpr std::uint64_t kBytes = std::uint64_t{512} << 20;
+  nccl.results.push_back({"all_reduce", true, kBytes, figure(on_gb_s), figure(1e6), 0});
+  nccl.results.push_back({"all_reduce", false, kBytes, figure(14.5), figure(1e6), 0});
+  return nccl;
+}
+
+}  // namespace p2pd::bench

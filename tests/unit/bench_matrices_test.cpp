@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <sstream>
+
+#include "bench_example.hpp"
+#include "catch.hpp"
+
+using namespace p2pd;
+using namespace p2pd::bench;
+
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("bench matrices: two GPUs, as a person sees them") {
+  Report report = example(2);
+  report.machine["gpus"] = nlohmann::json::array();
+  report.measurement.collectives = nccl({{"P2P/CUMEM", 24}}, "", 20.6);
+  report.measurement.not_run["sweep"] = "not asked for";
+  report.measurement.all_to_all_gb_s = figure(49.5);
+  CHECK(matrices(report, false) == R"(proven: 2 ordered pairs
+GPU 0  0000:01:00.0  NVIDIA GeForce RTX 4090
+GPU 1  0000:11:00.0  NVIDIA GeForce RTX 4090
+
+Bytes (row sends, column receives)
+D\D     0     1
+  0     -    ok
+  1    ok     -
+
+Unidirectional P2P=Enabled Bandwidth (GB/s)    Unidirectional P2P=Disabled Bandwidth (GB/s)
+D\D     0     1                                D\D     0     1
+  0     - 25.00                                  0     - 21.40
+  1 25.10     -                                  1 21.40     -
+
+P2P=Enabled Latency, row loads (us)    P2P=Disabled Latency, copy (us)
+D\D     0     1                        D\D     0     1
+  0     -  1.20                          0     - 11.70
+  1  1.20     -                          1 11.70     -
+
+All pairs at once: 49.50 GB/s in all
+Atomics: NS (not supported) on 2 of 2 pairs, normal over BAR1; NVSHMEM and FlashInfer one-shot all-to-all need them
+
+NCCL 2.28.3 over P2P/CUMEM x 24
+bus GB/s              size      P2P on     P2P off
+all_reduce         512 MiB       20.60       14.50
+
+Not run:
+- sweep not run: not asked for
+
+Advice:
+- Tensor parallelism (NCCL rings, vLLM custom all-reduce) or expert parallelism over NCCL all-to-all, not NVSHMEM
+  (DeepEP) nor FlashInfer one-shot all-to-all: atomics are NS on 2 of 2 pairs, normal for P2P over BAR1
+)");
+}
+
+TEST_CASE("bench matrices: eight GPUs stay aligned and within 120 columns") {
+  Report report = example(8);
+  report.measurement.pairs[4].copy_gb_s = figure(12345.6);  // 0 -> 5
+  report.measurement.pairs[5].copy_gb_s = figure(396.43);   // 0 -> 6
+  report.measurement.wrong.push_back({"store", 0, 5, 64, 0, 1, WrongKind::unsupported_request, "", "", ""});
+  const std::string text = matrices(report, false);
+  CHECK(holds(text, R"(
+D\D        0        1        2        3        4        5        6        7
+  0        -       ok       ok       ok       ok all-ones       ok       ok
+  1       ok        -       ok       ok       ok       ok       ok       ok
+)"));
+  CHECK(holds(text, R"(
+D\D     0     1     2     3     4     5     6     7    D\D     0     1     2     3     4     5     6     7
+  0     - 25.00 25.00 25.00 25.00 12346 396.4 25.00      0     - 21.40 21.40 21.40 21.40 21.40 21.40 21.40
+  1 25.10     - 25.10 25.10 25.10 25.10 25.10 25.10      1 21.40     - 21.40 21.40 21.40 21.40 21.40 21.40
+)"));
+  for (const std::string& line : lines_of(text)) CHECK(line.size() <= 120);
+}
+
+TEST_CASE("bench matrices: sixteen GPUs put their matrices below each other") {
+  const std::vector<std::string> lines = lines_of(matrices(example(16), false));
+  const std::string header =
+      "D\\D     0     1     2     3     4     5     6     7     8     9    10    11    12    13    14    15";
+  CHECK(std::count(lines.begin(), lines.end(), header) == 5);
+}
+
+TEST_CASE("bench matrices: without a pair there are no matrices") {
+  Report report = example(1);
+  report.judgement.summary = "one GPU";
+  CHECK(matrices(report, true) == "\x1b[32mone GPU\x1b[0m\nGPU 0  0000:01:00.0  NVIDIA GeForce RTX 4090\n");
+  CHECK(lines_of(bug_report(report)).size() == 7);
+  CHECK(matrices(Report(), false) == "\n");
+}
+
+TEST_CASE("bench matrices: where nothing could be tried, nothing is claimed") {
+  Report report = example(2);
+  report.measurement.not_run[kEverything] = "MIG is on";
+  CHECK(matrices(report, false).find("D\\D") == std::string::npos);
+  for (const std::string& text : {matrices(report, false), bug_report(report)}) {
+    CHECK(holds(text, "everything not run: MIG is on\n"));
+    CHECK_FALSE(holds(text, "Atomics:"));
+    CHECK_FALSE(holds(text, "writer"));
+  }
+}
+
+TEST_CASE("bench matrices: colour only when asked, by the grade of the test") {
+  Report report = example(2);
+  CHECK_FALSE(holds(matrices(report, false), "\x1b"));
+  report.judgement.remarks.push_back({Grade::warn, 0, 1, "copy", "slow"});
+  report.judgement.grades[0][1] = Grade::warn;
+  const std::string text = matrices(report, true);
+  CHECK(holds(text, "\n  0     \x1b[2m-\x1b[0m    \x1b[32mok\x1b[0m\n"));
+  CHECK(holds(text, "\n  0     \x1b[2m-\x1b[0m \x1b[33m25.00\x1b[0m"));
+  CHECK(holds(text, "\n  1 \x1b[32m25.10\x1b[0m     \x1b[2m-\x1b[0m"));
+  CHECK(holds(text, "\x1b[33mWARN  slow\x1b[0m\n"));
+  report.judgement.proven = false;
+  CHECK(holds(matrices(report, true), "\x1b[31mproven: 2 ordered pairs\x1b[0m\n"));
+  report.judgement.grades[0][1] = Grade::not_judged;
+  report.judgement.remarks.clear();
+  CHECK(holds(matrices(report, true), "\n  0     \x1b[2m-\x1b[0m 25.00  "));
+}
+
+TEST_CASE("bench matrices: the bytes matrix says what is wrong") {
+  Report report = example(2);
+  Pair& pair = report.measurement.pairs[0];
+  std::string cell;
+  SECTION("wrong words") {
+    report.measurement.wrong.push_back({"load", 0, 1, 8, 0, 1, WrongKind::misroute, "", "", ""});
+    cell = "misroute";
+  }
+  SECTION("no access") {
+    pair.access = false;
+    cell = "no-peer";
+  }
+  SECTION("refused") {
+    pair.refused = "CUDA_ERROR_TOO_MANY_PEERS";
+    cell = "refused";
+  }
+  SECTION("no test") {
+    pair.verified_bytes.clear();
+    cell = "untested";
+  }
+  SECTION("one test missing") {
+    report.judgement.remarks.push_back({Grade::fail, 0, 1, "bytes", "load was not tested"});
+    cell = "untested";
+  }
+  CHECK(holds(matrices(report, false), cell + "\n"));
+  CHECK(holds(matrices(report, true), "\x1b[31m" + cell + "\x1b[0m\n"));
+}
+
+TEST_CASE("bench matrices: a seeded fault is shouted, many remarks are cut, collectives show wrong elements") {
+  Report report = example(2);
+  report.measurement.fault = "skip-store";
+  report.measurement.collectives = nccl({{"P2P/CUMEM", 2}}, "SYS", 20);
+  report.measurement.collectives->results[0].wrong = 7;
+  for (int i = 0; i < 30; ++i)
+    report.judgement.remarks.push_back({Grade::fail, -1, -1, "bytes", fmt::format("r{}", i)});
+  const std::string text = matrices(report, false);
+  CHECK(holds(text, "\nA FAULT IS SEEDED: SKIP-STORE; THIS RUN PROVES NOTHING\n"));
+  CHECK(holds(text, "FAIL  r14\n... and 15 more, all in the JSON\n"));
+  CHECK(holds(text, "NCCL_P2P_LEVEL=SYS\n"));
+  CHECK(holds(text, "7 WRONG ELEMENTS\n"));
+  CHECK_FALSE(holds(text, "Advice"));
+}

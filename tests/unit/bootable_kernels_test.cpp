@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kBootableKernels;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+const std::string kOld = "6.1.0-9-amd64", kNew = "6.1.0-37-amd64";
+
+struct Machine {
+  void put(const std::string& path, const std::string& text = "x") const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << text;
+  }
+  void kernel(const std::string& version, bool headers, bool nvidia) const {
+    put("boot/vmlinuz-" + version);
+    put("lib/modules/" + version + "/modules.dep");
+    if (headers) put("lib/modules/" + version + "/build/Makefile");
+    if (nvidia) put("lib/modules/" + version + "/updates/dkms/nvidia.ko");
+  }
+  Result<Finding> look() { return kBootableKernels.check(host, Parameters::object()); }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
+
+}  // namespace
+
+TEST_CASE("bootable-kernels: the newest boots next, not the one that runs") {
+  for (const auto& [headers, nvidia] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+    Machine machine;
+    machine.kernel(kOld, true, true);
+    machine.kernel(kNew, headers, nvidia);
+    machine.put("proc/sys/kernel/osrelease", kOld + "\n");
+    const Finding finding = machine.look().value();
+    INFO(finding.summary);
+    CHECK(finding.verdict == (nvidia ? Verdict::pass : Verdict::fail));
+    CHECK((finding.next.find("Build the modules for " + kNew) == 0) == (headers && !nvidia));
+    CHECK(finding.facts["next"] == kNew);
+    CHECK(finding.facts["newest"] == kNew);
+    CHECK(finding.facts["running_bootable"] == true);
+    CHECK(finding.facts["kernels"][0]["running"] == true);
+    CHECK(finding.facts["kernels"][1]["headers"] == headers);
+    CHECK(finding.facts["kernels"][1]["nvidia"].size() == (nvidia ? 1U : 0U));
+    if (!headers && !nvidia) CHECK(finding.next.find("apt install linux-headers-" + kNew) != std::string::npos);
+  }
+}
+
+TEST_CASE("bootable-kernels: headers will do where no module is lost") {
+  Machine machine;
+  machine.kernel(kOld, true, false);
+  machine.kernel(kNew, true, false);
+  machine.put("proc/sys/kernel/osrelease", kOld + "\n");
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look()->summary.find("no module nvidia yet") != std::string::npos);
+}
+
+TEST_CASE("bootable-kernels: GRUB's default goes before the newest") {
+  Machine machine;
+  machine.kernel(kOld, true, true);
+  machine.kernel(kNew, false, false);
+  const auto grub = [&](const std::string& version) {
+    machine.put("boot/grub/grub.cfg", "set default=\"0\"\nmenuentry 'Old' {\n linux /vmlinuz-" + version + " ro\n}\n");
+  };
+  CHECK(machine.look()->verdict == Verdict::fail);
+  grub(kOld);
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look()->facts["next"] == kOld);
+  CHECK(machine.look()->facts["next_source"] == "/boot/grub/grub.cfg");
+  grub("5.10.0-1-amd64");
+  CHECK_FALSE(machine.look());  // GRUB would find no such file
+  machine.put("boot/grub/grub.cfg", "menuentry 'x' {\n");
+  CHECK(machine.look()->facts["next"] == kNew);
+}
+
+TEST_CASE("bootable-kernels: a kernel without modules, and a system without kernels") {
+  Machine machine;
+  CHECK_FALSE(machine.look());
+  machine.put("boot/vmlinuz-" + kNew);
+  CHECK(machine.look()->verdict == Verdict::fail);
+  CHECK(machine.look()->summary.find("no modules at all") != std::string::npos);
+  CHECK(machine.look()->facts["running"].is_null());
+  machine.kernel(kNew, true, true);
+  machine.put("proc/sys/kernel/osrelease", "6.1.0-8-amd64\n");
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look()->summary.find("6.1.0-8-amd64, which runs, is not in /boot any more") != std::string::npos);
+}

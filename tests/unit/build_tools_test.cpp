@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "base/toolchain.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kBuildTools;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+/// Debian 12 with all that a build needs, but for the room, which is that of the disk the test runs on.
+struct Tree {
+  Tree() {
+    file("etc/os-release", "ID=debian\n");
+    file("proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
+    kernel("6.1.0-9-amd64", "gcc-12 (Debian 12.2.0-14) 12.2.0");
+    kernel("6.1.0-47-amd64", "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0");
+    for (const char* tool : {"make", "git", "g++", "gcc-12", "gcc-ar-12", "gcc-11x"})
+      program(std::string("usr/bin/") + tool);
+    program("usr/sbin/dkms");
+    fs::create_directories(directory / "var");
+  }
+  void kernel(const std::string& release, const std::string& compiler) {
+    file("boot/vmlinuz-" + release, "");
+    file("boot/config-" + release, "CONFIG_X=y\nCONFIG_CC_VERSION_TEXT=\"" + compiler + "\"\n");
+    file("lib/modules/" + release + "/build/Makefile", "");
+  }
+  void file(const std::string& path, const std::string& content) {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+  void program(const std::string& path) {
+    file(path, "");
+    fs::permissions(directory / path, fs::perms(0755));
+  }
+  void drop(const std::string& path) { fs::remove_all(directory / path); }
+  Result<Finding> check() { return kBuildTools.check(Host(Root::open(directory.path()).value(), runner), {}); }
+  /// What lacks besides room.
+  std::vector<std::string> lacking() {
+    std::vector<std::string> found = check()->facts["lacking"];
+    std::erase_if(found, [](const std::string& what) { return what.starts_with("room: "); });
+    return found;
+  }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+};
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("build-tools: a complete machine lacks nothing, and no program was run") {
+  Tree tree;
+  const Finding finding = tree.check().value();
+  INFO(finding.summary);
+  CHECK(tree.lacking().empty());
+  CHECK(finding.facts["kernels"].size() == 2);
+  CHECK(finding.facts["kernels"][1]["release"] == "6.1.0-47-amd64");  // 47 is after 9
+  CHECK(finding.facts["gcc_installed"] == nlohmann::json{12});
+  const std::uint64_t free = finding.facts["free_bytes"]["/usr"];
+  CHECK((finding.verdict == Verdict::pass) == (free >= (6400ULL << 20)));  // /usr, /var and /boot are one file system
+  CHECK(tree.runner.ran.empty());
+}
+
+TEST_CASE("build-tools: what lacks is named, with the packages that bring it") {
+  Tree tree;
+  tree.drop("usr/sbin/dkms");
+  tree.drop("usr/bin/g++");
+  tree.kernel("6.1.0-47-amd64", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0");
+  tree.drop("lib/modules/6.1.0-47-amd64");
+  CHECK(tree.lacking() == Texts{"headers of 6.1.0-47-amd64", "gcc-13, the compiler of 6.1.0-47-amd64", "dkms", "g++"});
+  const Finding finding = tree.check().value();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.next == "apt-get install linux-headers-6.1.0-47-amd64 gcc-13 dkms g++");
+  tree.file("etc/os-release", "ID=fedora\n");
+  CHECK(tree.check()->next.starts_with("Install what these packages of Debian hold: linux-headers-"));
+}
+
+TEST_CASE("build-tools: an old kernel that is neither running nor newest is not asked about") {
+  Tree tree;
+  tree.file("boot/vmlinuz-5.10.0-1-amd64", "");
+  tree.file("boot/vmlinuz-5.10.0-1-amd64.old", "");
+  CHECK(tree.lacking().empty());
+}
+
+TEST_CASE("build-tools: headers with BTF want pahole") {
+  Tree tree;
+  tree.file("lib/modules/6.1.0-47-amd64/build/vmlinux", "");
+  CHECK(tree.lacking() == Texts{"pahole"});
+  CHECK(tree.check()->next == "apt-get install dwarves");
+  tree.program("usr/bin/pahole");
+  CHECK(tree.lacking().empty());
+}
+
+TEST_CASE("build-tools: what cannot be found out is no pass") {
+  Tree tree;
+  tree.file("boot/config-6.1.0-47-amd64", "CONFIG_CC_VERSION_TEXT=\"");
+  CHECK(tree.check()->verdict != Verdict::pass);
+  CHECK(
+      (tree.check()->verdict == Verdict::fail || tree.check()->summary == "not known: the compiler of 6.1.0-47-amd64"));
+  Tree no_var;
+  no_var.drop("var");
+  CHECK(no_var.check()->verdict != Verdict::pass);
+  CHECK(no_var.check()->facts["free_bytes"]["/var"].is_null());
+  Tree record;
+  record.file("machine.json", "{}");  // the disk of whoever looks at a record tells nothing
+  CHECK(record.check()->verdict == Verdict::unknown);
+  CHECK(record.check()->facts["free_bytes"]["/usr"].is_null());
+  record.drop("usr");
+  CHECK(record.check().error().code == ErrorCode::not_found);
+  record.drop("boot");
+  record.drop("proc");
+  CHECK_FALSE(record.check().has_value());
+}
+
+TEST_CASE("toolchain: compilers as kernels name them", "[toolchain]") {
+  struct Row {
+    const char* text;
+    const char* compiler;
+  };
+  const Row rows[] = {
+      {"gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0", "gcc-12"},
+      {"x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0, GNU ld (GNU Binutils for Ubuntu) 2.42) #1 SMP",
+       "gcc-13"},
+      {"gcc (GCC) 14.2.1 20240912 (Red Hat 14.2.1-3), GNU ld version 2.41-37.fc40) #1 SMP PREEMPT_DYNAMIC", "gcc-14"},
+      {"gcc (GCC) 15.3.0, GNU ld (GNU Binutils) 2.46) #1 SMP PREEMPT_DYNAMIC @0", "gcc-15"},
+      {"gcc version 9.4.0 (Ubuntu 9.4.0-1ubuntu1~20.04.1)) #1 SMP Debian 6.1.170-1", "gcc-9"},
+      {"gcc (crosstool-NG 1.24.0.500_584e7e8) 10.3.0", "gcc-10"},
+      {"clang version 17.0.6, LLD 17.0.6", "clang-17"},
+      {"Debian clang version 14.0.6", "clang-14"},
+      {"gcc", ""},
+      {"", ""},
+      {"gcc 99999999999999.1", ""},
+      {"rustc 1.70.0", ""},
+  };
+  for (const Row& row : rows) {
+    INFO(row.text);
+    const auto found = parse_compiler(row.text);
+    CHECK((found ? found->text() : "") == row.compiler);
+  }
+}
+
+TEST_CASE("toolchain: the builder's name is not the compiler", "[toolchain]") {
+  Tree tree;
+  tree.drop("boot");
+  tree.file("proc/version",
+            "Linux version 6.1.0-9-amd64 (root@gcc-4.8.5) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld 2.40) #1\n");
+  CHECK(tree.check()->facts["kernels"][0]["compiler"] == "gcc-12");
+  tree.file("proc/version", "Linux version 6.1.0-9-amd64 gcc-4.8.5\n");
+  CHECK(tree.check()->facts["kernels"][0]["compiler"].is_null());
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "base/recorded.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kDriverCatalogue;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+constexpr char kAsk[] = "nvidia-smi -q";
+
+/// Two RTX 4090 with 32 GiB of BAR1 on Debian 12, unless a test says otherwise.
+struct Tree {
+  Tree() {
+    card(1);
+    card(2);
+    file("etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
+    file("proc/sys/kernel/osrelease", "6.1.0-37-amd64\n");
+    file("proc/version",
+         "Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU "
+         "ld "
+         "(GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)\n");
+    kernel("6.1.0-37-amd64", "int pci_resize_resource(struct pci_dev *dev, int i, int size);\n");
+  }
+  void card(int bus) {
+    lspci += fmt::format("0000:{:02x}:00.0 VGA\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n", bus);
+    for (int at = 0x10; at < 0x100; at += 0x10) lspci += fmt::format("{:02x}:{}\n", at, zeros());
+    lspci += '\n';
+    resource(bus, 0x7ffffffff);
+  }
+  void resource(int bus, std::uint64_t end) {
+    file(fmt::format("sys/bus/pci/devices/0000:{:02x}:00.0/resource", bus),
+         fmt::format("0x0 0x0 0x0\n0x0 0x{:x} 0x14220c\n", end));
+  }
+  /// Debian's two directories of headers.
+  void kernel(const std::string& release, const std::string& pci_h) {
+    file("boot/vmlinuz-" + release, "");
+    file("lib/modules/" + release + "/build/Makefile", "include common\n");
+    file("lib/modules/" + release + "/source/include/linux/pci.h", pci_h);
+  }
+  void file(const std::string& path, const std::string& content) {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+  Finding look() {
+    file("lspci-xxxx.txt", lspci);
+    return kDriverCatalogue.check(Host(Root::open(directory.path()).value(), runner), {}).value();
+  }
+  static std::string zeros() {
+    std::string row;
+    for (int i = 0; i < 16; ++i) row += " 00";
+    return row;
+  }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  std::string lspci;
+};
+
+}  // namespace
+
+TEST_CASE("driver-catalogue: the newest entry that fits is the answer, with every other and its reason") {
+  Tree tree;
+  const Finding finding = tree.look();
+  INFO(finding.summary);
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(finding.facts["entry"] == "aikitoria/570.86.16-p2p");
+  CHECK(finding.facts["entries"].size() == 10);
+  CHECK(finding.facts["kernels"][0]["compiler"] == "gcc-12");
+  CHECK(finding.facts["kernels"][0]["compat_rules"]["pci-resize-exclude-bars"] == false);
+  CHECK(tree.runner.ran.empty());  // no driver is loaded: nobody could tell the VRAM
+}
+
+TEST_CASE("driver-catalogue: headers with the backport forbid what is enabled today") {
+  Tree tree;
+  tree.kernel("6.1.0-48-amd64", "int pci_resize_resource(struct pci_dev *, int, int, int exclude_bars);\n");
+  const Finding finding = tree.look();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["cause"] == "headers");
+  CHECK(finding.summary.find("fits the running kernel 6.1.0-37-amd64") != std::string::npos);
+  CHECK(finding.summary.find("6.1.0-48-amd64 has exclude_bars in include/linux/pci.h") != std::string::npos);
+  CHECK(finding.facts["entries"][5]["running_kernel_only"] == true);
+}
+
+TEST_CASE("driver-catalogue: without headers it is not known, and no pass") {
+  Tree tree;
+  fs::remove_all(tree.directory / "lib/modules");
+  const Finding finding = tree.look();
+  CHECK(finding.verdict == Verdict::unknown);
+  CHECK(finding.facts["entry"] == "aikitoria/570.86.16-p2p");
+  CHECK(finding.summary.find("the headers of 6.1.0-37-amd64 are not readable") != std::string::npos);
+}
+
+TEST_CASE("driver-catalogue: a converted card is found by what the driver tells") {
+  Tree tree;
+  tree.file("sys/module/nvidia/version", "570.86.16\n");
+  const auto answer = [&](const std::string& output, int status = 0) {
+    tree.runner.on(kAsk, output, status);
+    return tree.look();
+  };
+  const auto gpu = [](int bus, const std::string& total) {
+    return fmt::format(
+        "GPU 00000000:{:02X}:00.0\n    FB Memory Usage\n        Total    : {}\n        Used    : 1 MiB\n"
+        "    BAR1 Memory Usage\n        Total    : 65536 MiB\n",
+        bus, total);
+  };
+  CHECK(answer(gpu(1, "24564 MiB") + gpu(2, "24564 MiB")).verdict == Verdict::pass);
+  const Finding converted = answer(gpu(1, "24564 MiB") + gpu(2, "49140 MiB"));
+  CHECK(converted.verdict == Verdict::unknown);  // 256 bytes of configuration space: BAR1 might grow
+  CHECK(converted.facts["gpus"][1]["vram_told_bytes"] == 49140ULL << 20);
+  CHECK(answer(gpu(1, "49140 MiB"), 9).verdict == Verdict::pass);  // what failed says nothing
+  for (const std::string& text :
+       {std::string(), std::string("No devices were found\n"), gpu(1, "N/A"), gpu(1, "MiB"), gpu(2, "99999999999 MiB"),
+        gpu(9, "49140 MiB"), std::string("GPU\nGPU \n"), gpu(2, "49140 MiB").substr(26)}) {
+    INFO(text);
+    CHECK(answer(text).verdict == Verdict::pass);
+  }
+}
+
+TEST_CASE("driver-catalogue: a broken drop-in is an error that names it, not a guess") {
+  Tree tree;
+  tree.file("etc/p2pd/catalogue.d/mine.json", "{");
+  tree.file("lspci-xxxx.txt", tree.lspci);
+  const auto found = kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), {});
+  REQUIRE_FALSE(found.has_value());
+  CHECK(found.error().message == "/etc/p2pd/catalogue.d/mine.json: not JSON");
+}
+
+TEST_CASE("driver-catalogue: machine records get the reason that stands beside them") {
+  struct Row {
+    const char* record;
+    Verdict verdict;
+    const char* cause;
+  };
+  const Row rows[] = {
+      {"h200-x4-vm", Verdict::pass, ""},
+      {"no-gpu", Verdict::not_applicable, "no-gpu"},
+      {"one-4090", Verdict::unknown, ""},  // some records have no kernel headers
+      {"rtx2080ti-x2", Verdict::fail, "turing"},
+      {"rtx3090-rtx4090-mixed", Verdict::fail, "mixed-generations"},
+      {"rtx3090-x4-epyc", Verdict::fail, "bar1-too-small"},
+      {"rtx4090-48g-x2", Verdict::fail, "converted-card"},
+      {"rtx4090-x2-am5", Verdict::unknown, ""},
+      {"rtx4090-x2-healthy", Verdict::pass, ""},
+      {"rtx4090-x2-new-kernel", Verdict::pass, ""},
+      {"rtx4090-x2-no-headers", Verdict::unknown, ""},
+      {"rtx4090-x8-two-socket", Verdict::unknown, ""},
+      {"rtx5090-x2-genoa", Verdict::fail, "architecture"},
+      {"rtxa6000-x2", Verdict::pass, ""},
+  };
+  for (const Row& row : rows) {
+    const Root root = Root::open(fs::path(P2PD_SOURCE_DIR) / "tests/machines" / row.record).value();
+    RecordedRunner runner(root);
+    const Finding finding = kDriverCatalogue.check(Host(root, runner), {}).value();
+    INFO(row.record << ": " << finding.summary);
+    CHECK(finding.verdict == row.verdict);
+    CHECK(finding.facts["cause"] == row.cause);
+    CHECK((finding.verdict != Verdict::fail || !finding.next.empty()));
+  }
+}

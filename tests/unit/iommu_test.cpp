@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "base/recorded.hpp"
+#include "catch.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kIommu;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+/// GPUs on buses 1, 2, ... each in a group of the bus's number.
+class Machine {
+ public:
+  void gpu(int bus, const std::string& type, const std::string& driver = "nvidia") {
+    const std::string address = fmt::format("0000:{:02x}:00.0", bus);
+    text_ += address + " x\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n";
+    for (int at = 0x10; at < 0x40; at += 0x10)
+      text_ += fmt::format("{:02x}: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n", at);
+    text_ += "\n";
+    const std::string device = "sys/bus/pci/devices/" + address;
+    fs::create_directories(directory_ / device);
+    fs::create_symlink("../../../../bus/pci/drivers/" + driver, directory_ / (device + "/driver"));
+    if (type.empty()) return;
+    const std::string group = fmt::format("kernel/iommu_groups/{}", bus);
+    fs::create_symlink("../../../../" + group, directory_ / (device + "/iommu_group"));
+    if (type != "absent") file("sys/" + group + "/type", type + "\n");
+  }
+  void file(const std::string& path, std::string_view content) const {
+    fs::create_directories((directory_ / path).parent_path());
+    std::ofstream(directory_ / path) << content;
+  }
+  void remove(const std::string& path) const { fs::remove_all(directory_ / path); }
+  Result<Finding> look() const {
+    file("lspci-xxxx.txt", text_);
+    const Root root = Root::open(directory_.path()).value();
+    RecordedRunner runner(root);
+    return kIommu.check(Host(root, runner), Parameters::object());
+  }
+
+ private:
+  test::TemporaryDirectory directory_;
+  std::string text_;
+};
+
+const std::string kMetal = "processor : 0\nflags\t\t: fpu vme hypervisor_not\n\n";
+const std::string kGuest = "processor : 0\nflags\t\t: fpu hypervisor vme\n\n";
+
+}  // namespace
+
+TEST_CASE("iommu: the group's type decides, whatever the command line asks for") {
+  for (const auto& [type, verdict] : {std::pair{"identity", Verdict::pass},
+                                      {"DMA", Verdict::fail},
+                                      {"DMA-FQ", Verdict::fail},
+                                      {"blocked", Verdict::fail}}) {
+    for (const char* line : {"quiet iommu=pt amd_iommu=on\n", "quiet\n"}) {
+      INFO(type << " with " << line);
+      Machine machine;
+      machine.gpu(1, "identity");
+      machine.gpu(2, type);
+      machine.file("proc/cmdline", line);
+      machine.file("proc/cpuinfo", kMetal);
+      const Finding finding = machine.look().value();
+      CHECK(finding.verdict == verdict);
+      CHECK(finding.facts["gpus"][1]["domain"] == type);
+      CHECK(finding.facts["gpus"][1]["translates"] == (verdict == Verdict::fail));
+      CHECK(finding.next.empty() == (verdict == Verdict::pass));
+      if (verdict == Verdict::fail) {
+        CHECK(finding.summary == fmt::format("the IOMMU translates for 0000:02:00.0 ({})", type));
+        CHECK((finding.next.find("Boot with iommu=pt") == 0) == (line == std::string("quiet\n")));
+      }
+    }
+  }
+}
+
+TEST_CASE("iommu: what is neither readable nor known is no pass") {
+  for (const char* type : {"absent", "", "unknown", "identity\nDMA"}) {
+    INFO(type);
+    Machine machine;
+    machine.gpu(1, "identity");
+    machine.gpu(2, type);
+    if (std::string(type).empty()) machine.remove("sys/bus/pci/devices/0000:02:00.0");
+    CHECK_FALSE(machine.look());
+  }
+}
+
+TEST_CASE("iommu: a system without one passes, a guest without one cannot tell") {
+  Machine machine;
+  machine.gpu(1, "");
+  machine.file("proc/cpuinfo", kMetal);
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look()->summary == "no IOMMU is in force");
+  machine.file("proc/cpuinfo", kGuest);
+  CHECK(machine.look()->verdict == Verdict::not_applicable);
+  CHECK(machine.look()->facts["guest"] == true);
+}
+
+TEST_CASE("iommu: GPUs of guests are not judged, and who needs the IOMMU is told") {
+  Machine machine;
+  machine.gpu(1, "DMA-FQ", "vfio-pci");
+  machine.file("sys/module/kvm_amd/refcnt", "3\n");
+  CHECK(machine.look()->verdict == Verdict::not_applicable);
+  machine.gpu(2, "identity");
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look()->facts["vfio_devices"] == nlohmann::json::array({"0000:01:00.0"}));
+  CHECK(machine.look()->summary.find("0000:01:00.0 is bound to vfio-pci") != std::string::npos);
+  CHECK(machine.look()->facts["kvm_in_use"] == true);
+  machine.gpu(3, "DMA");
+  machine.file("proc/cmdline", "iommu=pt amd_iommu=force_isolation\n");
+  const Finding finding = machine.look().value();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["asked"] == nlohmann::json::array({"iommu=pt", "amd_iommu=force_isolation"}));
+  CHECK(finding.next.find("VFIO needs the IOMMU") != std::string::npos);
+}
+
+TEST_CASE("iommu: more than 255 logical CPUs cannot do without") {
+  Machine machine;
+  machine.gpu(1, "DMA");
+  machine.file("proc/cmdline", "iommu=pt\n");
+  for (const auto& [list, count] : {std::pair{"0-254\n", 255}, {"0-127,256-383\n", 256}, {"0-511\n", 512}}) {
+    machine.file("sys/devices/system/cpu/present", list);
+    const Finding finding = machine.look().value();
+    CHECK(finding.facts["logical_cpus"] == count);
+    CHECK(finding.facts["off_possible"] == (count <= 255));
+    CHECK((finding.next.find("turn the IOMMU off") != std::string::npos) == (count <= 255));
+  }
+  for (const char* list : {"", "x", "3-1", "0-", "-", ",", "0-99999999999"}) {
+    INFO(list);
+    machine.file("sys/devices/system/cpu/present", list);
+    CHECK(machine.look()->facts["off_possible"].is_null());
+  }
+}
+
+TEST_CASE("iommu: hardware is told from what is in force") {
+  Machine machine;
+  CHECK(machine.look()->verdict == Verdict::not_applicable);
+  machine.gpu(1, "identity");
+  CHECK(machine.look()->facts["acpi_tables"].is_null());
+  machine.file("sys/firmware/acpi/tables/IVRS", "x");
+  machine.file("sys/firmware/acpi/tables/FACP", "x");
+  machine.file("sys/class/iommu/ivhd0", "x");
+  CHECK(machine.look()->facts["acpi_tables"] == nlohmann::json::array({"IVRS"}));
+  CHECK(machine.look()->facts["units"] == nlohmann::json::array({"ivhd0"}));
+}

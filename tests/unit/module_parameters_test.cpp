@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kModuleParameters;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+struct Machine {
+  void put(const std::string& path, std::string_view content) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+  /// The module of `version` runs with `dwords`.
+  void load(const std::string& version, const std::string& dwords) const {
+    put("sys/module/nvidia/version", version + "\n");
+    put("proc/driver/nvidia/params", "EnableMSI: 1\nEnableResizableBar: 1\nRegistryDwords: \"" + dwords +
+                                         "\"\nRegistryDwordsPerDevice: \"\"\nTemporaryFilePath: \"/var\"\n");
+  }
+  void configure(const std::string& line) const { put("etc/modprobe.d/nvidia.conf", line + "\n"); }
+  Result<Finding> check() const { return kModuleParameters.check(host, Parameters::object()); }
+  Finding look() const { return check().value(); }
+  /// Whether a key that is in force and configured is called wrong.
+  bool wrong(const std::string& version, const std::string& dword) const {
+    load(version, dword + ";");
+    configure("options nvidia NVreg_RegistryDwords=\"" + dword + "\"");
+    return look().verdict == Verdict::fail;
+  }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
+
+}  // namespace
+
+TEST_CASE("module-parameters: each key is judged by the driver's version") {
+  struct Row {
+    const char* dword;
+    bool wrong_550, wrong_570, wrong_575, wrong_595;
+  };
+  const Machine machine;
+  for (const Row& row : {Row{"EnableResizableBar=1", true, true, true, true},
+                         Row{"GrdmaPciTopoCheckOverride=1", true, true, true, true},
+                         Row{"ForceP2P=0x11", false, false, false, false},
+                         Row{"ForceP2P=17", false, false, false, false},
+                         Row{"ForceP2P=0x111", false, false, false, false},
+                         Row{"ForceP2P=0", true, true, true, true},
+                         Row{"ForceP2P=0x1", true, true, true, true},
+                         Row{"RMForceP2PType=1", true, true, false, false},
+                         Row{"RMForceP2PType=2", false, false, true, true},
+                         Row{"RMForceP2PType=0x3", true, true, true, true},
+                         Row{"RMForceP2PType=0", false, false, false, false},
+                         Row{"RMPcieP2PType=1", true, true, false, false},
+                         Row{"RMPcieP2PType=2", true, true, false, false},
+                         Row{"RMPcieP2PType=0", true, true, true, true},
+                         Row{"RMForceStaticBar1=1", false, false, false, false},
+                         Row{"RMForceStaticBar1=3", false, false, true, true},
+                         Row{"PeerMappingOverride=1", false, false, false, false},
+                         Row{"RMDisableFeatureDisablement=1", false, false, false, false},
+                         Row{"SomethingElse=7", false, false, false, false},
+                         Row{"SomethingElse=seven", true, true, true, true},
+                         Row{"SomethingElse", true, true, true, true}}) {
+    CAPTURE(row.dword);
+    CHECK(machine.wrong("550.54.15", row.dword) == row.wrong_550);
+    CHECK(machine.wrong("570.148.08", row.dword) == row.wrong_570);
+    CHECK(machine.wrong("575.51.02", row.dword) == row.wrong_575);
+    CHECK(machine.wrong("595.45.04", row.dword) == row.wrong_595);
+  }
+}
+
+TEST_CASE("module-parameters: the guide's five keys on an old driver") {
+  const Machine machine;
+  const std::string five =
+      "ForceP2P=0x11;RMForceP2PType=1;RMPcieP2PType=2;GrdmaPciTopoCheckOverride=1;EnableResizableBar=1";
+  CHECK(machine.wrong("565.57.01", five));
+  const Finding finding = machine.look();
+  CHECK(finding.facts["wrong_keys"].size() == 4);
+  CHECK(finding.facts["registry_dwords"]["ForceP2P"]["wrong"].is_null());
+  CHECK(finding.summary.find("RMForceP2PType=1: before 575") != std::string::npos);
+  CHECK(finding.next.find("Correct the key") == 0);
+  machine.wrong("595.45.04", "RMDisableFeatureDisablement=1");
+  CHECK(machine.look().facts["registry_dwords"]["RMDisableFeatureDisablement"]["experimental"] == true);
+  CHECK(machine.look().facts["registry_dwords"]["RMDisableFeatureDisablement"]["known"] == true);
+}
+
+TEST_CASE("module-parameters: what is configured is in force") {
+  const Machine machine;
+  machine.load("570.86.16", "ForceP2P=17;");
+  machine.configure(
+      "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=ForceP2P=0x11 NVreg_TemporaryFilePath=/var");
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().summary ==
+        "nvidia 570.86.16 runs with its 3 configured options; 1 registry keys, none known to be wrong");
+  machine.configure("options nvidia NVreg_EnableMSI=0");
+  const Finding loaded_before = machine.look();
+  CHECK(loaded_before.verdict == Verdict::fail);
+  CHECK(loaded_before.summary ==
+        "nvidia 570.86.16: NVreg_EnableMSI=0 (/etc/modprobe.d/nvidia.conf:1) is not in force: the module runs with 1");
+  CHECK(loaded_before.next.find("load the module again") != std::string::npos);
+  machine.configure("options nvidia NVreg_RegistryDwords=\"ForceP2P=17;RMForceStaticBar1=1\"");
+  CHECK(machine.look().facts["not_in_force"].size() == 1);
+  machine.configure("options nvidia NVreg_Unheard=1");
+  CHECK(machine.look().summary.find("is no option of this driver") != std::string::npos);
+  machine.configure("options nvidia-current NVreg_EnableMSI=0\noptions nvidia NVreg_EnableMSI=1 other=1");
+  CHECK(machine.look().verdict == Verdict::pass);
+}
+
+TEST_CASE("module-parameters: what cannot be found out is no pass") {
+  const Machine machine;
+  CHECK(machine.look().verdict == Verdict::not_applicable);
+  machine.put("sys/module/nvidia/version", "570.86.16\n");
+  CHECK_FALSE(machine.check());
+  machine.put("proc/driver/nvidia/params", "");
+  CHECK_FALSE(machine.check());
+  machine.put("proc/driver/nvidia/params", "EnableMSI: 1\nRegistryDwo");
+  CHECK_FALSE(machine.check());
+  for (const char* version : {"", "\n", "570\n", "abc\n", "99999999999999999999.1\n"}) {
+    machine.load("570.86.16", "");
+    machine.put("sys/module/nvidia/version", version);
+    CHECK_FALSE(machine.check());
+  }
+  machine.load("570.86.16", "");
+  machine.configure("options nvidia NVreg_RegistryDwords=\"ForceP2P=17");
+  CHECK_FALSE(machine.check());
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kNvidiaDriver;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+std::string package(const std::string& name, const std::string& version, const std::string& status) {
+  return "Package: " + name + "\nStatus: " + status + "\nArchitecture: amd64\nVersion: " + version + "\n\n";
+}
+
+const std::string kOther = package("nvidia-container-toolkit", "1.17.0-1", "install ok installed") +
+                           package("nvidia-driver-535", "535.183.01-0ubuntu1", "deinstall ok config-files");
+
+struct Machine {
+  Machine() {
+    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
+    put("var/lib/dpkg/status", kOther);
+  }
+  void put(const std::string& path, std::string_view content) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+  void packages(const std::string& driver_status) const {
+    put("var/lib/dpkg/status", kOther + package("nvidia-driver-570", "570.86.16-0ubuntu1", driver_status) +
+                                   package("libnvidia-compute-570", "1:570.86.16-0ubuntu1", "install ok installed"));
+  }
+  Result<Finding> check() const { return kNvidiaDriver.check(host, Parameters::object()); }
+  Finding look() const { return check().value(); }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
+
+}  // namespace
+
+TEST_CASE("nvidia-driver: none") {
+  const Machine machine;
+  CHECK(machine.look().verdict == Verdict::fail);
+  CHECK(machine.look().summary == "no NVIDIA driver is installed");
+  machine.put("sys/module/nvidia/version", "570.86.16\n");
+  CHECK_FALSE(machine.check());  // loaded, and nobody brought it
+  fs::remove(machine.directory / "var/lib/dpkg/status");
+  CHECK_FALSE(machine.check());
+  machine.put("lspci-xxxx.txt", "0000:01:00.0 x\n00: 02 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
+  CHECK(machine.look().verdict == Verdict::not_applicable);
+}
+
+TEST_CASE("nvidia-driver: packages") {
+  const Machine machine;
+  machine.packages("install ok installed");
+  CHECK(machine.look().summary == "installed by 2 packages (570.86.16)");
+  CHECK(machine.look().facts["packages"].size() == 2);
+  CHECK(machine.look().facts["held"].empty());
+  machine.packages("hold ok installed");
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().facts["held"] == nlohmann::json::array({"nvidia-driver-570:amd64"}));
+  CHECK(machine.look().summary.ends_with("; held but for libnvidia-compute-570:amd64"));
+  machine.put("var/lib/dpkg/status", "Package: nvidia-driver-570\nStatus: inst");
+  CHECK_FALSE(machine.check());
+}
+
+TEST_CASE("nvidia-driver: runfile, and both at once") {
+  const Machine machine;
+  machine.put("var/log/nvidia-installer.log", "nvidia-installer log file\n");
+  CHECK(machine.look().verdict == Verdict::fail);  // the log outlives the driver
+  machine.put("var/lib/nvidia/log", "570.86.16\nNVIDIA Accelerated Graphics Driver\n1: /usr/bin/nvidia-smi\n");
+  CHECK(machine.look().summary == "installed by the runfile 570.86.16");
+  CHECK(machine.look().facts["runfile"]["log"] == true);
+  machine.packages("install ok installed");
+  const Finding both = machine.look();
+  CHECK(both.verdict == Verdict::fail);
+  CHECK(both.summary == "the driver is installed twice: by the runfile 570.86.16 and by 2 packages (570.86.16)");
+  CHECK_FALSE(both.next.empty());
+  fs::remove_all(machine.directory / "var/lib/nvidia");
+  CHECK(machine.look().verdict == Verdict::pass);
+  machine.put("usr/bin/nvidia-uninstall", "");
+  CHECK(machine.look().verdict == Verdict::fail);
+}
+
+TEST_CASE("nvidia-driver: DKMS trees are named") {
+  const Machine machine;
+  machine.packages("install ok installed");
+  const std::string dkms = "var/lib/dkms/";
+  machine.put(dkms + "nvidia/570.86.16/6.1.0/x86_64/module/nvidia.ko", "");
+  machine.put(dkms + "nvidia/570.86.16/source/dkms.conf", "");
+  machine.put(dkms + "nvidia/565.57.01/source/dkms.conf", "");
+  machine.put(dkms + "nvidia/kernel-6.1.0-x86_64/module/nvidia.ko", "");
+  machine.put(dkms + "nvidia-fs/2.20/6.1.0/x86_64/module/nvidia-fs.ko", "");
+  machine.put(dkms + "zfs/2.1/6.1.0/x86_64/module/zfs.ko", "");
+  CHECK(machine.look().facts["dkms"] == nlohmann::json::array({"nvidia/565.57.01", "nvidia/570.86.16 for 6.1.0"}));
+  CHECK(machine.look().summary.ends_with("; DKMS: nvidia/565.57.01, nvidia/570.86.16 for 6.1.0"));
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+#include <sstream>
+
+#include "base/action.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "live_root.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kP2pBench;
+extern const Probe kP2pBaseline;
+extern const Action kP2pBaselineAction;
+}  // namespace p2pd
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+constexpr char kFile[] = "/var/lib/p2pd/baseline.json";
+
+/// A running host whose root is a directory of the test.
+struct Live {
+  Live() {
+    std::filesystem::create_directories(directory / "var/lib/p2pd");
+    std::filesystem::create_directories(directory / "proc/driver/nvidia");
+    auto root = live_root(directory.path());
+    if (root) host.emplace(std::move(*root), runner);
+  }
+  void write(const std::string& path, std::string_view text) const { std::ofstream(directory / path.substr(1)) << text; }
+
+  TemporaryDirectory directory;
+  FakeRunner runner;
+  std::optional<Host> host;
+};
+
+std::string shipped_report() {
+  std::ifstream file(P2PD_SOURCE_DIR "/tests/sim/two-gpus.report.json");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("p2p-bench: the program's judgement is the verdict") {
+  Live live;
+  if (!live.host) return;  // a live root takes chroot
+  live.runner.on("p2p-bench --json", shipped_report());
+  auto finding = kP2pBench.check(*live.host, Parameters::object());
+  REQUIRE(finding);
+  CHECK(finding->verdict == Verdict::pass);
+  CHECK(finding->summary.starts_with("proven: 2 ordered pairs"));
+
+  auto report = nlohmann::json::parse(shipped_report());
+  report["judgement"]["proven"] = false;
+  report["judgement"]["summary"] = "not proven: GPU 0 -> GPU 1: store: lost";
+  live.runner.on("p2p-bench --json", report.dump(), 3);
+  finding = kP2pBench.check(*live.host, Parameters::object());
+  REQUIRE(finding);
+  CHECK(finding->verdict == Verdict::fail);
+  CHECK(finding->summary == "not proven: GPU 0 -> GPU 1: store: lost");
+  CHECK_FALSE(finding->next.empty());
+}
+
+TEST_CASE("p2p-bench: what could not be tried is no pass") {
+  Live live;
+  if (!live.host) return;
+  live.runner.on("p2p-bench --json", R"({"schema": "p2pd.error/1", "error": "no CUDA driver", "next": "install it"})", 4);
+  const auto finding = kP2pBench.check(*live.host, Parameters::object());
+  REQUIRE(finding);
+  CHECK(finding->verdict == Verdict::fail);
+  CHECK(finding->summary == "no CUDA driver");
+  CHECK(finding->next == "install it");
+  for (const std::string output : {"", "garbage", "[1]", "{}"}) {
+    live.runner.on("p2p-bench --json", output, 1, "it broke");
+    const auto broken = kP2pBench.check(*live.host, Parameters::object());
+    CHECK((!broken || broken->verdict == Verdict::fail));
+  }
+}
+
+TEST_CASE("p2p-bench: mode, thresholds and the saved report are passed on") {
+  Live live;
+  if (!live.host) return;
+  const Parameters with = {{"mode", "full"}, {"thresholds", {{"chase_ns", 9000}}}, {"against", kFile}};
+  live.runner.on("p2p-bench --json --full --thresholds '{\"chase_ns\":9000}'", shipped_report());
+  CHECK(kP2pBench.check(*live.host, with)->verdict == Verdict::pass);
+  live.write(kFile, "{}");
+  auto report = nlohmann::json::parse(shipped_report());
+  report["gain"] = {"GPU 0 -> GPU 1: ...", "median gain x2"};
+  live.runner.on(std::string("p2p-bench --json --full --thresholds '{\"chase_ns\":9000}' --against ") + kFile, report.dump());
+  CHECK(kP2pBench.check(*live.host, with)->summary.ends_with("; median gain x2"));
+  CHECK_FALSE(kP2pBench.validate({{"mode", "fast"}}));
+  CHECK(live.runner.unexpected.empty());
+}
+
+TEST_CASE("p2p-baseline: measured once, where a driver is loaded") {
+  Live live;
+  if (!live.host) return;
+  const Parameters with = {{"file", kFile}};
+  CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::not_applicable);
+  live.write("/proc/driver/nvidia/version", "NVRM version\n");
+  CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::fail);
+  const std::string command = std::string("p2p-bench --save ") + kFile;
+  live.runner.on(command, [&](const Command&) -> Result<CommandResult> {
+    live.write(kFile, shipped_report());
+    return CommandResult{3, "", ""};  // P2P does not work yet: measured all the same
+  });
+  REQUIRE(kP2pBaselineAction.apply(*live.host, with));
+  CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::pass);
+  CHECK(live.runner.ran.size() == 1);
+}
+
+TEST_CASE("p2p-baseline: a machine that cannot be measured is asked once") {
+  Live live;
+  if (!live.host) return;
+  const Parameters with = {{"file", kFile}};
+  live.write("/proc/driver/nvidia/version", "NVRM version\n");
+  live.runner.on(std::string("p2p-bench --save ") + kFile, "", 1, "p2p-bench: the CUDA driver does not start");
+  REQUIRE(kP2pBaselineAction.apply(*live.host, with));
+  CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::pass);
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include <fstream>
+
+#include "base/efi_variable.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "fake_runner.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kSecureBoot;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using namespace std::string_literals;
+
+namespace {
+
+constexpr char kLockdown[] = "sys/kernel/security/lockdown";
+constexpr char kEnforce[] = "sys/module/module/parameters/sig_enforce";
+
+struct Machine {
+  void put(const std::string& path, const std::string& text) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path, std::ios::binary) << text;
+  }
+  void variable(std::string_view name, std::string_view vendor, const std::string& data) const {
+    put(efi_variable_path(name, vendor), "\x06\0\0\0"s + data);
+  }
+  void secure_boot(bool on) const { variable("SecureBoot", kEfiGlobal, on ? "\x01"s : "\0"s); }
+  Result<Finding> look() { return kSecureBoot.check(host, Parameters::object()); }
+  Verdict verdict() { return look().value().verdict; }
+
+  test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
+
+}  // namespace
+
+TEST_CASE("secure-boot: what the kernel does decides, not the firmware's switch") {
+  Machine machine;
+  machine.secure_boot(true);
+  machine.put(kLockdown, "[none] integrity confidentiality\n");
+  machine.put(kEnforce, "N\n");
+  CHECK(machine.verdict() == Verdict::pass);
+  CHECK(machine.look()->facts["secure_boot"] == true);
+  machine.put(kLockdown, "none [integrity] confidentiality\n");
+  const Finding finding = machine.look().value();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["lockdown"] == "integrity");
+  CHECK(finding.next.find("mokutil --import") != std::string::npos);
+  machine.put(kLockdown, "[none] integrity confidentiality\n");
+  machine.put(kEnforce, "Y\n");
+  machine.secure_boot(false);
+  CHECK(machine.verdict() == Verdict::fail);
+}
+
+TEST_CASE("secure-boot: without securityfs only what is certain is told") {
+  Machine machine;
+  CHECK_FALSE(machine.look());  // nothing at all
+  machine.put(kEnforce, "N\n");
+  CHECK(machine.verdict() == Verdict::pass);  // no EFI: nothing that would lock down
+  machine.secure_boot(true);
+  CHECK_FALSE(machine.look());
+  machine.put("sys/kernel/security/lsm", "lockdown,capability");
+  CHECK(machine.verdict() == Verdict::pass);  // securityfs is there, lockdown is not
+  fs::remove_all(machine.directory / "sys/kernel");
+  machine.secure_boot(false);
+  CHECK(machine.verdict() == Verdict::pass);
+  machine.put("proc/cmdline", "quiet lockdown=confidentiality\n");
+  CHECK(machine.verdict() == Verdict::fail);
+  machine.put("proc/cmdline", "quiet\n");
+  fs::remove_all(machine.directory / "sys/module");
+  CHECK_FALSE(machine.look());
+  machine.put("proc/cmdline", "module.sig_enforce\n");
+  CHECK(machine.verdict() == Verdict::fail);
+}
+
+TEST_CASE("secure-boot: broken files are no pass") {
+  Machine machine;
+  machine.put(kEnforce, "N\n");
+  SECTION("lockdown without a choice") { machine.put(kLockdown, "none integrity\n"); }
+  SECTION("lockdown turned around") { machine.put(kLockdown, "]none[\n"); }
+  SECTION("lockdown of nothing") { machine.put(kLockdown, "[]\n"); }
+  SECTION("empty lockdown") { machine.put(kLockdown, ""); }
+  SECTION("sig_enforce") { machine.put(kEnforce, "maybe\n"); }
+  SECTION("a variable cut off") { machine.put(efi_variable_path("SecureBoot", kEfiGlobal), "\x06"s); }
+  SECTION("a variable of two bytes") { machine.variable("SecureBoot", kEfiGlobal, "\x01\x01"s); }
+  CHECK_FALSE(machine.look());
+}
+
+TEST_CASE("secure-boot: a key of this system, enrolled or not") {
+  Machine machine;
+  machine.secure_boot(true);
+  machine.put(kLockdown, "none [integrity] confidentiality\n");
+  const std::string certificate = "\x30\x82\x01\0the key"s;
+  machine.put("var/lib/shim-signed/mok/MOK.der", certificate);
+  CHECK(machine.look()->facts["local_key"]["enrolled"] == false);
+  CHECK(machine.look()->next.find("mokutil --import /var/lib/shim-signed/mok/MOK.der") != std::string::npos);
+  machine.variable("MokNew", kEfiShim, certificate);
+  CHECK(machine.look()->next.find("waits to be confirmed") != std::string::npos);
+  machine.variable("MokListRT", kEfiShim, "header" + certificate + "more");
+  const Finding finding = machine.look().value();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["local_key"]["enrolled"] == true);
+  CHECK(finding.next.find("Sign the modules with the key of /var/lib/shim-signed/mok/MOK.der") == 0);
+}

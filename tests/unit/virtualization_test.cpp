@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/probe.hpp"
+#include "base/recorded.hpp"
+#include "catch.hpp"
+#include "temporary.hpp"
+
+namespace p2pd {
+extern const Probe kVirtualization;
+}
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+struct Machine {
+  /// A function whose first bytes are vendor and device, of a class; `row1` is its bytes 0x10 to 0x1f.
+  void function(const std::string& address, const std::string& ids, const std::string& kind,
+                const std::string& row1 = {}) {
+    const std::string zeros = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+    text += fmt::format("{} x\n00: {} 00 00 00 00 {} 00 00 00 00\n10: {}\n20: {}\n30: {}\n\n", address, ids, kind,
+                        row1.empty() ? zeros : row1, zeros, zeros);
+  }
+  void file(const std::string& path, std::string_view content) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << content;
+  }
+  Result<Finding> look() const {
+    file("lspci-xxxx.txt", text);
+    const Root root = Root::open(directory.path()).value();
+    RecordedRunner runner(root);
+    return kVirtualization.check(Host(root, runner), Parameters::object());
+  }
+  test::TemporaryDirectory directory;
+  std::string text;
+};
+
+constexpr char kGpu[] = "de 10 84 26";
+constexpr char kDisplay[] = "00 00 00 03";
+constexpr char kBridge[] = "00 00 04 06";
+constexpr char kToBus1[] = "00 00 00 00 00 00 00 00 00 01 01 00 00 00 00 00";
+
+}  // namespace
+
+TEST_CASE("virtualization: the CPU's flag outranks names") {
+  Machine machine;
+  machine.function("0000:01:00.0", kGpu, kDisplay);
+  machine.file("sys/class/dmi/id/sys_vendor", "Google\n");
+  machine.file("sys/class/dmi/id/product_name", "Google Compute Engine\n");
+  machine.file("proc/cpuinfo", "processor\t: 0\nmodel name\t: hypervisor \nflags\t\t: fpu vme\n");
+  CHECK(machine.look()->verdict == Verdict::pass);  // bare metal of a cloud
+  CHECK(machine.look()->facts["hypervisor"].is_null());
+  machine.file("proc/cpuinfo", "flags\t\t: fpu vme hypervisor\n");
+  const Finding finding = machine.look().value();
+  CHECK(finding.verdict == Verdict::not_applicable);
+  CHECK(finding.facts["hypervisor"] == "Google");
+  CHECK(finding.facts["host_decides"].size() == 4);
+  CHECK(finding.summary.find("a guest of Google") != std::string::npos);
+}
+
+TEST_CASE("virtualization: names of DMI where no flag tells") {
+  for (const auto& [vendor, product, guest] : {std::tuple{"QEMU", "Standard PC (Q35 + ICH9, 2009)", true},
+                                               {"Microsoft Corporation", "Virtual Machine", true},
+                                               {"Microsoft Corporation", "Surface", false},
+                                               {"Supermicro", "SYS-4124GS-TNR", false},
+                                               {"", "", false}}) {
+    INFO(vendor << " " << product);
+    Machine machine;
+    machine.file("sys/class/dmi/id/sys_vendor", vendor);
+    machine.file("sys/class/dmi/id/product_name", product);
+    machine.file("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
+    CHECK(machine.look()->facts["guest"] == guest);
+    CHECK(machine.look()->verdict == (guest ? Verdict::not_applicable : Verdict::pass));
+  }
+}
+
+TEST_CASE("virtualization: without both, only what no board has tells") {
+  Machine machine;
+  CHECK_FALSE(machine.look());
+  machine.function("0000:00:01.0", "86 80 01 00", kBridge, kToBus1);
+  machine.function("0000:01:00.0", kGpu, kDisplay);
+  CHECK_FALSE(machine.look());  // an emulated machine has such a port, too
+  SECTION("a GPU on a root bus") {
+    machine.function("0000:02:00.0", kGpu, kDisplay);
+    CHECK(machine.look()->verdict == Verdict::not_applicable);
+    CHECK(machine.look()->facts["gpus"] == 2);
+    CHECK(machine.look()->facts["gpus_below_port"] == 1);
+  }
+  SECTION("the same bus of another domain") {
+    machine.function("0001:01:00.0", kGpu, kDisplay);
+    CHECK(machine.look()->facts["gpus_below_port"] == 1);
+  }
+  SECTION("a port of QEMU") {
+    machine.function("0000:00:02.0", "36 1b 0c 00", kBridge);
+    CHECK(machine.look()->verdict == Verdict::not_applicable);
+  }
+}
