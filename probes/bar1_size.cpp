@@ -117,16 +117,22 @@ std::string sizes(const Bar1& bar1) {
                      bar1.vram_bytes() ? mib(*bar1.vram_bytes()) : "an unknown size");
 }
 
+/// With `attainable`, what Linux or the driver can still resize is no fault.
+Verdict verdict_of(const Cause& cause, bool attainable) {
+  const bool resizable_here = cause.name == "bridge" || cause.name == "driver_option";
+  return attainable && resizable_here ? Verdict::pass : cause.verdict;
+}
+
 /// The verdict of the worst GPU; the summary and the next step of the cause to act on first.
-void judge(Finding& finding, const std::vector<Bar1>& gpus) {
+void judge(Finding& finding, const std::vector<Bar1>& gpus, bool attainable) {
   const auto has = [&](Verdict verdict) {
-    return std::ranges::any_of(gpus, [&](const Bar1& gpu) { return cause_of(gpu).verdict == verdict; });
+    return std::ranges::any_of(gpus, [&](const Bar1& gpu) { return verdict_of(cause_of(gpu), attainable) == verdict; });
   };
   for (const Verdict verdict : {Verdict::not_applicable, Verdict::pass, Verdict::unknown, Verdict::fail}) {
     if (has(verdict)) finding.verdict = verdict;
   }
   for (const Cause& cause : kCauses) {
-    if (cause.verdict != finding.verdict) continue;
+    if (verdict_of(cause, attainable) != finding.verdict) continue;
     std::size_t count = 0;
     for (const Bar1& gpu : gpus) {
       if (&cause_of(gpu) == &cause && count++ == 0) finding.summary = sizes(gpu);
@@ -134,9 +140,9 @@ void judge(Finding& finding, const std::vector<Bar1>& gpus) {
     if (count == 0) continue;
     if (count > 1) finding.summary += fmt::format(", and {} more like it", count - 1);
     finding.summary += fmt::format(": {}", cause.says);
-    if (cause.verdict == Verdict::fail)
+    if (finding.verdict == Verdict::fail)
       finding.summary += "; peers reach VRAM through BAR1 only, all of it mapped at once";
-    finding.next = cause.next;
+    if (!finding.holds()) finding.next = cause.next;
     return;
   }
 }
@@ -147,7 +153,11 @@ std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vecto
                                                                  : std::map<std::string, std::uint64_t>();
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {
+    {"attainable", Parameter::Type::boolean, false, "pass where firmware, vBIOS and card allow it, resized or not yet"},
+};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<Bar1> gpus = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
   Finding finding;
@@ -164,7 +174,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no NVIDIA GPU on the PCI bus";
   } else {
-    judge(finding, gpus);
+    judge(finding, gpus, parameters.value("attainable", false));
   }
   return finding;
 }
@@ -172,6 +182,6 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kBar1Size;
-const Probe kBar1Size = {"bar1-size", "BAR1 of every GeForce GPU covers its VRAM", {}, nullptr, check, false};
+const Probe kBar1Size = {"bar1-size", "BAR1 of every GeForce GPU covers its VRAM", kParameters, nullptr, check, false};
 
 }  // namespace p2pd

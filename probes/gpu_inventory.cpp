@@ -39,7 +39,7 @@ struct Gpu {
 
 Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& models) {
   Gpu gpu{std::move(device), {}, nullptr, nullptr, nullptr};
-  gpu.id = fmt::format("{:04x}:{:04x}", gpu.device.vendor_id, gpu.device.device_id);
+  gpu.id = gpu.device.id();
   const auto model = std::ranges::find(models, gpu.id, &GpuModel::id);
   if (model != models.end()) gpu.model = &*model;
   const auto bytes = pci_bar_bytes(host, gpu.device, nvidia_bar1(gpu.device));

@@ -1,166 +1,141 @@
 // SPDX-License-Identifier: MIT
-// nvidia-driver: the NVIDIA driver came one way, by packages or by NVIDIA's runfile, not by both.
-// Two ways at once overwrite each other's files at every upgrade, and a removal of one breaks the other. Named too: the
-// DKMS trees, packages of different versions, and driver packages that an upgrade would change since they are not held.
-// Reads dpkg's status file, /var/lib/nvidia/log (the runfile's list of what it installed), /usr/bin/nvidia-uninstall,
-// /var/lib/dkms, /sys/module/nvidia. The installer's log in /var/log outlives the driver: a fact, no proof.
+// nvidia-driver: one NVIDIA driver is installed, it drives every GPU, and it is of a kind that can give P2P.
+// Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
+// Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
+// open ones do, which come with a runfile (whether those are loaded: nvidia-modules). A card bound to vfio-pci belongs
+// to a guest, one bound to nouveau to nobody who computes.
+// Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia/version.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
+#include <map>
 
-#include "base/dpkg_status.hpp"
+#include "base/driver_install.hpp"
+#include "base/gpus.hpp"
 #include "base/pci.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::uint16_t kNvidia = 0x10de;
-constexpr std::string_view kManifest = "/var/lib/nvidia/log";
-constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
-constexpr std::string_view kInstallerLog = "/var/log/nvidia-installer.log";
-constexpr std::string_view kDkms = "/var/lib/dkms";
-// what carries the driver itself: libraries that talk to the module, and the module
-constexpr std::array<std::string_view, 12> kPrefixes = {
-    "nvidia-driver",         "nvidia-kernel-", "nvidia-dkms-",  "nvidia-open",        "nvidia-headless-",
-    "linux-modules-nvidia-", "libcuda1",       "libnvidia-ml1", "libnvidia-compute-", "libnvidia-gl-",
-    "nvidia-compute-utils-", "cuda-drivers"};
+constexpr std::string_view kVersion = "/proc/driver/nvidia/version";
 
-/// "570.86.16" of "1:570.86.16-0ubuntu1".
-std::string upstream(const std::string& version) {
-  const std::size_t epoch = version.find(':');
-  const std::string rest = version.substr(epoch == std::string::npos ? 0 : epoch + 1);
-  return rest.substr(0, rest.find_first_of("-+~"));
-}
-
-bool of_driver(const DpkgPackage& package) {
-  return package.state != "config-files" && package.state != "not-installed" &&
-         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return package.name.starts_with(prefix); });
-}
-
-/// linux-modules-nvidia-570-open-6.8.0-60-generic has the kernel's version, metapackages of CUDA their own.
-bool has_driver_version(const DpkgPackage& package) { return !package.name.starts_with("linux-modules-nvidia-"); }
-
-std::string joined(const std::set<std::string>& words, std::string_view between) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : std::string(between)) + word;
-  return out;
-}
-
-struct Packages {
-  std::set<std::string> names, versions, held, loose;
+/// What runs now, as far as files tell.
+struct Running {
+  std::map<std::string, std::string> by_gpu;  ///< address to driver; empty: none is bound
+  bool geforce = false;                       ///< one GPU is, or is of a model that is not known
+  bool loaded = false;
+  bool proprietary = false;  ///< of what is loaded
 };
 
-Result<Packages> driver_packages(const Host& host, Finding& finding) {
-  Packages out;
-  for (const DpkgPackage& package : TRY(dpkg_packages(host))) {
-    if (!of_driver(package)) continue;
-    const std::string name = package.name + ":" + package.architecture;
-    out.names.insert(name);
-    (package.held() ? out.held : out.loose).insert(name);
-    if (has_driver_version(package)) out.versions.insert(upstream(package.version));
-    finding.evidence.push_back({std::string(kDpkgStatus), name + " " + package.version + " " + package.want});
+Result<Running> running_driver(const Host& host, Finding& finding) {
+  Running out;
+  const std::vector<GpuModel> models = TRY(gpu_models());
+  for (const PciDevice& device : TRY(pci_devices(host))) {
+    if (!device.is_nvidia_gpu()) continue;
+    const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
+    const std::string link = host.files().read_link(path).value_or("");
+    const std::string driver = link.substr(link.rfind('/') + 1);
+    out.by_gpu[device.address] = driver;
+    finding.evidence.push_back({path, driver.empty() ? "none" : driver});
+    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
+    out.geforce = out.geforce || model == models.end() || model->segment == "GeForce";
   }
-  finding.facts["packages"] = out.names;
-  finding.facts["package_versions"] = out.versions;
-  finding.facts["held"] = out.held;
-  finding.facts["not_held"] = out.loose;
+  out.loaded = host.files().exists("/sys/module/nvidia");
+  const std::string version = host.line(kVersion).value_or("");
+  out.proprietary = version.starts_with("NVRM version: NVIDIA UNIX") && version.find("Open Kernel Module") == version.npos;
+  if (!version.empty()) finding.evidence.push_back({std::string(kVersion), version.substr(0, version.find('\n'))});
+  finding.facts["drivers"] = out.by_gpu;
+  finding.facts["proprietary_loaded"] = out.proprietary;
   return out;
 }
 
-/// Whether the runfile's driver is installed: its list of files, or the program that takes it away.
-Result<bool> by_runfile(const Host& host, Finding& finding) {
-  const auto list = host.files().read(kManifest);
-  const bool uninstaller = host.files().exists(kUninstaller);
-  const bool denied = !list && list.error().code == ErrorCode::denied;
-  nlohmann::json version = nullptr;
-  if (list) {
-    version = list->substr(0, std::min<std::size_t>(list->find('\n'), 64));
-    finding.evidence.push_back({std::string(kManifest), version.get<std::string>()});
+void tell(const DriverInstall& install, Finding& finding) {
+  std::vector<std::string> names, held, loose;
+  for (const DpkgPackage& package : install.packages) {
+    names.push_back(package.name + ":" + package.architecture);
+    (package.held() ? held : loose).push_back(names.back());
   }
-  if (uninstaller) finding.evidence.push_back({std::string(kUninstaller), "present"});
-  const bool found = uninstaller || list.has_value();
-  finding.facts["runfile"] = {{"installed", found},
-                              {"version", version},
-                              {"log", host.files().exists(kInstallerLog)},
-                              {"refused_here", host.files().exists("/usr/lib/nvidia/alternate-install-present")}};
-  if (found || list.error().code == ErrorCode::not_found) return found;
-  if (denied) return fail(ErrorCode::denied, list.error().message + "; root would tell", "Run it as root.");
-  return Failure(list.error());
+  const auto& runfile = install.runfile;
+  finding.facts.update({{"packages", names},
+                        {"package_versions", install.package_versions()},
+                        {"held", held},
+                        {"not_held", loose},
+                        {"runfile",
+                         {{"installed", runfile.installed},
+                          {"version", runfile.version.empty() ? nlohmann::json() : nlohmann::json(runfile.version)},
+                          {"log", runfile.log},
+                          {"refused_here", runfile.refused_here}}},
+                        {"dkms", install.dkms}});
+  finding.evidence.insert(finding.evidence.end(), install.evidence.begin(), install.evidence.end());
 }
 
-/// "nvidia/570.86.16 for 6.8.0-60-generic", one a version and kernel; without "for" where it is not built.
-std::set<std::string> dkms_trees(const Host& host, Finding& finding) {
-  const auto names = [&](const std::string& path) {
-    return host.files().list(path).value_or(std::vector<std::string>());
-  };
-  std::set<std::string> out;
-  for (const std::string& module : names(std::string(kDkms))) {
-    if (!module.starts_with("nvidia") || module.starts_with("nvidia-fs")) continue;
-    const std::string tree = std::string(kDkms) + "/" + module;
-    for (const std::string& version : names(tree)) {
-      if (version.starts_with("kernel-")) continue;  // a link to what is installed for a kernel
-      bool built = false;
-      for (const std::string& kernel : names(tree + "/" + version)) {
-        if (kernel == "source" || kernel == "build") continue;
-        out.insert(module + "/" + version + " for " + kernel);
-        built = true;
-      }
-      if (!built) out.insert(module + "/" + version);
-      finding.evidence.push_back({tree + "/" + version, built ? "built" : "added, not built"});
-    }
-  }
-  finding.facts["dkms"] = out;
-  return out;
+/// "the runfile 570.86.16", "4 packages (535.183.01)"
+std::string by_whom(const DriverInstall& install) {
+  const std::string& version = install.runfile.version;
+  if (install.runfile.installed) return "the runfile" + (version.empty() ? "" : " " + version);
+  return fmt::format("{} packages ({})", install.packages.size(), fmt::join(install.package_versions(), ", "));
 }
 
-Result<bool> has_gpu(const Host& host) {
-  const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  return std::ranges::any_of(
-      devices, [](const PciDevice& device) { return device.vendor_id == kNvidia && device.is_display(); });
+void refuse(Finding& finding, std::string summary, std::string next) {
+  finding.verdict = Verdict::fail;
+  finding.summary = std::move(summary);
+  finding.next = std::move(next);
+}
+
+/// What keeps the installed driver from giving P2P; leaves a finding that passes alone.
+void judge(const DriverInstall& install, const Running& running, Finding& finding) {
+  for (const auto& [address, driver] : running.by_gpu) {
+    if (driver != "vfio-pci") continue;
+    return refuse(finding, fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", address),
+                  "Take the card out of the guest's configuration and off vfio-pci (modprobe.d, vfio-pci.ids=), or leave "
+                  "it out of what p2pd is to do.");
+  }
+  if (!install.runfile.installed && install.packages.empty()) {
+    finding.next = "Install the NVIDIA driver.";
+    finding.summary = "no NVIDIA driver is installed";
+    for (const auto& [address, driver] : running.by_gpu)
+      if (driver == "nouveau") finding.summary = "nouveau drives the GPUs, and no NVIDIA driver is installed";
+    if (!install.dkms.empty()) finding.summary += fmt::format(", and DKMS has {}", fmt::join(install.dkms, ", "));
+    finding.verdict = Verdict::fail;
+  } else if (running.geforce && running.proprietary) {
+    refuse(finding, fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
+           "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
+  } else if (running.geforce && install.packaged_modules()) {
+    refuse(finding, finding.summary + ", modules too: no distribution's driver gives P2P between GeForce cards",
+           "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
+  }
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
-  if (!TRY(has_gpu(host))) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU";
+  const Running running = TRY(running_driver(host, finding));
+  if (running.by_gpu.empty()) {
+    finding = {Verdict::not_applicable, "no NVIDIA GPU", {}, {}, ""};
     return finding;
   }
-  const Packages packages = TRY(driver_packages(host, finding));
-  const bool runfile = TRY(by_runfile(host, finding));
-  const std::set<std::string> dkms = dkms_trees(host, finding);
-  const bool loaded = host.files().exists("/sys/module/nvidia");
-  const nlohmann::json runfile_version = finding.facts["runfile"]["version"];
-  const std::string by = "the runfile" + (runfile_version.is_null() ? "" : " " + runfile_version.get<std::string>());
-  finding.verdict = Verdict::fail;
-  if (runfile && !packages.names.empty()) {
-    finding.summary = fmt::format("the driver is installed twice: by {} and by {} packages ({})", by,
-                                  packages.names.size(), joined(packages.versions, ", "));
-    finding.next =
-        "Remove one: nvidia-uninstall takes the runfile's away; then install the packages again, so that "
-        "none of their files is missing.";
-    return finding;
-  }
-  if (!runfile && packages.names.empty()) {
-    if (loaded)
-      return fail(ErrorCode::not_found, "an nvidia module is loaded, and neither packages nor a runfile brought it");
-    finding.summary = "no NVIDIA driver is installed";
-    if (!dkms.empty()) finding.summary += ", and DKMS has " + joined(dkms, ", ");
-    finding.next = "Install the NVIDIA driver.";
+  const DriverInstall install = TRY(installed_driver(host));
+  tell(install, finding);
+  if (!install.runfile.installed && install.packages.empty() && running.loaded)
+    return fail(ErrorCode::not_found, "an nvidia module is loaded, and neither packages nor a runfile brought it");
+  if (install.runfile.installed && !install.packages.empty()) {
+    refuse(finding,
+           fmt::format("the driver is installed twice: by {} and by {} packages ({})", by_whom(install),
+                       install.packages.size(), fmt::join(install.package_versions(), ", ")),
+           "Remove one: nvidia-uninstall takes the runfile's away; then install the packages again, so that none of "
+           "their files is missing.");
     return finding;
   }
   finding.verdict = Verdict::pass;
-  finding.summary =
-      runfile ? "installed by " + by
-              : fmt::format("installed by {} packages ({})", packages.names.size(), joined(packages.versions, ", "));
-  if (packages.versions.size() > 1) finding.summary += ", of different versions";
-  if (!dkms.empty()) finding.summary += "; DKMS: " + joined(dkms, ", ");
-  if (!packages.held.empty() && !packages.loose.empty())
-    finding.summary += fmt::format("; held but for {}", joined(packages.loose, ", "));
+  finding.summary = "installed by " + by_whom(install);
+  if (install.package_versions().size() > 1) finding.summary += ", of different versions";
+  if (!install.dkms.empty()) finding.summary += fmt::format("; DKMS: {}", fmt::join(install.dkms, ", "));
+  const auto& loose = finding.facts["not_held"];
+  if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would tear them apart
+    finding.summary += fmt::format("; held but for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
+  judge(install, running, finding);
   return finding;
 }
 
@@ -168,7 +143,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kNvidiaDriver;
 const Probe kNvidiaDriver = {"nvidia-driver",
-                             "the NVIDIA driver is installed by packages or by the runfile, not by both",
+                             "one NVIDIA driver is installed, drives every GPU, and is of a kind that can give P2P",
                              {},
                              nullptr,
                              check,

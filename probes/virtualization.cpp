@@ -1,17 +1,47 @@
 // SPDX-License-Identifier: MIT
-// virtualization: this system runs on the machine itself, not as a guest of a hypervisor.
+// virtualization: GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data.
 // A guest sees the GPUs, but not the ports above them: links, ACS and the IOMMU are decided on its host, and a missing
-// Resizable BAR capability says nothing about the card. That is a fact to read the others by, so never a fail.
+// Resizable BAR capability says nothing about the card. Drivers refuse P2P behind an emulated chipset (CNS), patched
+// ones too, unless the hypervisor put both GPUs into one clique.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
-// Reference: src/basic/virt.c of systemd, which ranks these sources.
+// Reference: src/basic/virt.c of systemd, which ranks these sources; hw/vfio/pci-quirks.c of QEMU (the clique).
 #include "base/virtual_machine.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/gpus.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
 namespace {
+
+/// The NVIDIA GPUs of the bus, as far as a hypervisor matters to them.
+struct Gpus {
+  int count = 0;
+  int below_port = 0;
+  bool geforce = false;      ///< one is, or is of a model that is not known
+  bool one_clique = true;    ///< a hypervisor put all of them into the same
+  nlohmann::json cliques = nlohmann::json::object();
+};
+
+Result<Gpus> look_at(const std::vector<PciDevice>& devices) {
+  Gpus gpus;
+  const std::vector<GpuModel> models = TRY(gpu_models());
+  std::optional<int> first;
+  for (const PciDevice& device : devices) {
+    if (!device.is_nvidia_gpu()) continue;
+    const std::optional<int> clique = gpudirect_clique(device);
+    if (gpus.count++ == 0) first = clique;
+    gpus.below_port += has_port_above(device, devices) ? 1 : 0;
+    gpus.one_clique = gpus.one_clique && clique && clique == first;
+    gpus.cliques[device.address] = clique ? nlohmann::json(*clique) : nlohmann::json();
+    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
+    gpus.geforce = gpus.geforce || model == models.end() || model->segment == "GeForce";
+  }
+  return gpus;
+}
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
@@ -19,21 +49,16 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!machine.guest)
     return fail(ErrorCode::not_found,
                 "neither /proc/cpuinfo nor /sys/class/dmi/id nor a GPU tells whether this is a guest");
-  int gpus = 0;
-  int below_port = 0;
-  for (const PciDevice& device : devices) {
-    if (!device.is_nvidia_gpu()) continue;
-    ++gpus;
-    below_port += has_port_above(device, devices) ? 1 : 0;
-  }
+  const Gpus gpus = TRY(look_at(devices));
   const bool guest = *machine.guest;
   Finding finding;
   finding.evidence = std::move(machine.evidence);
   finding.facts = {{"guest", guest},
                    {"hypervisor", machine.hypervisor.empty() ? nlohmann::json() : nlohmann::json(machine.hypervisor)},
                    {"cpu_flag", machine.cpu_flag ? nlohmann::json(*machine.cpu_flag) : nlohmann::json()},
-                   {"gpus", gpus},
-                   {"gpus_below_port", below_port},
+                   {"gpus", gpus.count},
+                   {"gpus_below_port", gpus.below_port},
+                   {"gpudirect_clique", gpus.cliques},
                    {"host_decides", nlohmann::json::array()}};
   finding.verdict = guest ? Verdict::not_applicable : Verdict::pass;
   finding.summary = "this system runs on the machine itself";
@@ -41,7 +66,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts["host_decides"] = {"acs", "iommu", "links", "peer access of chipsets"};
   finding.summary = fmt::format("this system is a guest{}{}: links, ACS and IOMMU {} are its host's",
                                 machine.hypervisor.empty() ? "" : " of ", machine.hypervisor,
-                                below_port == 0 ? "above the GPUs" : "beyond the ports that it shows");
+                                gpus.below_port == 0 ? "above the GPUs" : "beyond the ports that it shows");
+  if (!gpus.geforce || gpus.one_clique || gpus.count < 2) return finding;
+  finding.verdict = Verdict::fail;
+  finding.summary += ", and drivers refuse P2P behind its emulated chipset";
+  finding.next =
+      "Run p2pd on the host of this guest; or give both GPUs the same clique there (QEMU: vfio-pci, "
+      "x-nv-gpudirect-clique=0) and see that its ACS and IOMMU let them.";
   return finding;
 }
 
@@ -49,6 +80,6 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kVirtualization;
 const Probe kVirtualization = {
-    "virtualization", "this system runs on the machine itself, not as a guest", {}, nullptr, check, false};
+    "virtualization", "GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data", {}, nullptr, check, false};
 
 }  // namespace p2pd

@@ -51,7 +51,7 @@ Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDe
     Bar1 bar1;
     bar1.gpu = &device;
     bar1.above = tree.above(device);
-    const std::string id = fmt::format("{:04x}:{:04x}", device.vendor_id, device.device_id);
+    const std::string id = device.id();
     const auto model = std::ranges::find(models, id, &GpuModel::id);
     if (model != models.end()) bar1.model = *model;
     const auto told = told_bytes.find(device.address);

@@ -61,6 +61,9 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
   return models;
 }
 
-Result<std::vector<GpuModel>> gpu_models() { return parse_gpu_models(kTable); }
+Result<std::vector<GpuModel>> gpu_models() {
+  static const Result<std::vector<GpuModel>> kModels = parse_gpu_models(kTable);
+  return kModels;
+}
 
 }  // namespace p2pd

@@ -21,6 +21,12 @@ bool executable(const Root& files, std::string_view path) {
 
 }  // namespace
 
+Host Host::snapshot() const {
+  Host copy = *this;
+  copy.memory_ = std::make_shared<std::map<std::string, std::any>>();
+  return copy;
+}
+
 Result<std::string> Host::line(std::string_view path) const {
   std::string content = TRY(root_.read(path, kLineLimit));
   if (content.ends_with('\n')) content.pop_back();

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <any>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +36,17 @@ class Host {
   Host(Root root, CommandRunner& runner, ChangeRecorder* recorder = nullptr)
       : root_(std::move(root)), runner_(&runner), recorder_(recorder) {}
 
+  /// The same host for one look at it: what many probes read, such as the PCI bus, is read once.
+  Host snapshot() const;
+  /// What `read` returns; a snapshot remembers it as `what`, and reads it no second time.
+  template <class Value>
+  Result<Value> once(std::string_view what, const std::function<Result<Value>()>& read) const {
+    if (!memory_) return read();
+    std::any& kept = (*memory_)[std::string(what)];
+    if (!kept.has_value()) kept = read();
+    return std::any_cast<const Result<Value>&>(kept);
+  }
+
   const Root& files() const { return root_; }
   bool live() const { return root_.live(); }
 
@@ -56,6 +71,7 @@ class Host {
   Root root_;
   CommandRunner* runner_;
   ChangeRecorder* recorder_;
+  std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< of a snapshot
 };
 
 }  // namespace p2pd

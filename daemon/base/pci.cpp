@@ -235,6 +235,8 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
 
 }  // namespace
 
+std::string PciDevice::id() const { return fmt::format("{:04x}:{:04x}", vendor_id, device_id); }
+
 bool PciDevice::is_lost() const {
   return config.size() >= kHeader &&
          std::all_of(config.begin(), config.begin() + kHeader, [](std::uint8_t byte) { return byte == 0xff; });
@@ -244,10 +246,10 @@ std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<s
 
 std::uint32_t PciDevice::dword(std::size_t offset) const { return little_endian<std::uint32_t>(config, offset); }
 
-std::optional<std::size_t> PciDevice::capability(std::uint8_t id) const {
+std::optional<std::size_t> PciDevice::capability(std::uint8_t id, std::size_t previous) const {
   constexpr int kMost = (kConventional - kHeader) / 4;
   if (config.size() <= kHeader || (config[PCI_STATUS] & PCI_STATUS_CAP_LIST) == 0) return std::nullopt;
-  std::size_t offset = config[PCI_CAPABILITY_LIST] & 0xfcU;
+  std::size_t offset = (previous == 0 ? config[PCI_CAPABILITY_LIST] : config[previous + 1]) & 0xfcU;
   for (int step = 0; step < kMost && offset >= kHeader && offset + 2 <= config.size(); ++step) {
     if (config[offset] == id) return offset;
     offset = config[offset + 1] & 0xfcU;
@@ -268,8 +270,11 @@ std::optional<std::uint16_t> PciDevice::extended_capability(std::uint16_t id) co
 }
 
 Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
-  if (has_dump(host)) return TRY_IN(kDump, from_dump(host, depth));
-  return TRY_IN("PCI bus", from_sysfs(host, depth));
+  const auto read = [&]() -> Result<std::vector<PciDevice>> {
+    if (has_dump(host)) return TRY_IN(kDump, from_dump(host, depth));
+    return TRY_IN("PCI bus", from_sysfs(host, depth));
+  };
+  return host.once<std::vector<PciDevice>>(depth == PciDepth::paths ? "pci paths" : "pci", read);
 }
 
 std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {

@@ -22,12 +22,14 @@ struct PciDevice {
   bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
+  std::string id() const;  ///< vendor and device, "10de:2684"
   bool is_nvidia_gpu() const { return vendor_id == 0x10de && is_display(); }  ///< not its audio function
   bool is_bridge() const { return (class_code >> 8) == 0x0604; }
   /// Configuration space reads as all ones: the device fell off the bus (lspci: "unknown header type 7f").
   bool is_lost() const;
-  /// Offset of a capability in the first 256 bytes; nothing when absent or unreadable. Loops end.
-  std::optional<std::size_t> capability(std::uint8_t id) const;
+  /// Offset of a capability in the first 256 bytes, the first one that the list has after offset `previous`; nothing
+  /// when absent or unreadable. Loops end.
+  std::optional<std::size_t> capability(std::uint8_t id, std::size_t previous = 0) const;
   /// Offset of an extended capability, 0x100 or above; nothing when absent or unreadable. Loops end.
   std::optional<std::uint16_t> extended_capability(std::uint16_t id) const;
   std::uint16_t word(std::size_t offset) const;   ///< little-endian; 0xffff beyond what was read

@@ -37,6 +37,8 @@ struct Error {
     message.insert(0, std::string(context) + ": ");
     return std::move(*this);
   }
+  /// Both in one line.
+  std::string text() const { return next.empty() ? message : message + "; next: " + next; }
 };
 
 /// A value or an Error; must be used.

@@ -113,4 +113,15 @@ VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& d
   return machine;
 }
 
+std::optional<int> gpudirect_clique(const PciDevice& gpu) {
+  constexpr std::uint8_t kVendorSpecific = 0x09;
+  constexpr int kMost = 48;  // no list is longer
+  auto at = gpu.capability(kVendorSpecific);
+  for (int i = 0; at && i < kMost; ++i, at = gpu.capability(kVendorSpecific, *at)) {
+    const bool named = gpu.dword(*at) >> 16 == 0x5008 && (gpu.dword(*at + 4) & 0xffffU) == 0x5032;  // 8 bytes, "P2P"
+    if (named) return static_cast<int>(gpu.dword(*at + 4) >> 19 & 0xfU);
+  }
+  return std::nullopt;
+}
+
 }  // namespace p2pd

@@ -24,6 +24,10 @@ struct VirtualMachine {
 /// hypervisor. That there is none proves nothing.
 VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& devices);
 
+/// The clique that a hypervisor put this GPU into: those of one clique may exchange data, whatever the emulated chipset.
+/// A vendor-specific capability "P2P" that QEMU adds for x-nv-gpudirect-clique. Nothing: it is in none.
+std::optional<int> gpudirect_clique(const PciDevice& gpu);
+
 /// True when one of `devices` is a bridge with `device` below it.
 bool has_port_above(const PciDevice& device, const std::vector<PciDevice>& devices);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // p2pctl doctor: every check of the plan, the first gate that is shut, and the one next thing to do.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "ctl/print.hpp"
 #include "ctl/survey.hpp"
@@ -11,70 +13,138 @@
 namespace p2pd::ctl {
 namespace {
 
+/// Counts what a diagnosis had to ask of other programs: files and registers say most of it.
+class CountingRunner : public CommandRunner {
+ public:
+  explicit CountingRunner(CommandRunner& inner) : inner_(inner) {}
+  Result<CommandResult> run(const Command& command) override {
+    ++count;
+    return inner_.run(command);
+  }
+  int count = 0;
+
+ private:
+  CommandRunner& inner_;
+};
+
+/// The end of a diagnosis: the gate to open first, and who opens it.
+struct Conclusion {
+  const Standing& gate;
+  std::vector<const Step*> behind;  ///< judged once it is open
+  std::vector<const Step*> beside;  ///< shut, or not known, too
+  std::string next;
+  bool by_p2pd;
+};
+
+/// What the diagnosis took.
+struct Cost {
+  std::int64_t milliseconds;
+  int commands;
+};
+
+std::vector<std::string> ids(const std::vector<const Step*>& steps) {
+  std::vector<std::string> names;
+  for (const Step* step : steps) names.push_back(step->id);
+  return names;
+}
+
+Conclusion conclude(const Survey& survey, const Standing& gate, const Plan& plan) {
+  Conclusion out{gate, survey.behind(gate), survey.beside(gate), "", false};
+  const auto blocked = std::ranges::find(survey.steps, Standing::Kind::blocked, &Standing::kind);
+  out.by_p2pd = blocked == survey.steps.end();
+  if (out.by_p2pd)
+    out.next = fmt::format("p2pctl apply {}  ({})", plan.name, survey.reboots() > 0 ? "1 reboot" : "no reboot");
+  else  // nothing is changed while a person is needed
+    out.next = next_for_operator(gate.kind == Standing::Kind::blocked ? gate : *blocked);
+  return out;
+}
+
 nlohmann::json to_json(const Standing& standing) {
   nlohmann::json json = p2pd::to_json(standing.finding);
   json["step"] = standing.step->id;
   json["title"] = standing.step->title;
+  json["check"] = standing.step->check;
   json["standing"] = to_string(standing.kind);
   return json;
 }
 
-/// Who does it: "p2pctl apply" where p2pd can, else the operator's text.
-std::string next_thing(const Survey& survey, const Plan& plan) {
-  const auto blocked = std::find_if(survey.steps.begin(), survey.steps.end(),
-                                    [](const Standing& s) { return s.kind == Standing::Kind::blocked; });
-  if (blocked != survey.steps.end()) return next_for_operator(*blocked);
-  return fmt::format("p2pctl apply {}  ({})", plan.name, survey.reboots() > 0 ? "1 reboot" : "no reboot");
+nlohmann::json to_json(const Conclusion& conclusion) {
+  nlohmann::json json = to_json(conclusion.gate);
+  json["why"] = conclusion.gate.step->why;
+  json["behind"] = ids(conclusion.behind);
+  json["beside"] = ids(conclusion.beside);
+  json["by"] = conclusion.by_p2pd ? "p2pd" : "operator";
+  json["next"] = conclusion.next;
+  return json;
 }
 
-void print_person(const Survey& survey, const Plan& plan) {
-  const Standing* first = survey.first_shut();
-  const auto others = std::count_if(survey.steps.begin(), survey.steps.end(),
-                                    [&](const Standing& s) { return s.kind != Standing::Kind::waits; });
-  if (first != nullptr && others == 1) {  // nothing else could be looked at: one line says it all
-    fmt::print("{} {}\n", mark(first->finding.verdict), harmless(first->finding.summary + ". " + next_thing(survey, plan)));
-    return;
-  }
+void print_steps(const Survey& survey) {
   std::vector<std::vector<std::string>> rows;
   for (const Standing& s : survey.steps) {
-    if (s.kind == Standing::Kind::waits)
-      rows.push_back({paint(Colour::dim, "·"), paint(Colour::dim, s.step->id), paint(Colour::dim, "waits for what stands above")});
-    else
-      rows.push_back({mark(s.finding.verdict), s.step->id, s.finding.summary});
+    const bool waits = s.kind == Standing::Kind::waits;
+    const bool seen = !s.finding.summary.empty();
+    rows.push_back({waits ? paint(Colour::dim, "·") : mark(s.finding.verdict),
+                    waits ? paint(Colour::dim, s.step->id) : s.step->id,
+                    waits ? paint(Colour::dim, seen ? "waits; now: " + s.finding.summary : "waits for what stands above")
+                          : s.finding.summary});
   }
   print_table(rows);
-  if (first == nullptr) {
-    fmt::print("\n{}\n", paint(Colour::green, "Every check of plan " + plan.name + " passes."));
+}
+
+void print_conclusion(const Conclusion& conclusion) {
+  const Standing& gate = conclusion.gate;
+  const bool shut = gate.finding.verdict == Verdict::fail;
+  fmt::print("\n{}\n", paint(Colour::bold, harmless((shut ? "Root cause: " : "Not known: ") + gate.finding.summary)));
+  std::vector<std::vector<std::string>> rows;
+  if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
+  for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
+  if (!conclusion.behind.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(ids(conclusion.behind), ", "))});
+  if (!conclusion.beside.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(ids(conclusion.beside), ", "))});
+  rows.push_back({"next", paint(Colour::bold, conclusion.next)});
+  print_table(rows);
+}
+
+void print_person(const Survey& survey, const Plan& plan, const Cost& cost) {
+  const Standing* gate = survey.root_cause();
+  const auto looked_at = std::ranges::count_if(survey.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
+  if (gate != nullptr && looked_at == 1) {  // nothing else could be looked at: one line says it all
+    fmt::print("{} {}\n", mark(gate->finding.verdict),
+               harmless(gate->finding.summary + ". " + conclude(survey, *gate, plan).next));
     return;
   }
-  const auto shut = std::count_if(survey.steps.begin(), survey.steps.end(), [](const Standing& s) {
-    return s.kind != Standing::Kind::waits && !s.finding.holds();
-  });
-  fmt::print("\n{}\n", paint(Colour::bold, fmt::format("{} of {} checks fail; the first: {}", shut, survey.steps.size(),
-                                                       first->finding.summary)));
-  if (!first->step->why.empty()) print_table({{"why", first->step->why}});
-  for (const Evidence& e : first->finding.evidence) print_table({{"seen", fmt::format("{}: {}", e.source, e.value)}});
-  print_table({{"next", paint(Colour::bold, next_thing(survey, plan))}});
+  print_steps(survey);
+  if (gate == nullptr)
+    fmt::print("\n{}\n", paint(Colour::green, "Every check of plan " + plan.name + " passes."));
+  else
+    print_conclusion(conclude(survey, *gate, plan));
+  fmt::print("{}\n", paint(Colour::dim, fmt::format("{} checks in {} ms, {} commands run", looked_at, cost.milliseconds,
+                                                    cost.commands)));
 }
 
 }  // namespace
 
 Result<int> doctor(const Context& context) {
+  const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner));
+  CountingRunner counted(*runner);
+  const Host host = TRY(context.host(counted));
   const Plan plan = TRY(context.plan());
   const Survey found = survey(plan, context.vocabulary, host, false);
+  const Standing* gate = found.root_cause();
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  const Cost cost{took.count(), counted.count};
   if (context.options.json) {
     nlohmann::json steps = nlohmann::json::array();
     for (const Standing& s : found.steps) steps.push_back(to_json(s));
-    const Standing* first = found.first_shut();
-    print_json("p2pd.doctor/1", {{"plan", plan.name},
-                                 {"holds", found.holds()},
-                                 {"steps", std::move(steps)},
-                                 {"first", first == nullptr ? nlohmann::json() : nlohmann::json(first->step->id)},
-                                 {"next", found.holds() ? "" : next_thing(found, plan)}});
+    print_json("p2pd.doctor/1",
+               {{"plan", plan.name},
+                {"holds", gate == nullptr},
+                {"steps", std::move(steps)},
+                {"conclusion", gate == nullptr ? nlohmann::json() : to_json(conclude(found, *gate, plan))},
+                {"commands_run", cost.commands},
+                {"took_ms", cost.milliseconds}});
   } else {
-    print_person(found, plan);
+    print_person(found, plan, cost);
   }
   return found.holds() ? kDone : kBlocked;
 }

@@ -12,6 +12,35 @@ Finding check(const Step& step, const Vocabulary& vocabulary, const Host& host) 
   return finding ? *finding : unknown(finding.error());
 }
 
+Standing::Kind kind_of(const Step& step, const Finding& finding) {
+  return finding.verdict == Verdict::fail && !step.fix.empty() ? Standing::Kind::fixable : Standing::Kind::blocked;
+}
+
+bool is_shut(const Standing& s) { return s.kind == Standing::Kind::fixable || s.kind == Standing::Kind::blocked; }
+
+/// What the fix would do, and whether it could.
+void look_at_fix(Standing& standing, const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
+  const Step& step = *standing.step;
+  const Action& action = *vocabulary.action(step.fix);
+  standing.effect = action.effect;
+  for (const std::string& need : step.needs) {
+    const Step& required = *plan.step(need);
+    const Finding finding = check(required, vocabulary, host);
+    if (finding.holds() || !required.fix.empty()) continue;
+    standing.kind = Standing::Kind::blocked;
+    standing.obstacle = need + ": " + finding.summary;
+  }
+  if (!describe) return;
+  Result<Description> told = action.describe(host, step.with);
+  if (told) {
+    standing.description = *std::move(told);
+    return;
+  }
+  standing.kind = Standing::Kind::blocked;
+  standing.obstacle = told.error().message;
+  if (standing.finding.next.empty()) standing.finding.next = told.error().next;
+}
+
 }  // namespace
 
 std::string_view to_string(Standing::Kind kind) {
@@ -19,7 +48,8 @@ std::string_view to_string(Standing::Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
+Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& machine, bool describe) {
+  const Host host = machine.snapshot();
   Survey survey;
   std::set<std::string> open;  // does not hold
   std::set<std::string> shut;  // nor can p2pd make it hold now: what comes after it is not looked at
@@ -30,47 +60,23 @@ Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, 
     const auto among = [&](const std::set<std::string>& steps) {
       return std::any_of(step.after.begin(), step.after.end(), [&](const auto& id) { return steps.contains(id); });
     };
-    if (among(shut) || (vocabulary.probe(step.check)->proves_p2p && among(open))) {
+    if (among(shut) || (vocabulary.probe(step.check)->proves_p2p && !open.empty())) {
       standing.kind = Standing::Kind::waits;
       shut.insert(step.id);
-      open.insert(step.id);
-      survey.steps.push_back(std::move(standing));
-      continue;
+    } else {
+      standing.finding = check(step, vocabulary, host);
+      standing.kind = among(open) ? Standing::Kind::waits : kind_of(step, standing.finding);
+      if (standing.finding.holds()) standing.kind = Standing::Kind::holds;
     }
-    standing.finding = check(step, vocabulary, host);
-    if (!standing.finding.holds()) {
-      const bool can = standing.finding.verdict == Verdict::fail && !step.fix.empty();
-      standing.kind = can ? Standing::Kind::fixable : Standing::Kind::blocked;
-      open.insert(step.id);
-      if (!can) shut.insert(step.id);
-    }
-    if (standing.kind == Standing::Kind::fixable) {
-      const Action& action = *vocabulary.action(step.fix);
-      standing.effect = action.effect;
-      for (const std::string& need : step.needs) {
-        const Step& required = *plan.step(need);
-        const Finding finding = check(required, vocabulary, host);
-        if (finding.holds() || !required.fix.empty()) continue;
-        standing.kind = Standing::Kind::blocked;
-        standing.obstacle = need + ": " + finding.summary;
-      }
-      if (describe) {
-        Result<Description> told = action.describe(host, step.with);
-        if (told) {
-          standing.description = *std::move(told);
-        } else {
-          standing.kind = Standing::Kind::blocked;
-          standing.obstacle = told.error().message;
-          if (standing.finding.next.empty()) standing.finding.next = told.error().next;
-        }
-      }
-    }
+    if (standing.kind == Standing::Kind::fixable) look_at_fix(standing, plan, vocabulary, host, describe);
+    if (standing.kind == Standing::Kind::blocked) shut.insert(step.id);
+    if (standing.kind != Standing::Kind::holds) open.insert(step.id);
     survey.steps.push_back(std::move(standing));
   }
   return survey;
 }
 
-bool Survey::holds() const { return first_shut() == nullptr; }
+bool Survey::holds() const { return root_cause() == nullptr; }
 
 bool Survey::blocked() const {
   return std::any_of(steps.begin(), steps.end(), [](const Standing& s) { return s.kind == Standing::Kind::blocked; });
@@ -81,14 +87,39 @@ int Survey::reboots() const {
                      [](const Standing& s) { return s.kind == Standing::Kind::fixable && s.effect == Effect::reboot; });
 }
 
-const Standing* Survey::first_shut() const {
-  const auto found = std::find_if(steps.begin(), steps.end(), [](const Standing& s) { return !s.finding.holds(); });
-  return found == steps.end() ? nullptr : &*found;
+const Standing* Survey::root_cause() const {
+  const Standing* unclear = nullptr;
+  for (const Standing& s : steps) {
+    if (!is_shut(s)) continue;
+    if (s.finding.verdict == Verdict::fail) return &s;
+    if (unclear == nullptr) unclear = &s;
+  }
+  return unclear;
+}
+
+std::vector<const Step*> Survey::behind(const Standing& gate) const {
+  std::vector<const Step*> found;
+  std::set<std::string> names = {gate.step->id};
+  for (const Standing& s : steps) {
+    if (s.kind != Standing::Kind::waits) continue;
+    if (std::none_of(s.step->after.begin(), s.step->after.end(), [&](const auto& id) { return names.contains(id); }))
+      continue;
+    names.insert(s.step->id);
+    found.push_back(s.step);
+  }
+  return found;
+}
+
+std::vector<const Step*> Survey::beside(const Standing& gate) const {
+  std::vector<const Step*> found;
+  for (const Standing& s : steps) {
+    if (&s != &gate && is_shut(s)) found.push_back(s.step);
+  }
+  return found;
 }
 
 std::string next_for_operator(const Standing& standing) {
-  if (!standing.step->operator_text.empty()) return standing.step->operator_text;
-  return standing.finding.next;
+  return standing.finding.next.empty() ? standing.step->operator_text : standing.finding.next;
 }
 
 }  // namespace p2pd::ctl

@@ -17,7 +17,7 @@ struct Standing {
     holds,
     fixable,  ///< p2pd can make it hold
     blocked,  ///< a person is needed
-    waits     ///< not looked at further: a step it comes after does not hold
+    waits     ///< a step it comes after does not hold: judged after that, and not even looked at behind a blocked one
   };
   const Step* step = nullptr;
   Kind kind = Kind::holds;
@@ -35,7 +35,12 @@ struct Survey {
   bool holds() const;
   bool blocked() const;
   int reboots() const;                 ///< a walk without surprises makes so many
-  const Standing* first_shut() const;  ///< the first that does not hold
+  /// The first gate that is shut; where nothing is known to be shut, the first that could not be found out.
+  const Standing* root_cause() const;
+  /// Steps that wait for `gate`, directly or behind each other.
+  std::vector<const Step*> behind(const Standing& gate) const;
+  /// Gates that are shut, or could not be found out, besides `gate`.
+  std::vector<const Step*> beside(const Standing& gate) const;
 };
 
 /// `describe`: ask each fix what it would do, too.

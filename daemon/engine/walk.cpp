@@ -13,10 +13,6 @@ namespace {
 constexpr int kCrashes = 2;  // once may have been the power
 constexpr std::chrono::seconds kBetweenAttempts{2};
 
-std::string with_next(const Error& error) {
-  return error.next.empty() ? error.message : error.message + "; next: " + error.next;
-}
-
 }  // namespace
 
 // ---- requests ------------------------------------------------------------------------------------------------------
@@ -84,39 +80,46 @@ Result<Run> Walk::walk() {
   }
 }
 
-/// One pass over the state steps, in order.
+/// Looks at every state step before it changes anything; then fixes what can be fixed, and looks again.
 Result<Event> Walk::pass() {
-  Pass pass;
-  for (const Step& step : plan_.steps) {
-    if (step.kind != StepKind::state) continue;
-    if (const std::optional<Event> asked = s_.requests.poll()) {
-      reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
-      return *asked;
+  std::set<std::string> mended;
+  for (;;) {
+    Pass pass;
+    for (const Step& step : plan_.steps) {
+      if (step.kind != StepKind::state) continue;
+      if (const std::optional<Event> asked = asked_for()) return *asked;
+      TRY(look(step, pass));
+      if (!pass.failure.empty()) return give_up(pass.failure);
     }
-    TRY(visit(step, pass));
-    if (!pass.failure.empty()) return give_up(pass.failure);
+    if (!pass.blockers.empty()) return block(pass);  // a person is needed first: nothing is changed before
+    bool again = false;
+    for (const Step* step : pass.fixable) {
+      if (const std::optional<Event> asked = asked_for()) return *asked;
+      if (!mended.insert(step->id).second) return give_up(step->id + " was fixed, and another fix undid that");
+      TRY(mend(*step, pass));
+      if (!pass.failure.empty()) return give_up(pass.failure);
+      again |= record(step->id).status == StepStatus::fixed;
+    }
+    if (!pass.blockers.empty()) return block(pass);
+    if (again) continue;  // what waited for it can be judged now
+    if (!pass.pending.empty()) {
+      reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
+      return Event::reboot_due;
+    }
+    if (const std::optional<Event> failed = TRY(commit())) return *failed;
+    reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
+    return pass.proven ? Event::proven : Event::settled;
   }
-  if (!pass.blockers.empty()) {
-    reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
-    return Event::blocker;
-  }
-  if (!pass.pending.empty()) {
-    reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
-    return Event::reboot_due;
-  }
-  if (const std::optional<Event> failed = TRY(commit())) return *failed;
-  reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
-  return pass.proven ? Event::proven : Event::settled;
 }
 
-/// Checks one step and, where that is possible, makes it hold.
-Result<void> Walk::visit(const Step& step, Pass& pass) {
+/// Checks one step; one that does not hold is pending, waits, blocks, or can be fixed.
+Result<void> Walk::look(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   const auto waits = [&] {
     return std::any_of(step.after.begin(), step.after.end(), [&](const auto& other) { return pass.open.contains(other); });
   };
   const bool proof = s_.vocabulary.probe(step.check)->proves_p2p;
-  if (proof && waits()) {  // a benchmark of what is known not to hold would only put the machine at risk
+  if (proof && !pass.open.empty()) {  // a benchmark of what is known not to hold would only put the machine at risk
     pass.open.insert(step.id);
     known.status = StepStatus::waiting;
     return {};
@@ -139,33 +142,56 @@ Result<void> Walk::visit(const Step& step, Pass& pass) {
   pass.open.insert(step.id);
   if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
     pass.pending.push_back(step.id);
-    return {};
-  }
-  if (waits()) {
+  } else if (waits()) {
     known.status = StepStatus::waiting;
-    return {};
-  }
-  if (finding.verdict == Verdict::unknown || step.fix.empty()) {
+  } else if (const std::string why = obstacle(step, finding); !why.empty()) {
     known.status = StepStatus::blocked;
-    pass.blockers.push_back(step.id + ": " + finding.summary);
-    return {};
+    pass.blockers.push_back(why);
+  } else {
+    if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
+    pass.fixable.push_back(&step);
   }
-  if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, finding, pass))) return {};
-  if (!pass.blockers.empty()) {  // a person is needed first: the rest is only looked at
-    known.status = StepStatus::waiting;
-    return {};
+  return {};
+}
+
+/// Why no fix can be tried: there is none, or what it needs is not there and cannot be brought. Empty: it can.
+std::string Walk::obstacle(const Step& step, const Finding& finding) const {
+  if (finding.verdict == Verdict::unknown || step.fix.empty()) return step.id + ": " + finding.summary;
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    const Finding found = check(need);
+    s_.observer.checked(need, found);
+    if (!found.holds() && (need.fix.empty() || found.verdict == Verdict::unknown))
+      return fmt::format("{} needs {}: {}", step.id, name, found.summary);
+  }
+  return "";
+}
+
+/// Makes a step hold that does not, and can be fixed.
+Result<void> Walk::mend(const Step& step, Pass& pass) {
+  StepRecord& known = record(step.id);
+  if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    if (check(need).holds()) continue;
+    TRY(fix(need, pass));
+    if (!pass.failure.empty()) return {};
+    if (const Finding finding = check(need); !finding.holds()) {
+      pass.blockers.push_back(fmt::format("{} needs {}: {}", step.id, name, finding.summary));
+      return {};
+    }
   }
   TRY(fix(step, pass));
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
-  if (known.status == StepStatus::fixed) pass.open.erase(step.id);
   return {};
 }
 
 /// A step that does not hold after its reboot fails, unless that boot may have crashed for the first time.
-Result<bool> Walk::survived(const Step& step, StepRecord& known, const Finding& finding, Pass& pass) {
+Result<bool> Walk::survived(const Step& step, StepRecord& known, Pass& pass) {
+  const std::string seen = known.finding.value("summary", "");
   if (!action(step).hazard) {
     known.status = StepStatus::failed;
-    pass.failure = fmt::format("{} still does not hold after its reboot: {}", step.id, finding.summary);
+    pass.failure = fmt::format("{} still does not hold after its reboot: {}", step.id, seen);
     return false;
   }
   ++known.crashes;
@@ -173,8 +199,8 @@ Result<bool> Walk::survived(const Step& step, StepRecord& known, const Finding& 
   TRY(close_intents(known, "crashed"));
   if (known.crashes < kCrashes) return true;
   known.status = StepStatus::failed;
-  pass.failure = fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes,
-                             finding.summary);
+  pass.failure =
+      fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes, seen);
   return false;
 }
 
@@ -182,20 +208,6 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.crashes >= kCrashes) {
     pass.failure = fmt::format("{}: its fix brought the machine down {} times", step.id, known.crashes);
-    return {};
-  }
-  for (const std::string& name : step.needs) {
-    const Step& need = *plan_.step(name);
-    Finding finding = check(need);
-    s_.observer.checked(need, finding);
-    if (!finding.holds() && !need.fix.empty() && finding.verdict == Verdict::fail) {
-      TRY(fix(need, pass));
-      if (!pass.failure.empty()) return {};
-      finding = check(need);
-    }
-    if (finding.holds()) continue;
-    known.status = StepStatus::blocked;
-    pass.blockers.push_back(fmt::format("{} needs {}: {}", step.id, name, finding.summary));
     return {};
   }
   std::string why;
@@ -222,7 +234,7 @@ Result<std::string> Walk::attempt(const Step& step) {
   Result<void> done = act.apply(s_.host, step.with);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
   if (done) done = s_.undo.note_result();
-  std::string why = done ? "" : with_next(done.error());
+  std::string why = done ? "" : done.error().text();
   ++known.attempts;
   known.applied = true;
   if (done) {
@@ -255,113 +267,25 @@ Result<std::optional<Event>> Walk::commit() {
     if (done) done = s_.undo.note_result();
     if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
     known.committed = done.has_value();
-    TRY(s_.journal.close_intent(intent, run_, known, event("committed", step.id, done ? "" : with_next(done.error()))));
-    if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, with_next(done.error())));
+    TRY(s_.journal.close_intent(intent, run_, known, event("committed", step.id, done ? "" : done.error().text())));
+    if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, done.error().text()));
   }
   return std::nullopt;
 }
 
-// ---- the way back --------------------------------------------------------------------------------------------------
-
-/// Undoes every recorded change, newest first.
-Result<Event> Walk::unwind() {
-  while (const std::optional<UndoStore::Owner> changed = s_.undo.newest()) {
-    if (s_.requests.poll() == Event::stopped) {
-      if (!run_.failing) reason_ = "stopped between two steps, as asked";
-      return Event::stopped;
-    }
-    TRY_IN("undo of " + changed->step, undo(*changed));
-  }
-  if (run_.reboot_due) {
-    if (!run_.failing) reason_ = "what was undone is in effect until the next boot";
-    return Event::reboot_due;
-  }
-  if (!run_.failing) reason_ = "everything p2pd changed is undone";
-  return run_.failing ? Event::given_back : Event::reverted;
-}
-
-Result<void> Walk::undo(const UndoStore::Owner& changed) {
-  const Action* act = s_.vocabulary.action(changed.fix);
-  s_.observer.undoing(changed.step);
-  const std::int64_t intent =
-      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
-  const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
-  s_.undo.begin({});
-  if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
-  if (act != nullptr && act->effect == Effect::reboot) {
-    Step step;
-    step.check = changed.check;
-    step.with = changed.with;
-    run_.reboot_due |= check(step).verdict == Verdict::pass;
-  }
-  StepRecord undone;
-  undone.step = changed.step;
-  undone.status = StepStatus::reverted;
-  records_[changed.step] = undone;
-  TRY(s_.journal.close_intent(intent, run_, undone,
-                              event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")))));
-  return s_.undo.forget_newest();
-}
-
-/// The run fails for `reason_`; what follows is the plan's choice.
-Event Walk::give_up(std::string reason) {
-  reason_ = std::move(reason);
-  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return Event::failure;
-  run_.failing = true;
-  return Event::give_back;
-}
-
-// ---- boots ---------------------------------------------------------------------------------------------------------
-
-/// Journals a boot that is new to the run. One that nobody asked for counts as a crash.
-Result<std::optional<Event>> Walk::note_boot() {
-  if (TRY(s_.journal.knows_boot(run_.id, boot_))) return std::nullopt;
-  const bool expected = !run_.reboot_from.empty();
-  if (!expected) ++run_.reboots;
-  run_.reboot_from.clear();
-  run_.reboot_due = false;
-  for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
-    const Step* step = plan_.step(intent.step);
-    const bool live_hazard = intent.kind == Intent::Kind::hazard && step != nullptr &&
-                             action(*step).effect == Effect::live;
-    if (!live_hazard && intent.kind != Intent::Kind::proof) continue;
-    StepRecord& known = record(intent.step);
-    ++known.crashes;
-    TRY(s_.journal.close_intent(intent.id, run_, known, event("crashed", intent.step, "")));
-  }
-  TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
-  if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots) return std::nullopt;
-  return give_up(fmt::format("{} reboots, crashes among them; the plan allows {}", run_.reboots, plan_.policy.reboots));
-}
-
-/// Counts a reboot and prepares it; the walk makes it once that is durable. One is kept for the way back.
-Result<Event> Walk::restart() {
-  const bool back = run_.state == RunState::reverting;
-  const bool counted = run_.reboot_from == boot_;
-  const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
-  if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
-    if (back) return give_up(reason_ + "; the plan allows no further reboot: reboot by hand to finish");
-    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", reason_,
-                               plan_.policy.reboots, kept ? ", the way back included" : ""));
-  }
-  for (const Step& step : plan_.steps) {
-    StepRecord& known = record(step.id);
-    if (back || !known.applied || known.committed) continue;
-    if (action(step).before_reboot != nullptr) {
-      s_.undo.begin(owner(step));
-      Result<void> armed = action(step).before_reboot(s_.host, step.with);
-      if (armed) armed = s_.undo.note_result();
-      if (!armed) return give_up(fmt::format("{}: {}", step.id, with_next(armed.error())));
-    }
-    if (!counted && action(step).hazard && known.status == StepStatus::pending_reboot)
-      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::hazard, step.id, boot_}, event("trial", step.id, "")));
-  }
-  if (!counted) ++run_.reboots;
-  run_.reboot_from = boot_;
-  return Event::reboot_due;
-}
-
 // ---- small parts ---------------------------------------------------------------------------------------------------
+
+/// What somebody wants of the walk before it goes on.
+std::optional<Event> Walk::asked_for() {
+  const std::optional<Event> asked = s_.requests.poll();
+  if (asked) reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
+  return asked;
+}
+
+Event Walk::block(const Pass& pass) {
+  reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
+  return Event::blocker;
+}
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;

@@ -49,6 +49,7 @@ class Walk {
     bool proven = false;
     std::set<std::string> open;         ///< steps that do not hold yet; what comes after them waits
     std::vector<std::string> pending;   ///< steps that wait for a reboot
+    std::vector<const Step*> fixable;   ///< in the plan's order
     std::vector<std::string> blockers;  ///< "step: why"
     std::string failure;                ///< why the run fails; empty while it does not
   };
@@ -58,8 +59,10 @@ class Walk {
   Result<std::optional<Event>> note_boot();
   Result<Run> walk();
   Result<Event> pass();
-  Result<void> visit(const Step& step, Pass& pass);
-  Result<bool> survived(const Step& step, StepRecord& record, const Finding& finding, Pass& pass);
+  Result<void> look(const Step& step, Pass& pass);
+  std::string obstacle(const Step& step, const Finding& finding) const;
+  Result<void> mend(const Step& step, Pass& pass);
+  Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Event>> commit();
@@ -67,6 +70,8 @@ class Walk {
   Result<void> undo(const UndoStore::Owner& owner);
   Result<Event> restart();
   Event give_up(std::string reason);
+  Event block(const Pass& pass);
+  std::optional<Event> asked_for();
 
   Result<Finding> prove(const Step& step);
   Finding check(const Step& step) const;

@@ -23,9 +23,19 @@ const std::string kOther = package("nvidia-container-toolkit", "1.17.0-1", "inst
                            package("nvidia-driver-535", "535.183.01-0ubuntu1", "deinstall ok config-files");
 
 struct Machine {
+  /// An RTX A6000: any driver gives P2P between those.
   Machine() {
-    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
+    gpu("30 22");
     put("var/lib/dpkg/status", kOther);
+  }
+  void gpu(const std::string& id) const {
+    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 " + id + " 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
+  }
+  void bind(const std::string& driver) const {
+    const fs::path link = directory / "sys/bus/pci/devices/0000:01:00.0/driver";
+    fs::create_directories(link.parent_path());
+    fs::remove(link);
+    fs::create_symlink("../../../../bus/pci/drivers/" + driver, link);
   }
   void put(const std::string& path, std::string_view content) const {
     fs::create_directories((directory / path).parent_path());
@@ -101,4 +111,39 @@ TEST_CASE("nvidia-driver: DKMS trees are named") {
   machine.put(dkms + "zfs/2.1/6.1.0/x86_64/module/zfs.ko", "");
   CHECK(machine.look().facts["dkms"] == nlohmann::json::array({"nvidia/565.57.01", "nvidia/570.86.16 for 6.1.0"}));
   CHECK(machine.look().summary.ends_with("; DKMS: nvidia/565.57.01, nvidia/570.86.16 for 6.1.0"));
+}
+
+TEST_CASE("nvidia-driver: no distribution's driver, and no proprietary one, gives GeForce cards P2P") {
+  const Machine machine;
+  machine.gpu("84 26");  // RTX 4090
+  machine.packages("install ok installed");
+  CHECK(machine.look().verdict == Verdict::pass);  // libraries alone: patched modules may lie over them
+  machine.put("var/lib/dpkg/status", package("nvidia-dkms-570", "570.86.16-0ubuntu1", "install ok installed"));
+  CHECK(machine.look().verdict == Verdict::fail);
+  CHECK(machine.look().summary.starts_with("installed by 1 packages (570.86.16), modules too: no distribution's driver"));
+  fs::remove(machine.directory / "var/lib/dpkg/status");
+  machine.put("var/lib/dpkg/status", kOther);
+  machine.put("usr/bin/nvidia-uninstall", "");
+  CHECK(machine.look().verdict == Verdict::pass);
+  const std::string text = "NVRM version: NVIDIA UNIX ";
+  machine.put("proc/driver/nvidia/version", text + "Open Kernel Module for x86_64  570.86.16  Release Build\nGCC\n");
+  CHECK(machine.look().verdict == Verdict::pass);
+  machine.put("proc/driver/nvidia/version", text + "x86_64 Kernel Module  535.247.01  Fri Jan 24\nGCC\n");
+  CHECK(machine.look().verdict == Verdict::fail);
+  CHECK(machine.look().summary.find("proprietary") != std::string::npos);
+  machine.gpu("30 22");
+  CHECK(machine.look().verdict == Verdict::pass);
+}
+
+TEST_CASE("nvidia-driver: who drives the cards") {
+  const Machine machine;
+  machine.bind("nouveau");
+  CHECK(machine.look().summary == "nouveau drives the GPUs, and no NVIDIA driver is installed");
+  machine.put("usr/bin/nvidia-uninstall", "");
+  machine.bind("nvidia");
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().facts["drivers"]["0000:01:00.0"] == "nvidia");
+  machine.bind("vfio-pci");
+  CHECK(machine.look().verdict == Verdict::fail);
+  CHECK(machine.look().summary.starts_with("0000:01:00.0 is bound to vfio-pci"));
 }

@@ -62,6 +62,31 @@ TEST_CASE("virtualization: the CPU's flag outranks names") {
   CHECK(finding.summary.find("a guest of Google") != std::string::npos);
 }
 
+TEST_CASE("virtualization: drivers refuse GeForce cards in a guest, unless they are of one clique") {
+  Machine machine;
+  machine.file("proc/cpuinfo", "flags\t\t: fpu hypervisor\n");
+  const auto clique = [](int id) {  // capability list at 0x40: an empty vendor-specific one, then QEMU's
+    return fmt::format("40: 09 48 03 00 00 00 00 00 09 00 08 50 32 50 {:02x} 00", id << 3);
+  };
+  const auto look = [&](const std::string& ids, const std::string& first, const std::string& second) {
+    machine.text.clear();
+    for (const auto& [bus, row] : {std::pair{"01", first}, std::pair{"02", second}}) {
+      const std::string zeros = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+      machine.text += fmt::format("0000:{}:00.0 x\n00: {} 00 00 10 00 00 00 00 03 00 00 00 00\n10: {}\n20: {}\n", bus, ids,
+                                  zeros, zeros);
+      machine.text += "30: 00 00 00 00 40 00 00 00 00 00 00 00 00 00 00 00\n" + row + "\n\n";
+    }
+    return machine.look().value();
+  };
+  const std::string none = "40: 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+  CHECK(look(kGpu, none, none).verdict == Verdict::fail);
+  CHECK(look(kGpu, clique(1), none).verdict == Verdict::fail);
+  CHECK(look(kGpu, clique(1), clique(2)).verdict == Verdict::fail);
+  CHECK(look(kGpu, clique(3), clique(3)).verdict == Verdict::not_applicable);
+  CHECK(look(kGpu, clique(3), clique(3)).facts["gpudirect_clique"]["0000:02:00.0"] == 3);
+  CHECK(look("de 10 30 22", none, none).verdict == Verdict::not_applicable);  // professional
+}
+
 TEST_CASE("virtualization: names of DMI where no flag tells") {
   for (const auto& [vendor, product, guest] : {std::tuple{"QEMU", "Standard PC (Q35 + ICH9, 2009)", true},
                                                {"Microsoft Corporation", "Virtual Machine", true},
@@ -86,7 +111,7 @@ TEST_CASE("virtualization: without both, only what no board has tells") {
   CHECK_FALSE(machine.look());  // an emulated machine has such a port, too
   SECTION("a GPU on a root bus") {
     machine.function("0000:02:00.0", kGpu, kDisplay);
-    CHECK(machine.look()->verdict == Verdict::not_applicable);
+    CHECK(machine.look()->facts["guest"] == true);
     CHECK(machine.look()->facts["gpus"] == 2);
     CHECK(machine.look()->facts["gpus_below_port"] == 1);
   }

@@ -76,6 +76,33 @@ TEST_CASE("a step without a fix blocks, and every blocker is listed") {
   CHECK(state(world.start([](Walk& walk) { return walk.request(Event::retry); })) == "idle");
 }
 
+TEST_CASE("nothing is changed while a person is needed, wherever in the plan") {
+  World world;
+  const std::string before = world.tree();
+  CHECK(state(world.apply(plan_of({"a:live", "b:live", "c"}))) == "blocked");
+  CHECK(world.tree() == before);
+  world.write("now/c", "yes");
+  CHECK(state(world.settle(world.start([](Walk& walk) { return walk.request(Event::retry); }))) == "idle");
+}
+
+TEST_CASE("what is right only once a fix has run is judged after it") {
+  World world;
+  const auto run = world.apply(plan_of({"a:live", "b after a"}));
+  CHECK(state(run) == "blocked");
+  CHECK(run->reason == "b: b is not so");
+  CHECK(world.has("live/a"));
+}
+
+TEST_CASE("two fixes that undo each other fail, and do not go on for ever") {
+  World world;
+  const std::string before = world.tree();
+  world.fault("b", "breaks a");
+  const auto run = world.apply(plan_of({"a:live", "b:live"}));
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("a was fixed, and another fix undid that") != std::string::npos);
+  CHECK(world.tree() == before);
+}
+
 TEST_CASE("what cannot be found out blocks, and is never a pass") {
   World world;
   world.fault("a", "unreadable");

@@ -38,8 +38,9 @@ Result<void> put(Host& host, const Parameters& with) {
 
 Result<void> live(Host& host, const Parameters& with) {
   TRY(put(host, with));
-  if (fault_of(host, name_of(with)) != "void") TRY(host.write("/live/" + name_of(with), "yes"));
-  return {};
+  const std::string fault = fault_of(host, name_of(with));
+  if (fault.starts_with("breaks ")) TRY(host.remove("/live/" + fault.substr(7)));
+  return fault == "void" ? Result<void>() : host.write("/live/" + name_of(with), "yes");
 }
 
 Result<void> boot(Host& host, const Parameters& with) {
