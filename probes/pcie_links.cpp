@@ -51,6 +51,7 @@ nlohmann::json facts_of(const Path& path, const std::string& one, const std::str
   const auto least = std::ranges::min_element(path.links, {}, &Link::max_payload_bytes);
   return {{"gpus", {one, other}},
           {"kind", to_string(path.kind)},
+          {"topology", path.topology.empty() ? nlohmann::json(nullptr) : nlohmann::json(path.topology)},
           {"raw_gb_s", path.raw_gb_s},
           {"payload_gb_s", path.payload_gb_s},
           {"max_payload_bytes", least == path.links.end() ? 0 : least->max_payload_bytes},

@@ -9,8 +9,12 @@ extern const Probe kBootLoader;
 extern const Probe kBootableKernels;
 extern const Probe kBridgeWindows;
 extern const Probe kBuildTools;
+extern const Probe kDisplayGpus;
 extern const Probe kDriverCatalogue;
+extern const Probe kDriverPeers;
+extern const Probe kGpuHolders;
 extern const Probe kGpuInventory;
+extern const Probe kGpudirectRdma;
 extern const Probe kIommu;
 extern const Probe kKernelCmdline;
 extern const Probe kKernelLog;
@@ -34,8 +38,12 @@ std::span<const Probe> probes() {
       kBootableKernels,
       kBridgeWindows,
       kBuildTools,
+      kDisplayGpus,
       kDriverCatalogue,
+      kDriverPeers,
+      kGpuHolders,
       kGpuInventory,
+      kGpudirectRdma,
       kIommu,
       kKernelCmdline,
       kKernelLog,

@@ -82,11 +82,15 @@ bool has_several_nodes(const Host& host) {
          }) > 1;
 }
 
-/// "socket 1", or "node 3" where the node's CPU package is not readable; empty when nothing tells.
-std::string socket_of(const Host& host, const std::string& address) {
-  int node = number(host.line("/sys/bus/pci/devices/" + address + "/numa_node").value_or("")).value_or(-1);
-  if (node < 0 && has_several_nodes(host)) return {};
-  node = std::max(node, 0);
+/// The NUMA node of a function; nothing where firmware does not tell and there are several.
+std::optional<int> node_of(const Host& host, const std::string& address) {
+  const int node = number(host.line("/sys/bus/pci/devices/" + address + "/numa_node").value_or("")).value_or(-1);
+  if (node < 0 && has_several_nodes(host)) return std::nullopt;
+  return std::max(node, 0);
+}
+
+/// "socket 1", or "node 3" where the node's CPU package is not readable.
+std::string socket_of(const Host& host, int node) {
   const auto cpu = number(host.line(fmt::format("/sys/devices/system/node/node{}/cpulist", node)).value_or(""));
   const std::string package =
       fmt::format("/sys/devices/system/cpu/cpu{}/topology/physical_package_id", cpu.value_or(-1));
@@ -98,7 +102,8 @@ std::string socket_of(const Host& host, const std::string& address) {
 struct Side {
   std::vector<const PciDevice*> ports;  ///< the GPU, then the ports above it up to the root port
   bool whole = false;                   ///< it does end at a root port; in a virtual machine it may not
-  std::string socket;
+  std::optional<int> node;  ///< NUMA
+  std::string socket;       ///< empty when nothing tells
 };
 
 Side side_of(const Host& host, const std::vector<PciDevice>& devices, const PciTree& tree, const std::string& address) {
@@ -106,7 +111,8 @@ Side side_of(const Host& host, const std::vector<PciDevice>& devices, const PciT
   const auto gpu = std::ranges::find(devices, address, &PciDevice::address);
   if (gpu == devices.end()) return side;
   side.ports.push_back(&*gpu);
-  side.socket = socket_of(host, address);
+  side.node = node_of(host, address);
+  if (side.node) side.socket = socket_of(host, *side.node);
   const PciTree::Way way = tree.above(*gpu);
   side.ports.insert(side.ports.end(), way.ports.begin(), way.ports.end());
   side.whole = way.whole;
@@ -183,6 +189,16 @@ PathKind kind_of(const Side& one, const Side& other, bool meet) {
   return one.socket == other.socket ? PathKind::one_socket : PathKind::cross_socket;
 }
 
+/// The class that nvidia-smi prints: how far up two ways meet, `common` ports from the top.
+std::string topology_of(const Side& one, const Side& other, std::size_t common) {
+  constexpr std::size_t kOneSwitch = 2;  // the GPU and its downstream port are below where they meet
+  if (!one.whole || !other.whole) return {};
+  if (common > 0) return std::max(one.ports.size(), other.ports.size()) - common <= kOneSwitch ? "PIX" : "PXB";
+  if (bus_of(*one.ports.back()) == bus_of(*other.ports.back())) return "PHB";
+  if (!one.node || !other.node) return {};
+  return one.node == other.node ? "NODE" : "SYS";
+}
+
 bool redirects(const Side& side, std::size_t below) {
   return below > 0 && (acs_control(*side.ports[below - 1]).value_or(0) & kAcsRequestRedirect) != 0;
 }
@@ -191,6 +207,7 @@ Path path_of(const Side& one, const Side& other) {
   const std::size_t common = common_ports(one, other);
   Path path;
   path.kind = kind_of(one, other, common > 0);
+  path.topology = topology_of(one, other, common);
   const bool below_switch = path.kind == PathKind::pcie_switch;
   const bool over_root =
       !below_switch || redirects(one, one.ports.size() - common) || redirects(other, other.ports.size() - common);

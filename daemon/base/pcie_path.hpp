@@ -48,6 +48,7 @@ struct Link {
 /// The way between an unordered pair of GPUs. A rate of 0 means that it is not known.
 struct Path {
   PathKind kind = PathKind::unknown;
+  std::string topology;       ///< as nvidia-smi prints it: "PIX", "PXB", "PHB", "NODE", "SYS"; empty where not visible
   bool intel_root = false;  ///< Intel root ports split writes to 64 bytes
   std::vector<Link> links;  ///< from one GPU to the other; empty for NVLink
   std::vector<std::string>

@@ -55,20 +55,28 @@ constexpr std::string_view kFiles[] = {
     "/sys/class/dmi/id/board_vendor",
     "/sys/class/dmi/id/product_name",
     "/sys/class/dmi/id/sys_vendor",
+    "/sys/class/drm/card*-*/enabled",
+    "/sys/class/drm/card*-*/status",
+    "/sys/class/graphics/fb*/name",
     "/sys/devices/system/cpu/online",
     "/sys/devices/system/node/node*/cpulist",
     "/sys/firmware/efi/fw_platform_size",
     "/sys/kernel/iommu_groups/*/type",
     "/sys/kernel/security/lockdown",
+    "/sys/module/gdrdrv/version",
     "/sys/module/nouveau/srcversion",
     "/sys/module/nvidia/srcversion",
     "/sys/module/nvidia/version",
+    "/sys/module/nvidia_peermem/srcversion",
 };
 
 /// Links that are captured as links: where they point is the fact.
 constexpr std::string_view kLinks[] = {
     "/sys/bus/pci/devices/*/driver",
     "/sys/bus/pci/devices/*/iommu_group",
+    "/sys/class/drm/card*/device",
+    "/sys/class/graphics/fb*/device",
+    "/sys/class/infiniband/*/device",
     "/sys/class/iommu/*",
 };
 
@@ -78,6 +86,7 @@ const std::vector<std::vector<std::string>>& commands() {
       {"nvidia-smi", "-q"},
       {"nvidia-smi", "topo", "-m"},
       {"nvidia-smi", "topo", "-p2p", "r"},
+      {"p2p-bench", "--driver-peers"},
   };
   return kCommands;
 }

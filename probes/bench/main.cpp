@@ -13,6 +13,7 @@
 
 #include "base/command.hpp"
 #include "probes/bench/collectives/collectives.hpp"
+#include "probes/bench/device/nvml_peers.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "probes/bench/report/machine.hpp"
 #include "probes/bench/report/report.hpp"
@@ -36,6 +37,7 @@ struct Options {
   bool bug_report = false;
   bool phases = false;
   bool collectives = false;
+  bool driver_peers = false;
   std::string save;
   std::string against;
   std::string thresholds;
@@ -254,6 +256,7 @@ int start(int argc, char** argv) {
   app.add_flag("--full", options.asked.full, "IPC and atomics too, with a second process, and all repetitions of the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives, "NCCL all-reduce and all-to-all too, with P2P and without");
+  app.add_flag("--driver-peers", options.driver_peers, "print as JSON what the driver says of each pair; measure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
   app.add_flag("--bug-report", options.bug_report, "print forty plain lines to paste");
   app.add_flag("--phases", options.phases, "print what took how long");
@@ -270,6 +273,11 @@ int start(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kProven : kError;
+  }
+  if (options.driver_peers) {
+    const nlohmann::json peers = driver_peers();
+    fmt::print("{}\n", peers.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return peers.contains("not_available") ? kNothing : kProven;
   }
   const Result<Root> root = Root::open(options.root);
   if (!root) return fail_with(options, root.error());

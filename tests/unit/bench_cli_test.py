@@ -72,6 +72,16 @@ class Case(unittest.TestCase):
         return [r["text"] for r in report["judgement"]["remarks"] if r["grade"] == "fail"]
 
 
+class DriverPeers(Case):
+    def test_an_answer_or_why_there_is_none(self):
+        """Without the driver's library, too; with it, whatever it says of this host."""
+        done = self.bench(machine(2), "--driver-peers")
+        peers = json.loads(done.stdout)
+        self.assertEqual(peers["schema"], "p2pd.driver-peers/1")
+        self.assertEqual(done.returncode, NOTHING if "not_available" in peers else PROVEN)
+        self.assertEqual(len(peers["pairs"]), len(peers["gpus"]) * max(0, len(peers["gpus"]) - 1))
+
+
 class Clean(Case):
     def test_two(self):
         report = self.report(machine(2))

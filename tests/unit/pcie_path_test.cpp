@@ -307,6 +307,31 @@ TEST_CASE("bench path: a socket is a CPU package, not a NUMA node") {
   CHECK(machine.pair(kOne, kTwo).payload_gb_s > 0);
 }
 
+TEST_CASE("bench path: the class that nvidia-smi prints") {
+  Machine machine;
+  add_switches(machine, -1);
+  const auto gpu = [](int bus) { return fmt::format("0000:{:02x}:00.0", bus); };
+  CHECK(machine.pair(gpu(0x03), gpu(0x04)).topology == "PIX");
+  CHECK(machine.pair(gpu(0x03), gpu(0x13)).topology == "PHB");  // two ports of one root
+  machine.add({"0000:80:01.0", kRoot, 0x81, kAmd, 4, 16, 1});
+  machine.add({"0000:81:00.0"});
+  machine.node(gpu(0x03), 0);
+  machine.node(gpu(0x81), 0);
+  CHECK(machine.pair(gpu(0x03), gpu(0x81)).topology == "NODE");
+  machine.node(gpu(0x81), 1);
+  CHECK(machine.pair(gpu(0x03), gpu(0x81)).topology == "SYS");
+  Machine cascade;  // a switch below a switch
+  cascade.add({"0000:00:01.0", kRoot, 1, kAmd, 4, 16, 1});
+  cascade.add({"0000:01:00.0", kUp, 2, 0x1000, 4, 16, 1});
+  cascade.add({"0000:02:00.0", kDown, 3, 0x1000, 4, 16, 1});
+  cascade.add({"0000:02:01.0", kDown, 4, 0x1000, 4, 16, 1});
+  cascade.add({"0000:03:00.0"});
+  cascade.add({"0000:04:00.0", kUp, 5, 0x1000, 4, 16, 1});
+  cascade.add({"0000:05:00.0", kDown, 6, 0x1000, 4, 16, 1});
+  cascade.add({"0000:06:00.0"});
+  CHECK(cascade.pair(gpu(0x03), gpu(0x06)).topology == "PXB");
+}
+
 TEST_CASE("bench path: a virtual machine shows the GPUs' links only") {
   Machine machine;
   add_two(machine, kQemu);

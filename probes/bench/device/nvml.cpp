@@ -2,7 +2,6 @@
 // The few functions of NVML that are used, declared here as in nvml.h: no toolkit is needed to build.
 #include "probes/bench/device/nvml.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,11 +11,13 @@
 #include <cstdio>
 #include <fstream>
 
+#include "probes/bench/device/nvml_library.hpp"
+
 namespace p2pd::bench {
 namespace {
 
-using Device = void*;
-constexpr int kSuccess = 0;
+using namespace nvml;
+
 constexpr unsigned kEnabled = 1;
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kRemoteGpu = 0;   // NVML_NVLINK_DEVICE_TYPE_GPU
@@ -24,11 +25,6 @@ constexpr unsigned kRemoteSwitch = 2;
 constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes a second; `scope` is the link
 constexpr unsigned kCommonSpeed = 90;   // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: older cards and drivers
 
-struct PciInfo {
-  char legacy[16];
-  unsigned domain, bus, device, id, subsystem;
-  char address[32];
-};
 struct Process {
   unsigned pid;
   unsigned long long bytes;
@@ -45,7 +41,7 @@ struct FieldValue {
     unsigned long long large;
   } value;
 };
-static_assert(sizeof(PciInfo) == 68 && sizeof(Process) == 24 && sizeof(FieldValue) == 40);
+static_assert(sizeof(Process) == 24 && sizeof(FieldValue) == 40);
 
 /// F(member, name, parameters...)
 #define P2PD_NVML_FUNCTIONS(F)                                                         \
@@ -68,12 +64,6 @@ struct Functions {
   P2PD_NVML_FUNCTIONS(F)
 #undef F
 };
-
-/// False where the library lacks the function or it refuses.
-template <class... Parameters, class... Arguments>
-bool ask(int (*function)(Parameters...), Arguments... arguments) {
-  return function != nullptr && function(arguments...) == kSuccess;
-}
 
 /// Another's process, for certain: containers see numbers that are 0 or of another namespace, their own among them; and
 /// one that just ended holds its contexts for a while.
@@ -173,9 +163,8 @@ Nvml read_nvml(const std::function<void*(const char* name)>& find) {
 }
 
 Nvml read_nvml() {
-  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return {{}, "no libnvidia-ml.so.1"};
-  return read_nvml([&](const char* name) { return ::dlsym(library, name); });
+  const Find find = open_library();
+  return find ? read_nvml(find) : Nvml{{}, std::string(kNoLibrary)};
 }
 
 }  // namespace p2pd::bench

@@ -12,12 +12,12 @@
 
 #include "base/pci.hpp"
 #include "base/pcie_path.hpp"
+#include "base/rdma.hpp"
 
 namespace p2pd::bench {
 namespace {
 
 constexpr char kDevices[] = "/sys/bus/pci/devices/";
-constexpr char kModules[] = "/sys/module";
 
 struct AcsBit {
   std::uint16_t bit;
@@ -37,8 +37,8 @@ void put_line(nlohmann::json& facts, const char* name, const Host& host, const s
 void put_driver(nlohmann::json& facts, const Host& host) {
   put_line(facts, "driver_version", host, "/sys/module/nvidia/version");
   put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
-  const auto version = host.files().read("/proc/driver/nvidia/version");
-  if (version) facts["open_modules"] = version->find("Open Kernel Module") != std::string::npos;
+  const auto open_modules = gpu_direct(host).open_modules;
+  if (open_modules) facts["open_modules"] = *open_modules;
   std::istringstream parameters(host.files().read("/proc/driver/nvidia/params").value_or(""));
   constexpr std::string_view kKey = "RegistryDwords: ";
   for (std::string line; std::getline(parameters, line);) {
@@ -108,16 +108,10 @@ void put_acs(nlohmann::json& facts, const Host& host, const std::vector<std::str
 }
 
 void put_rdma(nlohmann::json& facts, const Host& host, const std::vector<PciDevice>& devices) {
-  constexpr std::uint32_t kEthernet = 0x0200;
-  constexpr std::uint32_t kInfiniBand = 0x0207;
-  if (host.files().exists(kModules)) facts["peermem_loaded"] = host.files().exists("/sys/module/nvidia_peermem");
+  const GpuDirect driver = gpu_direct(host);
+  if (driver.peermem_loaded) facts["peermem_loaded"] = *driver.peermem_loaded;
   facts["rdma_nics"] = nlohmann::json::array();
-  for (const PciDevice& device : devices) {
-    const std::uint32_t kind = device.class_code >> 8;
-    if (kind != kEthernet && kind != kInfiniBand) continue;
-    const std::string driver = host.files().read_link(kDevices + device.address + "/driver").value_or("");
-    if (driver.substr(driver.rfind('/') + 1) == "mlx5_core") facts["rdma_nics"].push_back(device.address);
-  }
+  for (const RdmaNic& nic : rdma_nics(host, devices)) facts["rdma_nics"].push_back(nic.address);
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// What kind of thing holds a GPU, by how it is stopped.
+enum class HolderKind { display, persistenced, container, unit, process };
+std::string_view to_string(HolderKind kind);
+
+/// A process that has a device file of an NVIDIA GPU open. Its command line is not read: it may hold secrets.
+struct GpuHolder {
+  int pid = 0;
+  std::string comm;  ///< the kernel's name of it, at most 15 characters, other than printable ASCII as '?'
+  HolderKind kind = HolderKind::process;
+  std::string name;                  ///< "docker 3f2a91b0c4d5", "ollama.service"; empty for a plain process
+  std::vector<std::string> devices;  ///< "/dev/nvidia0", each once, sorted
+};
+
+struct GpuHolders {
+  std::vector<GpuHolder> found;  ///< by pid
+  std::size_t processes = 0;     ///< that were looked at; 0 in a tree that is not running
+  std::size_t unreadable = 0;    ///< of them, those whose open files only root may see
+};
+
+/// Every process with /dev/nvidia* or an NVIDIA GPU's /dev/dri/* open. One that ends meanwhile holds nothing.
+Result<GpuHolders> gpu_holders(const Host& host);
+
+/// What a process of this name in these control groups (/proc/PID/cgroup) is: fills kind and name.
+void classify(GpuHolder& holder, std::string_view cgroups);
+
+}  // namespace p2pd

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "probes/bench/device/nvml_library.hpp"
+
+namespace p2pd::bench {
+
+/// What the driver says of every GPU and of every ordered pair; it measures nothing and makes no context:
+///
+///   schema         "p2pd.driver-peers/1"
+///   not_available  why there is no answer: "no libnvidia-ml.so.1"; absent where there is one
+///   gpus           [{"address", "persistence", "bar1_bytes", "vram_bytes", "generation", "generation_most", "width",
+///                  "width_most"}]; generation and width of the PCIe link, now and at most
+///   pairs          [{"from", "to", "read", "write", "nvlink", "atomics", "topology"}]: addresses; the status as
+///                  nvidia-smi prints it, "OK", "CNS"; the level as it does, "PIX" to "SYS", of PCIe even under NVLink
+///
+/// A value that the driver does not tell is null.
+nlohmann::json driver_peers(const nvml::Find& find);
+nlohmann::json driver_peers();
+
+}  // namespace p2pd::bench

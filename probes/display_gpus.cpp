@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// display-gpus: no GeForce GPU drives a display or carries the firmware's console.
+// Both take the start of BAR1 for a framebuffer. Static BAR1, which P2P maps VRAM through, is then refused or moved off
+// its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card with no output
+// switched on is fine, be it the boot VGA device or have a monitor plugged in that is off: those are facts.
+// Reads /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga; for outputs that nvidia-drm
+// does not show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7);
+// aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules PR 49.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/bar1.hpp"
+#include "base/loaded_modules.hpp"
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kDrm = "/sys/class/drm/";
+constexpr std::string_view kFramebuffers = "/sys/class/graphics/";
+constexpr std::uint32_t k3dController = 0x0302;  // has no outputs
+
+/// A connector of a GPU, in the kernel's words.
+struct Output {
+  std::string name;     ///< "card0-DP-1"
+  std::string status;   ///< "connected", "disconnected", "unknown"
+  std::string enabled;  ///< "enabled", "disabled"
+
+  bool driven() const { return enabled == "enabled" && status != "disconnected"; }
+  bool idle() const { return status == "connected" && !driven(); }
+};
+
+struct Gpu {
+  std::string address;
+  bool needed = false;      ///< P2P goes through its static BAR1
+  bool no_outputs = false;  ///< by its class
+  bool boot_vga = false;
+  std::string driver;  ///< empty: none
+  std::vector<Output> outputs;
+  std::string console;  ///< the firmware's framebuffer on it: "EFI VGA"
+};
+
+std::string last_part(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
+
+/// Every output by the address of its GPU.
+Result<std::multimap<std::string, Output>> outputs(const Host& host) {
+  std::multimap<std::string, Output> found;
+  const auto names = host.files().list(kDrm);
+  if (!names && names.error().code != ErrorCode::not_found) return tl::unexpected(names.error());
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const std::size_t dash = name.find('-');
+    if (!name.starts_with("card") || dash == std::string::npos) continue;
+    const std::string connector = std::string(kDrm) + name;
+    const auto device = host.files().read_link(std::string(kDrm) + name.substr(0, dash) + "/device");
+    const auto status = host.line(connector + "/status");
+    if (!device || (!status && status.error().code == ErrorCode::not_found)) continue;  // a dock that was pulled off
+    found.emplace(last_part(*device),
+                  Output{name, TRY(Result<std::string>(status)), TRY(host.line(connector + "/enabled"))});
+  }
+  return found;
+}
+
+/// Name of a framebuffer that belongs to no PCI function's driver: the firmware's; empty when there is none.
+std::string firmware_console(const Host& host, const std::vector<PciDevice>& devices) {
+  for (const std::string& name : host.files().list(kFramebuffers).value_or(std::vector<std::string>())) {
+    if (!name.starts_with("fb") || name == "fbcon") continue;
+    const std::string device =
+        last_part(host.files().read_link(std::string(kFramebuffers) + name + "/device").value_or(""));
+    if (std::ranges::find(devices, device, &PciDevice::address) != devices.end()) continue;
+    return host.line(std::string(kFramebuffers) + name + "/name").value_or("");
+  }
+  return {};
+}
+
+Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices) {
+  const auto shown = TRY(outputs(host));
+  const std::string console = firmware_console(host, devices);
+  std::vector<Gpu> gpus;
+  for (const Bar1& bar : TRY(bar1_of_gpus(host, devices))) {
+    Gpu gpu;
+    gpu.address = bar.gpu->address;
+    gpu.needed = bar.carries_p2p();
+    gpu.no_outputs = bar.gpu->class_code >> 8 == k3dController;
+    const std::string directory = "/sys/bus/pci/devices/" + gpu.address;
+    gpu.boot_vga = host.line(directory + "/boot_vga").value_or("") == "1";
+    gpu.driver = last_part(host.files().read_link(directory + "/driver").value_or(""));
+    const auto [first, last] = shown.equal_range(gpu.address);
+    for (auto output = first; output != last; ++output) gpu.outputs.push_back(output->second);
+    if (gpu.boot_vga) gpu.console = console;
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+/// True when somebody but nvidia_drm has the display engine open, as a display server does without nvidia-drm.
+Result<bool> modeset_in_use(const Host& host) {
+  const auto modules = loaded_modules(host);
+  if (!modules && modules.error().code == ErrorCode::not_found) return false;
+  if (!modules) return tl::unexpected(modules.error());
+  const auto found = std::ranges::find(*modules, "nvidia_modeset", &LoadedModule::name);
+  return found != modules->end() && found->other_references().value_or(1) > 0;
+}
+
+nlohmann::json facts_of(const Gpu& gpu) {
+  nlohmann::json shown = nlohmann::json::array();
+  for (const Output& output : gpu.outputs)
+    shown.push_back({{"name", output.name}, {"status", output.status}, {"enabled", output.enabled}});
+  return {{"address", gpu.address},
+          {"needed", gpu.needed},
+          {"boot_vga", gpu.boot_vga},
+          {"outputs", std::move(shown)},
+          {"firmware_console", gpu.console.empty() ? nlohmann::json(nullptr) : nlohmann::json(gpu.console)}};
+}
+
+struct Words {
+  std::vector<std::string> taken;   ///< needed GPUs with a display or the console, and by what
+  std::vector<std::string> facts;   ///< worth knowing, no fault
+  std::vector<std::string> hidden;  ///< needed GPUs whose outputs nobody shows
+};
+
+Words words_of(const std::vector<Gpu>& gpus) {
+  Words words;
+  for (const Gpu& gpu : gpus) {
+    std::vector<std::string> by;
+    for (const Output& output : gpu.outputs) {
+      if (output.driven()) by.push_back("drives " + output.name);
+      if (output.idle()) words.facts.push_back(fmt::format("{} is connected and off", output.name));
+    }
+    if (!gpu.console.empty()) by.push_back(fmt::format("carries the firmware's console ({})", gpu.console));
+    if (!by.empty())
+      (gpu.needed ? words.taken : words.facts).push_back(fmt::format("{} {}", gpu.address, fmt::join(by, " and ")));
+    if (by.empty() && gpu.boot_vga) words.facts.push_back(fmt::format("{} is the boot VGA device", gpu.address));
+    if (gpu.needed && gpu.outputs.empty() && !gpu.no_outputs && gpu.driver == "nvidia")
+      words.hidden.push_back(gpu.address);
+  }
+  return words;
+}
+
+void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_in_use) {
+  const Words words = words_of(gpus);
+  if (!words.taken.empty()) {
+    finding.verdict = Verdict::fail;
+    finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(words.taken, "; "));
+    finding.next =
+        "Plug the monitor into the board's own graphics or a GPU of another maker, make that the primary display in "
+        "the "
+        "firmware setup (BIOS), and power off and on.";
+    return;
+  }
+  if (!words.hidden.empty() && display_engine_in_use) {
+    finding.summary =
+        fmt::format("nvidia-drm shows no outputs of {}, and something uses nvidia_modeset: a display server?",
+                    fmt::join(words.hidden, ", "));
+    finding.next = "systemctl stop display-manager, or set \"options nvidia-drm modeset=1\" so that outputs are shown.";
+    return;
+  }
+  finding.verdict = Verdict::pass;
+  finding.summary = fmt::format("no display hangs on a GPU that does P2P{}{}", words.facts.empty() ? "" : "; ",
+                                fmt::join(words.facts, "; "));
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<Gpu> gpus = TRY(look_at_gpus(host, devices));
+  Finding finding;
+  finding.facts = {{"gpus", nlohmann::json::array()}};
+  for (const Gpu& gpu : gpus) {
+    finding.facts["gpus"].push_back(facts_of(gpu));
+    for (const Output& output : gpu.outputs)
+      finding.evidence.push_back({std::string(kDrm) + output.name, output.status + ", " + output.enabled});
+    if (gpu.outputs.empty()) {
+      finding.evidence.push_back({std::string(kDrm), fmt::format("{} of driver {} shows no outputs{}", gpu.address,
+                                                                 gpu.driver.empty() ? "none" : gpu.driver,
+                                                                 gpu.no_outputs ? "; its class has none" : "")});
+    }
+    if (gpu.boot_vga) finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.address + "/boot_vga", "1"});
+    if (!gpu.console.empty()) finding.evidence.push_back({std::string(kFramebuffers) + "fb*/name", gpu.console});
+  }
+  if (gpus.empty()) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA GPU";
+    return finding;
+  }
+  judge(finding, gpus, TRY(modeset_in_use(host)));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDisplayGpus;
+const Probe kDisplayGpus = {
+    "display-gpus", "no GPU that does P2P drives a display or carries the firmware's console", {}, nullptr, check,
+    false};
+
+}  // namespace p2pd

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// driver-peers: the driver says that every GPU can read and write every other GPU's memory.
+// It is a claim, not a proof (p2p-bench proves), but where it says no, its reason is the quickest way to the cause.
+// "NS" for atomics is normal over BAR1 and no fault. NVML can block in the kernel, so that another process asks it,
+// with a deadline: p2p-bench, else nvidia-smi, which tells of reads only; a machine record has what one of them
+// printed. Reads "p2p-bench --driver-peers" or "nvidia-smi topo -p2p r", and /proc/driver/nvidia/version. Reference:
+// NVML API Reference Guide, nvmlDeviceGetP2PStatus; nvidia-smi(1), "topo -p2p".
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+#include "base/virtual_machine.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::seconds kDeadline{20};
+
+struct Status {
+  std::string_view code;
+  std::string_view meaning;
+  std::string_view next;
+};
+constexpr Status kStatuses[] = {
+    {"CNS", "chipset not supported: the stock driver knows few",
+     "Load a driver patched for P2P: \"p2pctl plan\" tells which. In a virtual machine, give the GPUs one "
+     "x-nv-gpudirect-clique on its host instead."},
+    {"GNS", "GPU not supported: the stock module is loaded, or BAR1 is smaller than VRAM",
+     "Look at the checks nvidia-modules and bar1-size (p2pctl doctor), then load the patched modules."},
+    {"TNS", "topology not supported: the GPUs are below different root complexes",
+     "Load a driver patched for P2P, or move the cards below one root complex."},
+    {"DR", "disabled by a registry key",
+     "Remove the key from NVreg_RegistryDwords in /etc/modprobe.d; the check module-parameters names it."},
+    {"NS", "not supported: this driver has no P2P for these two GPUs",
+     "Load a driver patched for P2P; cards of two generations have none."},
+    {"U", "the driver does not know", "Look at the kernel log (check kernel-log), then reboot."},
+};
+
+/// The row of `code`; of what is no code of the driver's, the last.
+const Status& status_of(std::string_view code) {
+  const auto found = std::ranges::find(kStatuses, code, &Status::code);
+  return found != std::end(kStatuses) ? *found : *std::prev(std::end(kStatuses));
+}
+
+std::string code_of(std::string_view word) { return std::string(word == "OK" ? word : status_of(word).code); }
+
+Command command_of(std::vector<std::string> argv) {
+  Command command;
+  command.argv = std::move(argv);
+  command.deadline = kDeadline;
+  return command;
+}
+
+/// Words of a line without what makes a terminal underline them.
+std::vector<std::string> words_of(std::string line) {
+  for (std::size_t at = line.find("\x1b["); at != std::string::npos; at = line.find("\x1b[", at))
+    line.erase(at, line.find('m', at) == std::string::npos ? std::string::npos : line.find('m', at) - at + 1);
+  std::istringstream words(line);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+bool names_gpu(const std::string& word) {
+  return word.size() > 3 && word.starts_with("GPU") && word.find_first_not_of("0123456789", 3) == std::string::npos;
+}
+
+/// The pairs of nvidia-smi's matrix. `gpus` gives the addresses, which it does not print, where their number fits.
+Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<std::string>& gpus) {
+  std::vector<std::string> columns;
+  auto pairs = nlohmann::json::array();
+  std::size_t rows = 0;
+  std::istringstream lines(text);
+  const auto name = [&](std::size_t i) { return gpus.size() == columns.size() ? gpus[i] : columns[i]; };
+  for (std::string line; std::getline(lines, line);) {
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty() || !names_gpu(words.front())) continue;
+    if (columns.empty()) {
+      if (!std::ranges::all_of(words, names_gpu)) break;
+      columns = words;
+    } else if (words.size() == columns.size() + 1 && rows < columns.size() && words[0] == columns[rows]) {
+      for (std::size_t i = 0; i < columns.size(); ++i)
+        if (i != rows) pairs.push_back({{"from", name(rows)}, {"to", name(i)}, {"read", code_of(words[i + 1])}});
+      ++rows;
+    }
+  }
+  if (columns.empty() || rows != columns.size()) return fail(ErrorCode::invalid, "it printed no whole matrix of GPUs");
+  return pairs;
+}
+
+/// True when it has what the rest of this file reads, in the right types.
+bool sound(const nlohmann::json& answer) {
+  const auto list = [&](const char* key) { return answer.contains(key) && answer[key].is_array(); };
+  if (!answer.is_object() || !list("gpus") || !list("pairs")) return false;
+  return std::ranges::all_of(answer["pairs"], [](const nlohmann::json& pair) {
+    return pair.is_object() && pair.contains("from") && pair["from"].is_string() && pair.contains("to") &&
+           pair["to"].is_string();
+  });
+}
+
+/// {"source", "gpus", "pairs"} of whoever answers; not_found where there is nobody to ask.
+Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
+  const Command bench = command_of({"p2p-bench", "--driver-peers"});
+  if (const auto result = host.ask(bench)) {
+    nlohmann::json answer = nlohmann::json::parse(result->output, nullptr, false);
+    if (sound(answer) && !answer.contains("not_available"))
+      return nlohmann::json{{"source", bench.text()}, {"gpus", answer["gpus"]}, {"pairs", answer["pairs"]}};
+    const auto why = answer.is_object() ? answer.find("not_available") : answer.end();
+    return fail(ErrorCode::command,
+                bench.text() + ": " + (why != answer.end() && why->is_string() ? why->get<std::string>() : "no answer"),
+                "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
+  } else if (result.error().code != ErrorCode::not_found) {
+    return tl::unexpected(result.error());
+  }
+  const Command smi = command_of({"nvidia-smi", "topo", "-p2p", "r"});
+  const std::string text = TRY(host.query(smi));
+  return nlohmann::json{{"source", smi.text()},
+                        {"gpus", nlohmann::json::array()},
+                        {"pairs", TRY_IN(smi.text(), parse_matrix(text, gpus))}};
+}
+
+/// The first of its reads and writes that is not OK; empty when they are. What was not told at all is "U".
+std::string refusal(const nlohmann::json& pair) {
+  for (const char* way : {"read", "write"}) {
+    if (!pair.contains(way) && std::string_view(way) == "write") continue;  // nvidia-smi was asked for reads
+    const std::string code = code_of(pair.contains(way) && pair[way].is_string() ? pair[way].get<std::string>() : "");
+    if (code != "OK") return code;
+  }
+  return {};
+}
+
+void judge(Finding& finding, std::size_t gpus, bool guest) {
+  const nlohmann::json& pairs = finding.facts["pairs"];
+  std::vector<std::string> refused;
+  std::string code;
+  for (const nlohmann::json& pair : pairs) {
+    const std::string why = refusal(pair);
+    if (why.empty()) continue;
+    if (code.empty()) code = why;
+    refused.push_back(fmt::format("{} to {} {}", pair["from"].get<std::string>(), pair["to"].get<std::string>(), why));
+  }
+  finding.verdict = Verdict::fail;
+  if (pairs.size() < gpus * (gpus - 1)) {
+    finding.summary = fmt::format("the driver answers for {} of {} ordered pairs: it does not drive all {} GPUs",
+                                  pairs.size(), gpus * (gpus - 1), gpus);
+    finding.next =
+        "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+    return;
+  }
+  if (refused.empty()) {
+    finding.verdict = Verdict::pass;
+    finding.summary = fmt::format("the driver says OK to all {} ordered pairs", pairs.size());
+    return;
+  }
+  const Status& status = status_of(code);
+  finding.summary = fmt::format("the driver refuses {} of {} ordered pairs: {} ({}){}", refused.size(), pairs.size(),
+                                refused.front(), status.meaning, guest ? "; this is a virtual machine" : "");
+  finding.next = status.next;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<std::string> gpus = nvidia_gpus(devices);
+  Finding finding;
+  finding.verdict = Verdict::not_applicable;
+  finding.facts = {{"source", nullptr}, {"gpus", nlohmann::json::array()}, {"pairs", nlohmann::json::array()}};
+  if (gpus.size() < 2) {
+    finding.summary = "fewer than two NVIDIA GPUs on the PCI bus";
+    return finding;
+  }
+  if (!host.files().exists("/proc/driver/nvidia/version")) {
+    finding.summary = "no NVIDIA driver is loaded: there is nobody to ask";
+    return finding;
+  }
+  const auto answer = ask_driver(host, gpus);
+  if (!answer && !host.live() && answer.error().code == ErrorCode::not_found) {
+    finding.summary = "this system is not running, and what its driver says of peers was not recorded";
+    return finding;
+  }
+  finding.facts = TRY(Result<nlohmann::json>(answer));
+  const nlohmann::json& pairs = finding.facts["pairs"];
+  finding.evidence.push_back({finding.facts["source"], fmt::format("{} ordered pairs", pairs.size())});
+  judge(finding, gpus.size(), virtual_machine(host, devices).guest.value_or(false));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverPeers;
+const Probe kDriverPeers = {
+    "driver-peers", "the driver says that every GPU can read and write every other GPU's memory", {}, nullptr, check,
+    false};
+
+}  // namespace p2pd

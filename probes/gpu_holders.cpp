@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be removed and others loaded.
+// A module in use stays: rmmod refuses, and an installer that goes on tests the old driver. Who holds it is found where
+// the kernel knows it, the open files of every process; what those do not explain (a framebuffer console, a container's
+// processes seen from inside another) shows in the modules' reference counts.
+// Reads /proc/PID/{fd,comm,cgroup}, never a command line; /proc/modules.
+// Reference: proc(5); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/gpu_holders.hpp"
+#include "base/loaded_modules.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kNamed = 6;     // in a summary
+constexpr std::size_t kListed = 100;  // in the facts: a container may have thousands
+
+std::string says(const GpuHolder& holder) {
+  switch (holder.kind) {
+    case HolderKind::container:
+      return "container " + holder.name;
+    case HolderKind::unit:
+    case HolderKind::persistenced:
+      return holder.name;
+    case HolderKind::display:
+      return "display server " + holder.comm;
+    case HolderKind::process:
+      break;
+  }
+  return fmt::format("{} (process {})", holder.comm, holder.pid);
+}
+
+std::string how_to_stop(const GpuHolder& holder) {
+  switch (holder.kind) {
+    case HolderKind::container:
+      return "stop container " + holder.name;
+    case HolderKind::unit:
+    case HolderKind::persistenced:
+      return "systemctl stop " + holder.name;
+    case HolderKind::display:
+      return "systemctl stop display-manager, or log out of the desktop";
+    case HolderKind::process:
+      break;
+  }
+  return fmt::format("end {} (process {})", holder.comm, holder.pid);
+}
+
+/// What `tell` says of the holders, each once, the first few.
+std::string listing(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&),
+                    std::string_view glue) {
+  std::vector<std::string> told;
+  for (const GpuHolder& holder : holders) {
+    std::string text = tell(holder);
+    if (std::ranges::find(told, text) == told.end()) told.push_back(std::move(text));
+  }
+  const std::size_t more = told.size() - std::min(told.size(), kNamed);
+  told.resize(told.size() - more);
+  return fmt::format("{}{}", fmt::join(told, glue), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+/// The NVIDIA modules among those loaded.
+Result<std::vector<LoadedModule>> nvidia_modules(const Host& host) {
+  auto modules = loaded_modules(host);
+  if (!modules && modules.error().code != ErrorCode::not_found) return modules;
+  std::vector<LoadedModule> nvidia = modules ? *std::move(modules) : std::vector<LoadedModule>();
+  std::erase_if(nvidia, [](const LoadedModule& m) { return m.name != "nvidia" && !m.name.starts_with("nvidia_"); });
+  return nvidia;
+}
+
+nlohmann::json facts_of(const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
+  nlohmann::json facts = {{"holders", nlohmann::json::array()},
+                          {"holder_count", holders.found.size()},
+                          {"processes", holders.processes},
+                          {"unreadable_processes", holders.unreadable},
+                          {"modules", nlohmann::json::object()}};
+  for (const GpuHolder& holder : holders.found) {
+    if (facts["holders"].size() == kListed) break;
+    facts["holders"].push_back({{"pid", holder.pid},
+                                {"comm", holder.comm},
+                                {"kind", to_string(holder.kind)},
+                                {"name", holder.name},
+                                {"devices", holder.devices}});
+  }
+  for (const LoadedModule& module : modules) {
+    nlohmann::json& one = facts["modules"][module.name] = {{"references", nullptr}, {"users", module.users}};
+    if (module.references) one["references"] = *module.references;
+  }
+  return facts;
+}
+
+/// Of what the modules' references tell: all are other modules', or of which they are not, or they are not counted.
+enum class Counted { free, held, unknown };
+Counted count(const std::vector<LoadedModule>& modules, std::string& held) {
+  for (const LoadedModule& module : modules) {
+    const auto others = module.other_references();
+    if (!others) return Counted::unknown;
+    if (*others > 0) held += fmt::format("{}{} ({})", held.empty() ? "" : ", ", module.name, *others);
+  }
+  return modules.empty() ? Counted::unknown : held.empty() ? Counted::free : Counted::held;
+}
+
+Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
+  std::string held;
+  const Counted counted = count(modules, held);
+  finding.verdict = Verdict::fail;
+  if (!holders.found.empty()) {
+    finding.summary = "GPUs are in use by " + listing(holders.found, says, ", ");
+    finding.next = "Stop what uses them: " + listing(holders.found, how_to_stop, "; ") + ".";
+  } else if (holders.processes == 0) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "this system is not running: no process holds a GPU";
+  } else if (counted == Counted::unknown) {
+    return fail(ErrorCode::not_found,
+                "no process is seen to hold a GPU, but this kernel does not count uses of modules",
+                "Reboot before the modules are changed.");
+  } else if (counted == Counted::held && holders.unreadable > 0) {
+    return fail(ErrorCode::denied,
+                fmt::format("in use: {}; by whom, only root may see ({} of {} processes are unreadable)", held,
+                            holders.unreadable, holders.processes),
+                "Run p2pctl doctor as root.");
+  } else if (counted == Counted::held) {
+    finding.summary = "in use by no process that is to be seen: " + held;
+    finding.next =
+        "A framebuffer console holds nvidia_drm; a process outside of this container holds the others. Stop it from "
+        "there, or reboot.";
+  } else {
+    finding.verdict = Verdict::pass;
+    finding.summary = fmt::format("none of {} processes holds a GPU", holders.processes);
+    if (holders.unreadable > 0) finding.summary += ": the NVIDIA modules are used by each other only";
+  }
+  return {};
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
+  Finding finding;
+  if (modules.empty() && !host.files().exists("/sys/module/nvidia")) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA kernel module is loaded";
+    finding.facts = facts_of({}, {});
+    return finding;
+  }
+  const GpuHolders holders = TRY(gpu_holders(host));
+  finding.facts = facts_of(holders, modules);
+  for (const GpuHolder& holder : holders.found) {
+    if (finding.evidence.size() == kNamed) break;
+    finding.evidence.push_back(
+        {fmt::format("/proc/{}/fd", holder.pid), fmt::format("{}: {}", holder.comm, fmt::join(holder.devices, ", "))});
+  }
+  for (const LoadedModule& module : modules) {
+    finding.evidence.push_back(
+        {"/proc/modules",
+         fmt::format("{}: {} references, used by {} modules", module.name,
+                     module.references ? std::to_string(*module.references) : "?", module.users.size())});
+  }
+  TRY(judge(finding, holders, modules));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kGpuHolders;
+const Probe kGpuHolders = {
+    "gpu-holders", "no process uses an NVIDIA GPU: the kernel modules can be removed", {}, nullptr, check, false};
+
+}  // namespace p2pd

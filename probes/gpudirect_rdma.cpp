@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// gpudirect-rdma: which network cards could read and write VRAM directly, and what is missing for it.
+// P2P inside the machine does without; it matters to who spreads a job over machines, so this is advice and never a
+// gate. The driver offers two ways: dma-buf (open modules, Linux 5.12), which needs no module, and nvidia_peermem,
+// which needs the NIC vendor's RDMA stack. NVIDIA's own drivers allow neither on GeForce. How near a NIC is to a GPU
+// decides what it is worth. Reads /sys/class/infiniband, /sys/module, /proc/driver/nvidia/version, configuration space.
+// Reference: NVIDIA GPUDirect RDMA documentation; driver README, chapter "GPUDirect RDMA Peer Memory Client".
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/bar1.hpp"
+#include "base/pcie_path.hpp"
+#include "base/probe.hpp"
+#include "base/rdma.hpp"
+
+namespace p2pd {
+namespace {
+
+nlohmann::json or_null(const std::optional<bool>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+/// What a NIC uses, by preference; empty where neither way is open.
+std::string way_of(const GpuDirect& driver) {
+  if (driver.dma_buf.value_or(false)) return "dma-buf";
+  return driver.peermem_loaded.value_or(false) ? "nvidia_peermem" : "";
+}
+
+/// Each NIC with how it reaches each GPU.
+nlohmann::json nic_facts(const Host& host, const std::vector<PciDevice>& devices, const std::vector<RdmaNic>& nics,
+                         const std::vector<std::string>& gpus, const std::string& way) {
+  std::vector<std::string> addresses = gpus;
+  for (const RdmaNic& nic : nics) addresses.push_back(nic.address);
+  const auto paths = paths_between(host, devices, addresses);
+  nlohmann::json facts = nlohmann::json::array();
+  for (std::size_t i = 0; i < nics.size(); ++i) {
+    nlohmann::json ways = nlohmann::json::array();
+    for (std::size_t j = 0; j < gpus.size(); ++j)
+      ways.push_back({{"address", gpus[j]}, {"kind", to_string(paths[gpus.size() + i][j].kind)}});
+    facts.push_back({{"address", nics[i].address},
+                     {"device", nics[i].device},
+                     {"driver", nics[i].driver},
+                     {"ready", !way.empty() && !nics[i].device.empty()},
+                     {"gpus", std::move(ways)}});
+  }
+  return facts;
+}
+
+/// What is missing, or what to know, each in a few words.
+std::vector<std::string> advice(const GpuDirect& driver, const std::vector<RdmaNic>& nics,
+                                const std::vector<Bar1>& gpus) {
+  std::vector<std::string> lines;
+  std::vector<std::string> unregistered;
+  for (const RdmaNic& nic : nics) {
+    if (nic.device.empty()) unregistered.push_back(nic.address);
+  }
+  if (!unregistered.empty())
+    lines.push_back(fmt::format("modprobe mlx5_ib: {} has no InfiniBand device", fmt::join(unregistered, ", ")));
+  if (way_of(driver).empty())
+    lines.push_back(driver.open_modules ? "modprobe nvidia_peermem, or the open kernel modules (dma-buf, Linux 5.12)"
+                                        : "no NVIDIA driver is loaded");
+  if (std::ranges::any_of(gpus, [](const Bar1& bar) { return bar.model && bar.model->segment == "GeForce"; }))
+    lines.emplace_back("NVIDIA's own drivers refuse it on GeForce");
+  return lines;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<std::string> gpus = nvidia_gpus(devices);
+  const std::vector<RdmaNic> nics = rdma_nics(host, devices);
+  const GpuDirect driver = gpu_direct(host);
+  const std::string way = way_of(driver);
+  Finding finding;
+  finding.verdict = gpus.empty() || nics.empty() ? Verdict::not_applicable : Verdict::pass;
+  finding.facts = {{"nics", nic_facts(host, devices, nics, gpus, way)},
+                   {"way", way.empty() ? nlohmann::json(nullptr) : nlohmann::json(way)},
+                   {"peermem_loaded", or_null(driver.peermem_loaded)},
+                   {"dma_buf", or_null(driver.dma_buf)},
+                   {"gdrcopy_loaded", or_null(driver.gdrcopy_loaded)}};
+  for (const RdmaNic& nic : nics) {
+    finding.evidence.push_back({"/sys/bus/pci/devices/" + nic.address,
+                                fmt::format("{}, driver {}", nic.device.empty() ? "no InfiniBand device" : nic.device,
+                                            nic.driver.empty() ? "none" : nic.driver)});
+  }
+  if (finding.verdict == Verdict::not_applicable) {
+    finding.summary = gpus.empty() ? "no NVIDIA GPU" : "no network card that can do RDMA";
+    return finding;
+  }
+  const auto ready = std::ranges::count_if(finding.facts["nics"], [](const auto& nic) { return nic["ready"] == true; });
+  finding.summary =
+      fmt::format("{} of {} RDMA NICs can reach VRAM{}{}", ready, nics.size(), way.empty() ? "" : " by ", way);
+  const std::vector<std::string> lines = advice(driver, nics, TRY(bar1_of_gpus(host, devices)));
+  if (!lines.empty()) finding.summary += fmt::format("; {}", fmt::join(lines, "; "));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kGpudirectRdma;
+const Probe kGpudirectRdma = {"gpudirect-rdma",
+                              "advice, never a gate: which network cards can read and write VRAM directly",
+                              {},
+                              nullptr,
+                              check,
+                              false};
+
+}  // namespace p2pd

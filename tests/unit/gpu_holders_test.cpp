@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "base/gpu_holders.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "catch.hpp"
+#include "changed_record.hpp"
+
+namespace p2pd {
+extern const Probe kGpuHolders;
+}
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+const std::string kId = "3f2a91b0c4d5e6f708192a3b4c5d6e7f3f2a91b0c4d5e6f708192a3b4c5d6e7f";
+constexpr char kFree[] =
+    "nvidia_uvm 1 0 - Live 0x0\nnvidia_drm 1 0 - Live 0x0\nnvidia_modeset 1 1 nvidia_drm, Live 0x0\n"
+    "nvidia 1 2 nvidia_uvm,nvidia_modeset, Live 0x0\n";
+constexpr char kUsed[] = "nvidia_uvm 1 4 - Live 0x0\nnvidia 1 9 nvidia_uvm, Live 0x0\n";
+
+struct Machine : ChangedRecord {
+  explicit Machine(std::string_view modules = kFree) { file("proc/modules", modules); }
+  void process(int pid, const std::string& comm, const std::string& cgroup,
+               const std::vector<std::string>& open) const {
+    const std::string directory = "proc/" + std::to_string(pid);
+    file(directory + "/comm", comm + "\n");
+    file(directory + "/cgroup", cgroup);
+    std::filesystem::create_directories(path(directory + "/fd"));
+    for (std::size_t i = 0; i < open.size(); ++i) link(directory + "/fd/" + std::to_string(i), open[i]);
+  }
+  Finding look() const { return ChangedRecord::look(kGpuHolders); }
+};
+
+GpuHolder classified(const std::string& comm, const std::string& cgroups) {
+  GpuHolder holder;
+  holder.comm = comm;
+  classify(holder, cgroups);
+  return holder;
+}
+
+}  // namespace
+
+TEST_CASE("gpu-holders: what a process is, from its control groups and its name") {
+  const auto is = [](const std::string& comm, const std::string& cgroups, HolderKind kind, const std::string& name) {
+    const GpuHolder holder = classified(comm, cgroups);
+    CAPTURE(cgroups);
+    CHECK(to_string(holder.kind) == to_string(kind));
+    CHECK(holder.name == name);
+  };
+  is("python3", "0::/system.slice/docker-" + kId + ".scope\n", HolderKind::container, "docker 3f2a91b0c4d5");
+  is("python3", "12:pids:/docker/" + kId + "\n1:name=systemd:/docker/" + kId + "\n", HolderKind::container,
+     "docker 3f2a91b0c4d5");
+  is("python3", "0::/machine.slice/libpod-" + kId + ".scope/container\n", HolderKind::container, "podman 3f2a91b0c4d5");
+  is("vllm", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + kId + ".scope\n", HolderKind::container,
+     "containerd 3f2a91b0c4d5");
+  is("vllm", "0::/kubepods/besteffort/pod1/" + kId + "\n", HolderKind::container, "kubernetes 3f2a91b0c4d5");
+  is("bash", "0::/lxc.payload.gpu/system.slice/x.service\n", HolderKind::container, "lxc gpu");
+  is("nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", HolderKind::persistenced,
+     "nvidia-persistenced.service");
+  is("Xorg", "0::/user.slice/user-1000.slice/session-2.scope\n", HolderKind::display, "session-2.scope");
+  is("gdm-x", "0::/system.slice/gdm.service\n", HolderKind::display, "gdm.service");
+  is("ollama", "0::/system.slice/ollama.service\n", HolderKind::unit, "ollama.service");
+  is("python3", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-x.scope\n", HolderKind::process,
+     "app-x.scope");
+  is("python3", "0::/user.slice/user-1000.slice/user@1000.service/x.service\n", HolderKind::process, "x.service");
+  is("python3", "", HolderKind::process, "");
+  is("python3", "no colon\n:\n::\n0::/\n", HolderKind::process, "");
+  is("python3", "0::/" + kId + "0\n", HolderKind::process, "");  // 65 digits are no container's id
+  is("x", "0::/system.slice/\xff\x1b[31m.service\n", HolderKind::unit, "??[31m.service");
+}
+
+TEST_CASE("gpu-holders: nobody, somebody, and nothing to hold") {
+  CHECK(ChangedRecord("no-gpu").look(kGpuHolders).verdict == Verdict::not_applicable);
+  const Machine machine;
+  CHECK(machine.look().verdict == Verdict::not_applicable);  // no process: not running
+  machine.process(1, "systemd", "0::/init.scope\n", {"/dev/null", "socket:[1]", "anon_inode:[eventpoll]"});
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().summary == "none of 1 processes holds a GPU");
+
+  machine.process(901, "nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n",
+                  {"/dev/nvidiactl", "/dev/nvidia0"});
+  machine.process(4711, "python3", "0::/user.slice/user-0.slice/session-1.scope\n",
+                  {"/dev/nvidia1", "/dev/nvidia1", "/dev/nvidia-uvm"});
+  const Finding finding = machine.look();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.summary == "GPUs are in use by nvidia-persistenced.service, python3 (process 4711)");
+  CHECK(finding.next == "Stop what uses them: systemctl stop nvidia-persistenced.service; end python3 (process 4711).");
+  CHECK(finding.facts["holders"][1]["devices"] == nlohmann::json{"/dev/nvidia-uvm", "/dev/nvidia1"});
+  CHECK(finding.facts["modules"]["nvidia"]["users"].size() == 2);
+}
+
+TEST_CASE("gpu-holders: a render node counts where it is an NVIDIA GPU's") {
+  const Machine machine;
+  machine.process(7, "sway", "0::/user.slice/session-1.scope\n", {"/dev/dri/renderD129", "/dev/dri/card0"});
+  CHECK(machine.look().verdict == Verdict::pass);
+  machine.file("sys/class/drm/renderD129/device/vendor", "0x10de\n");
+  machine.file("sys/class/drm/card0/device/vendor", "0x1002\n");
+  const Finding finding = machine.look();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.facts["holders"][0]["devices"] == nlohmann::json::array({"/dev/dri/renderD129"}));
+  CHECK(holds(finding.next, "display-manager"));
+}
+
+TEST_CASE("gpu-holders: uses that no process explains are a fail, uncounted ones unknown") {
+  const Machine machine(kUsed);
+  machine.process(1, "systemd", "0::/init.scope\n", {});
+  const Finding finding = machine.look();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.summary == "in use by no process that is to be seen: nvidia_uvm (4), nvidia (8)");
+  machine.file("proc/modules", "nvidia 1 - - Live 0x0\n");
+  CHECK(machine.check(kGpuHolders).error().code == ErrorCode::not_found);
+  machine.file("proc/modules", std::string("\0\xff garbage", 10));
+  CHECK(machine.look().verdict == Verdict::not_applicable);  // no NVIDIA module among them, nor in sysfs
+  machine.file("sys/module/nvidia/version", "1\n");
+  CHECK_FALSE(machine.check(kGpuHolders));
+}
+
+TEST_CASE("gpu-holders: processes that only root may see") {
+  if (::geteuid() != 0) return;  // looked at as another user
+  const Machine machine(kUsed);
+  machine.process(1, "systemd", "0::/init.scope\n", {});
+  machine.process(42, "python3", "0::/\n", {"/dev/nvidia0"});
+  std::filesystem::permissions(machine.path(""), std::filesystem::perms(0755));
+  std::filesystem::permissions(machine.path("proc/42/fd"), std::filesystem::perms(0700));
+  const auto as_nobody = [&](std::string_view modules) {
+    machine.file("proc/modules", modules);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setresuid(65534, 65534, 65534) != 0) ::_exit(99);
+      const auto found = machine.check(kGpuHolders);
+      ::_exit(found ? static_cast<int>(found->verdict) : 10 + static_cast<int>(found.error().code));
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  CHECK(as_nobody(kUsed) == 10 + static_cast<int>(ErrorCode::denied));
+  CHECK(as_nobody(kFree) == static_cast<int>(Verdict::pass));  // the modules' own count is for everybody
+  machine.file("proc/modules", kUsed);
+  CHECK(machine.look().verdict == Verdict::fail);
+}
+
+TEST_CASE("gpu-holders: hundreds of processes, and those that vanish") {
+  const Machine machine;
+  for (int pid = 2; pid < 202; ++pid)
+    machine.process(pid, "worker", "0::/system.slice/docker-" + kId + ".scope\n", {"/dev/nvidia0"});
+  std::atomic<bool> done = false;
+  std::thread vanish([&] {
+    for (int pid = 2; pid < 102; ++pid) machine.remove("proc/" + std::to_string(pid));
+    done = true;
+  });
+  while (!done) CHECK(machine.check(kGpuHolders));
+  vanish.join();
+  const Finding finding = machine.look();
+  CHECK(finding.summary == "GPUs are in use by container docker 3f2a91b0c4d5");
+  CHECK(finding.facts["holder_count"] == 100);
+  CHECK(finding.facts["unreadable_processes"] == 0);
+}
+
+TEST_CASE("gpu-holders: many different ones are counted, not listed") {
+  const Machine machine;
+  for (int pid = 10; pid < 130; ++pid) machine.process(pid, "job" + std::to_string(pid), "0::/\n", {"/dev/nvidia0"});
+  CHECK(holds(machine.look().summary, "job15 (process 15) and 114 more"));
+  CHECK(machine.look().evidence.size() == 6 + 4);
+  CHECK(machine.look().facts["holders"].size() == 100);
+  CHECK(machine.look().facts["holder_count"] == 120);
+}
+
+TEST_CASE("gpu-holders: this host's own processes can be walked") {
+  ProcessRunner runner;
+  const auto holders = gpu_holders(Host(Root::open("/").value(), runner));
+  REQUIRE(holders);
+  CHECK(holders->processes > 0);
+}
