@@ -4,12 +4,13 @@
 // idle GPU goes down to Gen1, so speed is judged under load, by p2p-bench; a port that supports no more than Gen1 is
 // one. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
 // (request, routing, egress blocking, completion; GeForce P2P does without) and the errors that a function has latched.
-// Reads configuration space: the PCI Express capability of each end (root only), AER.
+// Reads configuration space: the PCI Express capability of each end (root only), AER; sysfs aer_dev_correctable.
 // Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "base/pcie_path.hpp"
 #include "base/probe.hpp"
@@ -68,8 +69,18 @@ nlohmann::json atomic_facts(const PciDevice& device, std::size_t express) {
           {"may_request", (control >> 6 & 1U) != 0},  {"blocks_egress", (control >> 7 & 1U) != 0}};
 }
 
+/// What the kernel counted since boot: correctable errors, packets sent again among them; null where it counts none.
+nlohmann::json counted_errors(const Host& host, const PciDevice& device) {
+  const auto text = host.files().read("/sys/bus/pci/devices/" + device.address + "/aer_dev_correctable", 4096);
+  if (!text) return nullptr;
+  std::map<std::string, std::uint64_t> counts;
+  std::istringstream lines(*text);
+  for (auto [name, count] = std::pair(std::string(), std::uint64_t{0}); lines >> name >> count;) counts[name] = count;
+  return {{"correctable", counts["TOTAL_ERR_COR"]}, {"replayed", counts["Timeout"] + counts["Rollover"]}};
+}
+
 /// What a function at either end of a link says of itself beyond the link; null where it cannot be read.
-nlohmann::json end_facts(const PciDevice& device) {
+nlohmann::json end_facts(const Host& host, const PciDevice& device) {
   const auto at = device.is_lost() ? std::nullopt : device.capability(kExpressId);
   if (!at || *at + 0x0c > device.config.size()) return nullptr;
   const unsigned control = device.word(*at + 0x08);
@@ -82,7 +93,8 @@ nlohmann::json end_facts(const PciDevice& device) {
                             {"nonfatal", (status & 2U) != 0},
                             {"fatal", (status & 4U) != 0},
                             {"unsupported_request", (status & 8U) != 0}}},
-                          {"aer", nullptr}};
+                          {"aer", nullptr},
+                          {"counted_errors", counted_errors(host, device)}};
   const auto aer = device.extended_capability(kErrorsId);
   if (!aer || *aer + 0x14U > device.config.size()) return facts;
   facts["aer"] = {{"uncorrectable", fmt::format("0x{:08x}", device.dword(*aer + 0x04U))},
@@ -90,12 +102,13 @@ nlohmann::json end_facts(const PciDevice& device) {
   return facts;
 }
 
-nlohmann::json ends_facts(const std::vector<PciDevice>& devices, const std::map<std::string, Link>& links) {
+nlohmann::json ends_facts(const Host& host, const std::vector<PciDevice>& devices,
+                          const std::map<std::string, Link>& links) {
   auto facts = nlohmann::json::object();
   for (const auto& [address, link] : links) {
     for (const std::string& end : {link.address, link.upper}) {
       const auto device = std::ranges::find(devices, end, &PciDevice::address);
-      if (device != devices.end()) facts[end] = end_facts(*device);
+      if (device != devices.end()) facts[end] = end_facts(host, *device);
     }
   }
   return facts;
@@ -162,7 +175,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.facts["links"].push_back(facts_of(link));
     finding.evidence.push_back({pci_source(host) + ", PCI Express capability of " + address, says(link)});
   }
-  finding.facts["ends"] = ends_facts(devices, links);
+  finding.facts["ends"] = ends_facts(host, devices, links);
   judge(finding, links);
   return finding;
 }

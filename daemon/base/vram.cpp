@@ -49,7 +49,7 @@ std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host) {
   if (!host.files().exists("/sys/module/nvidia/version")) return {};
   Command command;
   command.argv = {"nvidia-smi", "-q"};
-  const auto answer = host.query(command);
+  const auto answer = host.once<std::string>(command.text(), [&] { return host.query(command); });
   return answer ? parse_vram(*answer) : std::map<std::string, std::uint64_t>();
 }
 

@@ -103,6 +103,19 @@ TEST_CASE("pcie-links: errors that a function has latched are facts") {
   CHECK(finding.facts["ends"].size() == 4);
 }
 
+TEST_CASE("pcie-links: errors that the kernel counted") {
+  MadeBus bus;
+  bus.add_slot(1);
+  bus.add_slot(2);
+  const std::string file = "sys/bus/pci/devices/0000:01:00.0/aer_dev_correctable";
+  bus.file(file, "RxErr 1\nBadTLP 2\nRollover 3\nTimeout 4\nTOTAL_ERR_COR 10\n");
+  const auto counted = [&](const std::string& gpu) { return bus.look(kPcieLinks).facts["ends"][gpu]["counted_errors"]; };
+  CHECK(counted("0000:01:00.0") == nlohmann::json{{"correctable", 10}, {"replayed", 7}});
+  CHECK(counted("0000:02:00.0").is_null());
+  bus.file(file, "RxErr\x01 many\nTimeout 99999999999999999999999\n");
+  CHECK(counted("0000:01:00.0") == nlohmann::json{{"correctable", 0}, {"replayed", 0}});
+}
+
 TEST_CASE("pcie probes: no bytes crash them, hang them or make them pass all the time") {
   std::mt19937 random(11);
   std::size_t passes = 0, looks = 0;
