@@ -2,16 +2,11 @@
 // Rates and latencies. Each is the median of timed repetitions in a row, after warm-ups, so that what is enqueued runs
 // without a gap; pairs are timed at the same time only where their paths share nothing. What timed copies brought is
 // verified, too.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
-#include <memory>
 
-#include "probes/bench/figure.hpp"
-#include "probes/bench/measure/worker.hpp"
+#include "probes/bench/measure/timing.hpp"
 
 namespace p2pd::bench {
 
@@ -19,142 +14,11 @@ using namespace cuda;
 
 namespace {
 
-constexpr int kRepetitions = 3;
-constexpr double kFastGbS =
-    100;                       // above it is NVLink: longer copies, so that the microsecond between two does not count
-constexpr double kCopyMs = 4;  // of one copy over PCIe
 constexpr u64 kChaseLoads = 128;    // by one multiprocessor: reading the clock twice costs a tenth of one load
 constexpr unsigned kChaseEach = 4;  // every fourth multiprocessor
 constexpr u64 kChaseStride = 128;   // bytes: a line
 
 using Ordered = std::vector<std::pair<int, int>>;
-
-/// Events of one GPU, made when first needed.
-class Events {
- public:
-  explicit Events(const Driver& driver) : driver_(driver) {}
-  ~Events() {
-    for (const CUevent event : all_) (void)driver_->cuEventDestroy(event);
-  }
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
-
-  /// Records a new event on `stream`, whose GPU must be in use().
-  Result<CUevent> record(CUstream stream) {
-    CUevent event = nullptr;
-    CU(driver_, cuEventCreate(&event, CU_EVENT_DEFAULT));
-    all_.push_back(event);
-    CU(driver_, cuEventRecord(event, stream));
-    return event;
-  }
-  Result<double> milliseconds(CUevent from, CUevent to) {
-    float time = 0;
-    CU(driver_, cuEventElapsedTime(&time, from, to));
-    return static_cast<double>(time);
-  }
-
- private:
-  const Driver& driver_;
-  std::vector<CUevent> all_;
-};
-
-/// Something repeated on one stream: `samples` times `inner` operations between two events each, after warm-ups.
-struct Series {
-  const OpenGpu* gpu = nullptr;
-  CUstream stream = nullptr;
-  int warm = 1;
-  int samples = kRepetitions;
-  int inner = 1;
-  double amount = 0;                     ///< bytes of one operation, for rates
-  std::function<Result<void>()> once{};  ///< enqueues one operation
-  std::vector<CUevent> marks{};
-};
-
-class Stopwatch {
- public:
-  explicit Stopwatch(const Bench& bench) : events_(bench.driver) {}
-
-  Result<void> enqueue(Series& series) {
-    for (int i = 0; i < series.warm; ++i) TRY(series.once());
-    TRY(series.gpu->use());
-    series.marks.push_back(TRY(events_.record(series.stream)));
-    for (int sample = 0; sample < series.samples; ++sample) {
-      for (int i = 0; i < series.inner; ++i) TRY(series.once());
-      TRY(series.gpu->use());
-      series.marks.push_back(TRY(events_.record(series.stream)));
-    }
-    return {};
-  }
-  /// Time of one operation in nanoseconds, by sample; after everything has finished.
-  Result<std::vector<double>> times_ns(const Series& series) {
-    std::vector<double> times;
-    TRY(series.gpu->use());
-    for (std::size_t i = 1; i < series.marks.size(); ++i)
-      times.push_back(1e6 * TRY(events_.milliseconds(series.marks[i - 1], series.marks[i])) / series.inner);
-    return times;
-  }
-  /// GB/s: bytes in a nanosecond.
-  Result<Figure> rate(const Series& series) {
-    std::vector<double> rates = TRY(times_ns(series));
-    for (double& value : rates) value = series.amount / std::max(value, 1.0);
-    return figure(std::move(rates));
-  }
-
- private:
-  Events events_;
-};
-
-/// A length that takes about kCopyMs at this rate; everything there is where NVLink makes that too short.
-u64 adaptive_bytes(double gb_s, u64 most) {
-  if (gb_s > kFastGbS) return most;
-  const auto wanted = static_cast<u64>(gb_s * 1e6 * kCopyMs) & ~((1ULL << 20) - 1);
-  return std::clamp(wanted, std::min(most, u64{1} << 20), most);
-}
-
-/// Data of its own for a timed transfer, checked afterwards by the GPU that received it.
-class Timed {
- public:
-  Timed(Bench& bench, std::string_view test) : bench_(bench), test_(test) {}
-
-  Result<void> prepare(int from, int to, u64 bytes) {
-    OpenGpu& a = bench_.gpu(from);
-    OpenGpu& b = bench_.gpu(to);
-    Slots slots{1, 0, {}};
-    slots.slot[0] = {0, bytes};
-    const Transfer t = bench_.keys.next(test_, from, to, slots);
-    TRY(a.launch(Kernel::fill, a.wide(), a.stream(), a.out(), bytes / 8, t.key));
-    TRY(b.use());
-    CU(bench_.driver, cuMemsetD32Async(b.in(), static_cast<u32>(t.poison), bytes / 4, b.stream()));
-    all_.push_back(t);
-    return {};
-  }
-  Result<void> verify() {
-    std::vector<u32> places;
-    for (const Transfer& t : all_) {
-      OpenGpu& b = bench_.gpu(t.to);
-      places.push_back(TRY(b.new_seen()));
-      TRY(b.launch(Kernel::verify, b.wide(), b.stream(), b.in(), t.slots, t.key, t.poison, u32{kPlain},
-                   b.seen_at(places.back())));
-    }
-    TRY(bench_.finish());
-    for (std::size_t i = 0; i < all_.size(); ++i) {
-      const Seen seen = TRY(bench_.gpu(all_[i].to).seen())[places[i]];
-      if (seen.wrong > 0)
-        bench_.found.wrong.push_back(explain(all_[i], seen, bench_.keys.known()));
-      else
-        bench_.pair(all_[i].from, all_[i].to).verified_bytes[std::string(test_)] += seen.right;
-    }
-    all_.clear();
-    return {};
-  }
-
- private:
-  Bench& bench_;
-  std::string_view test_;
-  std::vector<Transfer> all_;
-};
-
-u64 most_bytes(const Bench& bench, int from, int to) { return std::min(bench.gpu(from).half(), bench.gpu(to).half()); }
 
 Series copies(const Bench& bench, int from, int to, u64 bytes) {
   const OpenGpu& a = bench.gpu(from);
@@ -291,112 +155,6 @@ Result<void> chase(Bench& bench, const Ordered& ordered) {
     }
     bench.pair(from, to).chase_ns = figure(std::move(runs));
   }
-  return {};
-}
-
-/// All copies of one GPU to its peers, each on a stream of its own, between two events of its first stream.
-class Outgoing {
- public:
-  Outgoing(Bench& bench, const OpenGpu& gpu) : bench_(bench), gpu_(gpu), events_(bench.driver) {}
-  ~Outgoing() {
-    for (const Lane& lane : lanes_) {
-      (void)bench_.driver->cuStreamDestroy(lane.stream);
-      (void)bench_.driver->cuEventDestroy(lane.done);
-    }
-  }
-  Outgoing(const Outgoing&) = delete;
-  Outgoing& operator=(const Outgoing&) = delete;
-
-  Result<void> add(Pair& pair, CUdeviceptr to, CUdeviceptr from, u64 bytes) {
-    TRY(gpu_.use());
-    Lane lane{&pair, nullptr, nullptr, to, from, bytes};
-    CU(bench_.driver, cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING));
-    lanes_.push_back(lane);
-    CU(bench_.driver, cuEventCreate(&lanes_.back().done, CU_EVENT_DISABLE_TIMING));
-    return {};
-  }
-  /// `times` copies to each peer, in turn.
-  Result<void> enqueue(int times) {
-    TRY(gpu_.use());
-    times_ = times;
-    start_ = TRY(events_.record(gpu_.stream()));
-    for (const Lane& lane : lanes_) CU(bench_.driver, cuStreamWaitEvent(lane.stream, start_, 0));
-    for (int i = 0; i < times; ++i)
-      for (const Lane& lane : lanes_) CU(bench_.driver, cuMemcpyAsync(lane.to, lane.from, lane.bytes, lane.stream));
-    for (const Lane& lane : lanes_) {
-      CU(bench_.driver, cuEventRecord(lane.done, lane.stream));
-      CU(bench_.driver, cuStreamWaitEvent(gpu_.stream(), lane.done, 0));
-    }
-    end_ = TRY(events_.record(gpu_.stream()));
-    return {};
-  }
-  /// Notes each peer's share; the GPU's whole rate.
-  Result<double> rate() {
-    TRY(gpu_.use());
-    const double ns = 1e6 * TRY(events_.milliseconds(start_, end_));
-    double sum = 0;
-    for (const Lane& lane : lanes_) {
-      const double gb_s = static_cast<double>(lane.bytes) * times_ / ns;
-      lane.pair->busy_gb_s = figure({gb_s});
-      sum += gb_s;
-    }
-    return sum;
-  }
-
- private:
-  struct Lane {
-    Pair* pair;
-    CUstream stream;
-    CUevent done;
-    CUdeviceptr to;
-    CUdeviceptr from;
-    u64 bytes;
-  };
-  Bench& bench_;
-  const OpenGpu& gpu_;
-  Events events_;
-  std::vector<Lane> lanes_;
-  CUevent start_ = nullptr;
-  CUevent end_ = nullptr;
-  int times_ = 0;
-};
-
-/// Every ordered pair at once: what the shared hops leave of it.
-Result<void> everything_at_once(Bench& bench) {
-  constexpr double kWindowNs = 12e6;  // long against the microseconds by which the GPUs do not start together
-  if (bench.few_peers) {
-    bench.found.not_run["all-to-all"] = "CUDA allows fewer peers at once than there are GPUs";
-    return {};
-  }
-  const auto peers = static_cast<u64>(bench.count() - 1);
-  std::vector<std::unique_ptr<Outgoing>> all;
-  for (const OpenGpu& gpu : bench.gpus) all.push_back(std::make_unique<Outgoing>(bench, gpu));
-  double slowest = 1e9;
-  u64 longest = 0;
-  // GPU g sends to g+1 first, g-1 last: in each turn every GPU receives from one other
-  for (int turn = 1; turn < bench.count(); ++turn)
-    for (int from = 0; from < bench.count(); ++from) {
-      Pair& pair = bench.pair(from, (from + turn) % bench.count());
-      if (!pair.copy_gb_s) continue;
-      const u64 slice = most_bytes(bench, pair.from, pair.to) / peers & ~((1ULL << 20) - 1);
-      const u64 bytes = std::min(slice, adaptive_bytes(pair.copy_gb_s->median, slice));
-      const u64 offset = static_cast<u64>(pair.from > pair.to ? pair.from - 1 : pair.from) * slice;
-      if (bytes == 0) continue;
-      TRY(all[static_cast<std::size_t>(pair.from)]->add(pair, bench.gpu(pair.to).in() + offset,
-                                                        bench.gpu(pair.from).out() + offset, bytes));
-      slowest = std::min(slowest, pair.copy_gb_s->median);
-      longest = std::max(longest, bytes);
-    }
-  if (longest == 0) return {};
-  TRY(bench.finish());
-  const auto times = static_cast<int>(kWindowNs * slowest / static_cast<double>(peers * longest)) + 1;
-  for (OpenGpu& gpu : bench.gpus)  // nobody starts before everybody can
-    if (&gpu != &bench.gpu(0)) TRY(gpu.wait_for(gpu.stream(), bench.gpu(0), bench.gpu(0).stream()));
-  for (const auto& outgoing : all) TRY(outgoing->enqueue(times));
-  TRY(bench.finish());
-  double sum = 0;
-  for (const auto& outgoing : all) sum += TRY(outgoing->rate());
-  bench.found.all_to_all_gb_s = figure({sum});
   return {};
 }
 
