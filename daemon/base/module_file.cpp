@@ -42,7 +42,7 @@ Result<std::string> bytes_at(const Descriptor& file, std::uint64_t at, std::uint
 template <class T>
 Result<T> object_at(const Descriptor& file, std::uint64_t at) {
   const std::string bytes = TRY(bytes_at(file, at, sizeof(T)));
-  T object;
+  T object{};
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&object));
   return object;
 }
