@@ -12,6 +12,7 @@
 #include <array>
 #include <map>
 
+#include "base/gpus.hpp"
 #include "base/probe.hpp"
 #include "base/recorded.hpp"
 #include "base/toolchain.hpp"
@@ -130,9 +131,14 @@ void judge(const Host& host, const Survey& survey, Finding& finding) {
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  if (!TRY(needs_built_driver(host))) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no GPU that needs a driver built here";
+    return finding;
+  }
   const std::vector<BuildTarget> kernels = built_for(TRY(build_targets(host)));
   const std::vector<int> gcc = TRY_IN("installed programs", installed_gcc(host));
-  Finding finding;
   Survey survey;
   finding.facts = {{"kernels", nlohmann::json::array()},
                    {"gcc_installed", gcc},

@@ -25,14 +25,14 @@ constexpr std::string_view kVersion = "/proc/driver/nvidia/version";
 /// What runs now, as far as files tell.
 struct Running {
   std::map<std::string, std::string> by_gpu;  ///< address to driver; empty: none is bound
-  bool geforce = false;                       ///< one GPU is, or is of a model that is not known
+  bool needs_built = false;                   ///< no driver of NVIDIA or a distribution gives these GPUs P2P
   bool loaded = false;
   bool proprietary = false;  ///< of what is loaded
 };
 
 Result<Running> running_driver(const Host& host, Finding& finding) {
   Running out;
-  const std::vector<GpuModel> models = TRY(gpu_models());
+  out.needs_built = TRY(needs_built_driver(host));
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;
     const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
@@ -40,8 +40,6 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
     const std::string driver = link.substr(link.rfind('/') + 1);
     out.by_gpu[device.address] = driver;
     finding.evidence.push_back({path, driver.empty() ? "none" : driver});
-    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
-    out.geforce = out.geforce || model == models.end() || model->segment == "GeForce";
   }
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string version = host.line(kVersion).value_or("");
@@ -100,10 +98,10 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
       if (driver == "nouveau") finding.summary = "nouveau drives the GPUs, and no NVIDIA driver is installed";
     if (!install.dkms.empty()) finding.summary += fmt::format(", and DKMS has {}", fmt::join(install.dkms, ", "));
     finding.verdict = Verdict::fail;
-  } else if (running.geforce && running.proprietary) {
+  } else if (running.needs_built && running.proprietary) {
     refuse(finding, fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
            "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
-  } else if (running.geforce && install.packaged_modules()) {
+  } else if (running.needs_built && install.packaged_modules()) {
     refuse(finding, finding.summary + ", modules too: no distribution's driver gives P2P between GeForce cards",
            "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
   }
@@ -118,8 +116,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   const DriverInstall install = TRY(installed_driver(host));
   tell(install, finding);
-  if (!install.runfile.installed && install.packages.empty() && running.loaded)
-    return fail(ErrorCode::not_found, "an nvidia module is loaded, and neither packages nor a runfile brought it");
+  if (!install.runfile.installed && install.packages.empty() && running.loaded) {
+    if (running.needs_built)
+      return fail(ErrorCode::not_found, "an nvidia module is loaded, and neither packages nor a runfile brought it");
+    finding.verdict = Verdict::pass;
+    finding.summary = "an NVIDIA driver is loaded, which neither packages nor a runfile brought";
+    return finding;
+  }
   if (install.runfile.installed && !install.packages.empty()) {
     refuse(finding,
            fmt::format("the driver is installed twice: by {} and by {} packages ({})", by_whom(install),

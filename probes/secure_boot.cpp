@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/efi_variable.hpp"
+#include "base/gpus.hpp"
 #include "base/kernel_arguments.hpp"
 #include "base/probe.hpp"
 
@@ -103,6 +104,11 @@ std::string next_step(const Json& facts) {
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
+  if (!TRY(needs_built_driver(host))) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no GPU that needs a driver built here";
+    return finding;
+  }
   const bool efi = host.files().exists(kEfi);
   const auto on = TRY(efi_flag(host, "SecureBoot", kEfiGlobal));
   if (on) finding.evidence.push_back({efi_variable_path("SecureBoot", kEfiGlobal), *on ? "1" : "0"});

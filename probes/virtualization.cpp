@@ -9,8 +9,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/gpus.hpp"
 #include "base/probe.hpp"
 
@@ -21,14 +19,12 @@ namespace {
 struct Gpus {
   int count = 0;
   int below_port = 0;
-  bool geforce = false;      ///< one is, or is of a model that is not known
   bool one_clique = true;    ///< a hypervisor put all of them into the same
   nlohmann::json cliques = nlohmann::json::object();
 };
 
-Result<Gpus> look_at(const std::vector<PciDevice>& devices) {
+Gpus look_at(const std::vector<PciDevice>& devices) {
   Gpus gpus;
-  const std::vector<GpuModel> models = TRY(gpu_models());
   std::optional<int> first;
   for (const PciDevice& device : devices) {
     if (!device.is_nvidia_gpu()) continue;
@@ -37,8 +33,6 @@ Result<Gpus> look_at(const std::vector<PciDevice>& devices) {
     gpus.below_port += has_port_above(device, devices) ? 1 : 0;
     gpus.one_clique = gpus.one_clique && clique && clique == first;
     gpus.cliques[device.address] = clique ? nlohmann::json(*clique) : nlohmann::json();
-    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
-    gpus.geforce = gpus.geforce || model == models.end() || model->segment == "GeForce";
   }
   return gpus;
 }
@@ -49,7 +43,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!machine.guest)
     return fail(ErrorCode::not_found,
                 "neither /proc/cpuinfo nor /sys/class/dmi/id nor a GPU tells whether this is a guest");
-  const Gpus gpus = TRY(look_at(devices));
+  const Gpus gpus = look_at(devices);
   const bool guest = *machine.guest;
   Finding finding;
   finding.evidence = std::move(machine.evidence);
@@ -67,7 +61,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.summary = fmt::format("this system is a guest{}{}: links, ACS and IOMMU {} are its host's",
                                 machine.hypervisor.empty() ? "" : " of ", machine.hypervisor,
                                 gpus.below_port == 0 ? "above the GPUs" : "beyond the ports that it shows");
-  if (!gpus.geforce || gpus.one_clique || gpus.count < 2) return finding;
+  if (gpus.one_clique || gpus.count < 2 || !TRY(needs_built_driver(host))) return finding;
   finding.verdict = Verdict::fail;
   finding.summary += ", and drivers refuse P2P behind its emulated chipset";
   finding.next =

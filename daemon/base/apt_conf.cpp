@@ -7,7 +7,8 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kClear = "#clear";
-constexpr std::size_t kDeepest = 32;  // blocks in blocks
+constexpr std::size_t kDeepest = 32;       // blocks in blocks
+constexpr std::size_t kLongestName = 512;  // bytes; every item of a block carries the block's name
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -62,18 +63,24 @@ class Reader {
   Reader(std::string_view text, const std::string& source) : rest_(text), source_(source) {}
 
   std::vector<AptOption> read() {
-    for (Token token = take(rest_); token.kind != '\0' && blocks_.size() <= kDeepest; token = take(rest_)) step(token);
+    for (Token token = take(rest_); token.kind != '\0' && sound(); token = take(rest_)) step(token);
     return std::move(options_);
   }
 
  private:
+  bool sound() const {
+    const std::size_t above = blocks_.empty() ? 0 : blocks_.back().size();
+    return blocks_.size() <= kDeepest && above + name_.size() <= kLongestName;
+  }
+
   void step(const Token& token) {
     if (token.kind == '{') {
-      blocks_.push_back(full(name_));
-      name_.clear();
+      const std::string block = full(name_);
+      end_statement();  // apt gives `A "1" { ... }` the value, too
+      blocks_.push_back(block);
     } else if (token.kind == '}') {
+      end_statement();  // apt takes the last one of a block without its ';', too
       if (!blocks_.empty()) blocks_.pop_back();
-      name_.clear();
     } else if (token.kind == ';') {
       end_statement();
     } else if (name_.empty() && token.kind == 'w') {

@@ -179,7 +179,8 @@ Result<Catalogue> parse(std::string_view text, std::string_view source, Catalogu
   const Json& rows = fields.list("entries", Need::required);
   TRY(fields.done());
   // a drop-in that names hosts has a reason: its own come first
-  std::ranges::copy(into.runfile_hosts, std::back_inserter(hosts));
+  for (const std::string& host : into.runfile_hosts)
+    if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
   into.runfile_hosts = std::move(hosts);
   TRY(add_rules(rules, into));
   TRY(add_entries(rows, source, into));

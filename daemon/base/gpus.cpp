@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/pci.hpp"
+
 namespace p2pd {
 namespace {
 
@@ -64,6 +66,16 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
 Result<std::vector<GpuModel>> gpu_models() {
   static const Result<std::vector<GpuModel>> kModels = parse_gpu_models(kTable);
   return kModels;
+}
+
+Result<bool> needs_built_driver(const Host& host) {
+  const std::vector<GpuModel> models = TRY(gpu_models());
+  for (const PciDevice& device : TRY(pci_devices(host))) {
+    if (!device.is_nvidia_gpu()) continue;
+    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
+    if (model == models.end() || model->segment == "GeForce") return true;
+  }
+  return false;
 }
 
 }  // namespace p2pd

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
@@ -26,5 +27,9 @@ Result<std::vector<GpuModel>> gpu_models();
 
 /// The same from text: every key checked, ids unique.
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
+
+/// True when a GPU of `host` is a GeForce, or of a model that is not known: those get P2P from a driver that is built
+/// here alone; NVIDIA's own driver gives it to the others.
+Result<bool> needs_built_driver(const Host& host);
 
 }  // namespace p2pd

@@ -34,6 +34,16 @@ void takes_step(CLI::App& app, Options& o) {
 }
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
 void takes_directory(CLI::App& app, Options& o) { app.add_option("DIR", o.name, "a new directory")->required(); }
+void takes_addition(CLI::App& app, Options& o) {
+  app.require_subcommand(0, 1);
+  CLI::App* add = app.add_subcommand("add", "pin a branch of a fork: writes a drop-in that a person reviews and enables");
+  add->fallthrough();
+  add->callback([&o] { o.add = true; });
+  add->add_option("REPO", o.repository, "https or file address of a git repository, or a directory")->required();
+  add->add_option("BRANCH", o.branch, "its branch")->required();
+  add->add_option("--id", o.id, "FORK/BRANCH (default: FORK is the owner that the address names)");
+  add->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")->allow_extra_args(false);
+}
 
 constexpr Verb kVerbs[] = {
     {"doctor", "find what keeps P2P from working; changes nothing", takes_plan, doctor},
@@ -44,6 +54,7 @@ constexpr Verb kVerbs[] = {
     {"history", "what was done, when, on which boot", takes_lines, history},
     {"explain", "what a step is for and what its fix does", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
+    {"catalogue", "list the driver builds and what speaks for or against each here; add pins one more", takes_addition, catalogue},
     {"record", "capture this machine into a directory that --root reads", takes_directory, record},
     {"pause", "hold an open run where it is", takes_nothing, [](const Context& c) { return request(c, "pause"); }},
     {"resume", "go on with a paused run", takes_reboot, [](const Context& c) { return request(c, "resume"); }},

@@ -119,7 +119,9 @@ std::vector<const Step*> Survey::beside(const Standing& gate) const {
 }
 
 std::string next_for_operator(const Standing& standing) {
-  return standing.finding.next.empty() ? standing.step->operator_text : standing.finding.next;
+  if (!standing.finding.next.empty()) return standing.finding.next;
+  if (!standing.step->operator_text.empty()) return standing.step->operator_text;
+  return "\"p2pctl explain " + standing.step->id + "\" tells what is looked at, and where.";
 }
 
 }  // namespace p2pd::ctl

@@ -37,6 +37,11 @@ struct Options {
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   int lines = 20;
+  bool add = false;                        ///< `catalogue add` with what follows
+  std::string repository;
+  std::string branch;
+  std::string id;
+  std::vector<std::string> runfile_hosts;
   std::vector<std::string> words;  ///< what `bench` passes on
 };
 
@@ -79,5 +84,7 @@ Result<int> history(const Context& context);
 Result<int> bench(const Context& context);
 Result<int> explain(const Context& context);
 Result<int> record(const Context& context);
+Result<int> catalogue(const Context& context);
+Result<int> catalogue_add(const Context& context);
 
 }  // namespace p2pd::ctl

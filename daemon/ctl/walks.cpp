@@ -48,7 +48,14 @@ std::string next_command(const Context& context, const Run& run, bool stopped) {
   }
 }
 
-/// SIGTERM and SIGINT become readable, so that a walk ends at a safe point.
+/// p2pd never worked on this tree: there is no state, and none is made to say so.
+bool untouched(const Context& context) {
+  std::error_code error;
+  return !std::filesystem::exists(context.state(), error) && !error;
+}
+
+}  // namespace
+
 int stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -57,14 +64,6 @@ int stop_signals() {
   sigprocmask(SIG_BLOCK, &set, nullptr);
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
-
-/// p2pd never worked on this tree: there is no state, and none is made to say so.
-bool untouched(const Context& context) {
-  std::error_code error;
-  return !std::filesystem::exists(context.state(), error) && !error;
-}
-
-}  // namespace
 
 Run nothing_yet() {
   Run run;

@@ -2,12 +2,11 @@
 #include "engine/undo.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
-
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+
+#include "base/sha256.hpp"
 
 namespace p2pd {
 namespace {
@@ -35,13 +34,7 @@ json attributes(const FileState& state) {
 }
 
 /// SHA-256 of everything a path holds.
-std::string digest(const FileState& state) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
-  unsigned length = 0;
-  const std::string all = attributes(state).dump() + state.content;
-  EVP_Digest(all.data(), all.size(), sum.data(), &length, EVP_sha256(), nullptr);
-  return hex({reinterpret_cast<const char*>(sum.data()), length});
-}
+std::string digest(const FileState& state) { return sha256_of(attributes(state).dump() + state.content); }
 
 FileState::Kind kind_named(std::string_view name) {
   for (const auto kind : {FileState::Kind::regular, FileState::Kind::symlink, FileState::Kind::directory}) {

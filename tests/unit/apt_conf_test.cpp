@@ -25,6 +25,19 @@ TEST_CASE("apt.conf: names, blocks, lists and comments") {
   CHECK(options.front().source == "f");
 }
 
+TEST_CASE("apt.conf: a brace ends a statement as a semicolon does") {
+  const auto options = parse_apt_conf("Z { L { \"x\" }; M \"1\" }; Z::N \"named\" { O \"2\"; };", "f");
+  CHECK(options == std::vector<AptOption>{{"z::l::", "x", "f"}, {"z::m", "1", "f"}, {"z::n", "named", "f"}, {"z::n::o", "2", "f"}});
+}
+
+TEST_CASE("apt.conf: a long name does not multiply") {
+  std::string text = std::string(100'000, 'a') + "{";
+  for (int i = 0; i < 100'000; ++i) text += "\"\";";
+  CHECK(parse_apt_conf(text, "f").empty());
+  CHECK(parse_apt_conf(std::string(400, 'a') + "{" + std::string(400, 'b') + " 1; c 2;", "f").empty());
+  CHECK(parse_apt_conf(std::string(400, 'a') + " 1;", "f").size() == 1);
+}
+
 TEST_CASE("apt.conf: what is broken ends") {
   CHECK(parse_apt_conf("A \"x", "f").empty());
   CHECK(parse_apt_conf("}}};;;", "f").empty());

@@ -19,6 +19,7 @@ namespace {
 /// Debian 12 with all that a build needs, but for the room, which is that of the disk the test runs on.
 struct Tree {
   Tree() {
+    file("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");  // an RTX 4090
     file("etc/os-release", "ID=debian\n");
     file("proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
     kernel("6.1.0-9-amd64", "gcc-12 (Debian 12.2.0-14) 12.2.0");

@@ -21,6 +21,10 @@ constexpr char kLockdown[] = "sys/kernel/security/lockdown";
 constexpr char kEnforce[] = "sys/module/module/parameters/sig_enforce";
 
 struct Machine {
+  Machine() { gpu("84 26"); }  // an RTX 4090
+  void gpu(const std::string& id) const {
+    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 " + id + " 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
+  }
   void put(const std::string& path, const std::string& text) const {
     fs::create_directories((directory / path).parent_path());
     std::ofstream(directory / path, std::ios::binary) << text;
@@ -106,4 +110,14 @@ TEST_CASE("secure-boot: a key of this system, enrolled or not") {
   CHECK(finding.verdict == Verdict::fail);
   CHECK(finding.facts["local_key"]["enrolled"] == true);
   CHECK(finding.next.find("Sign the modules with the key of /var/lib/shim-signed/mok/MOK.der") == 0);
+}
+
+TEST_CASE("secure-boot: cards that NVIDIA's own driver gives P2P need no module built here") {
+  Machine machine;
+  machine.secure_boot(true);
+  machine.put(kLockdown, "none [integrity] confidentiality\n");
+  machine.gpu("30 22");  // RTX A6000
+  CHECK(machine.verdict() == Verdict::not_applicable);
+  machine.gpu("99 99");  // not known: better told than not
+  CHECK(machine.verdict() == Verdict::fail);
 }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct evp_md_ctx_st;
+
+namespace p2pd {
+
+/// SHA-256 of bytes that come piece by piece.
+class Sha256 {
+ public:
+  Sha256();
+  void feed(std::string_view bytes);
+  void restart();
+  /// The sum of what was fed so far as 64 lower-case hexadecimal digits; empty, which equals no sum, where OpenSSL
+  /// fails.
+  std::string hex() const;
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+  bool sound_ = false;
+};
+
+/// SHA-256 of `bytes`, as Sha256::hex().
+std::string sha256_of(std::string_view bytes);
+
+}  // namespace p2pd

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is asked for
+// is one that was read, and nothing is left below what the text clears at its end.
+#include "base/apt_conf.hpp"
+
+#include <algorithm>
+
+#include "fuzz.hpp"
+
+void p2pd::fuzz::run(std::string_view input) {
+  static const Tree tree;
+  static const std::string kFile = "/etc/apt/apt.conf.d/50fuzz";
+  constexpr std::string_view kUpper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const std::vector<AptOption> parsed = parse_apt_conf(input, kFile);
+  std::size_t bytes = 0;
+  for (const AptOption& option : parsed) {
+    require(option.name.find_first_of(kUpper) == std::string::npos, "a name in upper case");
+    bytes += option.name.size();
+  }
+  require(bytes <= (input.size() + 1) * 200, "names that outgrow the text");
+
+  tree.write(kFile, input);
+  const auto options = apt_options(tree.host);
+  require(options.has_value() && options->size() <= parsed.size(), "options that were not read");
+  for (const AptOption& option : *options) {
+    require(option.name != "#clear", "a #clear that was not carried out");
+    require(std::ranges::count(parsed, option) > 0, "an option that was not read");
+    if (option.name.ends_with("::"))
+      require(!apt_list(*options, option.name.substr(0, option.name.size() - 2)).empty(), "a list without its item");
+  }
+  if (options->empty()) return;
+  const std::string& name = options->back().name;
+  require(apt_value(*options, name) == options->back().value, "not the last value");
+  if (name.find_first_of(" \t\r\n\f\v\"{};#/") != std::string::npos) return;
+  tree.write("/etc/apt/apt.conf.d/60clear", "#clear " + name + ";\n");
+  const auto cleared = apt_options(tree.host);
+  std::filesystem::remove(tree.directory / "/etc/apt/apt.conf.d/60clear");
+  require(cleared.has_value(), "a #clear that is an error");
+  require(std::ranges::count(*cleared, name, &AptOption::name) == 0, "a name that outlives its #clear");
+}
