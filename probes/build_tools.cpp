@@ -13,6 +13,7 @@
 #include <map>
 
 #include "base/gpus.hpp"
+#include "base/mounts.hpp"
 #include "base/probe.hpp"
 #include "base/recorded.hpp"
 #include "base/toolchain.hpp"
@@ -78,21 +79,30 @@ struct Room {
   std::uint64_t wanted_bytes = 0, free_bytes = 0;
 };
 
+/// Tells file systems apart; a machine record lies on one, so there its mountinfo tells.
+std::string file_system_of(const Host& host, const std::string& path) {
+  if (!RecordedRunner::is_record(host.files())) {
+    const auto info = host.files().stat(path);
+    return info ? fmt::format("{}", info->st_dev) : path;
+  }
+  const auto mounts = parse_mounts(host.files().read(kMountInfo, 8U << 20).value_or(""));
+  const Mount* const mount = mounts ? mount_above(*mounts, path) : nullptr;
+  return mount != nullptr ? mount->device : path;
+}
+
 void survey_room(const Host& host, Survey& survey, Finding& finding) {
-  const bool record = RecordedRunner::is_record(host.files());  // lies on the disk of whoever looks at it
-  std::map<dev_t, Room> rooms;
+  std::map<std::string, Room> rooms;
   for (const Need& need : kRoom) {
     const std::string path(need.path);
     nlohmann::json& fact = finding.facts["free_bytes"][path];
-    const auto free = host.files().free_bytes(path);
-    const auto info = host.files().stat(path);
-    if (record || !free || !info) {
+    const auto free = free_bytes(host, path);
+    if (!free) {
       survey.unclear.push_back("free space in " + path);
       continue;
     }
     fact = *free;
     finding.evidence.push_back({path, fmt::format("{} MiB free", *free / kMiB)});
-    Room& room = rooms[info->st_dev];
+    Room& room = rooms[file_system_of(host, path)];
     room.paths += (room.paths.empty() ? "" : ", ") + path;
     room.wanted_bytes += need.bytes;
     room.free_bytes = *free;

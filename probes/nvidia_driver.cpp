@@ -44,7 +44,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string version = host.line(kVersion).value_or("");
   out.proprietary = version.starts_with("NVRM version: NVIDIA UNIX") && version.find("Open Kernel Module") == version.npos;
-  if (!version.empty()) finding.evidence.push_back({std::string(kVersion), version.substr(0, version.find('\n'))});
+  if (!version.empty()) finding.evidence.push_back({std::string(kVersion), version.substr(0, version.find_first_of("\n("))});
   finding.facts["drivers"] = out.by_gpu;
   finding.facts["proprietary_loaded"] = out.proprietary;
   return out;

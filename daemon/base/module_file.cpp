@@ -145,21 +145,24 @@ Result<std::map<std::string, std::string>> module_info(const Host& host, std::st
 
 Result<std::vector<std::string>> module_srcversions(const Host& host, const std::vector<std::string>& files) {
   std::vector<std::string> out(files.size());
+  std::vector<std::size_t> asked;
   Command modinfo{{"modinfo", "-F", "srcversion"}};
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (!files[i].ends_with(".ko")) {
+    const auto info = module_info(host, files[i]);
+    if (!info && !files[i].ends_with(".ko")) {  // compressed; the stand-ins of machine records are not
       modinfo.argv.push_back(files[i]);
+      asked.push_back(i);
       continue;
     }
-    const auto info = TRY(module_info(host, files[i]));
-    const auto found = info.find("srcversion");
-    if (found == info.end()) return fail(ErrorCode::invalid, files[i] + " has no srcversion");
+    if (!info) return Failure(info.error());
+    const auto found = info->find("srcversion");
+    if (found == info->end()) return fail(ErrorCode::invalid, files[i] + " has no srcversion");
     out[i] = found->second;
   }
-  if (modinfo.argv.size() == 3) return out;
+  if (asked.empty()) return out;
   std::istringstream answers(TRY(host.query(modinfo)));
-  for (std::size_t i = 0; i < files.size(); ++i)
-    if (!files[i].ends_with(".ko") && (!std::getline(answers, out[i]) || out[i].empty()))
+  for (const std::size_t i : asked)
+    if (!std::getline(answers, out[i]) || out[i].empty())
       return fail(ErrorCode::invalid, modinfo.text() + ": not one line a file");
   return out;
 }

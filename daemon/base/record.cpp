@@ -2,83 +2,24 @@
 #include "base/record.hpp"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <span>
 
+#include "base/efi_variable.hpp"
 #include "base/pci.hpp"
+#include "base/record_files.hpp"
+#include "base/record_kernels.hpp"
+#include "base/record_target.hpp"
+#include "base/recorded.hpp"
 #include "base/redact.hpp"
 
 namespace p2pd {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The files that are captured; `*` stands for any name in one directory.
-constexpr std::string_view kFiles[] = {
-    "/boot/config-*",
-    "/etc/debian_version",
-    "/etc/default/grub",
-    "/etc/default/grub.d/*.cfg",
-    "/etc/modprobe.d/*.conf",
-    "/etc/modules-load.d/*.conf",
-    "/etc/os-release",
-    "/proc/cmdline",
-    "/proc/driver/nvidia/gpus/*/information",
-    "/proc/driver/nvidia/params",
-    "/proc/driver/nvidia/version",
-    "/proc/modules",
-    "/proc/sys/kernel/osrelease",
-    "/proc/sys/kernel/random/boot_id",
-    "/sys/bus/pci/devices/*/boot_vga",
-    "/sys/bus/pci/devices/*/class",
-    "/sys/bus/pci/devices/*/current_link_speed",
-    "/sys/bus/pci/devices/*/current_link_width",
-    "/sys/bus/pci/devices/*/device",
-    "/sys/bus/pci/devices/*/max_link_speed",
-    "/sys/bus/pci/devices/*/max_link_width",
-    "/sys/bus/pci/devices/*/numa_node",
-    "/sys/bus/pci/devices/*/resource",
-    "/sys/bus/pci/devices/*/vendor",
-    "/sys/class/dmi/id/bios_date",
-    "/sys/class/dmi/id/bios_vendor",
-    "/sys/class/dmi/id/bios_version",
-    "/sys/class/dmi/id/board_name",
-    "/sys/class/dmi/id/board_vendor",
-    "/sys/class/dmi/id/product_name",
-    "/sys/class/dmi/id/sys_vendor",
-    "/sys/class/drm/card*-*/enabled",
-    "/sys/class/drm/card*-*/status",
-    "/sys/class/graphics/fb*/name",
-    "/sys/devices/system/cpu/online",
-    "/sys/devices/system/node/node*/cpulist",
-    "/sys/firmware/efi/fw_platform_size",
-    "/sys/kernel/iommu_groups/*/type",
-    "/sys/kernel/security/lockdown",
-    "/sys/module/gdrdrv/version",
-    "/sys/module/nouveau/srcversion",
-    "/sys/module/nvidia/srcversion",
-    "/sys/module/nvidia/version",
-    "/sys/module/nvidia_peermem/srcversion",
-};
-
-/// Links that are captured as links: where they point is the fact.
-constexpr std::string_view kLinks[] = {
-    "/sys/bus/pci/devices/*/driver",
-    "/sys/bus/pci/devices/*/iommu_group",
-    "/sys/class/drm/card*/device",
-    "/sys/class/graphics/fb*/device",
-    "/sys/class/infiniband/*/device",
-    "/sys/class/iommu/*",
-};
 
 /// Commands that only read, run where the program exists.
 const std::vector<std::vector<std::string>>& commands() {
@@ -87,75 +28,18 @@ const std::vector<std::vector<std::string>>& commands() {
       {"nvidia-smi", "topo", "-m"},
       {"nvidia-smi", "topo", "-p2p", "r"},
       {"p2p-bench", "--driver-peers"},
+      {"p2p-bench", "--driver-peers"},
   };
   return kCommands;
 }
 
 constexpr std::chrono::seconds kDeadline{30};
-constexpr std::size_t kFileLimit = 1U << 20;  // bytes
+constexpr std::size_t kFileLimit = 32U << 20;  // bytes, of what is read
+constexpr std::size_t kKeptLimit = 4U << 20;   // bytes, of what is kept of it
 constexpr std::uint16_t kSerialNumberId = 0x0003;
-
-void expand(const Root& root, const std::string& above, std::string_view rest, std::vector<std::string>& found) {
-  const std::size_t slash = rest.find('/', 1);
-  const std::string name(rest.substr(1, slash == std::string_view::npos ? slash : slash - 1));
-  const std::string_view below = slash == std::string_view::npos ? std::string_view() : rest.substr(slash);
-  std::vector<std::string> names = {name};
-  if (name.find('*') != std::string::npos) {
-    names = root.list(above.empty() ? "/" : above).value_or(std::vector<std::string>());
-    std::erase_if(names, [&](const std::string& entry) { return ::fnmatch(name.c_str(), entry.c_str(), 0) != 0; });
-  }
-  for (const std::string& entry : names) {
-    if (below.empty()) {
-      found.push_back(above + "/" + entry);
-    } else {
-      expand(root, above + "/" + entry, below, found);
-    }
-  }
-}
-
-/// The record being written: plain files of this process, not of the host.
-class Target {
- public:
-  explicit Target(fs::path directory) : directory_(std::move(directory)) {}
-
-  Result<void> prepare() const {
-    std::error_code error;
-    fs::create_directories(directory_, error);
-    const bool empty = !error && fs::is_empty(directory_, error);
-    if (error) return fail_errno(directory_.string(), error.value());
-    if (!empty) return fail(ErrorCode::state, directory_.string() + " is not empty", "Name a new directory for the record.");
-    return {};
-  }
-
-  Result<void> file(std::string_view path, std::string_view content) const {
-    const fs::path name = TRY(place(path));
-    std::ofstream out(name, std::ios::binary | std::ios::trunc);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.close();
-    if (!out) return fail_errno(name.string(), errno != 0 ? errno : EIO);
-    return {};
-  }
-
-  Result<void> link(std::string_view path, const std::string& target) const {
-    const fs::path name = TRY(place(path));
-    std::error_code error;
-    fs::create_symlink(target, name, error);
-    if (error) return fail_errno(name.string(), error.value());
-    return {};
-  }
-
- private:
-  Result<fs::path> place(std::string_view path) const {
-    fs::path name = directory_ / fs::path(path).relative_path();
-    std::error_code error;
-    fs::create_directories(name.parent_path(), error);
-    if (error) return fail_errno(name.parent_path().string(), error.value());
-    errno = 0;
-    return name;
-  }
-
-  fs::path directory_;
-};
+constexpr std::string_view kRoomOf[] = {"/usr", "/var", "/boot"};
+/// Certificates that DKMS signs with: of Ubuntu, of Debian.
+constexpr std::string_view kLocalKeys[] = {"/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"};
 
 /// Links in sysfs start from a device's place in the tree; in a record, devices are directories of the bus.
 std::string link_from_bus(std::string target) {
@@ -163,42 +47,109 @@ std::string link_from_bus(std::string target) {
   return "../../../../" + target;
 }
 
-std::string redacted(std::string_view path, std::string content) {
-  if (path.starts_with("/proc/driver/nvidia/")) return without_identity(content);
-  if (path == "/proc/cmdline" || path.starts_with("/etc/default/")) return without_private_arguments(std::move(content));
-  return content;
-}
-
-/// What vanished since it was listed, or never was there, is no part of the record; the rest is told.
-void leave_out(const std::string& path, const Error& error, Capture& capture) {
-  if (error.code != ErrorCode::not_found) capture.unreadable.push_back(path);
-}
-
-Result<void> copy_file(const Host& host, const Target& target, const std::string& path, Capture& capture) {
-  const auto content = host.files().read(path, kFileLimit);
+Result<void> copy_text(const Host& host, const RecordTarget& target, const std::string& path, const RecordText& row,
+                       const std::string& host_name) {
+  auto content = host.files().read(path, kFileLimit);
   if (!content) {
-    leave_out(path, content.error(), capture);
+    // to /dev/null, or dangling: a file of modprobe.d that masks another one
+    const auto link = host.files().read_link(path);
+    if (link && path.find("/modprobe.d/") != std::string::npos) return target.link(path, *link);
+    target.leave_out(path, content.error());
     return {};
   }
-  ++capture.files;
-  return target.file(path, redacted(path, *content));
+  if (row.excerpt != nullptr) *content = row.excerpt(std::move(*content), host_name);
+  if (content->size() <= kKeptLimit) return target.file(path, *content);
+  target.leave_out(path, Error{ErrorCode::invalid, "larger than a record wants", {}});
+  return {};
 }
 
-Result<void> copy_link(const Host& host, const Target& target, const std::string& path, Capture& capture) {
-  const auto link = host.files().read_link(path);
-  if (!link) {
-    leave_out(path, link.error(), capture);
-    return {};
+Result<void> copy_texts(const Host& host, const RecordTarget& target, const std::string& host_name) {
+  for (const RecordText& row : record_texts())
+    for (const std::string& path : record_paths(host.files(), row.pattern))
+      TRY(copy_text(host, target, path, row, host_name));
+  return {};
+}
+
+Result<void> copy_links(const Host& host, const RecordTarget& target) {
+  for (const std::string_view pattern : record_links()) {
+    for (const std::string& path : record_paths(host.files(), pattern)) {
+      const auto link = host.files().read_link(path);
+      if (link)
+        TRY(target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link));
+      else
+        target.leave_out(path, link.error());
+    }
   }
-  ++capture.files;
-  return target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link);
+  return {};
 }
 
-/// Every path of `root` that one of `patterns` may mean.
-std::vector<std::string> expanded(const Root& root, std::span<const std::string_view> patterns) {
-  std::vector<std::string> paths;
-  for (const std::string_view pattern : patterns) expand(root, "", pattern, paths);
-  return paths;
+/// What counts by its name: files, programs, directories.
+Result<void> copy_names(const Host& host, const RecordTarget& target) {
+  std::vector<std::string> names = record_programs(host.files());
+  for (const std::string_view pattern : record_names()) {
+    const auto paths = record_paths(host.files(), pattern);
+    names.insert(names.end(), paths.begin(), paths.end());
+  }
+  for (std::string name : names) {
+    const auto info = host.files().stat(name);
+    if (!info || (S_ISDIR(info->st_mode) && name.find("/slaves/") == std::string::npos)) continue;
+    if (const std::size_t up = name.find("/.."); up != std::string::npos) name.erase(up, 3);
+    TRY(target.stand_in(name, S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0));
+  }
+  for (const std::string_view pattern : record_directories()) {
+    for (const std::string& path : record_paths(host.files(), pattern)) {
+      const auto info = host.files().stat(path);
+      if (info && S_ISDIR(info->st_mode)) TRY(target.directory(path));
+    }
+  }
+  return {};
+}
+
+/// The name that programs load leads, maybe over /etc/alternatives, to the one that has the version.
+Result<void> copy_libraries(const Host& host, const RecordTarget& target) {
+  std::error_code error;
+  const std::string root = host.live() ? "" : fs::canonical(host.files().directory(), error).string();
+  for (const std::string_view path : record_libraries()) {
+    const auto real = host.files().real_path(path);
+    if (!real || !real->string().starts_with(root)) continue;
+    const std::string file = real->string().substr(root.size());
+    TRY(target.stand_in(file));
+    if (file != path) TRY(target.link(path, file));
+  }
+  return {};
+}
+
+/// The package of the first CPU of every NUMA node: which socket it is on.
+Result<void> copy_sockets(const Host& host, const RecordTarget& target) {
+  for (const std::string& node : record_paths(host.files(), "/sys/devices/system/node/node*/cpulist")) {
+    const std::string list = host.line(node).value_or("");
+    const std::string first = list.substr(0, list.find_first_not_of("0123456789"));
+    if (first.empty()) continue;
+    const std::string path = "/sys/devices/system/cpu/cpu" + first + "/topology/physical_package_id";
+    const auto package = host.files().read(path);
+    if (package) TRY(target.file(path, *package));
+  }
+  return {};
+}
+
+/// Certificates bear the host's name: in the record texts stand for them, in the list of enrolled ones too.
+Result<void> copy_keys(const Host& host, const RecordTarget& target) {
+  const std::string path = efi_variable_path("MokListRT", kEfiShim);
+  const auto list = host.files().read(path, kFileLimit);
+  std::string enrolled = list ? list->substr(0, 4) : "";  // the attributes
+  for (const std::string_view key : kLocalKeys) {
+    const auto certificate = host.files().read(key, kFileLimit);
+    if (!certificate) {
+      target.leave_out(std::string(key), certificate.error());
+      continue;
+    }
+    const std::string text = certificate->empty() ? "" : fmt::format("stand-in of {}\n", key);
+    TRY(target.file(key, text));
+    if (list && list->find(*certificate) != std::string::npos) enrolled += text;
+  }
+  if (list) return target.file(path, enrolled);
+  target.leave_out(path, list.error());
+  return {};
 }
 
 /// As `lspci -D -xxxx` prints it, the Device Serial Number capability zeroed.
@@ -210,7 +161,8 @@ std::string lspci_text(const std::vector<PciDevice>& devices) {
       for (std::size_t i = *serial + 4U; i < end; ++i) device.config[i] = 0;
     }
     if (device.name.empty()) {
-      device.name = fmt::format("Class {:04x}: Device {:04x}:{:04x}", device.class_code >> 8, device.vendor_id, device.device_id);
+      device.name =
+          fmt::format("Class {:04x}: Device {:04x}:{:04x}", device.class_code >> 8, device.vendor_id, device.device_id);
     }
     text += fmt::format("{} {}", device.address, device.name);
     for (std::size_t i = 0; i < device.config.size(); ++i) {
@@ -222,56 +174,74 @@ std::string lspci_text(const std::vector<PciDevice>& devices) {
   return text;
 }
 
-Result<void> copy_commands(const Host& host, const Target& target, Capture& capture) {
+Result<void> copy_commands(const Host& host, const RecordTarget& target) {
   for (const std::vector<std::string>& argv : commands()) {
-    if (!host.has_program(argv.front())) continue;
+    if (!host.has_program(argv.front()) && !RecordedRunner::is_record(host.files())) continue;
     Command command;
     command.argv = argv;
     command.deadline = kDeadline;
-    const auto output = host.query(command);
-    if (!output) {
-      capture.unreadable.push_back(command.text());
+    const auto result = host.ask(command);
+    if (!result) {
+      target.leave_out(command.text(), result.error());
       continue;
     }
-    const nlohmann::json recorded = {{"argv", argv}, {"status", 0}, {"output", without_identity(*output)}, {"errors", ""}};
+    const nlohmann::json recorded = {{"argv", argv},
+                                     {"status", result->status},
+                                     {"output", without_ids(without_identity(result->output))},
+                                     {"errors", without_ids(without_identity(result->errors))}};
     std::string name;
     for (const std::string& word : argv) name += (name.empty() ? "" : "-") + word.substr(word.find_first_not_of('-'));
     TRY(target.file("/commands/" + name + ".json",
                     recorded.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
-    ++capture.commands;
+    target.count_command();
   }
   return {};
 }
 
-Result<void> write_description(const Target& target, const std::string& name, const Capture& capture) {
+Result<void> write_description(const Host& host, const RecordTarget& target, const std::string& name) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm date{};
   ::gmtime_r(&now, &date);
-  const nlohmann::ordered_json machine = {
+  nlohmann::ordered_json machine = {
       {"schema", "p2pd.machine/1"},
       {"name", name},
       {"title", "captured machine"},
       {"source", "captured by p2pd " P2PD_VERSION},
       {"captured", fmt::format("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)},
       {"notes", nlohmann::ordered_json::array()},
-      {"unreadable", capture.unreadable}};
+      {"free_bytes", nlohmann::ordered_json::object()},
+      {"unreadable", target.capture().unreadable}};
+  for (const std::string_view path : kRoomOf)
+    if (const auto bytes = free_bytes(host, path)) machine["free_bytes"][std::string(path)] = *bytes;
   return target.file("/machine.json", machine.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+std::string host_name_of(const Host& host) {
+  const auto running = host.line("/proc/sys/kernel/hostname");
+  return running ? *running : host.line("/etc/hostname").value_or("");
 }
 
 }  // namespace
 
 Result<Capture> record_machine(const Host& host, const std::filesystem::path& directory) {
-  const Target target(directory);
-  TRY(target.prepare());
-  const std::vector<PciDevice> devices = TRY(pci_devices(host, PciDepth::everything));
-  TRY(target.file("/lspci-xxxx.txt", lspci_text(devices)));
   Capture capture;
-  capture.files = 1;
-  for (const std::string& path : expanded(host.files(), kFiles)) TRY(copy_file(host, target, path, capture));
-  for (const std::string& path : expanded(host.files(), kLinks)) TRY(copy_link(host, target, path, capture));
-  TRY(copy_commands(host, target, capture));
+  const RecordTarget target(directory, capture);
+  TRY(target.prepare());
+  TRY(target.file("/lspci-xxxx.txt", lspci_text(TRY(pci_devices(host, PciDepth::everything)))));
+  const std::string host_name = host_name_of(host);
+  TRY(copy_texts(host, target, host_name));
+  TRY(copy_names(host, target));
+  TRY(copy_links(host, target));
+  TRY(copy_libraries(host, target));
+  TRY(copy_sockets(host, target));
+  TRY(copy_keys(host, target));
+  TRY(record_module_files(host, target));
+  TRY(record_headers(host, target));
+  TRY(record_kernel_log(host, target, host_name));
+  TRY(copy_commands(host, target));
   const fs::path absolute = fs::absolute(directory).lexically_normal();
-  TRY(write_description(target, (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string(), capture));
+  TRY(write_description(host, target,
+                        (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string()));
   return capture;
 }
 

@@ -20,7 +20,8 @@ struct Capture {
 
 /// Writes a machine record of `host` (tests/machines/README.md) into `directory`, which must be absent or empty.
 ///
-/// Serial numbers, UUIDs of GPUs, process names and the host name are left out. machine.json is written last: a
+/// It holds what checks read (base/record_files.hpp), so that each of them says the same of the record. Serial numbers,
+/// UUIDs, MAC addresses, process names, passwords and the host name are left out. machine.json is written last: a
 /// directory without it is not a whole record.
 Result<Capture> record_machine(const Host& host, const std::filesystem::path& directory);
 

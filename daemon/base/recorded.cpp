@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "base/recorded.hpp"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 namespace p2pd {
 namespace {
+
+constexpr std::string_view kDescription = "/machine.json";
+constexpr std::size_t kDescriptionLimit = 1U << 20;  // bytes
 
 struct Recorded {
   std::vector<std::string> argv;
@@ -48,6 +53,18 @@ Result<CommandResult> RecordedRunner::run(const Command& command) {
     return std::move(recorded.result);
   }
   return fail(ErrorCode::not_found, "not part of this machine record: " + command.text());
+}
+
+Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
+  if (!RecordedRunner::is_record(host.files())) return host.files().free_bytes(path);
+  const std::string text = TRY(host.files().read(kDescription, kDescriptionLimit));
+  const nlohmann::json machine = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json all = machine.is_object() ? machine.value("free_bytes", nlohmann::json()) : nlohmann::json();
+  const auto found = all.is_object() ? all.find(std::string(path)) : all.end();
+  if (found == all.end())
+    return fail(ErrorCode::not_found, fmt::format("not part of this machine record: free space in {}", path));
+  if (found->is_number_unsigned()) return found->get<std::uint64_t>();
+  return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is no number of bytes", kDescription, path));
 }
 
 }  // namespace p2pd

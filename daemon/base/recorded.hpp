@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "base/command.hpp"
+#include "base/host.hpp"
 #include "base/root.hpp"
 
 namespace p2pd {
@@ -20,5 +22,10 @@ class RecordedRunner : public CommandRunner {
  private:
   Root record_;
 };
+
+/// Room that an ordinary process has on the file system of `path`, in bytes. Of a machine record: what its machine.json
+/// says of exactly this path, since the record lies on the disk of whoever looks at it; not_found where it says
+/// nothing.
+Result<std::uint64_t> free_bytes(const Host& host, std::string_view path);
 
 }  // namespace p2pd

@@ -116,11 +116,36 @@ TEST_CASE("build-tools: what cannot be found out is no pass") {
   record.file("machine.json", "{}");  // the disk of whoever looks at a record tells nothing
   CHECK(record.check()->verdict == Verdict::unknown);
   CHECK(record.check()->facts["free_bytes"]["/usr"].is_null());
+  CHECK(record.check()->summary == "not known: free space in /usr, free space in /var, free space in /boot");
   record.drop("usr");
   CHECK(record.check().error().code == ErrorCode::not_found);
   record.drop("boot");
   record.drop("proc");
   CHECK_FALSE(record.check().has_value());
+}
+
+TEST_CASE("build-tools: the room of a record is what its machine.json says, per file system") {
+  Tree tree;
+  const auto says = [&](const std::string& usr, const std::string& var, const std::string& boot) {
+    tree.file("machine.json",
+              R"({"free_bytes": {"/usr": )" + usr + R"(, "/var": )" + var + R"(, "/boot": )" + boot + "}}");
+    return tree.check().value();
+  };
+  const std::string gib8 = "8589934592", gib3 = "3221225472";
+  tree.file("proc/self/mountinfo",
+            "25 1 259:2 / / rw - ext4 /dev/sda2 rw\n26 25 259:3 / /boot rw - ext4 /dev/sda3 rw\n");
+  CHECK(says(gib8, gib8, "268435456").verdict == Verdict::pass);
+  CHECK(says(gib8, gib8, "268435456").facts["free_bytes"]["/boot"] == 268435456);
+  CHECK(says(gib8, gib8, "268435455").summary ==
+        "a driver build lacks room: /boot has 255 MiB free, and 256 are needed");
+  CHECK(says(gib3, gib3, gib8).summary ==  // either would fit, both do not
+        "a driver build lacks room: /usr, /var has 3072 MiB free, and 6144 are needed");
+  for (const char* broken : {"-1", "\"many\"", "1.5", "null", "{}"})
+    CHECK(says(gib8, broken, gib8).summary == "not known: free space in /var");
+  for (const char* broken : {"", "[]", R"({"free_bytes": 1})", R"({"free_bytes": {"/usr": 1})"}) {
+    tree.file("machine.json", broken);
+    CHECK(tree.check()->verdict == Verdict::unknown);
+  }
 }
 
 TEST_CASE("toolchain: compilers as kernels name them", "[toolchain]") {

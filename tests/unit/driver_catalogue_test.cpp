@@ -146,16 +146,16 @@ TEST_CASE("driver-catalogue: machine records get the reason that stands beside t
   const Row rows[] = {
       {"h200-x4-vm", Verdict::pass, ""},
       {"no-gpu", Verdict::not_applicable, "no-gpu"},
-      {"one-4090", Verdict::unknown, ""},  // some records have no kernel headers
+      {"one-4090", Verdict::pass, ""},
       {"rtx2080ti-x2", Verdict::fail, "turing"},
       {"rtx3090-rtx4090-mixed", Verdict::fail, "mixed-generations"},
       {"rtx3090-x4-epyc", Verdict::fail, "bar1-too-small"},
       {"rtx4090-48g-x2", Verdict::fail, "converted-card"},
-      {"rtx4090-x2-am5", Verdict::unknown, ""},
+      {"rtx4090-x2-am5", Verdict::pass, ""},
       {"rtx4090-x2-healthy", Verdict::pass, ""},
       {"rtx4090-x2-new-kernel", Verdict::pass, ""},
-      {"rtx4090-x2-no-headers", Verdict::unknown, ""},
-      {"rtx4090-x8-two-socket", Verdict::unknown, ""},
+      {"rtx4090-x2-no-headers", Verdict::unknown, ""},  // whether they have what does not build is open
+      {"rtx4090-x8-two-socket", Verdict::pass, ""},
       {"rtx5090-x2-genoa", Verdict::fail, "architecture"},
       {"rtxa6000-x2", Verdict::pass, ""},
   };

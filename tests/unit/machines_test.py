@@ -13,6 +13,7 @@ AT_LEAST = 20  # as issue 3/7 wants
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 NEEDED = ["machine.json", "expected.json", "etc/os-release", "proc/cmdline", "proc/sys/kernel/osrelease"]
 DESCRIPTION = {"schema", "name", "title", "source", "captured", "notes"}
+ROOM = {"/boot", "/usr", "/var"}
 ADDRESS = re.compile(r"^([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ", re.MULTILINE)
 
 
@@ -52,6 +53,9 @@ def faults(record):
     machine = load(record / "machine.json")
     if not DESCRIPTION <= machine.keys() or machine["name"] != record.name or machine["schema"] != "p2pd.machine/1":
         yield "machine.json: keys, name or schema"
+    room = machine.get("free_bytes", {})
+    if machine.get("captured") is None and not (set(room) == ROOM and all(isinstance(n, int) and n > 0 for n in room.values())):
+        yield "machine.json: wants the free bytes of " + ", ".join(sorted(ROOM))
     dump = record / "lspci-xxxx.txt"
     addresses = ADDRESS.findall(dump.read_text()) if dump.is_file() else []
     if not addresses:

@@ -60,7 +60,9 @@ TEST_CASE("nvidia-driver: none") {
   CHECK(machine.look().verdict == Verdict::fail);
   CHECK(machine.look().summary == "no NVIDIA driver is installed");
   machine.put("sys/module/nvidia/version", "570.86.16\n");
-  CHECK_FALSE(machine.check());  // loaded, and nobody brought it
+  CHECK(machine.look().verdict == Verdict::pass);  // loaded, and nobody brought it: good enough for an RTX A6000
+  machine.gpu("84 26");
+  CHECK_FALSE(machine.check());  // but not for an RTX 4090
   fs::remove(machine.directory / "var/lib/dpkg/status");
   CHECK_FALSE(machine.check());
   machine.put("lspci-xxxx.txt", "0000:01:00.0 x\n00: 02 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");

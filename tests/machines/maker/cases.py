@@ -46,7 +46,7 @@ def healthy():
     name = "rtx4090-x2-healthy"
     return Machine(name, "Two RTX 4090, patched driver, nothing in the way", "field-notes.md section 1 (success: BAR1 covers VRAM), "
                    "cases.md bar1-static-mapping-success", epyc(), "identity",
-                   installed(name) | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped()), None,
+                   installed() | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped()), None,
                    "every gate is open and idle links at 2.5 GT/s are no fault: only the proof is missing",
                    ["modules from make modules_install of aikitoria/570.86.16-p2p, userspace from the runfile"], False)
 
@@ -60,7 +60,7 @@ def above4g_off():
     return Machine(name, "Two RTX 4090, Above 4G Decoding off in the firmware", "field-notes.md section 2 (ReBAR off or BAR1 < VRAM), "
                    "aikitoria issue 22", epyc(port("01.1", card(**small)), port("03.1", card(**small), number=2),
                                               above4g=0xc0000000),
-                   "identity", installed(name) | TWO_4090 | IVHD, "bar1-size",
+                   "identity", installed() | TWO_4090 | IVHD, "bar1-size",
                    "the cards offer BAR1 sizes up to 32 GiB, but the firmware put 256 MiB below 4 GiB, where no more fits",
                    ["the windows of both ports lie below 4 GiB, exactly as large as BAR1 and BAR3"], False)
 
@@ -72,7 +72,7 @@ def switch_window():
     return Machine(name, "Two RTX 4090, one behind a switch whose window holds 256 MiB", "field-notes.md section 3 (window = BAR1 + "
                    "BAR3: resize fails), cases.md arc-a380-behind-switch-rebar-window-conflict",
                    epyc(port("01.1", card()), port("03.1", [up], number=2, room=64 * GIB)), "identity",
-                   installed(name) | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bridge-windows",
+                   installed() | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bridge-windows",
                    "the root port has a window of 64 GiB, but the switch below it passes on 288 MiB, which BAR1 cannot outgrow",
                    ["firmware is fine: the other card has a BAR1 of 32 GiB",
                     "the upstream port's own prefetchable BAR keeps the kernel from moving its window"], False)
@@ -91,7 +91,7 @@ def switch_acs():
     name = "rtx4090-x2-switch-acs"
     return Machine(name, "Two RTX 4090 below one switch whose ports redirect", "field-notes.md section 2 (same-switch bidirectional "
                    "~50 not ~103 GB/s: ACS), cases.md acsctl-grep-redirect-on", switch_tree(REDIRECT), "identity",
-                   installed(name) | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
+                   installed() | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
                    | board(cpu="GenuineIntel"), "acs-redirection",
                    "the two switch ports where the pair diverges redirect (ACS 0x001d), so its traffic climbs to the root port",
                    ["the root ports redirect, too, but no pair diverges there"], False)
@@ -101,7 +101,7 @@ def acs_elsewhere():
     name = "rtx4090-x2-acs-elsewhere"
     return Machine(name, "Two RTX 4090 below one switch, ACS on only where no pair diverges", "bench-notes.md section 5 (only ports "
                    "where a pair diverges matter), issue 3/7", switch_tree(0), "identity",
-                   installed(name) | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
+                   installed() | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | DMAR
                    | board(cpu="GenuineIntel"), None,
                    "the root ports redirect, but the pair's traffic never reaches them: the switch ports do not", (), False)
 
@@ -112,7 +112,7 @@ def iommu_default():
               for at in (0xd0001040, 0xd00007c0, 0xd0001e40)]
     return Machine(name, "Two RTX 4090, the IOMMU translates because nothing was asked of it", "cases.md "
                    "amdvi-io-page-fault-cuda-p2p-sample (cuda-samples issue 48), tinygrad issue 18", epyc(), "DMA-FQ",
-                   installed(name, "quiet") | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped(), *faults), "iommu",
+                   installed("quiet") | TWO_4090 | IVHD | kernel_log(*load_lines(), *mapped(), *faults), "iommu",
                    "the AMD IOMMU is on by default and translates (DMA-FQ); the page faults in the log follow from it", (), False)
 
 
@@ -125,7 +125,7 @@ def iommu_asked():
     fault = "3|DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0x4800001000 [fault reason 0x05] PTE Write access is not set"
     return Machine(name, "Two RTX 4090, VT-d on by request and strict", "field-notes.md section 2 (Verification error: translating "
                    "IOMMU; Intel), tinygrad issue 30", [root], "DMA",
-                   installed(name, "quiet intel_iommu=on iommu.strict=1") | TWO_4090 | DMAR
+                   installed("quiet intel_iommu=on iommu.strict=1") | TWO_4090 | DMAR
                    | board("ASUSTeK COMPUTER INC.", "ProArt Z690-CREATOR WIFI", cpus="0-31", cpu="GenuineIntel")
                    | kernel_log(*load_lines(), "3|DMAR: DRHD: handling fault status reg 2", fault), "iommu",
                    "intel_iommu=on without iommu=pt: VT-d translates what the GPUs address", (), False)
@@ -133,7 +133,7 @@ def iommu_asked():
 
 def many_cpus():
     name = "rtx4090-x2-384-cpus"
-    files = installed(name, "quiet") | TWO_4090 | IVHD | board("Supermicro", "H13DSH", cpus="0-383")
+    files = installed("quiet") | TWO_4090 | IVHD | board("Supermicro", "H13DSH", cpus="0-383")
     files["etc/default/grub"] = files["etc/default/grub"].replace('"quiet"', '"quiet amd_iommu=off iommu=off"')
     return Machine(name, "Two RTX 4090 on a board of 384 logical CPUs, iommu=off asked for the next boot", "field-notes.md section 2, "
                    "IOMMU notes (more than 255 logical CPUs cannot disable it: aikitoria issue 6)", epyc(), "DMA-FQ", files, "iommu",
@@ -145,7 +145,7 @@ def link_x4():
     name, narrow = "rtx4090-x2-link-x4", dict(current=(IDLE, 4))
     return Machine(name, "Two RTX 4090, one link trained to four lanes of sixteen", "cases.md p2pbw-2x4090-x4-lanes-works-slow (tinygrad "
                    "issue 44)", epyc(port("01.1", card()), port("03.1", card(**narrow), number=2, **narrow)), "identity",
-                   installed(name) | TWO_4090 | IVHD, "pcie-links",
+                   installed() | TWO_4090 | IVHD, "pcie-links",
                    "port and card at 02:00.0 can sixteen lanes and run four: idling lowers the speed of a link, never its width",
                    RESIZED, False)
 
@@ -154,7 +154,7 @@ def gen1_slot():
     name, slow = "rtx4090-x2-gen1-slot", dict(current=(1, 16))
     return Machine(name, "Two RTX 4090, one slot held at 2.5 GT/s", "field-notes.md section 2 (copies ~3 GB/s: link dropped to Gen1)",
                    epyc(port("01.1", card()), port("03.1", card(**slow), number=2, link=(1, 16), **slow)), "identity",
-                   installed(name) | TWO_4090 | IVHD, "pcie-links",
+                   installed() | TWO_4090 | IVHD, "pcie-links",
                    "the port above 02:00.0 offers 2.5 GT/s at most, so the card cannot leave it under load as an idle one does",
                    RESIZED, False)
 
@@ -165,7 +165,7 @@ def lost_card():
         function.lost = True
     return Machine(name, "Two RTX 4090, one fell off the bus", "cases.md fallen-off-bus-egpu-5070, xid79-comma-fraction-timestamp",
                    epyc(port("01.1", card()), port("03.1", lost, number=2)), "identity",
-                   installed(name) | TWO_4090 | IVHD | kernel_log(
+                   installed() | TWO_4090 | IVHD | kernel_log(
                        *load_lines(), "3|NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
                        "3|NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."), "gpu-inventory",
                    "configuration space of 02:00.0 reads as all ones: the card does not answer until power is cycled",
@@ -177,7 +177,7 @@ def mixed():
     return Machine(name, "An RTX 3090 beside an RTX 4090", "field-notes.md section 1 (cross-generation is blocked in libcuda: aikitoria "
                    "issue 40), cases.md simpleP2P-7gpu-mixed-generations-partial",
                    epyc(port("01.1", card(RTX3090)), port("03.1", card(), number=2)), "identity",
-                   installed(name) | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090)) | IVHD, "driver-catalogue",
+                   installed() | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090)) | IVHD, "driver-catalogue",
                    "no driver of the catalogue gives P2P between an Ampere and an Ada card", RESIZED, False)
 
 
@@ -187,7 +187,7 @@ def turing():
     return Machine(name, "Two RTX 2080 Ti", "field-notes.md section 1 (2080 Ti: no working report), gpus-facts.yaml other_rules "
                    "(consumer Turing is not supported by the BAR1 path)",
                    epyc(port("01.1", card(**old), **slot), port("03.1", card(**old), number=2, **slot)), "identity",
-                   installed(name) | informations(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI)) | IVHD,
+                   installed() | informations(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI)) | IVHD,
                    "driver-catalogue", "no patched driver supports consumer Turing: neither firmware nor settings help",
                    ["BAR1 is 256 MiB without the capability to grow, which follows from the same chip",
                     "the USB functions of such cards are left out"], False)
@@ -203,7 +203,7 @@ def converted_48g():
               "        Total                                          : 32768 MiB\n" for n in (1, 2))
     return Machine(name, "Two RTX 4090 converted to 48 GB", "field-notes.md section 1, hard limits (4090 48 GB has a 32 GiB BAR: "
                    "aikitoria issue 14), tinygrad issue 36", epyc(), "identity",
-                   installed(name) | TWO_4090 | IVHD | {"commands/nvidia-smi-q.json": command(["nvidia-smi", "-q"], smi)},
+                   installed() | TWO_4090 | IVHD | {"commands/nvidia-smi-q.json": command(["nvidia-smi", "-q"], smi)},
                    "bar1-size", "BAR1 is 32 GiB, the most the chip offers, and cannot cover 48 GiB of VRAM",
                    ["the PCI id is that of the 24 GB card: only the driver tells the VRAM",
                     "the output of nvidia-smi -q holds only what this case is about"], False)
@@ -222,7 +222,7 @@ def guest():
                                 multifunction=True), below4g=0xc0000000, above4g=0x380000000000)
     return Machine(name, "Two RTX 3090 passed through to a virtual machine", "cases.md topo-p2p-CNS-3090-256M (club-3090 issue 734: "
                    "CNS stays, the chipset is emulated), field-notes.md section 2 (CNS inside VM)", [root], None,
-                   installed(name, "quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090))
+                   installed("quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090))
                    | board("QEMU", "Standard PC (Q35 + ICH9, 2009)", ("QEMU", "Standard PC (Q35 + ICH9, 2009)"), "0-15", guest=True)
                    | {"commands/systemd-detect-virt.json": command(["systemd-detect-virt"], "kvm\n")}, "virtualization",
                    "this is a guest: the emulated chipset is refused, and ReBAR, ACS and IOMMU can be seen on its host only",
@@ -232,7 +232,7 @@ def guest():
 def vfio():
     name = "rtx4090-x2-vfio"
     taken = card(driver="vfio-pci", audio_driver="vfio-pci")
-    files = installed(name, "quiet amd_iommu=on iommu=pt") | informations(("0000:01:00.0", RTX4090)) | IVHD | {
+    files = installed("quiet amd_iommu=on iommu=pt") | informations(("0000:01:00.0", RTX4090)) | IVHD | {
         "etc/modules-load.d/vfio.conf": "vfio-pci\n",
         **{f"sys/bus/pci/devices/0000:02:00.{n}/driver_override": "vfio-pci\n" for n in (0, 1)}}
     return Machine(name, "Two RTX 4090, one kept for a virtual machine", "field-notes.md section 2, IOMMU notes (refuse on VFIO hosts), "
@@ -243,8 +243,7 @@ def vfio():
 
 def proxmox():
     name, kernel = "rtx4090-x2-proxmox", "6.8.12-4-pve"
-    files = {path: content for path, content in installed(name, "quiet iommu=pt").items()
-             if KERNEL not in path and not path.startswith("boot/grub/")}
+    files = {path: content for path, content in installed("quiet iommu=pt").items() if KERNEL not in path}
     banner = (f"Linux version {kernel} (build@proxmox) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) "
               "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4 (2024-11-06T15:04Z)\n")
     files |= kernel_image(kernel) | modules(kernel) | headers(kernel) | efi(loader="systemd-boot 252.31-1~deb12u1")
@@ -252,7 +251,7 @@ def proxmox():
         "proc/cmdline": rf"initrd=\EFI\proxmox\{kernel}\initrd.img-{kernel} root=ZFS=rpool/ROOT/pve-1 boot=zfs" + "\n",
         "proc/sys/kernel/osrelease": kernel + "\n", "proc/version": banner, "dev/kmsg": f"5,0,0,-;{banner}",
         "proc/self/mountinfo": mounted("rpool/ROOT/pve-1", "zfs", "0:27"),
-        "etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "2E1F-7C40\n",
+        "etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "0000-0000\n",
         "usr/sbin/proxmox-boot-tool": ("program", b"")}
     return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by systemd-boot", "issue 3/7 (systemd-boot, proxmox-boot-tool, ZFS), "
                    "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "boot-loader",

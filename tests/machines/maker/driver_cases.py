@@ -4,7 +4,7 @@
 from .cards import RTX3090, RTX4090, RTXA6000
 from .cases import IVHD, RESIZED, TWO_4090, card, command, epyc, informations, mapped, port
 from .installed import (KERNEL, PATCHED, efi, headers, information, installed, kernel_image, kernel_log, load_lines, loaded,
-                        modules, packages, userspace)
+                        modules, nouveau_loaded, packages, userspace)
 from .machines import IDLE, Machine
 
 NEWER = "6.1.0-38-amd64"
@@ -24,9 +24,7 @@ def healthy_but(name, title, source, files, root_cause, why, notes=RESIZED, comp
 def nouveau():
     name = "rtx3090-x2-nouveau"
     cards = dict(model=RTX3090, driver="nouveau")
-    files = without(installed(name), *ALL_GONE) | kernel_image() | headers() | {
-        "sys/module/nouveau/refcnt": "2\n", "sys/module/nouveau/initstate": "live\n",
-        "proc/modules": "nouveau 2433024 2 - Live 0xffffffffc0a00000\n"}
+    files = without(installed(), *ALL_GONE) | kernel_image() | headers() | nouveau_loaded()
     return healthy_but(name, "Two RTX 3090 driven by nouveau", "field-notes.md section 3 (nouveau: driver link), cases.md "
                        "nouveau-owns-card-then-nvidia-loaded", files, "nvidia-driver",
                        "nouveau is bound to both cards and no NVIDIA driver is installed",
@@ -35,7 +33,7 @@ def nouveau():
 
 def proprietary():
     name, version = "rtx4090-x2-proprietary", "535.247.01"
-    files = installed(name, version=version) | modules(version=version, flavour="proprietary", where="updates/dkms",
+    files = installed(version=version) | modules(version=version, flavour="proprietary", where="updates/dkms",
                                                        open_module=False)
     files = without(files, "lib/modules/" + KERNEL + "/kernel/", "usr/bin/nvidia-uninstall") | loaded(version, "proprietary")
     files["proc/driver/nvidia/version"] = files["proc/driver/nvidia/version"].replace(
@@ -56,7 +54,7 @@ def stock_still_loaded():
     name = "rtx4090-x2-stock-loaded"
     return healthy_but(name, "Two RTX 4090, patched modules installed, stock ones still loaded", "field-notes.md section 1 (install.sh "
                        "ignores a failed rmmod: aikitoria issue 10), section 2 (GNS after install: issue 43)",
-                       installed(name) | TWO_4090 | loaded(flavour="stock"), "nvidia-modules",
+                       installed() | TWO_4090 | loaded(flavour="stock"), "nvidia-modules",
                        "srcversion of the loaded nvidia is not that of the file modprobe would load; the version string is the same")
 
 
@@ -64,7 +62,7 @@ def dkms_shadow():
     name = "rtx4090-x2-dkms-shadow"
     stock = modules(flavour="stock", where="updates/dkms")
     dep = f"lib/modules/{KERNEL}/modules.dep"
-    files = installed(name) | TWO_4090 | loaded(flavour="stock")
+    files = installed() | TWO_4090 | loaded(flavour="stock")
     return healthy_but(name, "Two RTX 4090, a DKMS build outranks the patched modules", "field-notes.md section 2 (modinfo -n under "
                        "updates/dkms: DKMS outranks kernel/drivers/video), QuixiAI README",
                        files | stock | {dep: stock[dep], f"var/lib/dkms/nvidia/{PATCHED}/{KERNEL}/x86_64/module/nvidia.ko": ""},
@@ -74,7 +72,7 @@ def dkms_shadow():
 
 def mismatch():
     name, newer = "rtx4090-x2-userspace-mismatch", "570.133.20"
-    files = without(installed(name), "usr/lib/", "usr/bin/nvidia-uninstall") | TWO_4090 | userspace(newer) | {
+    files = without(installed(), "usr/lib/", "usr/bin/nvidia-uninstall") | TWO_4090 | userspace(newer) | {
         "var/log/apt/history.log": "\nStart-Date: 2025-04-02  06:12:41\nCommandline: /usr/bin/unattended-upgrade\n"
                                    f"Upgrade: libcuda1:amd64 ({PATCHED}-1, {newer}-1), libnvidia-ml1:amd64 ({PATCHED}-1, {newer}-1)\n"
                                    "End-Date: 2025-04-02  06:13:20\n",
@@ -94,7 +92,7 @@ def no_headers():
     name = "rtx4090-x2-no-headers"
     return healthy_but(name, "Two RTX 4090, the newest kernel has no headers", "cases.md missing-headers-dkms-multi-kernel, issue 3/7 "
                        "(running and newest installed kernel, headers)",
-                       installed(name) | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), "build-tools",
+                       installed() | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), "build-tools",
                        f"the next boot starts {NEWER}, for which no modules can be built: its headers are not installed",
                        [f"{KERNEL} is running, with patched modules and headers"])
 
@@ -104,14 +102,14 @@ def kernel_without_modules():
     both = (KERNEL, NEWER)
     return healthy_but(name, "Two RTX 4090, a kernel upgrade left the modules behind", "field-notes.md, ten things, no. 8 (new-kernel "
                        "prebuild), expectations.md A3 (kernel upgrade drops the driver)",
-                       installed(name) | TWO_4090 | kernel_image(NEWER) | headers(NEWER) | packages(kernels=both, with_headers=both),
+                       installed() | TWO_4090 | kernel_image(NEWER) | headers(NEWER) | packages(kernels=both, with_headers=both),
                        "bootable-kernels", f"the next boot starts {NEWER}, which has headers but no nvidia modules",
                        ["modules from make modules_install: nothing builds them for a new kernel"])
 
 
 def secure_boot():
     name = "rtx4090-x2-secure-boot"
-    files = without(installed(name), "proc/driver/nvidia/", "sys/module/nvidia", "proc/modules") | efi(secure_boot=True)
+    files = without(installed(), "proc/driver/nvidia/", "sys/module/nvidia", "proc/modules") | efi(secure_boot=True)
     files["proc/modules"] = "video 65536 0 - Live 0xffffffffc0900000\n"
     cards = dict(driver=None)
     return healthy_but(name, "Two RTX 4090, Secure Boot on, modules not signed", "field-notes.md section 2 (Key was rejected by service: "
@@ -128,7 +126,7 @@ def dpkg_broken():
     name = "rtx4090-x2-dpkg-broken"
     return healthy_but(name, "Two RTX 4090, dpkg stopped half-way", "cases.md dkms-debian12-470-dpkg-chain, popos-6.17-580-open-dkms; "
                        "style.md, facts (a failing DKMS build ends apt in error)",
-                       installed(name) | TWO_4090 | packages({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
+                       installed() | TWO_4090 | packages({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
                                                               "zfs-zed": ("2.1.11-1+deb12u1", "unpacked")}),
                        "package-state", "zfs-dkms is half-configured: apt does nothing else until that is mended")
 
@@ -138,18 +136,18 @@ def dwords():
     registry = "ForceP2P=0x11;RMForceP2PType=1;RMPcieP2PType=2;GrdmaPciTopoCheckOverride=1;EnableResizableBar=1"
     return healthy_but(name, "Two RTX 4090 with registry keys of a guide for another driver", "field-notes.md section 0, no. 1 and 2 "
                        "(values changed at 575; two popular keys do nothing), section 1 (the 5-key form)",
-                       installed(name, registry=registry) | TWO_4090, "module-parameters",
+                       installed(registry=registry) | TWO_4090, "module-parameters",
                        "RMForceP2PType=1 is the mailbox before 575 and undoes the BAR1 that is compiled in; two other keys do nothing",
                        ["NVreg_EnableResizableBar=1 is set as the module option that it is"])
 
 
 def xid31():
     name = "rtx4090-x2-xid31"
-    fault = ("3|NVRM: Xid (PCI:0000:01:00): 31, pid=4711, name=simpleP2P, Ch 00000008, intr 00000000. MMU Fault: ENGINE CE0 "
+    fault = ("3|NVRM: Xid (PCI:0000:01:00): 31, pid=4711, name=process, Ch 00000008, intr 00000000. MMU Fault: ENGINE CE0 "
              "HUBCLIENT_CE0 faulted @ 0x7f14_4c000000. Fault is of type FAULT_INFO_TYPE_UNSUPPORTED_KIND ACCESS_TYPE_VIRT_WRITE")
     return healthy_but(name, "Two RTX 4090, peer writes end in Xid 31", "cases.md bar1p2p-mapping-then-xid31 (tinygrad README), "
                        "field-notes.md section 2 (Xid 31 UNSUPPORTED_KIND: peer aperture on an unpatched path)",
-                       installed(name) | TWO_4090 | kernel_log(*load_lines(), *mapped(), fault), "kernel-log",
+                       installed() | TWO_4090 | kernel_log(*load_lines(), *mapped(), fault), "kernel-log",
                        "nothing in files is wrong, but the log has an MMU fault of unsupported kind: the patch is incomplete")
 
 
@@ -157,7 +155,7 @@ def professional():
     name, version = "rtxa6000-x2", "580.95.05"
     slot = dict(link=(4, 16), current=(IDLE, 16))
     cards = dict(model=RTXA6000, bar1=64 << 30)
-    files = installed(name, version=version, resize=False) | modules(version=version, flavour="stock") | loaded(version, "stock")
+    files = installed(version=version, resize=False) | modules(version=version, flavour="stock") | loaded(version, "stock")
     files |= information("NVIDIA RTX A6000", "0000:01:00.0", 0, version) | information("NVIDIA RTX A6000", "0000:02:00.0", 1, version)
     return healthy_but(name, "Two RTX A6000 with the stock driver", "cases.md nvbandwidth-6xa6000-works (nvbandwidth issue 50)", files,
                        None, "the stock driver gives P2P between professional cards: only the proof is missing",

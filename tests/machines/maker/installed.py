@@ -22,6 +22,7 @@ PACKAGES = {"dkms": "3.0.10-8+deb12u1", "gcc-12": "12.2.0-14+deb12u1", "git": "1
             "grub-efi-amd64": "2.06-13+deb12u1", "linux-base": "4.9", "libc6": "2.36-9+deb12u10"}
 GLOBAL_VARIABLE = "8be4df61-93ca-11d2-aa0d-00e098032b8c"  # EFI_GLOBAL_VARIABLE, UEFI specification section 3.3
 PROGRAM = ("program", b"")
+DEBIAN_CC = "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
 BANNER = (f"Linux version {KERNEL} (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld "
           "(GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)")
 
@@ -45,12 +46,14 @@ def module_file(version, module, flavour, kernel, open_module=True):
     return (header + modinfo + names).ljust(table, b"\0") + b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in sections)
 
 
-def modules(kernel=KERNEL, version=PATCHED, flavour="patched", where="kernel/drivers/video", open_module=True):
-    """Module files of one kernel, and the modules.dep that lists them."""
+def modules(kernel=KERNEL, version=PATCHED, flavour="patched", where="kernel/drivers/video", open_module=True, base="nvidia",
+            suffix=".ko"):
+    """Module files of one kernel, and the modules.dep that lists them; Debian's are called nvidia-current*."""
     here = f"lib/modules/{kernel}/"
-    files = {f"{here}{where}/{name}.ko": module_file(version, name, flavour, kernel, open_module) for name in MODULES}
+    place = {name: where + "/" + name.replace("nvidia", base, 1) + suffix for name in MODULES}
+    files = {here + place[name]: module_file(version, name, flavour, kernel, open_module) for name in MODULES}
     files[here + "modules.dep"] = "".join(
-        f"{where}/{name}.ko:" + "".join(f" {where}/{above}.ko" for above in needs) + "\n" for name, needs in MODULES.items())
+        place[name] + ":" + "".join(" " + place[above] for above in needs) + "\n" for name, needs in MODULES.items())
     return files
 
 
@@ -68,6 +71,11 @@ def loaded(version=PATCHED, flavour="patched"):
     return files | {"proc/modules": "".join(lines)}
 
 
+def nouveau_loaded():
+    return {"sys/module/nouveau/refcnt": "2\n", "sys/module/nouveau/initstate": "live\n",
+            "proc/modules": "nouveau 2433024 2 - Live 0xffffffffc0a00000\n"}
+
+
 def userspace(version=PATCHED):
     files = {}
     for library in ("libcuda.so", "libnvidia-ml.so"):
@@ -76,10 +84,9 @@ def userspace(version=PATCHED):
     return files
 
 
-def kernel_image(kernel=KERNEL):
+def kernel_image(kernel=KERNEL, compiler=DEBIAN_CC):
     return {f"boot/vmlinuz-{kernel}": "", f"boot/initrd.img-{kernel}": "", f"lib/modules/{kernel}/modules.dep": "",
-            f"boot/config-{kernel}": 'CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"\n'
-                                     "CONFIG_CC_IS_GCC=y\nCONFIG_GCC_VERSION=120200\nCONFIG_MODULE_SIG=y\n"
+            f"boot/config-{kernel}": f'CONFIG_CC_VERSION_TEXT="{compiler}"\nCONFIG_CC_IS_GCC=y\nCONFIG_MODULE_SIG=y\n'
                                      "# CONFIG_MODULE_SIG_FORCE is not set\nCONFIG_DEBUG_INFO_BTF=y\n"}
 
 
@@ -91,10 +98,10 @@ def headers(kernel=KERNEL):
             here + "include/linux/pci.h": "int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size);\n"}
 
 
-def packages(more=None, kernels=(KERNEL,), with_headers=(KERNEL,)):
+def packages(more=None, kernels=(KERNEL,), with_headers=(KERNEL,), base=None, built="6.1.140-1"):
     """/var/lib/dpkg/status; `more`: package to its version, or to (version, state)."""
-    found = dict(PACKAGES) | {"linux-image-" + kernel: "6.1.140-1" for kernel in kernels}
-    found |= {"linux-headers-" + kernel: "6.1.140-1" for kernel in with_headers} | (more or {})
+    found = dict(base or PACKAGES) | {"linux-image-" + kernel: built for kernel in kernels}
+    found |= {"linux-headers-" + kernel: built for kernel in with_headers} | (more or {})
     text = ""
     for name, version in sorted(found.items()):
         version, state = version if isinstance(version, tuple) else (version, "installed")
@@ -117,9 +124,9 @@ def efi(secure_boot=False, loader=None):
     return files
 
 
-def kernel_log(*lines):
+def kernel_log(*lines, banner=BANNER):
     """/dev/kmsg: priority and facility, sequence, microseconds, flags; then the text. A level is put as "3|text"."""
-    text = f"5,0,0,-;{BANNER}\n"
+    text = f"5,0,0,-;{banner}\n"
     for at, line in enumerate(lines):
         level, _, said = line.partition("|") if line[1:2] == "|" else ("6", "", line)
         text += f"{level},{1200 + at},{8400000 + at * 250000},-;{said}\n"
@@ -156,7 +163,7 @@ def board(vendor="ASRockRack", name="ROMED8-2T", system=("To Be Filled By O.E.M.
                             f"{' hypervisor' if guest else ''} avx2\n\n"}
 
 
-def installed(name, arguments="quiet iommu=pt", version=PATCHED, registry="", resize=True):
+def installed(arguments="quiet iommu=pt", version=PATCHED, registry="", resize=True):
     """Everything but the PCI tree of a Debian 12 host with patched modules from `make modules_install` and a runfile."""
     driver = Driver(version, BUILT, DEBIAN_GCC12, registry=registry)
     if resize:
@@ -167,8 +174,7 @@ def installed(name, arguments="quiet iommu=pt", version=PATCHED, registry="", re
     if resize or registry:
         options["etc/modprobe.d/nvidia-p2p.conf"] = ("options nvidia NVreg_EnableResizableBar=1\n" if resize else "") + (
             f'options nvidia NVreg_RegistryDwords="{registry}"\n' if registry else "")
-    return (software(name, "debian12", KERNEL, arguments, driver, options) | board() | efi() | kernel_image() | headers()
+    return (software("debian12", KERNEL, arguments, driver, options) | board() | efi() | kernel_image() | headers()
             | modules(version=version) | loaded(version) | userspace(version) | packages() | kernel_log(*load_lines(version))
             | {program: PROGRAM for program in PROGRAMS}
-            | {"boot/grub/grubenv": "# GRUB Environment Block\n".ljust(1024, "#"),
-               "proc/version": BANNER + "\n", "proc/self/mountinfo": mounted("/dev/nvme0n1p2", "ext4", "259:2")})
+            | {"proc/version": BANNER + "\n", "proc/self/mountinfo": mounted("/dev/nvme0n1p2", "ext4", "259:2")})

@@ -3,13 +3,16 @@
 
 import json
 
+from .boot import grub_menu
 from .cards import RTX3090, RTX4090, RTX5090, gpu
 from .config_space import GIB, MIB
-from .software import DEBIAN_NVIDIA_OPTIONS, UBUNTU_NVIDIA_OPTIONS, Driver, software
+from .installed import board, nouveau_loaded
+from .stock import BOOKWORM, JAMMY, JAMMY_HWE, NOBLE, debian_driver, stock, ubuntu_driver
 from .topology import (AMD_AM5_PORT, AMD_GENOA_PORT, AMD_ZEN2_PORT, INTEL_PEG_PORT, INTEL_XEON_PORT, IO, MEM32, MEM64,
                        PEX88096_DOWN, PEX88096_UP, Bridge, Function, RootComplex, Tree)
 
 REDIRECT = 0x001d  # source validation, request and completion redirect, upstream forwarding: what Linux sets
+FREE = 384 * GIB   # on the one file system of a made machine
 IDLE = 1           # an idle GeForce drops its link to 2.5 GT/s
 UBUNTU_GCC13 = "gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04) "
 UBUNTU_GCC12 = "gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04) "
@@ -23,10 +26,12 @@ class Machine:
         self.name = name
         tree = Tree(complexes, iommu)
         description = {"schema": "p2pd.machine/1", "name": name, "title": title, "source": "made from facts: " + source,
-                       "captured": None, "notes": list(notes)}
+                       "captured": None, "notes": list(notes),
+                       "free_bytes": {path: FREE for path in ("/usr", "/var", "/boot")}}
         self.files = dict(files) | tree.files() | {
             "lspci-xxxx.txt": tree.dump(whole), "machine.json": text_of(description),
             "expected.json": text_of({"root_cause": root_cause, "why": why, "source": source})}
+        self.files |= grub_menu(self.files)
 
 
 def text_of(value):
@@ -68,6 +73,13 @@ def iommu_devices(*names):
     return {f"sys/class/iommu/{name}": ("link", f"../../devices/{where}/iommu/{name}") for name, where in names}
 
 
+def numa_nodes(*cpus):
+    return {f"sys/devices/system/node/node{number}/cpulist": list_ + "\n" for number, list_ in enumerate(cpus)}
+
+
+IVRS = {"sys/firmware/acpi/tables/IVRS": ""}
+
+
 def rtx4090_x2_am5():
     link, idle = dict(link=(4, 8)), (IDLE, 8)
     port = dict(link=(5, 8), current=idle, acs=REDIRECT)
@@ -79,12 +91,13 @@ def rtx4090_x2_am5():
         Bridge("01.2", AMD_AM5_PORT, nvme(), link=(4, 4), acs=REDIRECT, number=2),
         Bridge("01.3", AMD_AM5_PORT, *gpu(RTX4090, width=8, current=idle), **port, number=3),
         Bridge("08.1", AMD_AM5_PORT, integrated, link=(4, 16), acs=REDIRECT, number=4), *fch())
-    files = software("rtx4090-x2-am5", "ubuntu24", "6.8.0-60-generic", "quiet splash",
-                     Driver("570.133.20", "Sun Mar 23 12:51:43 UTC 2025", UBUNTU_GCC13), UBUNTU_NVIDIA_OPTIONS)
+    files = stock(NOBLE, "quiet splash", ubuntu_driver(
+        NOBLE, "570.133.20", "Sun Mar 23 12:51:43 UTC 2025", UBUNTU_GCC13, "570.133.20-0ubuntu0.24.04.1"))
+    files |= board("ASUSTeK COMPUTER INC.", "ProArt X670E-CREATOR WIFI", ("ASUS", "System Product Name"))
     return Machine(
         "rtx4090-x2-am5", "Two RTX 4090 on an AM5 board, stock driver, IOMMU translating",
         "cases.md tree-2x5090-am5-lspci-t (tree of such a board), field-notes.md sections 1 to 3 (BAR1, ACS, IOMMU)",
-        [root], "DMA-FQ", files | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
+        [root], "DMA-FQ", files | IVRS | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
         "iommu", "the AMD IOMMU translates (DMA-FQ, no iommu=pt) and the root ports redirect (ACS 0x001d), so peer "
         "traffic would fault or detour; behind that, the stock driver refuses P2P between GeForce cards",
         ["BAR1 is 32 GiB on both cards: firmware is fine", "links are x8 and idle at 2.5 GT/s"])
@@ -100,9 +113,9 @@ def rtx4090_x2_rebar_off():
         Bridge("06.0", INTEL_PEG_PORT, nvme(), link=(4, 4), acs=0, number=9),
         Function("1f.0", 0x8086, 0x7a84, 0x060100, "Intel Corporation Z690 Chipset LPC/eSPI Controller", multifunction=True),
         above4g=0x4000000000)
-    files = software("rtx4090-x2-rebar-off", "debian12", "6.1.0-37-amd64", "quiet",
-                     Driver("535.247.01", "Mon Mar 31 19:59:45 UTC 2025", DEBIAN_GCC12, open_module=False),
-                     DEBIAN_NVIDIA_OPTIONS)
+    files = stock(BOOKWORM, "quiet", debian_driver(
+        "535.247.01", "Mon Mar 31 19:59:45 UTC 2025", DEBIAN_GCC12, "535.247.01-1~deb12u1", open_module=False))
+    files |= board("ASUSTeK COMPUTER INC.", "ROG MAXIMUS Z690 EXTREME", ("ASUS", "System Product Name"), "0-23", "GenuineIntel")
     return Machine(
         "rtx4090-x2-rebar-off", "Two RTX 4090, Resizable BAR off in the firmware",
         "field-notes.md section 2 (mapping of buffer object failed) and section 3 (window = BAR1 + BAR3)",
@@ -128,9 +141,9 @@ def rtx3090_x4_epyc():
         complex_(0xc0, 1, Bridge("01.1", AMD_ZEN2_PORT, *gpu(RTX3090, bar1=256 * MIB, rebar=False, **card), **port, number=4),
                  Bridge("03.1", AMD_ZEN2_PORT, network(), link=(3, 4), acs=REDIRECT, number=7)),
     ]
-    files = software("rtx3090-x4-epyc", "debian12", "6.1.0-37-amd64", "quiet amd_iommu=on iommu=pt",
-                     Driver("550.163.01", "Fri Apr 11 16:23:08 UTC 2025", DEBIAN_GCC12), DEBIAN_NVIDIA_OPTIONS)
-    files.update({"sys/devices/system/node/node0/cpulist": "0-15,32-47\n", "sys/devices/system/node/node1/cpulist": "16-31,48-63\n"})
+    files = stock(BOOKWORM, "quiet amd_iommu=on iommu=pt", debian_driver(
+        "550.163.01", "Fri Apr 11 16:23:08 UTC 2025", DEBIAN_GCC12, "550.163.01-2~bpo12+1")) | IVRS
+    files |= board(cpus="0-63") | numa_nodes("0-15,32-47", "16-31,48-63")
     return Machine(
         "rtx3090-x4-epyc", "Four RTX 3090 on an EPYC board with two NUMA nodes, one card with an early vBIOS",
         "field-notes.md section 1, hard limits (early 3090 vBIOS caps BAR1 at 256 MiB: aikitoria issue 22, club-3090 issue 734)",
@@ -151,8 +164,9 @@ def rtx5090_x2_genoa():
         RootComplex(0x80, *amd_common(*parts), Bridge("01.1", AMD_GENOA_PORT, *gpu(RTX5090, **card), **port, number=2),
                     Bridge("03.1", AMD_GENOA_PORT, nvme(), link=(4, 4), acs=REDIRECT, number=3), numa=0, below4g=0xc0000000,
                     above4g=0x60000000000)]
-    files = software("rtx5090-x2-genoa", "ubuntu22", "6.8.0-52-generic", "quiet splash",
-                     Driver("570.86.16", "Fri Jan 24 21:06:34 UTC 2025", UBUNTU_GCC12), UBUNTU_NVIDIA_OPTIONS)
+    files = stock(JAMMY_HWE, "quiet splash", ubuntu_driver(
+        JAMMY_HWE, "570.86.16", "Fri Jan 24 21:06:34 UTC 2025", UBUNTU_GCC12, "570.86.16-0ubuntu1"))
+    files |= board("Supermicro", "H13SSL-N", ("Supermicro", "AS -4125GS-TNRT"), "0-63") | IVRS
     return Machine(
         "rtx5090-x2-genoa", "Two RTX 5090 on a Genoa server, stock open driver",
         "cases.md p2pbw-2x5090-genoa-stock-open-570-nop2p (nccl-tests issue 287); BARs: aikitoria issue 9",
@@ -175,10 +189,11 @@ def rtx4090_x8_two_socket():
                     Bridge("1c.0", INTEL_XEON_PORT, bmc_display(), link=(2, 1), acs=REDIRECT, number=1), numa=0,
                     above4g=0x100000000000),
         socket(0x16, 0, 0xb0000000, 0x200000000000), socket(0x97, 1, 0xd0000000, 0x240000000000)]
-    files = software("rtx4090-x8-two-socket", "ubuntu22", "5.15.0-139-generic", "intel_iommu=on iommu=pt",
-                     Driver("550.54.15", "Tue Mar  5 22:15:33 UTC 2024", "gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04) "),
-                     UBUNTU_NVIDIA_OPTIONS)
-    files.update({"sys/devices/system/node/node0/cpulist": "0-31,64-95\n", "sys/devices/system/node/node1/cpulist": "32-63,96-127\n"})
+    files = stock(JAMMY, "intel_iommu=on iommu=pt", ubuntu_driver(
+        JAMMY, "550.54.15", "Tue Mar  5 22:15:33 UTC 2024", "gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04) ",
+        "550.54.15-0ubuntu1")) | {"sys/firmware/acpi/tables/DMAR": ""}
+    files |= board("Supermicro", "X12DPG-OA6", ("Supermicro", "SYS-420GP-TNR"), "0-127", "GenuineIntel")
+    files |= numa_nodes("0-31,64-95", "32-63,96-127")
     return Machine(
         "rtx4090-x8-two-socket", "Eight RTX 4090 on two sockets, four behind each PCIe switch, ACS redirecting",
         "cases.md acsctl-grep-redirect-on, plx-pex8747-list (such boards), p2pbw+allreduce-8x4090-p2pdriver-works (two groups of four)",
@@ -195,7 +210,7 @@ def no_gpu():
         Bridge("1d.0", INTEL_XEON_PORT, nvme(), link=(4, 4), acs=0, number=9), numa=0)
     return Machine(
         "no-gpu", "A plain server without a GPU", "what remains of rtx4090-x8-two-socket without its cards",
-        [root], None, software("no-gpu", "debian12", "6.1.0-37-amd64", "quiet"),
+        [root], None, stock(BOOKWORM, "quiet") | board("Supermicro", "X12SPL-F", cpu="GenuineIntel"),
         "gpu-inventory", "there is no NVIDIA display function on the PCI bus; the BMC's VGA function is not one",)
 
 
@@ -207,7 +222,7 @@ def one_4090():
                current=(IDLE, 16), acs=REDIRECT, number=2), *fch())
     return Machine(
         "one-4090", "A desktop with one RTX 4090, driven by nouveau", "the board of rtx3090-x4-epyc's chipset family with one card",
-        [root], "DMA-FQ", software("one-4090", "debian12", "6.1.0-37-amd64", "quiet")
+        [root], "DMA-FQ", stock(BOOKWORM, "quiet") | nouveau_loaded() | IVRS
         | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
         "gpu-inventory", "P2P is between two GPUs, and there is one", ["nouveau is bound: no NVIDIA driver is installed"])
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/root.hpp"
+
+namespace p2pd {
+
+/// Files whose text is part of a record; `*` stands for any name in one directory.
+struct RecordText {
+  std::string_view pattern;
+  /// What is kept of the text; null: every byte. `host_name` is the recorded host's, empty when not known.
+  std::string (*excerpt)(std::string text, const std::string& host_name);
+};
+std::span<const RecordText> record_texts();
+
+/// Of these, only that they are there: files, directories, and links with what they point to.
+std::span<const std::string_view> record_names();
+std::span<const std::string_view> record_directories();
+std::span<const std::string_view> record_links();
+/// Libraries by the name that programs load; the version is in the name of the file that it leads to.
+std::span<const std::string_view> record_libraries();
+/// Files of the NVIDIA modules, in the places where drivers are put.
+std::span<const std::string_view> record_modules();
+/// Programs that a check or a fix looks for, in the directories of PATH.
+std::vector<std::string> record_programs(const Root& root);
+
+/// Every path of `root` that `pattern` means; without `*`, the pattern, whether it is there or not.
+std::vector<std::string> record_paths(const Root& root, std::string_view pattern);
+
+}  // namespace p2pd

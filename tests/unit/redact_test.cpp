@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "base/redact.hpp"
+
+#include "catch.hpp"
+
+using namespace p2pd;
+
+TEST_CASE("redact: UUIDs and MAC addresses, and nothing that only looks like one") {
+  const char* const same[] = {"0000:01:00.0",
+                              "Xid (PCI:0000:01:00): 31",
+                              "12:34:56",
+                              "6.1.0-37-amd64",
+                              "",
+                              "a-5b694366-fbc1-9c4e-3eaf-2f5dc4468404",
+                              "5b694366-fbc1-9c4e-3eaf-2f5dc44684040",
+                              "52:54:00:ab:cd:ef:01",
+                              "5b694366-fbc1-9c4e-3eaf",
+                              "UUID="};
+  for (const char* text : same) CHECK(without_ids(text) == text);
+  CHECK(without_ids("on 5B694366-fbc1-9c4e-3eaf-2f5dc4468404.") == "on 00000000-0000-0000-0000-000000000000.");
+  CHECK(without_ids("eth0: 52:54:00:ab:cd:ef") == "eth0: 00:00:00:00:00:00");
+  CHECK(without_ids("root=PARTUUID=1a2b3c4d-02 ro") == "root=PARTUUID=00000000-00 ro");
+}
+
+TEST_CASE("redact: the host's name as a word") {
+  CHECK(without_host_name("box7 box7.example.org, (box7) box70 abox7 box7_x", "box7") ==
+        "host host, (host) box70 abox7 box7_x");
+  CHECK(without_host_name("/dev/mapper/my--box--vg-root my-box", "my-box.lan") == "/dev/mapper/host--vg-root host");
+  for (const char* common : {"debian", "nvidia", "ab", ""})
+    CHECK(without_host_name("debian nvidia ab", common) == "debian nvidia ab");
+}
+
+TEST_CASE("redact: who built it") {
+  CHECK(without_builder("x (jo@box) (root@box7) y") == "x (user@host) (root@host) y");
+  for (const char* text : {"faulted @ 0x7f14_4c000000", "a@b", "(a@b", "(a b@c d)", "@", "(@)x"})
+    CHECK(without_builder(text).size() >= std::string_view(text).size());
+  CHECK(without_builder("HUBCLIENT_CE0 faulted @ 0x7f14") == "HUBCLIENT_CE0 faulted @ 0x7f14");
+}
+
+TEST_CASE("redact: lines of the kernel's log") {
+  const char* const rows[][2] = {
+      {"python3[4711]: segfault at 0 ip 7f00 in libcuda.so", "process[4711]: segfault at 0 ip 7f00 in libcuda.so"},
+      {"traps: train[12] general protection", "traps: process[12] general protection"},
+      {"INFO: task train:123 blocked for more than 120 seconds.",
+       "INFO: task process:123 blocked for more than 120 seconds."},
+      {"Out of memory: Killed process 4711 (train) total-vm:1kB",
+       "Out of memory: Killed process 4711 (process) total-vm:1kB"},
+      {"CPU: 3 PID: 4711 Comm: train Tainted: P", "CPU: 3 PID: 4711 Comm: process Tainted: P"},
+      {"NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU",
+       "NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU"},
+      {"[UFW BLOCK] IN=eth0 SRC=203.0.113.9 DST=192.0.2.1 LEN=40",
+       "[UFW BLOCK] IN=eth0 SRC=removed DST=removed LEN=40"},
+      {"usb 1-1: SerialNumber: AB12", "usb 1-1: SerialNumber: 0000"},
+      {"systemd[1]: Hostname set to <box7>.", "systemd[1]: Hostname set to <host>."},
+      {"Kernel command line: ro ip=10.0.0.7 quiet", "Kernel command line: ro ip=removed quiet"},
+      {"AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f address=0x7f]",
+       "AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f address=0x7f]"},
+      {"nvidia 0000:02:00.0: AER: [12] Timeout", "nvidia 0000:02:00.0: AER: [12] Timeout"},
+      {"serial", "serial"},
+      {"", ""},
+  };
+  for (const auto& row : rows) CHECK(log_line_without_identity(row[0], "box7") == row[1]);
+}
