@@ -104,7 +104,14 @@ void print_conclusion(const Conclusion& conclusion) {
   print_table(rows);
 }
 
-void print_person(const Survey& survey, const Plan& plan, const Cost& cost) {
+/// Some step of the plan proves P2P, and did.
+bool is_proven(const Survey& survey, const Vocabulary& vocabulary) {
+  return std::ranges::any_of(survey.steps, [&](const Standing& s) {
+    return vocabulary.probe(s.step->check)->proves_p2p && s.finding.verdict == Verdict::pass;
+  });
+}
+
+void print_person(const Survey& survey, const Plan& plan, bool proven, const Cost& cost) {
   const Standing* gate = survey.root_cause();
   const auto looked_at = std::ranges::count_if(survey.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
   if (gate != nullptr && looked_at == 1) {  // nothing else could be looked at: one line says it all
@@ -114,7 +121,8 @@ void print_person(const Survey& survey, const Plan& plan, const Cost& cost) {
   }
   print_steps(survey);
   if (gate == nullptr)
-    fmt::print("\n{}\n", paint(Colour::green, "Every check of plan " + plan.name + " passes."));
+    fmt::print("\n{}\n", paint(Colour::green, proven ? "P2P is proven between every pair of GPUs."
+                                                     : "No gate of plan " + plan.name + " is shut."));
   else
     print_conclusion(conclude(survey, *gate, plan));
   fmt::print("{}\n", paint(Colour::dim, fmt::format("{} checks in {} ms, {} commands run", looked_at, cost.milliseconds,
@@ -131,6 +139,7 @@ Result<int> doctor(const Context& context) {
   const Plan plan = TRY(context.plan());
   const Survey found = survey(plan, context.vocabulary, host, false);
   const Standing* gate = found.root_cause();
+  const bool proven = is_proven(found, context.vocabulary);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   const Cost cost{took.count(), counted.count};
   if (context.options.json) {
@@ -139,12 +148,13 @@ Result<int> doctor(const Context& context) {
     print_json("p2pd.doctor/1",
                {{"plan", plan.name},
                 {"holds", gate == nullptr},
+                {"proven", proven},
                 {"steps", std::move(steps)},
                 {"conclusion", gate == nullptr ? nlohmann::json() : to_json(conclude(found, *gate, plan))},
                 {"commands_run", cost.commands},
                 {"took_ms", cost.milliseconds}});
   } else {
-    print_person(found, plan, cost);
+    print_person(found, plan, proven, cost);
   }
   return found.holds() ? kDone : kBlocked;
 }

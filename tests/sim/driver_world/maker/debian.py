@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""The driver for Debian 12. Names, relations, places and what maintainer scripts do are those of Debian's 535.261.03-1, of
+glx-alternatives 1.2.2 and nvidia-support 20220217+3, carried over to 570 (README.md says what is not); nvidia-kernel-open-dkms
+is what NVIDIA's own repository for Debian 12 calls the package that Debian calls nvidia-open-kernel-dkms."""
+
+import pathlib
+
+from . import libraries, source, tree
+from .debs import Package
+
+HERE = pathlib.Path(__file__).resolve().parents[1] / "debian"
+LIB, CURRENT = "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current"
+CUDA = ", ".join(f"libcuda-{v}-1" for v in ("11.8", "12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "12.8"))
+CLEANUP, LEGACY = "nvidia-installer-cleanup", "nvidia-legacy-check (>= 495)"
+SUPPORT, GLX = "20220217+3~deb12u1", "1.2.2"
+
+
+def text(name, **values):
+    content = (HERE / name).read_text()
+    for key, value in values.items():
+        content = content.replace(f"@{key.upper()}@", value)
+    return content
+
+
+def scripts(package, folder=HERE, **values):
+    found = {}
+    for path in folder.glob(f"{package}.*"):
+        if path.suffix[1:] in ("preinst", "postinst", "prerm", "postrm"):
+            content = path.read_text()
+            for key, value in values.items():
+                content = content.replace(f"@{key.upper()}@", value)
+            found[path.suffix[1:]] = content
+    return found
+
+
+def libs(names, version, libcuda=None, folder=CURRENT):
+    return {f"{folder}/{name}": entry for lib in names for name, entry in libraries.library(lib, version, libcuda).items()}
+
+
+def support_packages():
+    """What has versions of its own, and stays while the driver is upgraded."""
+    def glx(name, relations, **more):
+        return Package(name, GLX, relations, scripts=scripts(name), section="contrib/libs", **more)
+    return [
+        glx("update-glx", {"Pre-Depends": "dpkg (>= 1.17.21)"}, files={"usr/sbin/update-glx": ("program", text("update-glx"))}),
+        glx("glx-alternative-mesa", {"Multi-Arch": "foreign", "Depends": f"update-glx (= {GLX})", "Recommends": "glx-diversions"},
+            triggers="interest-await register-glx-alternative-mesa\n"),
+        glx("glx-diversions", {"Multi-Arch": "foreign", "Pre-Depends": CLEANUP, "Depends": f"glx-alternative-mesa (= {GLX})"}),
+        glx("glx-alternative-nvidia",
+            {"Multi-Arch": "foreign", "Pre-Depends": "dpkg (>= 1.17.21)", "Suggests": "nvidia-driver | nvidia-driver-any",
+             "Depends": f"update-glx (= {GLX}), glx-diversions (= {GLX}), glx-alternative-mesa"},
+            triggers="interest-await register-glx-alternative-nvidia\n",
+            files={"usr/share/initramfs-tools/hooks/zz_nvidia-blacklists-nouveau": ("program", text("zz_nvidia-blacklists-nouveau"))}),
+        Package(CLEANUP, SUPPORT, {"Multi-Arch": "foreign", "Conflicts": "nvidia-current, nvidia-driver-binary"},
+                {"usr/lib/nvidia/alternate-install-present": "Please use the Debian packages instead of the .run file.\n",
+                 "usr/lib/nvidia/pre-install": ("program", text("pre-install"))}, scripts(CLEANUP), "contrib/misc"),
+        Package("nvidia-support", SUPPORT, {"Multi-Arch": "foreign"}, section="contrib/misc"),
+        Package("nvidia-kernel-common", SUPPORT, {"Multi-Arch": "foreign"},
+                {"lib/udev/rules.d/60-nvidia-kernel-common.rules": 'DRIVER=="nvidia", ENV{NVIDIA_DEVICE}="1"\n'},
+                section="contrib/kernel"),
+    ]
+
+
+def kernel_packages(v, r):
+    conf = {f"etc/nvidia/current-open/{name}": text(name) for name in
+            ("nvidia-modprobe.conf", "nvidia-blacklists-nouveau.conf", "nvidia-load.conf", "nvidia-options.conf")}
+    sources = {**source.kernel_open(v, True), "dkms.conf": text("dkms.conf", version=v)}
+    return [
+        Package("nvidia-kernel-open-dkms", r,
+                {"Multi-Arch": "foreign", "Pre-Depends": CLEANUP,
+                 "Provides": f"nvidia-open-kernel-{v}, nvidia-open-kernel-dkms-any (= {v})",
+                 "Depends": f"firmware-nvidia-gsp (= {r}) | firmware-nvidia-gsp-{v}, nvidia-open-kernel-support--v1, dkms (>= 3.0.3-4~)"},
+                tree.below(f"usr/src/nvidia-current-open-{v}", sources), scripts("nvidia-kernel-open-dkms", version=v), "contrib/kernel"),
+        Package("nvidia-open-kernel-support", r,
+                {"Multi-Arch": "foreign", "Conflicts": f"nvidia-open-kernel-support-{v}",
+                 "Provides": f"nvidia-kernel-support-any, nvidia-open-kernel-support--v1, nvidia-open-kernel-support-{v}",
+                 "Depends": f"nvidia-alternative-{v}, nvidia-kernel-common (>= 20151021), nvidia-modprobe (>= 570)"},
+                {**conf, f"etc/nvidia/{v}-open": ("link", "current-open")}, section="contrib/kernel"),
+        Package("firmware-nvidia-gsp", r, {"Multi-Arch": "foreign", "Provides": f"firmware-nvidia-gsp-{v}", "Conflicts": f"firmware-nvidia-gsp-{v}"},
+                tree.below(f"lib/firmware/nvidia/{v}", libraries.firmware(v)), section="non-free-firmware/kernel"),
+    ]
+
+
+def library_packages(v, r, libcuda):
+    alternative = f"nvidia-alternative (= {r})"
+    kernel = f"nvidia-kernel-dkms (= {r}) | nvidia-kernel-{v} | nvidia-open-kernel-{v}"
+
+    def lib(name, names, depends=alternative, **relations):
+        return Package(name, r, {"Multi-Arch": "same", "Depends": depends, **relations}, libs(names, v, libcuda))
+    return [
+        lib("libcuda1", ["libcuda", "libcudadebugger"], f"nvidia-support, {alternative}, libnvidia-ptxjitcompiler1 (= {r})",
+            **{"Pre-Depends": LEGACY, "Provides": f"{CUDA}, libcuda.so.1 (= {v}), libcuda1-any",
+               "Recommends": f"{kernel}, nvidia-smi, libnvidia-cfg1 (= {r}), nvidia-persistenced (>= 570)"}),
+        lib("libnvidia-ml1", ["libnvidia-ml"], Provides=f"libnvidia-ml.so.1 (= {v})"),
+        lib("libnvidia-ptxjitcompiler1", ["libnvidia-ptxjitcompiler"], "libc6 (>= 2.34)"),
+        lib("libnvidia-cfg1", ["libnvidia-cfg"], Provides=f"libnvidia-cfg.so.1 (= {v}), libnvidia-cfg1-any"),
+        lib("libnvidia-glcore", ["libnvidia-glcore"], "libc6 (>= 2.34)"),
+        lib("libnvidia-eglcore", ["libnvidia-eglcore"], "libc6 (>= 2.34)"),
+        lib("libgl1-nvidia-glvnd-glx", [], f"nvidia-alternative, libglx-nvidia0 (= {r})", Provides="libgl1-nvidia-glx-any"),
+        lib("libglx-nvidia0", ["libGLX_nvidia"], f"{alternative}, libnvidia-glcore (= {r})"),
+        lib("libegl-nvidia0", ["libEGL_nvidia"], f"{alternative}, libnvidia-eglcore (= {r})"),
+        lib("nvidia-egl-icd", [], f"libegl-nvidia0 (= {r})"),
+        lib("nvidia-vdpau-driver", ["libvdpau_nvidia"], f"{alternative}, libc6 (>= 2.34)"),
+        lib("nvidia-driver-libs", [], f"libgl1-nvidia-glvnd-glx (= {r}), nvidia-egl-icd (= {r})", Provides="nvidia-driver-libs-any",
+            Recommends=f"libglx-nvidia0 (= {r}), libnvidia-cfg1 (= {r})"),
+    ]
+
+
+def program_packages(v, r):
+    alternative = f"nvidia-alternative (= {r})"
+    return [
+        Package("nvidia-alternative", r,
+                {"Multi-Arch": "foreign", "Pre-Depends": f"dpkg (>= 1.17.21), {LEGACY}", "Depends": "glx-alternative-nvidia (>= 1.2)",
+                 "Provides": f"nvidia-alternative--kmod-alias, nvidia-alternative-{v}, nvidia-alternative-any"},
+                {"usr/lib/nvidia/current-open/.keep": ""}, scripts("nvidia-alternative"),
+                triggers="interest-await register-nvidia-alternative\ninterest-await /etc/nvidia/current-open\n"
+                         "interest-await /usr/lib/nvidia/current\ninterest-await /usr/lib/x86_64-linux-gnu/nvidia/current\n"),
+        Package("nvidia-legacy-check", r, {"Multi-Arch": "foreign", "Pre-Depends": f"pciutils, {CLEANUP} (>= 20151021)"}),
+        Package("nvidia-driver-bin", r, {"Depends": f"{alternative}, libnvidia-ml1 (>= 319) | libnvidia-ml.so.1 (>= 319)",
+                                         "Provides": f"nvidia-driver-bin-{v}", "Conflicts": f"nvidia-driver-bin-{v}",
+                                         "Recommends": "nvidia-driver"}, section="non-free/x11"),
+        Package("nvidia-smi", r, {"Depends": f"{alternative}, libnvidia-ml1 (= {r})"},
+                {"usr/lib/nvidia/current/nvidia-smi": libraries.program("nvidia-smi", v)}, section="non-free/utils"),
+        Package("xserver-xorg-video-nvidia", r,
+                {"Pre-Depends": f"{CLEANUP}, {LEGACY}", "Depends": f"{alternative}, nvidia-support, libnvidia-glcore (= {r})",
+                 "Recommends": "nvidia-driver (>= 570), nvidia-settings (>= 570)", "Provides": "xorg-driver-video, xserver-xorg-video-nvidia-any"},
+                {"usr/lib/nvidia/current/nvidia_drv.so": libraries.built("libnvidia-glcore", v)}, section="non-free/x11"),
+        Package("nvidia-driver", r,
+                {"Pre-Depends": f"{CLEANUP}, {LEGACY}", "Provides": "nvidia-driver-any, nvidia-glx-any",
+                 "Depends": f"nvidia-driver-libs (= {r}), nvidia-driver-bin (= {r}), xserver-xorg-video-nvidia (= {r}), "
+                            f"nvidia-vdpau-driver (= {r}), {alternative}, nvidia-kernel-dkms (= {r}) | nvidia-kernel-{v} | "
+                            f"nvidia-open-kernel-{v}, nvidia-support",
+                 "Recommends": f"nvidia-settings (>= 570), libnvidia-cfg1 (= {r}), nvidia-persistenced (>= 570)"}, section="non-free/x11"),
+        Package("nvidia-settings", r, {"Pre-Depends": CLEANUP, "Depends": "nvidia-alternative", "Recommends": "libnvidia-ml1"}, section="contrib/x11"),
+        Package("nvidia-modprobe", r, {"Multi-Arch": "foreign"},
+                {"usr/bin/nvidia-modprobe": libraries.program("nvidia-modprobe", v)}, section="contrib/utils"),
+        Package("nvidia-persistenced", r,
+                {"Multi-Arch": "foreign", "Pre-Depends": "init-system-helpers (>= 1.54~)",
+                 "Depends": "libnvidia-cfg1 | libnvidia-cfg.so.1 | libnvidia-cfg1-any, adduser"},
+                {"usr/bin/nvidia-persistenced": libraries.program("nvidia-persistenced", v),
+                 "lib/systemd/system/nvidia-persistenced.service": text("nvidia-persistenced.service")},
+                scripts("nvidia-persistenced"), "contrib/utils"),
+    ]
+
+
+def source_of(name):
+    if name in ("nvidia-persistenced", "nvidia-settings", "nvidia-modprobe", "nvidia-support"):
+        return ""
+    if name in ("nvidia-kernel-common", CLEANUP):
+        return "nvidia-support"
+    if name.startswith("glx-") or name == "update-glx":
+        return "glx-alternatives"
+    return "nvidia-open-gpu-kernel-modules" if "open" in name else "nvidia-graphics-drivers"
+
+
+def packages(versions, libcuda):
+    found = support_packages()
+    for version in versions:
+        revision = f"{version}-1"
+        found += kernel_packages(version, revision) + library_packages(version, revision, libcuda) + program_packages(version, revision)
+    for package in found:
+        package.source = source_of(package.name)
+    return found

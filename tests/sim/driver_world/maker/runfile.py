@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""NVIDIA-Linux-x86_64-VERSION.run: a shell header and a compressed archive, laid out as on NVIDIA's hosts."""
+
+import pathlib
+
+from . import libraries, source, tree
+
+HERE = pathlib.Path(__file__).resolve().parents[1] / "runfile"
+TESLA = {"550.54.15", "550.127.08", "570.124.06", "570.133.20", "570.148.08"}  # not below XFree86/ on NVIDIA's hosts
+LIBRARIES = {"libcuda": "CUDA", "libcudadebugger": "CUDA", "libnvidia-ptxjitcompiler": "CUDA", "libnvcuvid": "CUDA",
+             "libnvidia-encode": "CUDA", "libnvidia-ml": "UTILITY", "libnvidia-cfg": "GL", "libGLX_nvidia": "GL",
+             "libEGL_nvidia": "GL", "libnvidia-glcore": "GL", "libnvidia-eglcore": "GL", "libvdpau_nvidia": "GL", "libnvidia-fbc": "GL"}
+
+
+PARTS = ("options.sh", "uninstall.sh", "checks.sh", "install.sh")
+
+
+def installer(version):
+    """nvidia-installer as one file, because nvidia-uninstall is a link to what it lays down."""
+    return ("program", "#!/bin/sh\n" + "\n".join((HERE / part).read_text() for part in PARTS).replace("@VERSION@", version))
+
+
+def path(version):
+    folder = "tesla" if version in TESLA else "XFree86/Linux-x86_64"
+    return f"/{folder}/{version}/NVIDIA-Linux-x86_64-{version}.run"
+
+
+def content(version, libcuda):
+    """What is unpacked, and the manifest's lines: file, mode, type, target of a link."""
+    files, lines = {}, []
+
+    def add(name, entry, kind):
+        what, data = tree.split(entry)
+        if what == "link":
+            lines.append(f"{name} 0000 {kind} {data}")
+            return
+        files[name] = entry
+        lines.append(f"{name} {'0755' if what == 'program' or '.so.' in name else '0644'} {kind}")
+    for library, kind in LIBRARIES.items():
+        for name, entry in libraries.library(library, version, libcuda).items():
+            add(name, entry, f"{kind}_{'SYMLINK' if tree.split(entry)[0] == 'link' else 'LIB'}")
+    for name in ("nvidia-smi", "nvidia-persistenced", "nvidia-modprobe"):
+        add(name, libraries.program(name, version), "UTILITY_BINARY")
+    add("nvidia-installer", installer(version), "INSTALLER_BINARY")
+    lines.append("nvidia-uninstall 0000 UTILITY_BIN_SYMLINK nvidia-installer")
+    for name, entry in libraries.firmware(version).items():
+        add(f"firmware/{name}", entry, "FIRMWARE")
+    for name, entry in source.kernel_open(version, False).items():
+        add(f"kernel-open/{name}", entry, "KERNEL_MODULE_SRC")
+    add("README.txt", f"NVIDIA driver {version} of the driver world: no part of it is NVIDIA's.\n", "DOCUMENTATION")
+    return files, lines
+
+
+def make(out, version, libcuda):
+    """Writes the runfile and its .sha256sum below `out`; returns the SHA-256 and the bytes."""
+    files, lines = content(version, libcuda)
+    files[".manifest"] = f"NVIDIA Accelerated Graphics Driver for Linux-x86_64\n{version}\n---\n" + "\n".join(lines) + "\n"
+    payload = tree.tar_gz(files)
+    header = (HERE / "header").read_text()
+    values = {"VERSION": version, "LINES": header.count("\n"), "SIZE": len(payload), "SHA256": tree.sha256(payload)}
+    for key, value in values.items():
+        header = header.replace(f"@{key}@", str(value))
+    data = header.encode() + payload
+    place = out / path(version)[1:]
+    tree.write(place.parent, {place.name: ("program", data), f"{place.name}.sha256sum": f"{tree.sha256(data)}  {place.name}\n"})
+    return tree.sha256(data), len(data)

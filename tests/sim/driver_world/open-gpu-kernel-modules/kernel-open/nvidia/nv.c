@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-or-later
+/* nvidia.ko: a PCI driver of 10de display functions, /proc/driver/nvidia, and device files that hold the module. */
+#include <linux/fs.h>
+#include <linux/init.h>
+
+#include "nv.h"
+
+NV_MODULE_INFO("NVIDIA GPU driver of the tests: binds, tells, computes nothing");
+MODULE_ALIAS_CHARDEV_MAJOR(NV_MAJOR);
+
+static int nv_open(struct inode *inode, struct file *file)
+{
+	unsigned int minor = iminor(inode);
+
+	return minor == 255 || minor < nvidia_gpu_count() ? 0 : -ENODEV;
+}
+
+/* Whoever has one of the files open holds the module: rmmod then says "in use" */
+static const struct file_operations nv_files = { .owner = THIS_MODULE, .open = nv_open };
+
+unsigned int nvidia_gpu_count(void)
+{
+	return nv_gpus();
+}
+EXPORT_SYMBOL(nvidia_gpu_count);
+
+int nvidia_get_rm_ops(unsigned int *p2p_override)
+{
+	*p2p_override = nv_p2p_override();
+	return 0;
+}
+EXPORT_SYMBOL(nvidia_get_rm_ops);
+
+int nvUvmInterfaceRegisterUvmCallbacks(void *callbacks)
+{
+	return callbacks ? 0 : -EINVAL;
+}
+EXPORT_SYMBOL(nvUvmInterfaceRegisterUvmCallbacks);
+
+int nvidia_p2p_get_pages(u64 address, u64 length)
+{
+	return -ENOSYS;
+}
+EXPORT_SYMBOL(nvidia_p2p_get_pages);
+
+static int __init nvidia_init_module(void)
+{
+	int error = register_chrdev(NV_MAJOR, "nvidia", &nv_files);
+
+	if (error)
+		return error;
+	error = nv_procfs_init();
+	if (error)
+		goto no_proc;
+	error = pci_register_driver(&nv_pci_driver);
+	if (error)
+		goto no_driver;
+	if (!nv_gpus()) {
+		pr_err("NVRM: No NVIDIA GPU found.\n");
+		error = -ENODEV;
+		goto no_gpu;
+	}
+	pr_info("NVRM: loading %s\n", nv_id);
+	return 0;
+
+no_gpu:
+	pci_unregister_driver(&nv_pci_driver);
+no_driver:
+	nv_procfs_exit();
+no_proc:
+	unregister_chrdev(NV_MAJOR, "nvidia");
+	return error;
+}
+
+static void __exit nvidia_exit_module(void)
+{
+	pci_unregister_driver(&nv_pci_driver);
+	nv_procfs_exit();
+	unregister_chrdev(NV_MAJOR, "nvidia");
+}
+
+module_init(nvidia_init_module);
+module_exit(nvidia_exit_module);

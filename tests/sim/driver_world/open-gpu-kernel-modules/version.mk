@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-or-later
+NVIDIA_VERSION = @VERSION@

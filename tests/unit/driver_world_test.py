@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The driver world of the tests is what it claims to be: archives that apt resolves, branches, pins that p2pd takes, HTTP faults.
+
+P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
+"""
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import jsonschema
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORLD = ROOT / "tests/sim/driver_world"
+P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
+VERSIONS = ["570.86.16", "570.148.08"]
+OLD, NEW = "570.124.06", "570.133.20"
+SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
+# what a Debian 12 or Ubuntu archive has, as far as the made packages need it
+THERE = {"dkms": "3.0.10", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
+
+
+def run(*argv, **options):
+    return subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False, timeout=300, **options)
+
+
+def make(out, *words):
+    done = run(WORLD / "make", out, *words)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout)
+
+
+def digests(folder):
+    return {str(path.relative_to(folder)): (oct(path.stat().st_mode), hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in folder.rglob("*") if path.is_file() and ".git/" not in str(path)}
+
+
+def stanzas(text):
+    """The paragraphs of a Packages file as dictionaries."""
+    return [dict(line.split(": ", 1) for line in paragraph.splitlines()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def setUpModule():
+    global FOLDER, OUT
+    FOLDER = tempfile.TemporaryDirectory(prefix="p2pd-driver-world.")
+    OUT = pathlib.Path(FOLDER.name, "world")
+    make(OUT)
+
+
+def tearDownModule():
+    FOLDER.cleanup()
+
+
+class Made(unittest.TestCase):
+    def test_the_same_again(self):
+        again = pathlib.Path(FOLDER.name, "again")
+        make(again, "--seen-at", OUT)
+        self.assertEqual(digests(OUT), digests(again))
+        heads = [run("git", "-C", place / "git/open-gpu-kernel-modules.git", "for-each-ref").stdout for place in (OUT, again)]
+        self.assertEqual(*heads)
+
+    def test_not_over_something(self):
+        done = run(WORLD / "make", OUT)
+        self.assertEqual((done.returncode, "is not empty" in done.stdout), (1, True), done.stdout)
+
+    def test_another_libcuda(self):
+        out, library = pathlib.Path(FOLDER.name, "libcuda"), pathlib.Path(FOLDER.name, "libcuda.so")
+        library.write_bytes(b"\x7fELF of somebody")
+        make(out, "--libcuda", library, "--version", "570.86.16")
+        deb = next((out / "apt/debian/pool").rglob(f"libcuda1_{OLD}*.deb"))
+        run("dpkg-deb", "-x", deb, out / "x")
+        found = out / f"x/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.{OLD}"
+        self.assertEqual(found.read_bytes(), library.read_bytes())
+        self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:short)").stdout.split(),
+                         ["570.86.16", "570.86.16-p2p", "570.86.16-p2p-fails-late", "570.86.16-p2p-moved"])
+
+
+class Archives(unittest.TestCase):
+    def lists(self):
+        return sorted((OUT / "apt").rglob("Packages"))
+
+    def test_packages_are_what_the_lists_say(self):
+        count = 0
+        for path in self.lists():
+            base = path.parent if path.parent.name == "cuda" else path.parents[4]
+            for row in stanzas(path.read_text()):
+                deb = base / row["Filename"]
+                self.assertEqual(row["SHA256"], hashlib.sha256(deb.read_bytes()).hexdigest(), deb)
+                self.assertEqual(run("dpkg-deb", "-f", deb, "Package", "Version").stdout,
+                                 f"Package: {row['Package']}\nVersion: {row['Version']}\n")
+                count += 1
+        self.assertGreater(count, 150)
+
+    def test_names_versions_and_relations(self):
+        debian = {(row["Package"], row["Version"]): row for path in (OUT / "apt/debian").rglob("Packages")
+                  for row in stanzas(path.read_text())}
+        for name in ("nvidia-driver", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-alternative", "nvidia-persistenced",
+                     "nvidia-settings", "xserver-xorg-video-nvidia", "firmware-nvidia-gsp", "nvidia-modprobe"):
+            self.assertEqual(sorted(v for n, v in debian if n == name), [f"{OLD}-1", f"{NEW}-1"], name)
+        driver = debian["nvidia-driver", f"{NEW}-1"]
+        self.assertIn(f"nvidia-open-kernel-{NEW}", driver["Depends"])
+        self.assertIn(f"nvidia-open-kernel-{NEW}", debian["nvidia-kernel-open-dkms", f"{NEW}-1"]["Provides"])
+        self.assertIn("libcuda.so.1 (= ", debian["libcuda1", f"{NEW}-1"]["Provides"])
+        self.assertEqual(debian["glx-alternative-nvidia", "1.2.2"]["Source"], "glx-alternatives")
+        self.assertEqual(debian["libglx-nvidia0", f"{NEW}-1"]["Source"], "nvidia-graphics-drivers")
+        jammy = {row["Package"]: row for row in stanzas(next((OUT / "apt/ubuntu/dists/jammy/restricted").rglob("Packages")).read_text())}
+        for name in ("nvidia-dkms-570-open", "linux-modules-nvidia-570-open-5.15.0-140-generic", "libnvidia-compute-570"):
+            self.assertIn(name, jammy)
+        self.assertIn("libnvidia-compute", jammy["libnvidia-compute-570"]["Conflicts"])
+
+    def test_what_patterns_of_guides_do(self):
+        names = {row["Package"] for path in self.lists() if "ubuntu" not in str(path) for row in stanzas(path.read_text())}
+        taken = {name for name in names if re.match("^nvidia-.*", name)}
+        self.assertIn("nvidia-container-toolkit", taken)
+        for missed in ("libcuda1", "libnvidia-ml1", "glx-alternative-nvidia", "firmware-nvidia-gsp", "xserver-xorg-video-nvidia"):
+            self.assertIn(missed, names - taken)
+        for spared in SPARED:
+            self.assertIn(spared, names)
+
+    def test_conffiles_and_scripts(self):
+        deb = next((OUT / "apt/debian/pool").rglob(f"nvidia-open-kernel-support_{NEW}*.deb"))
+        self.assertIn("/etc/nvidia/current-open/nvidia-modprobe.conf\n", run("dpkg-deb", "-I", deb, "conffiles").stdout)
+        for path in (OUT / "apt").rglob("*.deb"):
+            with tempfile.TemporaryDirectory() as folder:
+                run("dpkg-deb", "-e", path, folder)
+                for script in pathlib.Path(folder).glob("p*"):
+                    self.assertEqual(run("sh", "-n", script).returncode, 0, f"{path} {script.name}")
+                    self.assertNotIn("@", re.sub(r"\S+@\S+\.\S+|\"\$@\"", "", script.read_text()), f"{path} {script.name}")
+
+
+class Apt(unittest.TestCase):
+    """The real apt, on a made dpkg status: what it would do, no more."""
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-apt.", dir=FOLDER.name))
+        for name in ("etc/apt", "state/lists/partial", "cache/archives/partial"):
+            (self.root / name).mkdir(parents=True)
+        status = "\n".join(f"Package: {name}\nStatus: install ok installed\nVersion: {version}\nArchitecture: amd64\n"
+                           "Maintainer: nobody\nDescription: there\n" for name, version in THERE.items())
+        (self.root / "status").write_text(status)
+
+    def apt(self, *words):
+        keys = {"Dir::Etc": self.root / "etc/apt", "Dir::State": self.root / "state", "Dir::Cache": self.root / "cache", "Debug::NoLocking": 1,
+                "Dir::State::status": self.root / "status", "APT::Architecture": "amd64", "APT::Architectures": "amd64", "APT::Sandbox::User": ""}
+        done = run("apt-get", *(f"-o{key}={value}" for key, value in keys.items()), "-q", *words, env={**os.environ, "LC_ALL": "C"})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def known(self, *lines):
+        (self.root / "etc/apt/sources.list").write_text("".join(f"deb [trusted=yes] file://{OUT}/apt/{line}\n" for line in lines))
+        self.apt("update")
+
+    def test_debian_installs_the_newest_of_two(self):
+        self.known("debian bookworm contrib non-free non-free-firmware", "cuda ./")
+        told = self.apt("-s", "install", "nvidia-driver", *SPARED)
+        for name in ("nvidia-kernel-open-dkms", "libnvidia-ml1", "glx-diversions", "nvidia-persistenced"):
+            self.assertRegex(told, rf"(?m)^Inst {name} \(")
+        self.assertIn(f"Inst nvidia-driver ({NEW}-1", told)
+        self.assertIn(f"Inst libcuda1 ({OLD}-1", self.apt("-s", "install", f"libcuda1={OLD}-1", f"nvidia-alternative={OLD}-1",
+                                                         f"libnvidia-ptxjitcompiler1={OLD}-1", f"libnvidia-ml1={OLD}-1"))
+
+    def test_ubuntu_installs(self):
+        for codename in ("jammy", "noble"):
+            self.known(f"ubuntu {codename} main restricted")
+            told = self.apt("-s", "install", "nvidia-driver-570-open")
+            self.assertRegex(told, rf"(?m)^Inst nvidia-dkms-570-open \({NEW}-")
+
+
+class Source(unittest.TestCase):
+    bare = property(lambda _: OUT / "git/open-gpu-kernel-modules.git")
+
+    def git(self, *words):
+        return run("git", "-c", f"safe.directory={self.bare}", "-C", self.bare, *words)
+
+    def pin(self, name, version="570.148.08"):
+        rows = json.loads((OUT / f"catalogue/{name}.json").read_text())["entries"]
+        return next(row for row in rows if row["base_version"] == version)
+
+    def test_what_the_fork_changes(self):
+        for version in VERSIONS:
+            changed = self.git("diff", "--name-only", version, f"{version}-p2p").stdout.split()
+            self.assertEqual(changed, ["kernel-open/nvidia/nv-pci.c", "src/nvidia/src/bar1_p2p.c"])
+            self.assertIn(f"NVIDIA_VERSION = {version}", self.git("show", f"{version}-p2p:version.mk").stdout)
+            self.assertIn("pci_resize_resource(dev, NV_BAR1, size);", self.git("show", f"{version}-p2p:kernel-open/nvidia/nv-pci.c").stdout)
+
+    def test_pins(self):
+        for name, there in (("driver-world", True), ("fails-late", True), ("moved", False)):
+            row = self.pin(name)
+            self.assertEqual(self.git("cat-file", "-e", row["commit"]).returncode == 0, there, name)
+            head = self.git("rev-parse", row["branch"]).stdout.strip()
+            self.assertEqual(head == row["commit"], there, name)
+
+    def test_no_build_without_headers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("git", "clone", "-q", "-b", "570.86.16-p2p", self.bare, folder)
+            done = run("make", "-C", folder, "modules", "-j2", "KERNEL_UNAME=0.0.0-none")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("/lib/modules/0.0.0-none/build", done.stdout)
+
+
+class Catalogue(unittest.TestCase):
+    def test_drop_ins_fit_the_schema_and_the_files(self):
+        schema = json.loads((ROOT / "config/schema/catalogue.schema.json").read_text())
+        for path in sorted((OUT / "catalogue").iterdir()):
+            table = json.loads(path.read_text())
+            # a drop-in names only what it adds
+            jsonschema.validate({"compat_rules": {}, **table}, schema, jsonschema.Draft202012Validator)
+            for row in table["entries"]:
+                host = table["runfile_hosts"][0].removeprefix("file://")
+                runfile = pathlib.Path(host + row["runfile"]["path"])
+                self.assertEqual(hashlib.sha256(runfile.read_bytes()).hexdigest(), row["runfile"]["sha256"])
+                self.assertEqual(runfile.stat().st_size, row["runfile"]["bytes"])
+                self.assertEqual(run("sha256sum", "-c", f"{runfile.name}.sha256sum", cwd=runfile.parent).returncode, 0)
+
+    def test_p2pd_chooses_what_was_made(self):
+        machine = pathlib.Path(FOLDER.name, "machine")
+        shutil.copytree(ROOT / "tests/machines/rtx4090-x2-healthy", machine, symlinks=True)
+        (machine / "etc/p2pd/catalogue.d").mkdir(parents=True)
+        shutil.copy(OUT / "catalogue/driver-world.json", machine / "etc/p2pd/catalogue.d")
+        plan = pathlib.Path(FOLDER.name, "plan.yaml")
+        plan.write_text("name: world\ntitle: The driver\nsteps:\n  - state: driver\n    title: A driver fits\n    check: driver-catalogue\n")
+        done = run(P2PCTL, "doctor", plan, "--root", machine, "--json")
+        self.assertIn("driver-world/570.148.08-p2p fits", done.stdout)
+
+
+def server_class():
+    loader = importlib.machinery.SourceFileLoader("serve", str(WORLD / "serve"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("serve", loader))
+    loader.exec_module(module)
+    return module.Server
+
+
+class Http(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER.name))
+        self.data = bytes(range(256)) * 1024
+        (self.folder / "a file.run").write_bytes(self.data)
+        self.server = server_class()(self.folder)
+        thread = threading.Thread(target=self.server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.got = self.folder / "got"
+
+    def curl(self, path, *words):
+        """Exit status of curl, and what it wrote."""
+        done = run("curl", "-sS", "--noproxy", "*", "-o", self.got, *words, self.server.url() + path)
+        return done.returncode, self.got.read_bytes() if self.got.exists() else b""
+
+    def ask(self, path):
+        return run("curl", "-sS", "--noproxy", "*", self.server.url() + path).stdout
+
+    def test_whole_and_head(self):
+        self.assertEqual(self.curl("/a%20file.run"), (0, self.data))
+        self.assertIn("Content-Length: 262144", self.curl("/a%20file.run", "-I")[1].decode())
+        self.assertEqual(self.curl("/none", "-f")[0], 22)
+        self.assertEqual(self.curl("/../../../etc/passwd", "-f", "--path-as-is")[0], 22)
+
+    def test_a_cut_download_resumes(self):
+        self.assertEqual(self.curl("/a%20file.run?cut=100000"), (18, self.data[:100000]))
+        self.assertEqual(self.curl("/a%20file.run", "-C", "-"), (0, self.data))
+        row = json.loads(self.ask("/-/log").splitlines()[1])
+        self.assertEqual((row["status"], row["range"], row["sent"]), (206, "bytes=100000-", 162144))
+
+    def test_ranges(self):
+        self.assertEqual(self.curl("/a%20file.run", "-r", "-5"), (0, self.data[-5:]))
+        self.assertEqual(self.curl("/a%20file.run", "-r", "7-9"), (0, self.data[7:10]))
+        self.assertEqual(self.curl("/a%20file.run", "-f", "-r", "262144-")[0], 22)
+        self.assertEqual(self.curl("/a%20file.run", "-H", 'If-Range: "other"', "-H", "Range: bytes=7-9"), (0, self.data))
+        self.assertEqual(self.curl("/a%20file.run?whole=1", "-H", "Range: bytes=7-9"), (0, self.data))
+
+    def test_stall(self):
+        self.assertEqual(self.curl("/a%20file.run?stall=1000", "--max-time", "1"), (28, self.data[:1000]))
+
+    def test_lie(self):
+        self.assertEqual(self.curl("/a%20file.run?lie=10"), (18, self.data))
+        self.assertEqual(self.curl("/a%20file.run?lie=-10")[1], self.data[:-10])
+
+    def test_wrong(self):
+        code, got = self.curl("/a%20file.run?wrong=5")
+        self.assertEqual((code, got[5], got[6:]), (0, self.data[5] ^ 0xff, self.data[6:]))
+
+    def test_busy(self):
+        self.assertEqual(self.ask("/-/fault?path=/a%20file.run&busy=2"), "")
+        self.assertEqual([self.curl("/a%20file.run", "-f")[0] for _ in range(3)], [22, 22, 0])
+
+    def test_beforehand_and_times(self):
+        self.ask("/-/fault?path=/a%20file.run&cut=3&times=1")
+        self.assertEqual([self.curl("/a%20file.run")[0] for _ in range(2)], [18, 0])
+        self.ask("/-/fault?path=/a%20file.run&cut=3")
+        self.assertEqual([self.curl("/a%20file.run")[0] for _ in range(2)], [18, 18])
+        self.ask("/-/clear")
+        self.assertEqual(self.curl("/a%20file.run")[0], 0)
+
+    def test_unknown_words(self):
+        self.assertIn("no fault explode", self.ask("/a%20file.run?explode=1"))
+        self.assertIn("without path", self.ask("/-/fault?cut=1"))
+        self.assertIn("no verb; there are", self.ask("/-/verb"))
+
+
+if __name__ == "__main__":
+    unittest.main()
