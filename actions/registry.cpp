@@ -3,12 +3,18 @@
 
 namespace p2pd {
 
+extern const Action kDriverBuildAction;
+extern const Action kDriverRunfileAction;
+extern const Action kDriverSourceAction;
 extern const Action kKernelCmdlineAction;
 extern const Action kModprobeOptionsAction;
 extern const Action kP2pBaselineAction;
 
 std::span<const Action> actions() {
   static const Action kActions[] = {
+      kDriverBuildAction,
+      kDriverRunfileAction,
+      kDriverSourceAction,
       kKernelCmdlineAction,
       kModprobeOptionsAction,
       kP2pBaselineAction,

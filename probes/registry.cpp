@@ -10,8 +10,11 @@ extern const Probe kBootableKernels;
 extern const Probe kBridgeWindows;
 extern const Probe kBuildTools;
 extern const Probe kDisplayGpus;
+extern const Probe kDriverBuild;
 extern const Probe kDriverCatalogue;
 extern const Probe kDriverPeers;
+extern const Probe kDriverRunfile;
+extern const Probe kDriverSource;
 extern const Probe kGpuHolders;
 extern const Probe kGpuInventory;
 extern const Probe kGpudirectRdma;
@@ -39,8 +42,11 @@ std::span<const Probe> probes() {
       kBridgeWindows,
       kBuildTools,
       kDisplayGpus,
+      kDriverBuild,
       kDriverCatalogue,
       kDriverPeers,
+      kDriverRunfile,
+      kDriverSource,
       kGpuHolders,
       kGpuInventory,
       kGpudirectRdma,

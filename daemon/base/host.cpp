@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/host.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,6 +85,17 @@ Result<void> Host::will_change(std::string_view path, Restore restore) {
     TRY(recorder_->before_change(directory, Restore::bytes));
   }
   return recorder_->before_change(path, restore);
+}
+
+Result<Descriptor> Host::create(std::string_view path, std::string content) {
+  TRY(root_.put(path, {FileState::Kind::regular, std::move(content), 0644, ::geteuid(), ::getegid(), {}}));
+  Descriptor file(::open(TRY(root_.real_path(path)).c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return fail_errno(path);
+  return file;
+}
+
+Result<void> Host::make_directory(std::string_view path) {
+  return root_.put(path, {FileState::Kind::directory, {}, 0755, ::geteuid(), ::getegid(), {}});
 }
 
 Result<CommandResult> Host::run(const Command& command) {

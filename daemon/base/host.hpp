@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/command.hpp"
+#include "base/descriptor.hpp"
 #include "base/result.hpp"
 #include "base/root.hpp"
 
@@ -19,6 +20,7 @@ namespace p2pd {
 enum class Restore {
   bytes,      ///< to the bytes it had
   generated,  ///< to the bytes it had unless somebody generated it anew since; then the action's undo makes it again
+  discarded,  ///< to nothing: what p2pd fetches or builds there goes with all that is in it, and is never read
 };
 
 /// Hears of every change before it is made; the engine keeps what undo needs here.
@@ -66,6 +68,15 @@ class Host {
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);
   /// Runs a command that must succeed; its result.
   Result<CommandResult> run(const Command& command);
+
+  // Of what is too big for write(): not recorded, so will_change() with Restore::discarded comes first.
+  /// A new file of mode 0644 that starts with `content`, open for more of it; replaces one that is there.
+  Result<Descriptor> create(std::string_view path, std::string content = {});
+  Result<void> make_directory(std::string_view path);
+  /// Removes a file, or a directory with all that is in it; fine when nothing is there.
+  Result<void> discard(std::string_view path) { return root_.discard(path); }
+  /// Gives what lies at `from` the name `to`, once all of it is on the disk.
+  Result<void> move(std::string_view from, std::string_view to) { return root_.move(from, to); }
 
  private:
   Root root_;

@@ -177,7 +177,7 @@ Result<void> write_all(const Descriptor& file, std::string_view bytes, const std
 }
 
 /// Removes `name`, whether file or empty directory; fine when it is not there.
-Result<void> discard(const Descriptor& parent, const std::string& name, const std::string& path) {
+Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path) {
   if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
   if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
   if (errno == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
@@ -186,7 +186,7 @@ Result<void> discard(const Descriptor& parent, const std::string& name, const st
 
 /// Makes `name` in `parent`, complete and synced, as `state` says; `path` is for messages.
 Result<void> make(const Descriptor& parent, const std::string& name, const std::string& path, const FileState& state) {
-  TRY(discard(parent, name, path));
+  TRY(unlink_name(parent, name, path));
   Descriptor file;
   switch (state.kind) {
     case FileState::Kind::absent: return {};
@@ -352,7 +352,7 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
     made = fail_errno(path + ": replace");
   }
   if (!made) {
-    (void)discard(parent, beside, path);  // the first error is the one that tells
+    (void)unlink_name(parent, beside, path);  // the first error is the one that tells
     return made;
   }
   return sync(parent.get(), path + ": directory");
@@ -363,9 +363,30 @@ Result<void> Root::remove(std::string_view path_given) {
   const Result<Descriptor> parent = open_parent(path, false);
   if (!parent && parent.error().code == ErrorCode::not_found) return {};
   if (!parent) return Failure(parent.error());
-  TRY(discard(*parent, temporary(name_of(path)), path));
-  TRY(discard(*parent, name_of(path), path));
+  TRY(unlink_name(*parent, temporary(name_of(path)), path));
+  TRY(unlink_name(*parent, name_of(path), path));
   return sync(parent->get(), path + ": directory");
+}
+
+Result<void> Root::discard(std::string_view path_given) {
+  const std::string path = TRY(clean(path_given));
+  const Result<Descriptor> parent = open_parent(path, false);
+  if (!parent && parent.error().code == ErrorCode::not_found) return {};
+  if (!parent) return Failure(parent.error());
+  std::error_code error;
+  std::filesystem::remove_all(handle_name(*parent) + "/" + name_of(path), error);  // follows no symlink
+  if (error) return fail_errno(path + ": remove", error.value());
+  return sync(parent->get(), path + ": directory");
+}
+
+Result<void> Root::move(std::string_view from_given, std::string_view to_given) {
+  const std::string from = TRY(clean(from_given)), to = TRY(clean(to_given));
+  const Descriptor source = TRY(open_parent(from, false)), target = TRY(open_parent(to, true));
+  if (::syncfs(source.get()) != 0) return fail_errno(from + ": sync");
+  if (::renameat(source.get(), name_of(from).c_str(), target.get(), name_of(to).c_str()) != 0)
+    return fail_errno(from + ": rename to " + to);
+  TRY(sync(source.get(), from + ": directory"));
+  return sync(target.get(), to + ": directory");
 }
 
 Result<std::vector<std::string>> Root::missing_parents(std::string_view path) const {

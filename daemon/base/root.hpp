@@ -63,6 +63,11 @@ class Root {
   /// Removes a file, symlink or empty directory, durably; what is absent already is fine.
   /// A directory that is not empty is ErrorCode::busy.
   Result<void> remove(std::string_view path);
+  /// Removes a file, symlink or directory with all that is in it; what is absent already is fine.
+  Result<void> discard(std::string_view path);
+  /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an
+  /// empty one.
+  Result<void> move(std::string_view from, std::string_view to);
   /// Makes what was synced readable to who does not replay the journal, as GRUB: without it a power cut right after a
   /// write shows GRUB the old file once more. Needs ext4 and Linux 5.14; elsewhere it does nothing.
   Result<void> checkpoint(std::string_view directory) const;

@@ -51,7 +51,7 @@ bool is_sound(const json& record) {
   };
   if (!record.is_object() || !record.contains("path")) return false;
   if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind"})) return false;
-  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"}) || !all(&json::is_boolean, {"generated"})) return false;
+  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"}) || !all(&json::is_boolean, {"generated", "discarded"})) return false;
   if (!all(&json::is_object, {"with", "xattrs"})) return false;
   const json xattrs = record.value("xattrs", json::object());
   return std::all_of(xattrs.begin(), xattrs.end(), [](const json& value) {
@@ -75,7 +75,9 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
     Entry entry;
     entry.name = file.substr(0, file.size() - 5);
     entry.path = record.value("path", "");
-    entry.restore = record.value("generated", false) ? Restore::generated : Restore::bytes;
+    entry.restore = record.value("generated", false)   ? Restore::generated
+                    : record.value("discarded", false) ? Restore::discarded
+                                                       : Restore::bytes;
     entry.result = record.value("result", "");
     entry.owner = {record.value("run", std::int64_t{0}), record.value("step", ""), record.value("check", ""),
                    record.value("fix", ""), record.value("with", json::object())};
@@ -94,6 +96,7 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
   record["fix"] = entry.owner.fix;
   record["with"] = entry.owner.with;
   record["generated"] = entry.restore == Restore::generated;
+  record["discarded"] = entry.restore == Restore::discarded;
   record["result"] = entry.result;
   FileState file{FileState::Kind::regular, "", 0600, ::geteuid(), ::getegid(), {}};
   if (before != nullptr) {
@@ -113,7 +116,9 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
     found->result.clear();  // what the owner left is about to change: until it is noted anew, nothing looks foreign
     return save(*found, nullptr);
   }
-  const FileState now = TRY_IN("cannot keep what undo needs", host_.capture(path));
+  const FileState now = restore == Restore::discarded
+                            ? FileState{}
+                            : TRY_IN("cannot keep what undo needs", host_.capture(path));
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
   const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};
   TRY_IN("cannot keep what undo needs", save(entry, &now));
@@ -123,7 +128,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
 
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
-    if (!(entry.owner == owner_) || newest_of(entry.path) != &entry) continue;
+    if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || entry.restore == Restore::discarded) continue;
     const std::string now = digest(TRY(host_.capture(entry.path)));
     if (now == entry.result) continue;
     entry.result = now;
@@ -163,6 +168,11 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
 
 /// Puts one path back; the result names what had to be left or kept aside, or is empty.
 Result<std::string> UndoStore::put_back(const Entry& entry) {
+  if (entry.restore == Restore::discarded) {
+    changed_ |= host_.exists(entry.path);
+    TRY(host_.discard(entry.path));
+    return std::string();
+  }
   const FileState old = TRY(before(entry));
   const FileState now = TRY(host_.capture(entry.path));
   const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);

@@ -34,7 +34,8 @@ FOLDERS = [
     ("tests/*", {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}),
 ]
 HOMES = {"base", "plan", "engine", "bus", "ctl", "probes", "actions"}  # first word of a header of ours
-GENERATED = {("daemon/base/catalogue.cpp", "catalogue.inc"), ("daemon/base/gpus.cpp", "gpus.inc"),
+GENERATED = {("daemon/base/catalogue.cpp", "catalogue.inc"), ("daemon/base/compat.cpp", "compat.inc"),
+             ("daemon/base/gpus.cpp", "gpus.inc"),
              ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 
 # headers of a library -> the only files of the programs that may include them
@@ -42,7 +43,7 @@ LIBRARIES = [
     ("yaml-cpp/*", ["daemon/plan/*"]),
     ("pci/*", ["daemon/base/pci.cpp"]),
     ("sqlite3*", ["daemon/engine/journal.cpp"]),
-    ("openssl/*", ["daemon/base/sha256.cpp"]),
+    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/base/git_tree.cpp"]),
     ("curl/*", ["daemon/base/transfer.cpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),

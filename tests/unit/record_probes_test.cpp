@@ -25,13 +25,17 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// The finding; of driver-build only what it says, since the name of a build takes in every byte of the headers, and a
+/// record has an excerpt of those.
 nlohmann::json look(const Probe& probe, const fs::path& directory) {
   static const auto kParameters = nlohmann::json::parse(text_of(kTests / "golden/parameters.json"));
   const Root root = Root::open(directory).value();
   RecordedRunner runner(root);
   const Host host(root, runner);
   const auto found = probe.check(host, kParameters.value(std::string(probe.id), nlohmann::json::object()));
-  return to_json(found ? *found : unknown(found.error()));
+  nlohmann::json finding = to_json(found ? *found : unknown(found.error()));
+  if (probe.id == "driver-build") finding = {finding["verdict"], finding["summary"]};
+  return finding;
 }
 
 Capture record(const fs::path& from, const fs::path& to) {

@@ -15,12 +15,14 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr char kRule[] = "pci-resize-exclude-bars";
 constexpr char kNewest[] = "aikitoria/570.86.16-p2p";
 
-/// The catalogue that ships.
+/// The catalogue that ships, but for its compat headers: a rule without one is what needs most tests.
 const Catalogue& shipped() {
   static const Catalogue kShipped = [] {
     const test::TemporaryDirectory directory;
     test::FakeRunner runner;
-    return catalogue(Host(Root::open(directory.path()).value(), runner)).value();
+    Catalogue all = catalogue(Host(Root::open(directory.path()).value(), runner)).value();
+    all.compat_rules.at(kRule).include.clear();
+    return all;
   }();
   return kShipped;
 }

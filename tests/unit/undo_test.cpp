@@ -97,6 +97,28 @@ TEST_CASE("what somebody generated anew stays; what somebody edited is kept asid
   CHECK(content == "edited");
 }
 
+TEST_CASE("what was fetched or built is discarded with all that is in it, unread, by another process") {
+  Trees trees;
+  Root root = trees.root();
+  {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", Parameters::object()});
+    for (const char* path : {"/cache", "/cache/tree", "/cache/huge"})
+      REQUIRE(undo.before_change(path, path == std::string("/cache") ? Restore::bytes : Restore::discarded));
+    REQUIRE(root.put("/cache/tree/a/b", file("b")));
+    REQUIRE(root.put("/cache/huge", file("")));
+    std::filesystem::resize_file(trees.host.path() / "cache/huge", Root::kReadLimit + 1);
+    std::filesystem::create_directory_symlink("/etc", trees.host.path() / "cache/tree/link");
+    REQUIRE(undo.note_result());
+  }
+  UndoStore undo = trees.open();
+  CHECK(undo.restore_newest()->empty());
+  CHECK(undo.restore_newest()->empty());  // as after a kill in between
+  REQUIRE(undo.forget_newest());
+  CHECK_FALSE(root.exists("/cache"));
+  CHECK(undo.changed());
+}
+
 TEST_CASE("a damaged undo record is an error that names it") {
   Trees trees;
   Root state = Root::open(trees.state.path()).value();

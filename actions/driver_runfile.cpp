@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// driver-runfile: fetches NVIDIA's installer of the entry's version into the cache.
+// Mirrors first, then the hosts of the catalogue, until one gives a file with the catalogue's SHA-256. It gets its name
+// only then; until then the bytes lie beside as .part, and what a cut connection or a kill left is gone on with.
+// Writes /var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-VERSION.run; undo removes it.
+// Reference: NVIDIA's layout of downloads, in config/catalogue.yaml as runfile_hosts and each entry's path.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "base/action.hpp"
+#include "base/download.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
+    {"mirrors", Parameter::Type::strings, false,
+     "file, http or https URLs with NVIDIA's layout, or with just the file"},
+};
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kUnknownBytes = 1024 * kMiB;  // more than any runfile so far
+constexpr std::uint64_t kSpareBytes = 64 * kMiB;      // the file system's own, and whoever else writes
+
+std::uint64_t most_bytes(const CatalogueEntry& entry) {
+  return entry.runfile_bytes > 0 ? entry.runfile_bytes : kUnknownBytes;
+}
+
+/// Where the runfile may lie, in the order in which it is looked for.
+std::vector<std::string> urls_of(const Catalogue& all, const CatalogueEntry& entry, const Parameters& parameters) {
+  std::vector<std::string> urls;
+  for (const std::string& mirror : mirrors_of(parameters)) {
+    urls.push_back(mirror + entry.runfile_path);
+    urls.push_back(mirror + entry.runfile_path.substr(entry.runfile_path.rfind('/')));
+  }
+  for (const std::string& server : all.runfile_hosts) urls.push_back(server + entry.runfile_path);
+  return urls;
+}
+
+/// A file:// URL names a file of the host, which may be an image; libcurl wants the name that this process sees.
+Result<std::string> for_curl(const Host& host, const std::string& url) {
+  const auto path = local_path(url);
+  if (!path) return url;
+  std::string escaped = "file://";
+  for (const char c : TRY(host.files().real_path(*path)).string()) {
+    const bool plain =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("/-_.~").find(c) != std::string_view::npos;
+    escaped += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return escaped;
+}
+
+/// Logs each tenth of a file.
+auto tenths(std::string name) {
+  return [name = std::move(name), told = std::uint64_t{0}](std::uint64_t done, std::uint64_t total) mutable {
+    const std::uint64_t tenth = total == 0 ? done / (64 * kMiB) : done * 10 / total;
+    if (tenth == told) return;
+    told = tenth;
+    spdlog::info("{}: {} of {} MiB", name, done / kMiB, total == 0 ? "?" : std::to_string(total / kMiB));
+  };
+}
+
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  const Catalogue all = TRY(catalogue(host));
+  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  Description description;
+  description.summary = fmt::format("fetch NVIDIA's runfile of {} ({} MiB) into the cache, SHA-256 {}",
+                                    entry.base_version, most_bytes(entry) / kMiB, entry.runfile_sha256);
+  description.commands.push_back(
+      fmt::format("curl -o {} {}", runfile_of(entry), without_credentials(urls_of(all, entry, parameters).front())));
+  return description;
+}
+
+Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& url) {
+  const std::string file = runfile_of(entry);
+  Download download;
+  download.url = TRY(for_curl(host, url));
+  download.limit_bytes = most_bytes(entry);
+  download.sha256 = entry.runfile_sha256;
+  download.progress = tenths(file.substr(kRunfiles.size() + 1));
+  spdlog::info("fetching {}", without_credentials(url));
+  TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1)));
+  return {};
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const Catalogue all = TRY(catalogue(host));
+  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  const std::string file = runfile_of(entry);
+  if (const auto sum = sha256_of_file(host, file); sum && *sum == entry.runfile_sha256) return {};
+  TRY(need_room(host, file, most_bytes(entry) + kSpareBytes));
+  TRY(host.will_change(file + ".part", Restore::discarded));
+  TRY(host.will_change(file, Restore::discarded));
+  TRY(host.make_directory(kRunfiles));
+  TRY(host.discard(file));
+  std::vector<std::string> reasons;
+  for (const std::string& url : urls_of(all, entry, parameters)) {
+    const auto fetched = fetch(host, entry, url);
+    if (fetched || fetched.error().code == ErrorCode::interrupted) return fetched;
+    const std::string shown = without_credentials(url);
+    const std::string& message = fetched.error().message;
+    reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);
+    spdlog::warn("{}", reasons.back());
+  }
+  return fail(ErrorCode::not_found,
+              fmt::format("the runfile of {} could not be fetched: {}", entry.base_version, fmt::join(reasons, "; ")),
+              fmt::format("Give the plan a mirror that has it, or put it at {} yourself (SHA-256 {}).", file,
+                          entry.runfile_sha256));
+}
+
+}  // namespace
+
+extern const Action kDriverRunfileAction;
+const Action kDriverRunfileAction = {"driver-runfile",
+                                     "fetches NVIDIA's runfile of the entry's version and checks its SHA-256",
+                                     kParameters,
+                                     Effect::live,
+                                     false,
+                                     validate_staging,
+                                     describe,
+                                     apply,
+                                     nullptr,
+                                     nullptr,
+                                     nullptr};
+
+}  // namespace p2pd

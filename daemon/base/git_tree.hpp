@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "base/root.hpp"
+
+namespace p2pd {
+
+/// The id that git gives an object: SHA-1 of kind ("blob", "tree", "commit"), size and bytes, in hexadecimal.
+std::string git_object_id(std::string_view kind, std::string_view bytes);
+
+/// The id that git gives what lies in `directory`: names, contents, links and executable bits, without any filter.
+/// Directories without a file do not count, as in git. An Error: something is not readable, or is no file or link.
+Result<std::string> git_tree_id(const Root& files, const std::string& directory);
+
+/// Error unless the file `commit_file` is the raw object of `commit` (40 hexadecimal digits) and `directory` holds
+/// exactly its tree. not_found: one of them is not there; invalid: one of them differs, with expected and found.
+Result<void> check_git_tree(const Root& files, const std::string& directory, const std::string& commit_file,
+                            std::string_view commit);
+
+}  // namespace p2pd

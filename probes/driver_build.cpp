@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// driver-build: the entry's five modules are built for every bootable kernel that has headers.
+// Guides remove the old driver and then find out that the new one does not build. Here the build comes first, and is
+// what is installed later: made of the pinned commit, for this kernel's headers, with its compiler; each module's
+// vermagic, srcversion and SHA-256 are looked at again.
+// Reads /var/cache/p2pd/builds, /boot, kernel headers and the catalogue.
+// Reference: Documentation/kbuild/modules.rst of Linux; kernel-open/Makefile of NVIDIA open-gpu-kernel-modules.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/module_build.hpp"
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
+};
+
+/// True where the fix, or what it needs, can change what is wrong.
+bool can_be_made(const Error& error) { return error.code == ErrorCode::not_found || error.code == ErrorCode::invalid; }
+
+Finding not_built(const CatalogueEntry& entry, const Error& error) {
+  Finding finding;
+  finding.verdict = Verdict::fail;
+  finding.summary = fmt::format("{} cannot be built yet: {}", entry.id, error.message);
+  finding.facts = {{"entry", entry.id}, {"builds", nlohmann::json::array()}};
+  finding.next = error.next;
+  return finding;
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const Catalogue all = TRY(catalogue(host));
+  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  const auto builds = wanted_builds(host, all, entry);
+  if (!builds && can_be_made(builds.error())) return not_built(entry, builds.error());
+  if (!builds) return Failure(builds.error());
+  Finding finding;
+  finding.facts = {{"entry", entry.id}, {"builds", nlohmann::json::array()}};
+  std::vector<std::string> lacking, there;
+  for (const ModuleBuild& build : *builds) {
+    const auto record = check_build(host, build);
+    if (!record && !can_be_made(record.error())) return Failure(record.error());
+    (record ? there : lacking).push_back(build.target.release);
+    finding.facts["builds"].push_back({{"kernel", build.target.release},
+                                       {"directory", build.directory},
+                                       {"rules", build.rules},
+                                       {"built", record.has_value()},
+                                       {"modules", record ? record->at("modules") : nlohmann::json()}});
+    finding.evidence.push_back({build.directory, record ? "five modules, as they were built" : record.error().message});
+  }
+  finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = fmt::format("modules of {} are {}built for {}", entry.id, lacking.empty() ? "" : "not ",
+                                fmt::join(lacking.empty() ? there : lacking, ", "));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverBuild;
+const Probe kDriverBuild = {"driver-build", "the entry's modules are built for every bootable kernel that has headers",
+                            kParameters,    validate_staging,
+                            check,          false};
+
+}  // namespace p2pd

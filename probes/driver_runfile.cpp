@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// driver-runfile: NVIDIA's installer of the entry's version lies in the cache and has the catalogue's SHA-256.
+// The patched modules only work with userspace of exactly their version, which the runfile holds. It is fetched and
+// checked before anything of the old driver goes, and a file with another sum is never run.
+// Reads /var/cache/p2pd/runfiles and the catalogue.
+// Reference: SHA-256 sums as NVIDIA publishes them beside each runfile (.run.sha256sum).
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
+    {"mirrors", Parameter::Type::strings, false, "file, http or https URLs that the fix tries first"},
+};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const std::string file = runfile_of(entry);
+  Finding finding;
+  finding.verdict = Verdict::fail;
+  finding.facts = {{"entry", entry.id}, {"file", file}, {"sha256", nullptr}, {"expected_sha256", entry.runfile_sha256}};
+  const auto sum = sha256_of_file(host, file);
+  if (!sum && sum.error().code != ErrorCode::not_found) return Failure(sum.error());
+  finding.evidence.push_back({file, sum ? "SHA-256 " + *sum : "not there"});
+  if (!sum) {
+    finding.summary = "the runfile of " + entry.base_version + " is not fetched yet";
+    return finding;
+  }
+  finding.facts["sha256"] = *sum;
+  if (*sum == entry.runfile_sha256) {
+    finding.verdict = Verdict::pass;
+    finding.summary = "the runfile of " + entry.base_version + " is there and has its SHA-256";
+  } else {
+    finding.summary = file + " is damaged or not NVIDIA's: its SHA-256 is not the catalogue's";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverRunfile;
+const Probe kDriverRunfile = {"driver-runfile",
+                              "NVIDIA's runfile of the entry's version lies in the cache, with the right SHA-256",
+                              kParameters,
+                              validate_staging,
+                              check,
+                              false};
+
+}  // namespace p2pd

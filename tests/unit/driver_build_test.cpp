@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+#include "base/git_tree.hpp"
+#include "base/module_build.hpp"
+#include "base/staging.hpp"
+#include "staged.hpp"
+
+namespace p2pd {
+extern const Probe kDriverBuild;
+extern const Action kDriverBuildAction;
+}  // namespace p2pd
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+constexpr char kRelease[] = "6.1.0-1-amd64";
+
+/// "12" where /usr/bin/gcc-12 is installed.
+std::string installed_gcc_major() {
+  for (int major = 30; major > 7; --major)
+    if (fs::exists(fmt::format("/usr/bin/gcc-{}", major))) return std::to_string(major);
+  return {};
+}
+
+/// A host with a staged source that obeys `make modules`: five files of a .modinfo section, compiled in no time.
+struct World : Staged {
+  World() : gcc(installed_gcc_major()) {
+    program_named("gcc-" + gcc);
+    kernel(kRelease);
+    source("Makefile",
+           "M = nvidia nvidia-modeset nvidia-drm nvidia-uvm nvidia-peermem\n"
+           "modules: $(M:%=kernel-open/%.ko)\n"
+           "kernel-open/%.ko: kernel-open/%.c\n"
+           "\t$(CC) $(KCFLAGS) -c -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
+    for (const std::string_view module : kDriverModules)
+      source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
+    pin();
+  }
+  static std::string code(const std::string& release) {
+    return "static const char a[] __attribute__((section(\".modinfo\"), used)) = \"vermagic=\" " + release +
+           " \" SMP mod_unload\";\n"
+           "static const char b[] __attribute__((section(\".modinfo\"), used)) = \"srcversion=0123456789ABCDEF\";\n";
+  }
+  void kernel(const std::string& release) const {
+    file("boot/vmlinuz-" + release, "");
+    file("boot/config-" + release,
+         fmt::format("CONFIG_CC_VERSION_TEXT=\"gcc-{} (Debian {}.2.0-14) {}.2.0\"\n", gcc, gcc, gcc));
+    file("lib/modules/" + release + "/build/Makefile", "");
+    file("lib/modules/" + release + "/build/include/linux/pci.h",
+         "int pci_resize_resource(struct pci_dev *, int, int);\n");
+  }
+  void source(const std::string& path, const std::string& content) const { file("srv/source/" + path, content); }
+  /// Stages what source() wrote, as driver-source would.
+  void pin() {
+    const Root root = Root::open(directory.path()).value();
+    const std::string commit = "tree " + git_tree_id(root, "/srv/source").value() + "\n\nx\n";
+    entry["commit"] = git_object_id("commit", commit);
+    const fs::path staged = directory / "var/cache/p2pd/sources" / entry["commit"];
+    fs::create_directories(staged.parent_path());
+    fs::copy(directory / "srv/source", staged, fs::copy_options::recursive);
+    file("var/cache/p2pd/sources/" + entry["commit"].get<std::string>() + ".commit", commit);
+    host();
+  }
+  std::vector<ModuleBuild> builds() {
+    const Host machine = host();
+    const Catalogue all = catalogue(machine).value();
+    return wanted_builds(machine, all, staged_entry(all, with).value()).value();
+  }
+  Error failed_apply() {
+    const auto applied = apply(kDriverBuildAction);
+    REQUIRE_FALSE(applied);
+    UNSCOPED_INFO(applied.error().message << " next: " << applied.error().next);
+    return applied.error();
+  }
+  /// Neither a build nor what becomes one.
+  bool nothing_built() const {
+    const fs::path at = directory / "var/cache/p2pd/builds";
+    return !fs::exists(at) || fs::is_empty(at);
+  }
+
+  std::string gcc;
+};
+
+}  // namespace
+
+TEST_CASE("driver-build: built once, a hit the second time, undone without a trace") {
+  World world;
+  const std::string before = world.picture();
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+  REQUIRE(world.apply(kDriverBuildAction));
+  const Finding finding = world.check(kDriverBuild).value();
+  INFO(to_json(finding).dump(1));
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(finding.facts["builds"][0]["modules"]["nvidia-uvm"]["srcversion"] == "0123456789ABCDEF");
+  const std::string after = world.picture();
+  CHECK(world.runner.count("make") == 1);
+  REQUIRE(world.apply(kDriverBuildAction));
+  CHECK(world.runner.count("make") == 1);
+  CHECK(world.picture() == after);
+  CHECK(fs::exists(world.directory / (world.builds()[0].directory + "/build.log")));
+  world.undo();
+  CHECK(world.picture() == before);
+}
+
+TEST_CASE("driver-build: every bootable kernel with headers; the newest must have them") {
+  World world;
+  world.kernel("6.1.0-2-amd64");
+  world.file("boot/vmlinuz-5.10.0-1-amd64", "");  // old, without headers
+  REQUIRE(world.apply(kDriverBuildAction));
+  CHECK(world.runner.count("make") == 2);
+  CHECK(world.check(kDriverBuild)->summary == "modules of test/main are built for 6.1.0-1-amd64, 6.1.0-2-amd64");
+  world.file("boot/vmlinuz-6.12.0-1-amd64", "");
+  const Finding finding = world.check(kDriverBuild).value();
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.next == "apt-get install linux-headers-6.12.0-1-amd64");
+  CHECK(world.failed_apply().next == finding.next);
+  CHECK(world.runner.count("make") == 2);
+}
+
+TEST_CASE("driver-build: one more kernel is one more build, another compiler or rule is another build") {
+  World world;
+  REQUIRE(world.apply(kDriverBuildAction));
+  const std::string first = world.builds()[0].directory;
+  world.file(fmt::format("lib/modules/{}/build/Module.symvers", kRelease), "0x1 x\n");
+  CHECK(world.builds()[0].directory != first);  // rebuilt under the same release
+  world.file(fmt::format("lib/modules/{}/build/Module.symvers", kRelease), "");
+  world.file(fmt::format("boot/config-{}", kRelease), "CONFIG_CC_VERSION_TEXT=\"gcc-99 (Debian 99.2.0-14) 99.2.0\"\n");
+  CHECK(world.builds()[0].directory != first);
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+  CHECK(world.failed_apply().next == "apt-get install gcc-99");
+}
+
+TEST_CASE("driver-build: a compat header is forced in where the kernel's headers hold the pattern, and only there") {
+  World world;
+  world.rules = {
+      {"test-rule",
+       {{"header", "include/linux/pci.h"}, {"pattern", "exclude_bars"}, {"include", "test-rule.h"}, {"why", "x"}}}};
+  world.entry["compat"] = {"test-rule"};
+  world.source("kernel-open/nvidia.c",
+               World::code("RELEASE") + "#ifndef COMPAT\n#error the new argument is missing\n#endif\n");
+  world.pin();
+  CHECK(world.failed_apply().message.find("#error the new argument is missing") != std::string::npos);
+  world.file(fmt::format("lib/modules/{}/build/include/linux/pci.h", kRelease), "int exclude_bars;\n");
+  CHECK(world.failed_apply().message == "there is no compat header test-rule.h");
+  world.file("etc/p2pd/compat/test-rule.h", "#define COMPAT 1\n");
+  REQUIRE(world.apply(kDriverBuildAction));
+  CHECK(world.check(kDriverBuild)->facts["builds"][0]["rules"] == nlohmann::json{"test-rule"});
+  world.file("etc/p2pd/compat/test-rule.h", "#define COMPAT 2\n");
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);  // made of something else
+}
+
+TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which the error names") {
+  World world;
+  const std::string before = world.picture();
+  world.source("kernel-open/nvidia-peermem.c", World::code("RELEASE") + "#error late\nint x = y;\n");
+  world.pin();
+  const Error error = world.failed_apply();
+  CHECK(error.message.find("nvidia-peermem.c:3:2: error: #error late") != std::string::npos);
+  CHECK(error.next.find("/var/log/p2pd/driver-build-6.1.0-1-amd64.log") != std::string::npos);
+  CHECK(fs::exists(world.directory / "var/log/p2pd/driver-build-6.1.0-1-amd64.log"));
+  CHECK(world.nothing_built());
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+}
+
+TEST_CASE("driver-build: four modules, or those of another kernel, are no build") {
+  World world;
+  world.source("kernel-open/nvidia-drm.c", World::code("\"5.10.0-1-amd64\""));
+  world.pin();
+  CHECK(world.failed_apply().message.find("is for kernel '5.10.0-1-amd64 SMP mod_unload', not 6.1.0-1-amd64") !=
+        std::string::npos);
+  CHECK(world.nothing_built());
+  world.source("Makefile", "modules:\n\ttouch kernel-open/nvidia.ko\n");
+  world.pin();
+  CHECK(world.failed_apply().message.find("the build ended well, but") == 0);
+  CHECK(world.nothing_built());
+}
+
+TEST_CASE("driver-build: no space left, and a killed make, are told as such") {
+  World world;
+  world.source("Makefile", "modules:\n\tcat Makefile > /dev/full\n");
+  world.pin();
+  CHECK(world.failed_apply().message.find("No space left on device") != std::string::npos);
+  world.source("Makefile", "modules:\n\t@kill -9 $$PPID\n");
+  world.pin();
+  CHECK(world.failed_apply().message.find("ended with status 137") != std::string::npos);
+  CHECK(world.nothing_built());
+  const SmallDisk disk(world.directory / "var/cache/p2pd/builds", "size=1m");
+  if (!disk) return;
+  CHECK(world.failed_apply().message.find("/var/cache/p2pd/builds has 1 MiB free") == 0);
+}
+
+TEST_CASE("driver-build: a damaged module is no pass and is built anew, as is what a kill left") {
+  World world;
+  const std::string before = world.picture();
+  REQUIRE(world.apply(kDriverBuildAction));
+  const std::string directory = world.builds()[0].directory.substr(1);
+  std::ofstream(world.directory / (directory + "/nvidia.ko"), std::ios::app) << "x";
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+  world.file(unfinished("/" + directory).substr(1) + "/source/junk", "x");
+  REQUIRE(world.apply(kDriverBuildAction));
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::pass);
+  for (const std::string record : {"", "{", "[]", "{\"made_of\": 1}", "{\"modules\": {}}"}) {
+    world.file(directory + "/build.json", record);
+    CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+  }
+  world.file(unfinished("/" + directory).substr(1) + "/source/junk", "x");
+  world.undo();
+  CHECK(world.picture() == before);
+}
+
+TEST_CASE("driver-build: an edited source is not built") {
+  World world;
+  world.file("var/cache/p2pd/sources/" + world.entry["commit"].get<std::string>() + "/kernel-open/nvidia.c",
+             "edited\n");
+  CHECK(world.failed_apply().message.find("the pinned source: ") == 0);
+  CHECK(world.runner.count("make") == 0);
+}
+
+TEST_CASE("driver-build: kbuild against installed kernel headers, with the compat header that they need") {
+  World world;
+  std::string release;
+  for (const auto& found : fs::directory_iterator("/lib/modules"))
+    if (fs::exists(found.path() / "build/Makefile")) release = found.path().filename();
+  if (release.empty()) {
+    WARN("not run: no linux-headers are installed");
+    return;
+  }
+  const fs::path real = fs::path("/lib/modules") / release;
+  const auto text_of = [&](const std::string& header) {
+    std::ifstream file(fs::exists(real / "build" / header) ? real / "build" / header : real / "source" / header);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  for (const char* name : {"boot", "lib"}) fs::remove_all(world.directory / name);
+  world.kernel(release);
+  const std::string config = text_of(".config");
+  world.file("boot/config-" + release, config);
+  world.file("lib/modules/" + release + "/build/include/linux/pci.h", text_of("include/linux/pci.h"));
+  const bool needs_rule = text_of("include/linux/pci.h").find("exclude_bars") != std::string::npos;
+  const auto compiler = parse_compiler(config.substr(config.find("CONFIG_CC_VERSION_TEXT")));
+  if (!compiler || !fs::exists("/usr/bin/" + compiler->text())) {
+    WARN("not run: the compiler of " << release << " is not installed");
+    return;
+  }
+  world.program_named(compiler->text());
+  world.source("Makefile",
+               "modules:\n\t$(MAKE) -C /lib/modules/$(KERNEL_UNAME)/build M=$(CURDIR)/kernel-open CC=$(CC) modules\n");
+  std::string objects = "obj-m :=";
+  for (const std::string_view module : kDriverModules) {
+    objects += fmt::format(" {}.o", module);
+    world.source(fmt::format("kernel-open/{}.c", module),
+                 "#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\nMODULE_VERSION(\"1\");\n");
+  }
+  world.source("kernel-open/Kbuild", objects + "\n");
+  world.source(
+      "kernel-open/nvidia.c",
+      "#include <linux/module.h>\n#include <linux/pci.h>\nMODULE_LICENSE(\"GPL\");\nMODULE_VERSION(\"1\");\n"
+      "int resize(struct pci_dev *dev);\nint resize(struct pci_dev *dev) { return pci_resize_resource(dev, 1, 5); }\n");
+  world.pin();
+  if (needs_rule) {
+    const Error error = world.failed_apply();
+    CHECK(error.message.find("error: too few arguments to function") != std::string::npos);
+  }
+  world.entry["compat"] = {"pci-resize-exclude-bars"};
+  const auto applied = world.apply(kDriverBuildAction);
+  INFO((applied ? "" : applied.error().message));
+  REQUIRE(applied);
+  const Finding finding = world.check(kDriverBuild).value();
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(finding.facts["builds"][0]["rules"].size() == (needs_rule ? 1 : 0));
+}

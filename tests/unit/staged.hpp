@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/action.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "engine/undo.hpp"
+#include "temporary.hpp"
+
+namespace p2pd::test {
+
+/// Runs real programs; names of files below `root` that they are given, as /var/..., are the ones in there.
+class RootedRunner : public CommandRunner {
+ public:
+  explicit RootedRunner(std::string root) : root_(std::move(root)) {}
+  Result<CommandResult> run(const Command& command) override {
+    ran.push_back(command.text());
+    Command real = command;
+    for (std::string& word : real.argv) word = outside(word);
+    for (auto& [name, value] : real.environment) value = outside(value);
+    return inner_.run(real);
+  }
+  long count(std::string_view program) const {
+    return std::ranges::count_if(ran, [&](const std::string& text) { return text.starts_with(program); });
+  }
+
+  std::vector<std::string> ran;
+
+ private:
+  std::string outside(std::string text) const {
+    for (const std::string place : {"/var/", "/srv/"})
+      for (std::size_t at = 0; (at = text.find(place, at)) != std::string::npos; at += root_.size() + place.size())
+        if (at == 0 || text[at - 1] == '=' || text[at - 1] == ' ') text.insert(at, root_);
+    return text;
+  }
+  std::string root_;
+  ProcessRunner inner_;
+};
+
+/// A host of one kernel and one catalogue entry, "test/main", with the engine's undo.
+class Staged {
+ public:
+  Staged() {
+    spdlog::set_level(spdlog::level::off);
+    ::setenv("https_proxy", "http://127.0.0.1:9", 1);  // nobody listens: no test reaches the catalogue's own hosts
+    for (const char* program : {"git", "make"}) program_named(program);
+    file("boot/vmlinuz-6.1.0-1-amd64", "");
+    file("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   16000000 kB\n");
+    entry = {{"id", "test/main"},
+             {"enabled", true},
+             {"fork", "test"},
+             {"repository", "file:///srv/git/open-modules"},
+             {"branch", "main"},
+             {"commit", std::string(40, '1')},
+             {"commit_status", "verified_in_git"},
+             {"base_version", "9.9.9"},
+             {"runfile",
+              {{"version", "9.9.9"},
+               {"path", "/XFree86/9.9.9/NVIDIA-Linux-x86_64-9.9.9.run"},
+               {"sha256", std::string(64, '2')},
+               {"bytes", 1000}}},
+             {"architectures", {{"Ada", "reported"}}},
+             {"kernel", {{"min", "3.10"}}},
+             {"compiler", {{"gcc_tested", {12}}}},
+             {"compat", nlohmann::json::array()},
+             {"module_options", nlohmann::json::object()}};
+    with = {{"entry", "test/main"}};
+  }
+  ~Staged() { spdlog::set_level(spdlog::level::info); }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+  void file(const std::string& path, const std::string& content) const {
+    std::filesystem::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path, std::ios::binary) << content;
+  }
+  void program_named(const std::string& name) const {
+    file("usr/bin/" + name, "#!/bin/sh\n");
+    std::filesystem::permissions(directory / ("usr/bin/" + name), std::filesystem::perms(0755));
+  }
+  /// The catalogue as it stands, with `entry`.
+  Host host(ChangeRecorder* recorder = nullptr) {
+    const nlohmann::json drop_in = {
+        {"schema", "p2pd.catalogue/1"}, {"runfile_hosts", hosts}, {"compat_rules", rules}, {"entries", {entry}}};
+    file("etc/p2pd/catalogue.d/test.json", drop_in.dump());
+    return {Root::open(directory.path()).value(), runner, recorder};
+  }
+  Result<Finding> check(const Probe& probe) { return probe.check(host(), with); }
+  /// Applies as the engine does: changes are recorded, and what was left is noted.
+  Result<void> apply(const Action& action) {
+    UndoStore undo = store();
+    undo.begin({1, "step", std::string(action.id), std::string(action.id), with});
+    Host changing = host(&undo);
+    TRY(action.apply(changing, with));
+    return undo.note_result();
+  }
+  /// Undoes everything, in another process.
+  void undo() {
+    UndoStore kept = store();
+    while (kept.newest()) {
+      REQUIRE(kept.restore_newest());
+      REQUIRE(kept.forget_newest());
+    }
+  }
+  /// Every path with kind, mode and size or content, but for what tests place themselves.
+  std::string picture() const {
+    std::vector<std::string> lines;
+    for (const auto& found : std::filesystem::recursive_directory_iterator(directory.path())) {
+      const auto mode = static_cast<unsigned>(found.symlink_status().permissions());
+      std::ifstream content(found.path(), std::ios::binary);
+      lines.push_back(
+          fmt::format("{} {} {:o} {}", found.path().lexically_relative(directory.path()).string(),
+                      static_cast<int>(found.symlink_status().type()), mode,
+                      found.is_regular_file() ? std::string(std::istreambuf_iterator<char>(content), {}) : ""));
+    }
+    std::ranges::sort(lines);
+    return fmt::format("{}", fmt::join(lines, "\n"));
+  }
+
+  TemporaryDirectory directory;
+  TemporaryDirectory state;
+  RootedRunner runner{directory.path().string()};
+  nlohmann::json entry;
+  nlohmann::json rules = nlohmann::json::object();
+  std::vector<std::string> hosts = {"file:///nothing-here"};
+  Parameters with;
+
+ private:
+  UndoStore store() const {
+    return UndoStore::open(Root::open(state.path()).value(), Root::open(directory.path()).value()).value();
+  }
+};
+
+/// A small file system at `path`, gone with this object, in a mount namespace of this process; false unless root.
+class SmallDisk {
+ public:
+  SmallDisk(const std::filesystem::path& path, const char* size, bool read_only = false) : path_(path) {
+    std::filesystem::create_directories(path);
+    mounted_ = ::geteuid() == 0 && ::unshare(CLONE_NEWNS) == 0 &&
+               ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+               ::mount("tmpfs", path.c_str(), "tmpfs", read_only ? MS_RDONLY : 0, size) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  explicit operator bool() const { return mounted_; }
+
+ private:
+  std::filesystem::path path_;
+  bool mounted_ = false;
+};
+
+}  // namespace p2pd::test

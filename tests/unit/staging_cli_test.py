@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A runfile larger than p2pd reads into memory, fetched by p2pctl over HTTP into a copy of a machine record: applied,
+applied again, reverted; and from a server that cuts, with the half gone on with. P2PD_BUILD: the build directory."""
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
+from tree import MACHINES, differences, picture, scratch_directory, write
+
+P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
+RUNFILE = hashlib.sha256(b"runfile").digest() * (70 * 2**20 // 32)
+NAME = "NVIDIA-Linux-x86_64-9.9.9.run"
+
+PLAN = """name: test
+title: test
+policy: {{attempts: 1, on_failure: {on_failure}}}
+steps:
+  - {{state: runfile, title: R, check: driver-runfile, fix: driver-runfile, with: {{entry: test/main, mirrors: ["{url}"]}}}}
+"""
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Gives the runfile, from where a Range asks; `cut`: bytes after which connections end and no new ones are taken."""
+    protocol_version = "HTTP/1.1"
+    cut = None
+    ranges = []
+
+    def do_GET(self):
+        if Server.cut == 0:
+            self.close_connection = True
+            return
+        found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(found[1]) if found else 0
+        Server.ranges.append(start)
+        self.send_response(206 if found else 200)
+        if found:
+            self.send_header("Content-Range", f"bytes {start}-{len(RUNFILE) - 1}/{len(RUNFILE)}")
+        self.send_header("Content-Length", str(len(RUNFILE) - start))
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        self.wfile.write(RUNFILE[start:] if Server.cut is None else RUNFILE[start:start + Server.cut])
+        if Server.cut is not None:
+            Server.cut, self.close_connection = 0, True
+
+    def log_message(self, *_):
+        pass
+
+
+class Runfile(unittest.TestCase):
+    def setUp(self):
+        directory = scratch_directory("p2pd-staging-")
+        self.addCleanup(directory.cleanup)
+        self.scratch = pathlib.Path(directory.name)
+        self.tree = self.scratch / "tree"
+        shutil.copytree(MACHINES / "rtx4090-x2-am5", self.tree, symlinks=True)
+        write(self.tree / "etc/p2pd/catalogue.d/test.json", json.dumps({
+            "schema": "p2pd.catalogue/1", "entries": [{
+                "id": "test/main", "enabled": True, "fork": "test", "repository": "file:///srv/none", "branch": "main",
+                "commit": "1" * 40, "commit_status": "verified_in_git", "base_version": "9.9.9",
+                "runfile": {"version": "9.9.9", "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE),
+                            "sha256": hashlib.sha256(RUNFILE).hexdigest()},
+                "architectures": {"Ada": "reported"}, "kernel": {}, "compiler": {}, "compat": [], "module_options": {}}]}))
+        self.before = picture(self.tree)
+        self.cache = self.tree / "var/cache/p2pd/runfiles"
+        Server.cut, Server.ranges = None, []
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+
+    def apply(self, on_failure="revert"):
+        write(self.scratch / "plan.yaml", PLAN.format(on_failure=on_failure, url=f"http://127.0.0.1:{self.server.server_port}"))
+        return self.ctl("apply", self.scratch / "plan.yaml")
+
+    def ctl(self, *words):
+        # nobody listens on port 9: no test reaches the catalogue's own hosts
+        environment = {**os.environ, "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}
+        done = subprocess.run([P2PCTL, *map(str, words), "--root", str(self.tree), "--json"], env=environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        self.assertTrue(done.stdout, done.stderr)
+        return json.loads(done.stdout)
+
+    def assert_unchanged(self):
+        self.assertEqual(differences(picture(self.tree), self.before), "")
+
+    def test_applied_twice_then_reverted(self):
+        self.assertEqual(self.apply()["result"], "done")
+        self.assertEqual((self.cache / NAME).read_bytes(), RUNFILE)
+        self.assertEqual([path.name for path in self.cache.iterdir()], [NAME])
+        again = self.apply()
+        self.assertIs(again["changed"], False)
+        self.assertEqual(Server.ranges, [0])
+        self.server.shutdown()  # undo needs no network
+        self.assertEqual(self.ctl("revert")["result"], "reverted")
+        self.assert_unchanged()
+
+    def test_half_a_download_is_undone(self):
+        Server.cut = 10 * 2**20
+        failed = self.apply()
+        self.assertEqual(failed["state"], "failed", failed)
+        self.assertIn("the runfile of 9.9.9 could not be fetched: http://127.0.0.1", failed["reason"])
+        self.assert_unchanged()
+
+    def test_half_a_download_is_gone_on_with(self):
+        Server.cut = 10 * 2**20
+        self.assertEqual(self.apply("keep")["state"], "failed")
+        half = (self.cache / (NAME + ".part")).stat().st_size
+        self.assertGreater(half, 0)
+        Server.cut = None
+        self.assertEqual(self.apply("keep")["result"], "done")
+        self.assertEqual(Server.ranges, [0, half])
+        self.assertEqual(self.ctl("revert")["result"], "reverted")
+        self.assert_unchanged()
+
+
+if __name__ == "__main__":
+    unittest.main()
