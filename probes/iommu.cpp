@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/kernel_arguments.hpp"
@@ -86,18 +87,36 @@ std::optional<std::int64_t> logical_cpus(const Host& host, Finding& finding) {
   return std::nullopt;
 }
 
-/// The arguments of the running kernel that are about translation.
-Json asked(const Host& host, Finding& finding) {
-  const auto text = host.line("/proc/cmdline");
-  if (!text) return nullptr;
+/// The arguments of the running kernel that are about translation or redirection.
+Json asked(const std::vector<KernelArgument>& line, Finding& finding) {
   Json found = Json::array();
   std::string told;
-  for (const KernelArgument& argument : parse_kernel_line(*text)) {
-    if (argument.key.find("iommu") == std::string::npos && argument.key.find("intremap") == std::string::npos) continue;
+  for (const KernelArgument& argument : line) {
+    if (std::ranges::none_of(std::array{"iommu", "intremap", "pcie_acs_override", "vfio"},
+                             [&](const char* part) { return argument.key.find(part) != std::string::npos; }))
+      continue;
     found.push_back(argument.text());
     told += (told.empty() ? "" : " ") + argument.text();
   }
   finding.evidence.push_back({"/proc/cmdline", told.empty() ? "nothing about the IOMMU" : told});
+  return found;
+}
+
+bool passthrough(const std::vector<KernelArgument>& line) {
+  return std::ranges::any_of(std::array{"iommu=pt", "iommu.passthrough=1"},
+                             [&](const char* wanted) { return all_in_force({wanted}, line); });
+}
+
+/// What stands on the command line to no effect, and why.
+std::vector<std::string> without_effect(const std::vector<KernelArgument>& line) {
+  std::vector<std::string> found;
+  const auto has = [&](const char* text) { return std::ranges::find(line, kernel_argument(text)) != line.end(); };
+  if (has("iommu=pt") && has("iommu=nopt") && !passthrough(line))
+    found.push_back("of iommu=pt and iommu=nopt the last one counts");
+  if (has("amd_iommu=force_isolation") && passthrough(line))
+    found.push_back("amd_iommu=force_isolation does not override iommu=pt");
+  if (std::ranges::find(line, "pcie_acs_override", &KernelArgument::key) != line.end())
+    found.push_back("stock kernels do not know pcie_acs_override, and where it is known it clears no redirection");
   return found;
 }
 
@@ -119,26 +138,23 @@ Json kvm_in_use(const Host& host) {
   return nullptr;
 }
 
-std::string next_step(const Json& facts) {
-  const Json& arguments = facts["asked"];
-  const bool pt = arguments.is_array() && std::ranges::any_of(arguments, [](const Json& argument) {
-                    return argument == "iommu=pt" || argument == "iommu.passthrough=1";
-                  });
+std::string next_step(const Json& facts, bool pt) {
+  constexpr std::string_view kUnreached = "iommu=pt does not reach these GPUs";
+  constexpr std::string_view kReasons =
+      "look for memory encryption (mem_encrypt=on, a firmware setting), for a port that firmware calls external, and "
+      "for who set the type of their groups";
   if (!pt && facts["off_possible"] == false)
     return "Boot with iommu=pt on the kernel command line; not with it off: more than 255 logical CPUs need it.";
   if (!pt) return "Boot with iommu=pt on the kernel command line.";
-  if (!facts["vfio_devices"].empty())
-    return "iommu=pt does not reach these GPUs, and VFIO needs the IOMMU: look for arguments that force translation "
-           "(amd_iommu=force_isolation, intel_iommu=strict) and take them away.";
+  if (!facts["vfio_devices"].empty()) return fmt::format("{}, and VFIO needs the IOMMU: {}.", kUnreached, kReasons);
   if (facts["off_possible"] == false)
-    return "iommu=pt does not reach these GPUs, and a system of more than 255 logical CPUs cannot do without its "
-           "IOMMU: "
-           "take arguments that force translation away (amd_iommu=force_isolation).";
-  return "iommu=pt does not reach these GPUs: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the "
-         "firmware (VT-d, AMD IOMMU).";
+    return fmt::format("{}, and a system of more than 255 logical CPUs cannot do without its IOMMU: {}.", kUnreached,
+                       kReasons);
+  return fmt::format(
+      "{}: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).", kUnreached);
 }
 
-void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine& machine) {
+void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine& machine, bool pt) {
   std::string translated;
   std::string given;
   std::size_t ours = 0;
@@ -155,7 +171,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
   if (!translated.empty()) {
     finding.verdict = Verdict::fail;
     finding.summary = "the IOMMU translates for " + translated;
-    finding.next = next_step(finding.facts);
+    finding.next = next_step(finding.facts, pt);
   } else if (ours == 0) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus" : "every GPU is bound to vfio-pci, for guests";
@@ -167,6 +183,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
     finding.summary = grouped == 0 ? "no IOMMU is in force" : "the IOMMU passes through what the GPUs address";
   }
   if (ours != 0) finding.summary += given;
+  for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
@@ -190,16 +207,19 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   const VirtualMachine machine = virtual_machine(host, devices);
   const auto cpus = logical_cpus(host, finding);
+  const auto cmdline = host.line("/proc/cmdline");
+  const std::vector<KernelArgument> line = parse_kernel_line(cmdline.value_or(""));
   finding.facts = {{"units", host.files().list("/sys/class/iommu").value_or(std::vector<std::string>())},
                    {"acpi_tables", acpi_tables(host)},
-                   {"asked", asked(host, finding)},
+                   {"asked", cmdline ? asked(line, finding) : Json()},
+                   {"without_effect", without_effect(line)},
                    {"logical_cpus", cpus ? Json(*cpus) : Json()},
                    {"off_possible", cpus ? Json(*cpus <= kMostWithoutRemapping) : Json()},
                    {"guest", machine.guest ? Json(*machine.guest) : Json()},
                    {"vfio_devices", std::move(vfio)},
                    {"kvm_in_use", kvm_in_use(host)},
                    {"gpus", std::move(listed)}};
-  judge(finding, gpus, machine);
+  judge(finding, gpus, machine, passthrough(line));
   return finding;
 }
 

@@ -5,40 +5,20 @@
 // whether the loaded module runs with it is a fact (`in_force`): it changes when the module is loaded again.
 // Reads modprobe.d as libkmod does, /proc/cmdline, /proc/driver/nvidia/params, /sys/module/*/parameters.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
-#include <algorithm>
 #include <map>
 
 #include "base/modprobe_d.hpp"
+#include "base/nvidia_procfs.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::string_view kParams = "/proc/driver/nvidia/params";
 
 constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
     {"options", Parameter::Type::object, true, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
 };
-
-/// Name to value of /proc/driver/nvidia/params, without the quotes; empty where the driver is not loaded.
-std::map<std::string, std::string> nvidia_params(const Host& host) {
-  std::map<std::string, std::string> out;
-  const std::string text = host.files().read(kParams).value_or("");
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    const std::size_t colon = line.find(": ");
-    if (colon != std::string::npos) {
-      std::string value = line.substr(colon + 2);
-      if (value.size() > 1 && value.starts_with('"') && value.ends_with('"')) value = value.substr(1, value.size() - 2);
-      out["NVreg_" + line.substr(0, colon)] = value;
-    }
-    at = end + 1;
-  }
-  return out;
-}
 
 /// What the loaded module runs with; null where that cannot be read.
 nlohmann::json running_value(const Host& host, const std::string& module, const OptionState& state,
@@ -58,7 +38,7 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
-  const auto nvidia = nvidia_params(host);
+  const auto nvidia = nvidia_params(host).value_or(std::map<std::string, std::string>());
   Finding finding;
   finding.verdict = Verdict::pass;
   nlohmann::json in_force = true;

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "base/modprobe_d.hpp"
+#include "base/nvidia_procfs.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -68,22 +69,6 @@ Result<std::uint32_t> number_of(const std::string& key, std::string_view text) {
   if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
     return fail(ErrorCode::invalid, key + "=" + std::string(text) + " is no number");
   return value;
-}
-
-/// Name to value of /proc/driver/nvidia/params, as options are named, without the quotes.
-std::map<std::string, std::string> parse_params(std::string_view text) {
-  std::map<std::string, std::string> out;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    std::string_view value = line.substr(colon + 1);
-    value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
-    if (value.size() > 1 && value.starts_with('"') && value.ends_with('"')) value = value.substr(1, value.size() - 2);
-    out[std::string(kPrefix) + std::string(line.substr(0, colon))] = value;
-  }
-  return out;
 }
 
 /// What modprobe.d gives to nvidia: NVreg_ name to the option that counts. Debian's name of it first.
@@ -162,7 +147,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const auto [end, error] = std::from_chars(version.data(), version.data() + version.size(), major);
   if (error != std::errc() || end == version.data() + version.size() || *end != '.')
     return fail(ErrorCode::invalid, std::string(kVersion) + ": '" + version + "' is no driver version");
-  const auto params = parse_params(TRY(host.files().read(kParams)));
+  const auto params = TRY(nvidia_params(host));
   if (!params.contains(std::string(kRegistryDwords)))
     return fail(ErrorCode::invalid, std::string(kParams) + " has no RegistryDwords");
   const auto configured = TRY(configured_options(host));

@@ -4,7 +4,7 @@
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
 // open ones do, which come with a runfile (whether those are loaded: nvidia-modules). A card bound to vfio-pci belongs
 // to a guest, one bound to nouveau to nobody who computes.
-// Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia/version.
+// Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +14,7 @@
 
 #include "base/driver_install.hpp"
 #include "base/gpus.hpp"
+#include "base/nvidia_procfs.hpp"
 #include "base/pci.hpp"
 #include "base/probe.hpp"
 
@@ -28,6 +29,7 @@ struct Running {
   bool needs_built = false;                   ///< no driver of NVIDIA or a distribution gives these GPUs P2P
   bool loaded = false;
   bool proprietary = false;  ///< of what is loaded
+  std::vector<std::string> excluded;
 };
 
 Result<Running> running_driver(const Host& host, Finding& finding) {
@@ -42,11 +44,16 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
     finding.evidence.push_back({path, driver.empty() ? "none" : driver});
   }
   out.loaded = host.files().exists("/sys/module/nvidia");
-  const std::string version = host.line(kVersion).value_or("");
-  out.proprietary = version.starts_with("NVRM version: NVIDIA UNIX") && version.find("Open Kernel Module") == version.npos;
-  if (!version.empty()) finding.evidence.push_back({std::string(kVersion), version.substr(0, version.find_first_of("\n("))});
+  const std::string banner = host.line(kVersion).value_or("");
+  const auto version = parse_nvidia_version(banner);
+  out.proprietary = version && !version->open;
+  if (!banner.empty()) finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
+  out.excluded = excluded_gpus(host);
+  for (const std::string& address : out.excluded)
+    finding.evidence.push_back({"/proc/driver/nvidia/gpus/" + address + "/information", "GPU Excluded: Yes"});
   finding.facts["drivers"] = out.by_gpu;
   finding.facts["proprietary_loaded"] = out.proprietary;
+  finding.facts["excluded"] = out.excluded;
   return out;
 }
 
@@ -91,6 +98,10 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
                   "Take the card out of the guest's configuration and off vfio-pci (modprobe.d, vfio-pci.ids=), or leave "
                   "it out of what p2pd is to do.");
   }
+  if (!running.excluded.empty())
+    return refuse(finding, fmt::format("the driver was told to leave out {}", fmt::join(running.excluded, ", ")),
+                  "Take the card out of NVreg_ExcludedGpus (or NVreg_GpuBlacklist) in /etc/modprobe.d, then load the "
+                  "module again or reboot.");
   if (!install.runfile.installed && install.packages.empty()) {
     finding.next = "Install the NVIDIA driver.";
     finding.summary = "no NVIDIA driver is installed";

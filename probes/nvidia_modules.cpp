@@ -11,6 +11,7 @@
 
 #include "base/modprobe_d.hpp"
 #include "base/module_file.hpp"
+#include "base/nvidia_procfs.hpp"
 #include "base/pci.hpp"
 #include "base/probe.hpp"
 
@@ -47,9 +48,9 @@ Result<Gpus> look_at_gpus(const Host& host) {
 
 /// "open", "proprietary", or null.
 nlohmann::json flavour(const Host& host) {
-  const auto version = host.line("/proc/driver/nvidia/version");
+  const auto version = nvidia_version(host);
   if (!version) return nullptr;
-  return version->find("Open Kernel Module") != std::string::npos ? "open" : "proprietary";
+  return version->open ? "open" : "proprietary";
 }
 
 /// "updates/dkms/nvidia.ko" of a file of `release`.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/nvidia_procfs.hpp"
 #include "base/version_order.hpp"
 
 namespace p2pd {
@@ -49,9 +50,9 @@ GpuDirect gpu_direct(const Host& host) {
     found.peermem_loaded = host.files().exists("/sys/module/nvidia_peermem");
     found.gdrcopy_loaded = host.files().exists("/sys/module/gdrdrv");
   }
-  const auto version = host.files().read("/proc/driver/nvidia/version");
+  const auto version = nvidia_version(host);
   if (!version) return found;
-  found.open_modules = version->find("Open Kernel Module") != std::string::npos;
+  found.open_modules = version->open;
   const auto kernel = host.line("/proc/sys/kernel/osrelease");
   if (!*found.open_modules) {
     found.dma_buf = false;

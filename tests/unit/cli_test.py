@@ -665,7 +665,7 @@ class Printing(Case):
         for words in (["doctor"], ["doctor", self.plan], ["plan"], ["apply"], ["history"]):
             out = self.on_terminal(*words)
             self.assertNotIn("\x1b[2J", out, words)
-        self.assertIn("quiet ?[2Jevil", self.on_terminal("doctor"))
+        self.assertIn("quiet ?[2Jevil", self.on_terminal("doctor", self.plan))
 
 
 if __name__ == "__main__":

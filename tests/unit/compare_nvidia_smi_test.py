@@ -70,6 +70,17 @@ class Parsing(unittest.TestCase):
                                     "NIC0\tPIX\tSYS\t X \n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n")
         self.assertEqual(cells, {(0, 1): "PHB", (1, 0): "PHB"})
 
+    def test_topologies_of_the_field(self):
+        """Cases topo-m-4x3090-nvlink-pairs and topo-m-5gpu-epyc-tabs: as printed, an empty cell before the last column."""
+        links = script.parse_matrix("\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+                                    "GPU0\t X \tNV4\tPHB\tNODE\t0-31\t0\t\tN/A\nGPU1\tNV4\t X \tPHB\tNODE\t0-31\t0\t\tN/A\n"
+                                    "GPU2\tPHB\tPHB\t X \tNV4\t0-31\t0\t\tN/A\nGPU3\tNODE\tNODE\tNV4\t X \t0-31\t0\t\tN/A\n")
+        self.assertEqual((len(links), links[0, 1], links[1, 2], links[3, 0]), (12, "NV4", "PHB", "NODE"))
+        names = [f"GPU{i}" for i in range(5)]
+        rows = [n + "".join("\t X \t" if n == m else "\tNODE" for m in names).replace("\t\t", "\t") + "\t0-15\t0\t\tN/A" for n in names]
+        cells = script.parse_matrix("\t" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n" + "\n".join(rows))
+        self.assertEqual((len(cells), set(cells.values())), (20, {"NODE"}))
+
     def test_peers(self):
         self.assertEqual(set(script.parse_matrix(recorded("topo-p2p-r")).values()), {"OK"})
 

@@ -26,6 +26,7 @@ struct Function {
   int last_below = 0;
   std::uint16_t vendor = 0x10de;
   std::uint16_t device = 0x2684;
+  std::uint16_t kind = 0x0300;  ///< class of what is no bridge
   int width = 16;
   int width_most = 16;
   int generation = 1;
@@ -41,8 +42,11 @@ struct Function {
 
 class MadeBus {
  public:
-  void add(const Function& f) {
-    const std::vector<std::uint8_t> bytes = f.lost ? std::vector<std::uint8_t>(f.bytes, 0xff) : config_of(f);
+  /// `patches` go over its configuration space: an offset, and what lies there (32 bits).
+  void add(const Function& f, const std::vector<std::pair<std::size_t, std::uint32_t>>& patches = {}) {
+    std::vector<std::uint8_t> bytes = f.lost ? std::vector<std::uint8_t>(f.bytes, 0xff) : config_of(f);
+    for (const auto& [at, value] : patches)
+      for (std::size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<std::uint8_t>(value >> (8 * i));
     text_ += f.address + " function\n";
     for (std::size_t i = 0; i < f.bytes; ++i) {
       text_ +=
@@ -72,6 +76,12 @@ class MadeBus {
   void resource(const std::string& address, const std::string& content) {
     file("sys/bus/pci/devices/" + address + "/resource", content);
   }
+  /// Puts a function into an IOMMU group of its own, of a type.
+  void group(const std::string& address, const std::string& type) {
+    file("sys/kernel/iommu_groups/7/type", type + "\n");
+    std::filesystem::create_symlink("../../../../kernel/iommu_groups/7",
+                                    directory_ / ("sys/bus/pci/devices/" + address + "/iommu_group"));
+  }
   void remove(const std::string& path) { std::filesystem::remove(directory_ / path); }
   void file(const std::string& path, const std::string& content) {
     std::filesystem::create_directories((directory_ / path).parent_path());
@@ -100,7 +110,7 @@ class MadeBus {
     put(0x00, f.vendor, 2);
     put(0x02, f.device, 2);
     put(0x06, 0x10, 2);
-    put(0x0a, gpu ? 0x0300 : 0x0604, 2);
+    put(0x0a, gpu ? f.kind : 0x0604, 2);
     bytes[0x0e] = gpu ? 0 : 1;
     bytes[0x34] = 0x60;
     put(0x60, 0x0010, 2);

@@ -78,6 +78,10 @@ TEST_CASE("p2p-bench: what could not be tried is no pass") {
     const auto broken = kP2pBench.check(*live.host, Parameters::object());
     CHECK((!broken || broken->verdict == Verdict::fail));
   }
+  // case nvbandwidth-8x4090-545-crash: a driver that claims peers, and a program that dies of them
+  live.runner.on("p2p-bench --json", "", 134, "Aborted (core dumped)");
+  const auto died = kP2pBench.check(*live.host, Parameters::object());
+  CHECK((!died || died->verdict == Verdict::fail));
 }
 
 TEST_CASE("p2p-bench: mode, thresholds and the saved report are passed on") {

@@ -8,8 +8,9 @@
 #include <charconv>
 #include <optional>
 #include <set>
-#include <sstream>
 
+#include "base/kernel_arguments.hpp"
+#include "base/nvidia_procfs.hpp"
 #include "base/pci.hpp"
 #include "base/pcie_path.hpp"
 #include "base/rdma.hpp"
@@ -39,13 +40,9 @@ void put_driver(nlohmann::json& facts, const Host& host) {
   put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
   const auto open_modules = gpu_direct(host).open_modules;
   if (open_modules) facts["open_modules"] = *open_modules;
-  std::istringstream parameters(host.files().read("/proc/driver/nvidia/params").value_or(""));
-  constexpr std::string_view kKey = "RegistryDwords: ";
-  for (std::string line; std::getline(parameters, line);) {
-    if (!line.starts_with(kKey)) continue;
-    std::erase(line, '"');
-    facts["registry_options"] = line.substr(kKey.size());
-  }
+  const auto params = nvidia_params(host);
+  if (params && params->contains("NVreg_RegistryDwords"))
+    facts["registry_options"] = params->at("NVreg_RegistryDwords");
 }
 
 void put_arguments(nlohmann::json& facts, const Host& host) {
@@ -54,11 +51,10 @@ void put_arguments(nlohmann::json& facts, const Host& host) {
   constexpr std::array<std::string_view, 8> kStarts = {
       "iommu=", "iommu.", "intel_iommu=", "amd_iommu=", "amd_iommu_", "pci=", "pcie_acs_override=", "vfio"};
   facts["iommu_arguments"] = nlohmann::json::array();
-  std::istringstream words(*line);
-  for (std::string word; words >> word;) {
-    if (std::ranges::any_of(kStarts, [&](std::string_view start) { return word.starts_with(start); })) {
-      facts["iommu_arguments"].push_back(word);
-    }
+  for (const KernelArgument& argument : parse_kernel_line(*line)) {
+    const std::string text = argument.text();
+    if (std::ranges::any_of(kStarts, [&](std::string_view start) { return text.starts_with(start); }))
+      facts["iommu_arguments"].push_back(text);
   }
 }
 
