@@ -662,6 +662,7 @@ class Printing(Case):
 
     def test_control_characters_of_the_host_stay_off_the_terminal(self):
         boot(self.tree, "quiet \x1b[2Jevil")
+        write(self.plan, plan_text(STEP, OPTIONS))
         for words in (["doctor"], ["doctor", self.plan], ["plan"], ["apply"], ["history"]):
             out = self.on_terminal(*words)
             self.assertNotIn("\x1b[2J", out, words)
