@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/action.hpp"
+#include "base/build_log.hpp"
 #include "base/git_tree.hpp"
 #include "base/module_build.hpp"
 #include "base/staging.hpp"
@@ -59,7 +60,7 @@ Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build
   return make;
 }
 
-/// Output of a build on its way into a file, and the line of it that tells why it failed.
+/// Output of a build on its way into a file.
 class BuildLog {
  public:
   BuildLog(std::string release, Descriptor file) : release_(std::move(release)), file_(std::move(file)) {}
@@ -72,30 +73,14 @@ class BuildLog {
       if (count <= 0 && errno != EINTR) break;
       left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     }
-    if (const int weight = weight_of(line); weight > weight_) {
-      weight_ = weight;
-      cause_ = line.substr(0, 300);
-    }
     if (std::chrono::steady_clock::now() < next_) return;
     next_ = std::chrono::steady_clock::now() + kTell;
     spdlog::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
   }
-  const std::string& cause() const { return cause_; }
 
  private:
-  /// How much a line says about a failure; of equals the first is the cause, and what make says comes last.
-  static int weight_of(std::string_view line) {
-    const auto has = [&](std::string_view text) { return line.find(text) != std::string_view::npos; };
-    if (has("No space left on device") || has("Killed") || has("out of memory")) return 4;
-    if (has(": error: ") || has(": fatal error: ")) return 3;
-    if (has("undefined!") || has("cannot find") || has("undefined reference") || has("not found")) return 2;
-    return has("*** ") || has(": Error ") ? 1 : 0;
-  }
-
   std::string release_;
   Descriptor file_;
-  std::string cause_;
-  int weight_ = 0;
   std::size_t lines_ = 0;
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
@@ -114,9 +99,11 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   const auto made = host.run(make);
   if (made) return {};
   if (made.error().code == ErrorCode::interrupted) return Failure(made.error());
-  const std::string& cause = output.cause().empty() ? made.error().message : output.cause();
-  return fail(made.error().code, fmt::format("the modules do not build for {}: {}", build.target.release, cause),
-              fmt::format("Read {}: the first error in it is the cause.", log));
+  const auto failure = TRY(build_failure(host.files().read(log).value_or("")));
+  if (!failure) return fail(made.error().code, made.error().message, fmt::format("Read {}.", log));
+  return fail(made.error().code,
+              fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
+              fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
 }
 
 /// The five modules, and what made them, in a directory that only needs its name.
