@@ -20,8 +20,6 @@ std::string line(const Report& report, std::string_view start) {
   return found;
 }
 
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 void all_paths(Report& report, PathKind kind) {
   for (auto& row : report.paths) {
     for (Path& path : row) path.kind = kind;

@@ -3,9 +3,23 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "probes/bench/report/report.hpp"
 
 namespace p2pd::bench {
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+inline bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 inline Figure figure(double median) { return {median, median * 0.99, median * 1.01, 4}; }
 

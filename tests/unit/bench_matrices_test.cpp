@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <sstream>
 
 #include "bench_example.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;
 using namespace p2pd::bench;
-
-namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
 
 TEST_CASE("bench matrices: two GPUs, as a person sees them") {
   Report report = example(2);

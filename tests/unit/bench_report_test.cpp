@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 
 #include "bench_example.hpp"
 #include "catch.hpp"
@@ -12,15 +11,6 @@ using namespace p2pd;
 using namespace p2pd::bench;
 
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 /// A two-GPU run in which everything that a report can hold is there.
 Report full() {

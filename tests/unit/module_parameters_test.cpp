@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
-#include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kModuleParameters;
 }
 
-namespace fs = std::filesystem;
 using namespace p2pd;
 
 namespace {
 
-struct Machine {
-  void put(const std::string& path, std::string_view content) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << content;
-  }
+struct Machine : test::MadeTree {
   /// The module of `version` runs with `dwords`.
   void load(const std::string& version, const std::string& dwords) const {
     put("sys/module/nvidia/version", version + "\n");
@@ -35,10 +26,6 @@ struct Machine {
     configure("options nvidia NVreg_RegistryDwords=\"" + dword + "\"");
     return look().verdict == Verdict::fail;
   }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
-#include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kNvidiaDriver;
@@ -22,14 +18,11 @@ std::string package(const std::string& name, const std::string& version, const s
 const std::string kOther = package("nvidia-container-toolkit", "1.17.0-1", "install ok installed") +
                            package("nvidia-driver-535", "535.183.01-0ubuntu1", "deinstall ok config-files");
 
-struct Machine {
+struct Machine : test::MadeTree {
   /// An RTX A6000: any driver gives P2P between those.
   Machine() {
     gpu("30 22");
     put("var/lib/dpkg/status", kOther);
-  }
-  void gpu(const std::string& id) const {
-    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 " + id + " 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
   }
   void bind(const std::string& driver) const {
     const fs::path link = directory / "sys/bus/pci/devices/0000:01:00.0/driver";
@@ -37,20 +30,12 @@ struct Machine {
     fs::remove(link);
     fs::create_symlink("../../../../bus/pci/drivers/" + driver, link);
   }
-  void put(const std::string& path, std::string_view content) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << content;
-  }
   void packages(const std::string& driver_status) const {
     put("var/lib/dpkg/status", kOther + package("nvidia-driver-570", "570.86.16-0ubuntu1", driver_status) +
                                    package("libnvidia-compute-570", "1:570.86.16-0ubuntu1", "install ok installed"));
   }
   Result<Finding> check() const { return kNvidiaDriver.check(host, Parameters::object()); }
   Finding look() const { return check().value(); }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

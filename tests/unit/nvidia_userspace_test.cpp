@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
-#include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kNvidiaUserspace;
@@ -15,11 +11,7 @@ using namespace p2pd;
 
 namespace {
 
-struct Machine {
-  void put(const std::string& path, std::string_view content) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << content;
-  }
+struct Machine : test::MadeTree {
   void library(const std::string& folder, const std::string& name, const std::string& version) const {
     put(folder + "/" + name + ".so." + version, "");
     fs::remove(directory / (folder + "/" + name + ".so.1"));
@@ -27,10 +19,6 @@ struct Machine {
   }
   Result<Finding> check() const { return kNvidiaUserspace.check(host, Parameters::object()); }
   Finding look() const { return check().value(); }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

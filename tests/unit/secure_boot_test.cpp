@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
 #include "base/efi_variable.hpp"
-#include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kSecureBoot;
@@ -20,25 +16,14 @@ namespace {
 constexpr char kLockdown[] = "sys/kernel/security/lockdown";
 constexpr char kEnforce[] = "sys/module/module/parameters/sig_enforce";
 
-struct Machine {
+struct Machine : test::MadeTree {
   Machine() { gpu("84 26"); }  // an RTX 4090
-  void gpu(const std::string& id) const {
-    put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 " + id + " 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");
-  }
-  void put(const std::string& path, const std::string& text) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path, std::ios::binary) << text;
-  }
   void variable(std::string_view name, std::string_view vendor, const std::string& data) const {
     put(efi_variable_path(name, vendor), "\x06\0\0\0"s + data);
   }
   void secure_boot(bool on) const { variable("SecureBoot", kEfiGlobal, on ? "\x01"s : "\0"s); }
   Result<Finding> look() { return kSecureBoot.check(host, Parameters::object()); }
   Verdict verdict() { return look().value().verdict; }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace
