@@ -3,13 +3,15 @@
 // Packages are installed on the way to P2P: a dpkg that was interrupted refuses, one at work holds its locks, and an
 // upgrade in the background can change the driver under a benchmark (the first minutes of a cloud machine do).
 // Reads dpkg's status and updates, /proc/locks against the inodes of the lock files, cgroups of units that install,
-// /run/cloud-init, snapd's state, apt.conf.d. Runs nothing, so it neither takes nor waits for a lock.
+// /run/cloud-init, snapd's state, apt.conf.d, preferences.d. Runs nothing, so it neither takes nor waits for a lock.
 // Reference: dpkg(1), "package states"; unattended-upgrade(8); cloud-init's boot stages.
 #include <fmt/format.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <sstream>
 
 #include "base/apt_conf.hpp"
 #include "base/dpkg_status.hpp"
@@ -21,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
+constexpr std::string_view kPreferences = "/etc/apt/preferences.d";
 constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
                                        "/var/cache/apt/archives/lock"};
 constexpr std::string_view kSlices[] = {"/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/"};
@@ -144,6 +147,32 @@ Json unattended_upgrades(const Host& host, const std::vector<DpkgPackage>& packa
           {"automatic_reboot", apt_value(*options, "unattended-upgrade::automatic-reboot") == "true"}};
 }
 
+/// Pins of drivers and kernels: "nvidia-*: version 570.*, priority 1001". A hold is dpkg's, a pin apt's.
+Json pins(const Host& host) {
+  std::vector<std::string> files = {"/etc/apt/preferences"};
+  for (const std::string& name : host.files().list(kPreferences).value_or(std::vector<std::string>()))
+    files.push_back(std::string(kPreferences) + "/" + name);
+  Json found = Json::array();
+  for (const std::string& file : files) {
+    std::map<std::string, std::string> stanza;
+    std::istringstream lines(host.files().read(file, 1U << 20).value_or("") + "\n\n");
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t colon = line.find(':');
+      const std::size_t value = colon == line.npos ? line.npos : line.find_first_not_of(' ', colon + 1);
+      if (value != line.npos) stanza[line.substr(0, colon)] = line.substr(value);
+      if (!line.empty()) continue;
+      const std::string package = std::exchange(stanza["Package"], "");
+      for (const char* of : {"nvidia", "cuda", "linux-"}) {
+        if (package.find(of) == package.npos) continue;
+        found.push_back({{"package", package}, {"pin", stanza["Pin"]}, {"priority", stanza["Pin-Priority"]}, {"file", file}});
+        break;
+      }
+      stanza.clear();
+    }
+  }
+  return found;
+}
+
 /// Numbered files in updates/ are what dpkg had not yet written into its status when it was killed.
 Result<std::size_t> unwritten_updates(const Host& host, Finding& finding) {
   const auto names = TRY(host.files().list(kUpdates));
@@ -194,6 +223,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts["snapd_seeded"] = snapd_seeded(host);
   finding.facts["busy"] = busy_with(host, finding.facts["snapd_seeded"], finding);
   finding.facts["reboot_required"] = host.files().exists("/run/reboot-required");
+  finding.facts["pins"] = pins(host);
   finding.facts["unattended_upgrades"] = unattended_upgrades(host, packages);
   judge(finding);
   return finding;

@@ -31,6 +31,7 @@ extern const Probe kP2pBench;
 extern const Probe kPackageState;
 extern const Probe kPcieLinks;
 extern const Probe kSecureBoot;
+extern const Probe kShutdownInhibitors;
 extern const Probe kVirtualization;
 
 std::span<const Probe> probes() {
@@ -63,6 +64,7 @@ std::span<const Probe> probes() {
       kPackageState,
       kPcieLinks,
       kSecureBoot,
+      kShutdownInhibitors,
       kVirtualization,
   };
   return kProbes;

@@ -15,6 +15,8 @@ constexpr RecordText kTexts[] = {
     {"/boot/grub/grubenv", plain_excerpt},
     {"/etc/apt/apt.conf", apt_excerpt},
     {"/etc/apt/apt.conf.d/*", apt_excerpt},
+    {"/etc/apt/preferences", plain_excerpt},
+    {"/etc/apt/preferences.d/*", plain_excerpt},
     {"/etc/debian_version", plain_excerpt},
     {"/etc/default/grub", arguments_excerpt},
     {"/etc/default/grub.d/*.cfg", arguments_excerpt},

@@ -73,6 +73,7 @@ nlohmann::json to_json(const Conclusion& conclusion) {
   json["why"] = conclusion.gate.step->why;
   json["behind"] = ids(conclusion.behind);
   json["beside"] = ids(conclusion.beside);
+  if (!conclusion.gate.obstacle.empty()) json["obstacle"] = conclusion.gate.obstacle;
   json["by"] = conclusion.by_p2pd ? "p2pd" : "operator";
   json["next"] = conclusion.next;
   return json;
@@ -98,6 +99,7 @@ void print_conclusion(const Conclusion& conclusion) {
   std::vector<std::vector<std::string>> rows;
   if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
   for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
+  if (!gate.obstacle.empty()) rows.push_back({"blocked", gate.obstacle});
   if (!conclusion.behind.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(ids(conclusion.behind), ", "))});
   if (!conclusion.beside.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(ids(conclusion.beside), ", "))});
   rows.push_back({"next", paint(Colour::bold, conclusion.next)});

@@ -29,6 +29,7 @@ void look_at_fix(Standing& standing, const Plan& plan, const Vocabulary& vocabul
     if (finding.holds() || !required.fix.empty()) continue;
     standing.kind = Standing::Kind::blocked;
     standing.obstacle = need + ": " + finding.summary;
+    standing.finding.next = finding.next;
   }
   if (!describe) return;
   Result<Description> told = action.describe(host, step.with);

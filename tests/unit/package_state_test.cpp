@@ -53,6 +53,19 @@ struct Machine {
 
 }  // namespace
 
+TEST_CASE("package-state: pins of drivers and kernels are facts") {
+  Machine machine;
+  machine.put("etc/apt/preferences.d/gpu", "Package: nvidia-* libnvidia-*\nPin: version 570.*\nPin-Priority: 1001\n\n"
+                                           "Package: firefox\nPin: release a=stable\nPin-Priority: 990\n");
+  machine.put("etc/apt/preferences", ":\n\nPackage:linux-image-amd64\nno colon\n");
+  const nlohmann::json pins = machine.look()->facts["pins"];
+  REQUIRE(pins.size() == 2);
+  CHECK(pins[0]["package"] == "linux-image-amd64");
+  CHECK(pins[1]["package"] == "nvidia-* libnvidia-*");
+  CHECK(pins[1]["pin"] == "version 570.*");
+  CHECK(pins[1]["priority"] == "1001");
+}
+
 TEST_CASE("package-state: sound and at rest passes, by files alone") {
   Machine machine;
   machine.put("run/cloud-init/result.json");

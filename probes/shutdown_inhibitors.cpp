@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// shutdown-inhibitors: nobody has asked that this machine be not restarted now.
+// A backup, an upgrade or a person takes a block lock of logind's for that time. logind lets root through, so p2pd asks
+// itself. A delay lock only makes a restart wait some seconds; locks on sleep or the lid's switch are no matter.
+// Reads /run/systemd/inhibit, a file a lock; anybody may. Reference: systemd.io/INHIBITOR_LOCKS;
+// src/login/logind-inhibit.c of systemd, inhibitor_save() (the keys, values in C quoting).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <sstream>
+
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kInhibitors = "/run/systemd/inhibit";
+constexpr std::size_t kFile = 64U << 10;  // bytes
+
+/// "KEY=value" of each line.
+std::map<std::string, std::string> fields_of(const std::string& text) {
+  std::map<std::string, std::string> fields;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find('=');
+    if (at != std::string::npos) fields[line.substr(0, at)] = line.substr(at + 1);
+  }
+  return fields;
+}
+
+/// WHAT is a list: "shutdown:sleep".
+bool blocks_shutdown(const std::map<std::string, std::string>& lock) {
+  const auto what = lock.find("WHAT"), mode = lock.find("MODE");
+  return what != lock.end() && mode != lock.end() && mode->second.starts_with("block") &&
+         (":" + what->second + ":").find(":shutdown:") != std::string::npos;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  finding.facts["blocks"] = nlohmann::json::array();
+  const auto names = host.files().list(kInhibitors);
+  if (!names && names.error().code == ErrorCode::not_found) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "logind does not run here";
+    return finding;
+  }
+  std::vector<std::string> who;
+  for (const std::string& name : TRY(Result<std::vector<std::string>>(names))) {
+    const std::string path = std::string(kInhibitors) + "/" + name;
+    if (name.ends_with(".ref")) continue;  // a pipe: the lock lives as long as its other end
+    const auto text = host.files().read(path, kFile);
+    if (!text && text.error().code == ErrorCode::not_found) continue;  // let go meanwhile
+    auto lock = fields_of(TRY(Result<std::string>(text)));
+    if (!blocks_shutdown(lock)) continue;
+    who.push_back(fmt::format("{} (process {}): {}", lock["WHO"], lock["PID"], lock["WHY"]));
+    finding.facts["blocks"].push_back({{"who", lock["WHO"]}, {"why", lock["WHY"]}, {"pid", lock["PID"]}});
+    finding.evidence.push_back({path, who.back()});
+  }
+  finding.verdict = who.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = who.empty() ? "nobody keeps this machine from being restarted"
+                                : fmt::format("a restart is blocked by {}", fmt::join(who, "; "));
+  if (!who.empty()) finding.next = "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows who asks for what.";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kShutdownInhibitors;
+const Probe kShutdownInhibitors = {
+    "shutdown-inhibitors", "nobody has asked that this machine be not restarted now", {}, nullptr, check, false};
+
+}  // namespace p2pd
