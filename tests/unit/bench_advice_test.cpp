@@ -210,6 +210,8 @@ TEST_CASE("bench advice: GPUDirect RDMA only where there is a NIC") {
   Report report = content();
   CHECK(line(report, "GPUDirect").empty());
   report.machine["rdma_nics"] = {"0000:41:00.0"};
+  CHECK(line(report, "GPUDirect") == "GPUDirect RDMA to NIC 0000:41:00.0: NVIDIA's own drivers refuse it on GeForce");
+  for (Gpu& gpu : report.measurement.gpus) gpu.name = "NVIDIA RTX A6000";
   CHECK(line(report, "GPUDirect") == "GPUDirect RDMA is ready: NIC 0000:41:00.0, open modules (DMA-BUF)");
   report.machine["peermem_loaded"] = true;
   CHECK(line(report, "GPUDirect") == "GPUDirect RDMA is ready: NIC 0000:41:00.0, nvidia_peermem is loaded");

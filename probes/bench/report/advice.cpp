@@ -228,9 +228,13 @@ std::string order_line(const Measurement& run) {
       fmt::join(names, ", "));
 }
 
-std::string rdma_line(const nlohmann::json& machine) {
+std::string rdma_line(const Report& report) {
+  const nlohmann::json& machine = report.machine;
   const std::string nics = fact(machine, "rdma_nics");
   if (nics.empty()) return {};
+  const auto is_geforce = [](const Gpu& gpu) { return gpu.name.find("GeForce") != std::string::npos; };
+  if (std::ranges::any_of(report.measurement.gpus, is_geforce))
+    return fmt::format("GPUDirect RDMA to NIC {}: NVIDIA's own drivers refuse it on GeForce", nics);
   const std::string peermem = fact(machine, "peermem_loaded");
   const std::string open = fact(machine, "open_modules");
   if (peermem == "true") return fmt::format("GPUDirect RDMA is ready: NIC {}, nvidia_peermem is loaded", nics);
@@ -254,7 +258,7 @@ std::vector<std::string> advice(const Report& report) {
   add(parallelism_line(report));
   put_pinning(report, lines);
   add(order_line(run));
-  add(rdma_line(report.machine));
+  add(rdma_line(report));
   for (std::string& line : lines) line = plain(line);
   return lines;
 }
