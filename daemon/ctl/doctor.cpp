@@ -54,8 +54,10 @@ Conclusion conclude(const Survey& survey, const Standing& gate, const Plan& plan
   out.by_p2pd = blocked == survey.steps.end();
   if (out.by_p2pd)
     out.next = fmt::format("p2pctl apply {}  ({})", plan.name, survey.reboots() > 0 ? "1 reboot" : "no reboot");
+  else if (gate.kind == Standing::Kind::blocked)
+    out.next = next_for_operator(gate);
   else  // nothing is changed while a person is needed
-    out.next = next_for_operator(gate.kind == Standing::Kind::blocked ? gate : *blocked);
+    out.next = fmt::format("p2pd can open this gate, but {} needs you first: {}", blocked->step->id, next_for_operator(*blocked));
   return out;
 }
 
