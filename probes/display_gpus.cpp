@@ -58,8 +58,10 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
     const auto device = host.files().read_link(std::string(kDrm) + name.substr(0, dash) + "/device");
     const auto status = host.line(connector + "/status");
     if (!device || (!status && status.error().code == ErrorCode::not_found)) continue;  // a dock that was pulled off
-    found.emplace(last_part(*device),
-                  Output{name, TRY(Result<std::string>(status)), TRY(host.line(connector + "/enabled"))});
+    Output output{name, {}, {}};
+    output.status = TRY(Result<std::string>(status));
+    output.enabled = TRY(host.line(connector + "/enabled"));
+    found.emplace(last_part(*device), std::move(output));
   }
   return found;
 }

@@ -116,9 +116,8 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
   }
   const Command smi = command_of({"nvidia-smi", "topo", "-p2p", "r"});
   const std::string text = TRY(host.query(smi));
-  return nlohmann::json{{"source", smi.text()},
-                        {"gpus", nlohmann::json::array()},
-                        {"pairs", TRY_IN(smi.text(), parse_matrix(text, gpus))}};
+  const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(text, gpus));
+  return nlohmann::json{{"source", smi.text()}, {"gpus", nlohmann::json::array()}, {"pairs", pairs}};
 }
 
 /// The first of its reads and writes that is not OK; empty when they are. What was not told at all is "U".

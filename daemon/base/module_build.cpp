@@ -88,7 +88,8 @@ Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& bui
     const std::string srcversion = info["srcversion"];
     if (srcversion.empty() || srcversion.find_first_not_of("0123456789ABCDEF") != std::string::npos)
       return fail(ErrorCode::invalid, file + " has no srcversion");
-    modules[name] = {{"srcversion", srcversion}, {"sha256", TRY(sha256_of_file(host, file))}};
+    const std::string sha256 = TRY(sha256_of_file(host, file));
+    modules[name] = {{"srcversion", srcversion}, {"sha256", sha256}};
   }
   return modules;
 }

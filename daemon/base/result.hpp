@@ -63,7 +63,8 @@ Failure fail_errno(std::string_view context, int error = errno);
 
 }  // namespace p2pd
 
-/// The value of a Result, or leave the enclosing function with its Error.
+/// The value of a Result, or leave the enclosing function with its Error. Never inside a braced list: GCC does not
+/// destroy what stands before it there.
 #define TRY(...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), , __VA_ARGS__)
 
 /// TRY with `context` put in front of the Error's message.

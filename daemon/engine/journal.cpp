@@ -322,8 +322,10 @@ Result<std::vector<Intent>> Journal::open_intents(std::int64_t run) const {
   Statement s(db_.get(), "SELECT id,kind,step,boot_id FROM intents WHERE run=? AND closed=0 ORDER BY id");
   s.bind(run);
   std::vector<Intent> intents;
-  while (TRY(s.step()))
-    intents.push_back({s.integer(0), TRY(known<Intent::Kind>(s.number(1), std::size(kIntent))), s.text(2), s.text(3)});
+  while (TRY(s.step())) {
+    const auto kind = TRY(known<Intent::Kind>(s.number(1), std::size(kIntent)));
+    intents.push_back({s.integer(0), kind, s.text(2), s.text(3)});
+  }
   return intents;
 }
 

@@ -43,8 +43,14 @@ p2pd::Download wanted(const std::vector<std::string>& words, json& progress) {
 p2pd::Result<json> fetched(const std::vector<std::string>& words) {
   json progress;
   const p2pd::Download what = wanted(words, progress);
-  if (words[0] == "text") return json{{"text", TRY(p2pd::fetch_text(what))}};
-  if (words[0] == "bytes") return json{{"bytes", TRY(p2pd::remote_bytes(what))}};
+  if (words[0] == "text") {
+    const std::string text = TRY(p2pd::fetch_text(what));
+    return json{{"text", text}};
+  }
+  if (words[0] == "bytes") {
+    const auto bytes = TRY(p2pd::remote_bytes(what));
+    return json{{"bytes", bytes}};
+  }
   const p2pd::Downloaded done = TRY(p2pd::fetch_file(what, words.at(2)));
   return json{{"url", done.url}, {"bytes", done.bytes}, {"sha256", done.sha256}, {"progress", progress}};
 }

@@ -209,13 +209,38 @@ OTHER_SEEDS = [
     ("probes/CMakeLists.txt", "gpu_inventory.cpp", "", "gpu_inventory.cpp: no CMakeLists.txt names it"),
     ("probes/registry.cpp", "kGpuInventory", "kGpu", "kGpuInventory is no row"),
     ("daemon/p2pctl.cpp", "int main", "// " + NOT_DONE[0] + ": later\nint main", NOT_DONE[0]),
+    ("daemon/p2pctl.cpp", "int main", "S s{a, TRY(b())};\nint main", "TRY in a braced list leaks"),
     ("daemon/p2pctl.cpp", "int main", "// see " + NOT_HERE[0] + "x\nint main", NOT_HERE[0]),
 ]
 
 
+def try_breaches(root, names):
+    """TRY behind a comma in a braced list: GCC leaks the elements before it where TRY leaves the function."""
+    found = []
+    for name in names:
+        if not name.endswith((".cpp", ".hpp")) or name.endswith("/result.hpp"):
+            continue
+        source = text(root, name)
+        for match in re.finditer(r"\bTRY(_IN)?\(", source):
+            depth, comma = 0, False
+            for at in range(match.start() - 1, -1, -1):
+                char = source[at]
+                if char in ")}]":
+                    depth += 1
+                elif char in "({[" and depth:
+                    depth -= 1
+                elif char in "({[;":
+                    if char == "{" and comma and not source[:at].rstrip().endswith(")"):
+                        found.append(f"{name}:{source.count(chr(10), 0, match.start()) + 1}: TRY in a braced list leaks")
+                    break
+                elif char == "," and not depth:
+                    comma = True
+    return found
+
+
 def all_breaches(root, names):
     return (include_breaches(root, names) + unit_breaches(root, "probes", "Probe") + cmake_breaches(root, names) +
-            unit_breaches(root, "actions", "Action") + word_breaches(root, names))
+            unit_breaches(root, "actions", "Action") + word_breaches(root, names) + try_breaches(root, names))
 
 
 class Layout(unittest.TestCase):
@@ -238,6 +263,9 @@ class Layout(unittest.TestCase):
 
     def test_cmake_lists(self):
         self.same(cmake_breaches(ROOT, self.names))
+
+    def test_try(self):
+        self.same(try_breaches(ROOT, self.names))
 
     def test_words(self):
         self.same(word_breaches(ROOT, self.names))

@@ -252,7 +252,8 @@ TEST_CASE("PCI cases: trees and links") {
   });
   MadeBus slots;
   for (const int slot : {1, 2, 3, 4}) slots.add_slot(slot);
-  for (const auto& pair : slots.look(kPcieLinks).facts["pairs"]) CHECK(pair["topology"] == "PHB");
+  const Finding links = slots.look(kPcieLinks);
+  for (const auto& pair : links.facts["pairs"]) CHECK(pair["topology"] == "PHB");
   MadeBus plx;
   add_plx(plx, 2);
   CHECK(plx.look(kPcieLinks).facts["pairs"][0]["kind"] == "pcie_switch");
