@@ -23,9 +23,7 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
-};
+constexpr Parameter kParameters[] = {kEntryParameter};
 constexpr std::uint64_t kRoomBytes = std::uint64_t{2} << 30;    // source, objects and modules, with debug information
 constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // of memory, for one compiler
 constexpr std::chrono::hours kDeadline{3};                      // ten minutes on two cores, usually

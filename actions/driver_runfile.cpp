@@ -16,7 +16,7 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
+    kEntryParameter,
     {"mirrors", Parameter::Type::strings, false,
      "file, http or https URLs with NVIDIA's layout, or with just the file"},
 };

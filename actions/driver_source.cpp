@@ -20,7 +20,7 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
+    kEntryParameter,
     {"mirrors", Parameter::Type::strings, false,
      "URLs of repositories, of what lies above OWNER/NAME, of a .bundle or a directory with COMMIT.bundle"},
 };

@@ -29,6 +29,15 @@ enum class Way {
   drop_in,   ///< an image without: when its grub.cfg is first generated
 };
 
+/// Parameter `arguments`; Error while one of them is still to be chosen.
+Result<Arguments> arguments_of(const Parameters& parameters) {
+  const Arguments wanted = wanted_kernel_arguments(parameters);
+  if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
+    return fail(ErrorCode::state, "which ports redirect was not known when this walk began",
+                "Start it again: \"p2pctl retry\".");
+  return wanted;
+}
+
 Result<Way> way_of(const Host& host) {
   const bool config = host.files().exists(kGrubConfig);
   if (config && host.has_program("grub-mkconfig")) return host.live() ? Way::trial : Way::generate;
@@ -173,7 +182,7 @@ std::string cost_of(const Arguments& arguments) {
 }
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
-  const Arguments wanted = wanted_kernel_arguments(parameters);
+  const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   Arguments lasting = TRY(with_drop_in(host, wanted));
   Description description;
@@ -198,7 +207,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
-  const Arguments wanted = wanted_kernel_arguments(parameters);
+  const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   const Arguments lasting = TRY(with_drop_in(host, wanted));
   if (way == Way::drop_in) return host.write(kGrubDropIn, grub_drop_in(lasting));

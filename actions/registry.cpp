@@ -8,6 +8,8 @@ extern const Action kDriverRunfileAction;
 extern const Action kDriverSourceAction;
 extern const Action kKernelCmdlineAction;
 extern const Action kModprobeOptionsAction;
+extern const Action kModulesLoadAction;
+extern const Action kModulesUnloadAction;
 extern const Action kP2pBaselineAction;
 
 std::span<const Action> actions() {
@@ -17,6 +19,8 @@ std::span<const Action> actions() {
       kDriverSourceAction,
       kKernelCmdlineAction,
       kModprobeOptionsAction,
+      kModulesLoadAction,
+      kModulesUnloadAction,
       kP2pBaselineAction,
   };
   return kActions;

@@ -15,9 +15,7 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, true, "id of an enabled catalogue entry, FORK/BRANCH"},
-};
+constexpr Parameter kParameters[] = {kEntryParameter};
 
 /// True where the fix, or what it needs, can change what is wrong.
 bool can_be_made(const Error& error) { return error.code == ErrorCode::not_found || error.code == ErrorCode::invalid; }
@@ -32,6 +30,7 @@ Finding not_built(const CatalogueEntry& entry, const Error& error) {
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
   const Catalogue all = TRY(catalogue(host));
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   const auto builds = wanted_builds(host, all, entry);

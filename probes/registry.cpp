@@ -26,6 +26,7 @@ extern const Probe kModuleParameters;
 extern const Probe kNvidiaDriver;
 extern const Probe kNvidiaModules;
 extern const Probe kNvidiaUserspace;
+extern const Probe kOtherModules;
 extern const Probe kP2pBaseline;
 extern const Probe kP2pBench;
 extern const Probe kPackageState;
@@ -59,6 +60,7 @@ std::span<const Probe> probes() {
       kNvidiaDriver,
       kNvidiaModules,
       kNvidiaUserspace,
+      kOtherModules,
       kP2pBaseline,
       kP2pBench,
       kPackageState,

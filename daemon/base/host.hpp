@@ -21,6 +21,7 @@ enum class Restore {
   bytes,      ///< to the bytes it had
   generated,  ///< to the bytes it had unless somebody generated it anew since; then the action's undo makes it again
   discarded,  ///< to nothing: what p2pd fetches or builds there goes with all that is in it, and is never read
+  by_action,  ///< by the action's undo alone, as with dpkg's database: nothing is kept here but whose change it is
 };
 
 /// Hears of every change before it is made; the engine keeps what undo needs here.

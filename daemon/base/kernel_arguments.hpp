@@ -45,6 +45,9 @@ bool all_in_force(const std::vector<std::string>& wanted, const std::vector<Kern
 /// Error(invalid) unless parameter `arguments` holds at least one and each can pass through sh and GRUB.
 Result<void> validate_kernel_arguments(const Parameters& parameters);
 
+/// What a plan says for "turn ACS redirection off where it matters"; plan/resolve.hpp puts the ports in.
+inline constexpr std::string_view kChosenAcsArgument = "pci=disable_acs_redir=chosen";
+
 /// Parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 

@@ -25,8 +25,18 @@ bool is_mirror(std::string_view url) {
 
 }  // namespace
 
+std::optional<Finding> no_entry_needed(const Parameters& parameters) {
+  if (parameters.at("entry") != kNoEntry) return std::nullopt;
+  Finding finding;
+  finding.verdict = Verdict::not_applicable;
+  finding.summary = "the driver that runs gives P2P: no other is wanted";
+  return finding;
+}
+
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters) {
   const auto id = parameters.at("entry").get<std::string>();
+  if (id == kChosenEntry)
+    return fail(ErrorCode::not_found, "no driver build is chosen yet", "The check driver-catalogue says why.");
   const auto found = std::ranges::find(all.entries, id, &CatalogueEntry::id);
   if (found == all.entries.end())
     return fail(ErrorCode::not_found, "the catalogue has no entry " + id,
@@ -58,7 +68,8 @@ std::optional<std::string> local_path(std::string_view url) {
 
 Result<void> validate_staging(const Parameters& parameters) {
   const auto id = parameters.at("entry").get<std::string>();
-  if (std::ranges::count(id, '/') != 1 || id.front() == '/' || id.back() == '/')
+  const bool word = id == kChosenEntry || id == kNoEntry;
+  if (!word && (std::ranges::count(id, '/') != 1 || id.front() == '/' || id.back() == '/'))
     return fail(ErrorCode::invalid, fmt::format("entry: '{}' is not FORK/BRANCH", id));
   for (const std::string& mirror : parameters.value("mirrors", std::vector<std::string>()))
     if (!is_mirror(mirror))

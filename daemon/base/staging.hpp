@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/catalogue.hpp"
+#include "base/finding.hpp"
 #include "base/host.hpp"
 #include "base/parameters.hpp"
 
@@ -17,6 +18,16 @@ inline constexpr std::string_view kRunfiles = "/var/cache/p2pd/runfiles";
 inline constexpr std::string_view kSources = "/var/cache/p2pd/sources";
 inline constexpr std::string_view kBuilds = "/var/cache/p2pd/builds";
 inline constexpr std::string_view kLogs = "/var/log/p2pd";
+
+// What parameter `entry` may say in place of FORK/BRANCH.
+inline constexpr std::string_view kChosenEntry = "chosen";  ///< what the solver takes: plan/resolve.hpp puts it in
+inline constexpr std::string_view kNoEntry = "none";        ///< the driver that runs gives P2P: nothing is built here
+
+inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, true,
+                                              "FORK/BRANCH of an enabled catalogue entry, chosen or none"};
+
+/// not_applicable where parameter `entry` is "none"; nothing for any other.
+std::optional<Finding> no_entry_needed(const Parameters& parameters);
 
 /// The entry of `all` that parameter `entry` names; it must be enabled, because the others are not pinned.
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters);
@@ -34,7 +45,7 @@ std::vector<std::string> mirrors_of(const Parameters& parameters);
 /// Path on this host of a file:// URL; nothing for others. It is taken as it stands, without %-escapes.
 std::optional<std::string> local_path(std::string_view url);
 
-/// Error unless `entry` looks like FORK/BRANCH and each of `mirrors` is a file://, http:// or https:// URL.
+/// Error unless `entry` is FORK/BRANCH, "chosen" or "none", and each of `mirrors` is a file://, http:// or https:// URL.
 Result<void> validate_staging(const Parameters& parameters);
 
 /// Name beside `path` for what is not complete yet; always the same, so that a retry replaces what a kill left.

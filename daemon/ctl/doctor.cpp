@@ -139,8 +139,8 @@ Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
   CountingRunner counted(*runner);
-  const Host host = TRY(context.host(counted));
-  const Plan plan = TRY(context.plan());
+  const Host host = TRY(context.host(counted)).snapshot();
+  const Plan plan = TRY(context.plan(host));
   const Survey found = survey(plan, context.vocabulary, host, false);
   const Standing* gate = found.root_cause();
   const bool proven = is_proven(found, context.vocabulary);

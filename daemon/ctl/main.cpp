@@ -11,6 +11,7 @@
 #include "ctl/verb.hpp"
 #include "engine/worker.hpp"
 #include "plan/config.hpp"
+#include "plan/resolve.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -92,6 +93,8 @@ Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
 }
 
 Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(Root::open(options.root)), runner); }
+
+Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), host); }
 
 Result<Plan> Context::plan() const {
   return load_plan(options.plan.empty() ? TRY(load_config()).plan : options.plan, vocabulary);

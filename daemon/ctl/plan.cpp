@@ -42,8 +42,8 @@ void print_change(const Standing& s, const Host& host) {
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner));
-  const Plan plan = TRY(context.plan());
+  const Host host = TRY(context.host(*runner)).snapshot();
+  const Plan plan = TRY(context.plan(host));
   const Survey found = survey(plan, context.vocabulary, host, true);
   if (context.options.json) {
     nlohmann::json steps = nlohmann::json::array();

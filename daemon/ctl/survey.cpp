@@ -49,8 +49,7 @@ std::string_view to_string(Standing::Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& machine, bool describe) {
-  const Host host = machine.snapshot();
+Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
   Survey survey;
   std::set<std::string> open;  // does not hold
   std::set<std::string> shut;  // nor can p2pd make it hold now: what comes after it is not looked at

@@ -43,7 +43,7 @@ struct Survey {
   std::vector<const Step*> beside(const Standing& gate) const;
 };
 
-/// `describe`: ask each fix what it would do, too.
+/// `host` is a snapshot, so that nothing is read twice. `describe`: ask each fix what it would do, too.
 Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe);
 
 /// What the operator does about a standing that is blocked.

@@ -56,6 +56,8 @@ struct Context {
   Result<Host> host(CommandRunner& runner) const;
   /// The plan named on the command line, else the configured one.
   Result<Plan> plan() const;
+  /// The same with every choice made that can be made for `host`.
+  Result<Plan> plan(const Host& host) const;
   /// Where the state of the tree lies.
   std::filesystem::path state() const;
 };

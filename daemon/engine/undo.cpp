@@ -36,6 +36,23 @@ json attributes(const FileState& state) {
 /// SHA-256 of everything a path holds.
 std::string digest(const FileState& state) { return sha256_of(attributes(state).dump() + state.content); }
 
+constexpr std::pair<Restore, std::string_view> kRestore[] = {{Restore::bytes, "bytes"},
+                                                             {Restore::generated, "generated"},
+                                                             {Restore::discarded, "discarded"},
+                                                             {Restore::by_action, "by_action"}};
+
+std::string to_string(Restore restore) {
+  return std::string(std::ranges::find(kRestore, restore, &std::pair<Restore, std::string_view>::first)->second);
+}
+
+std::optional<Restore> restore_named(const std::string& name) {
+  const auto* found = std::ranges::find(kRestore, name, &std::pair<Restore, std::string_view>::second);
+  return found == std::end(kRestore) ? std::nullopt : std::optional(found->first);
+}
+
+/// What lies there is kept, and put back on undo.
+bool is_kept(Restore restore) { return restore == Restore::bytes || restore == Restore::generated; }
+
 FileState::Kind kind_named(std::string_view name) {
   for (const auto kind : {FileState::Kind::regular, FileState::Kind::symlink, FileState::Kind::directory}) {
     if (to_string(kind) == name) return kind;
@@ -50,8 +67,9 @@ bool is_sound(const json& record) {
                        [&](const char* key) { return !record.contains(key) || (record[key].*is)(); });
   };
   if (!record.is_object() || !record.contains("path")) return false;
-  if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind"})) return false;
-  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"}) || !all(&json::is_boolean, {"generated", "discarded"})) return false;
+  if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind", "restore"})) return false;
+  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"})) return false;
+  if (!restore_named(record.value("restore", "bytes"))) return false;
   if (!all(&json::is_object, {"with", "xattrs"})) return false;
   const json xattrs = record.value("xattrs", json::object());
   return std::all_of(xattrs.begin(), xattrs.end(), [](const json& value) {
@@ -75,9 +93,7 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
     Entry entry;
     entry.name = file.substr(0, file.size() - 5);
     entry.path = record.value("path", "");
-    entry.restore = record.value("generated", false)   ? Restore::generated
-                    : record.value("discarded", false) ? Restore::discarded
-                                                       : Restore::bytes;
+    entry.restore = *restore_named(record.value("restore", "bytes"));
     entry.result = record.value("result", "");
     entry.owner = {record.value("run", std::int64_t{0}), record.value("step", ""), record.value("check", ""),
                    record.value("fix", ""), record.value("with", json::object())};
@@ -94,9 +110,8 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
   record["step"] = entry.owner.step;
   record["check"] = entry.owner.check;
   record["fix"] = entry.owner.fix;
-  record["with"] = entry.owner.with;
-  record["generated"] = entry.restore == Restore::generated;
-  record["discarded"] = entry.restore == Restore::discarded;
+  record["with"] = entry.owner.with.is_null() ? json::object() : entry.owner.with;
+  record["restore"] = to_string(entry.restore);
   record["result"] = entry.result;
   FileState file{FileState::Kind::regular, "", 0600, ::geteuid(), ::getegid(), {}};
   if (before != nullptr) {
@@ -116,9 +131,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
     found->result.clear();  // what the owner left is about to change: until it is noted anew, nothing looks foreign
     return save(*found, nullptr);
   }
-  const FileState now = restore == Restore::discarded
-                            ? FileState{}
-                            : TRY_IN("cannot keep what undo needs", host_.capture(path));
+  const FileState now = is_kept(restore) ? TRY_IN("cannot keep what undo needs", host_.capture(path)) : FileState{};
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
   const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};
   TRY_IN("cannot keep what undo needs", save(entry, &now));
@@ -128,7 +141,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
 
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
-    if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || entry.restore == Restore::discarded) continue;
+    if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || !is_kept(entry.restore)) continue;
     const std::string now = digest(TRY(host_.capture(entry.path)));
     if (now == entry.result) continue;
     entry.result = now;
@@ -168,6 +181,7 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
 
 /// Puts one path back; the result names what had to be left or kept aside, or is empty.
 Result<std::string> UndoStore::put_back(const Entry& entry) {
+  if (entry.restore == Restore::by_action) return std::string();
   if (entry.restore == Restore::discarded) {
     changed_ |= host_.exists(entry.path);
     TRY(host_.discard(entry.path));

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "plan/resolve.hpp"
+
 namespace p2pd {
 namespace {
 
@@ -69,6 +71,7 @@ Result<Run> Walk::request(Event event) {
 // ---- the walk ------------------------------------------------------------------------------------------------------
 
 Result<Run> Walk::walk() {
+  if (run_.state == RunState::walking) TRY(choose());
   std::optional<Event> event = TRY(note_boot());
   for (;;) {
     if (!event) event = run_.state == RunState::reverting ? TRY(unwind()) : TRY(pass());
@@ -78,6 +81,15 @@ Result<Run> Walk::walk() {
     if (run_.state != RunState::reverting || *event == Event::reboot_due || *event == Event::stopped) return run_;
     event.reset();
   }
+}
+
+/// Makes the choices that are still open; once made, they stand for the rest of the run.
+Result<void> Walk::choose() {
+  plan_ = resolve(std::move(plan_), s_.host.snapshot());
+  std::string resolved = to_json(plan_).dump();
+  if (resolved == run_.resolved) return {};
+  run_.resolved = std::move(resolved);
+  return s_.journal.save(run_, event("chosen", "", "the plan with every choice made"));
 }
 
 /// Looks at every state step before it changes anything; then fixes what can be fixed, and looks again.

@@ -58,6 +58,7 @@ class Walk {
   Result<void> begin(const Plan& plan, RunState state);
   Result<std::optional<Event>> note_boot();
   Result<Run> walk();
+  Result<void> choose();
   Result<Event> pass();
   Result<void> look(const Step& step, Pass& pass);
   std::string obstacle(const Step& step, const Finding& finding) const;

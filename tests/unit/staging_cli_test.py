@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """A runfile larger than p2pd reads into memory, fetched by p2pctl over HTTP into a copy of a machine record: applied,
 applied again, reverted; and from a server that cuts, with the half gone on with. P2PD_BUILD: the build directory."""
+import contextlib
 import hashlib
 import http.server
 import json
@@ -9,10 +10,12 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from tree import MACHINES, differences, picture, scratch_directory, write
@@ -63,13 +66,7 @@ class Runfile(unittest.TestCase):
         self.scratch = pathlib.Path(directory.name)
         self.tree = self.scratch / "tree"
         shutil.copytree(MACHINES / "rtx4090-x2-am5", self.tree, symlinks=True)
-        write(self.tree / "etc/p2pd/catalogue.d/test.json", json.dumps({
-            "schema": "p2pd.catalogue/1", "entries": [{
-                "id": "test/main", "enabled": True, "fork": "test", "repository": "file:///srv/none", "branch": "main",
-                "commit": "1" * 40, "commit_status": "verified_in_git", "base_version": "9.9.9",
-                "runfile": {"version": "9.9.9", "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE),
-                            "sha256": hashlib.sha256(RUNFILE).hexdigest()},
-                "architectures": {"Ada": "reported"}, "kernel": {}, "compiler": {}, "compat": [], "module_options": {}}]}))
+        self.add_entry()
         self.before = picture(self.tree)
         self.cache = self.tree / "var/cache/p2pd/runfiles"
         Server.cut, Server.ranges = None, []
@@ -77,6 +74,16 @@ class Runfile(unittest.TestCase):
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
+
+    def add_entry(self, **other):
+        write(self.tree / "etc/p2pd/catalogue.d/test.json", json.dumps({
+            "schema": "p2pd.catalogue/1", "entries": [{
+                "id": "test/main", "enabled": True, "fork": "test", "repository": "file:///srv/none", "branch": "main",
+                "commit": "1" * 40, "commit_status": "verified_in_git", "base_version": "9.9.9",
+                "runfile": {"version": "9.9.9", "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE),
+                            "sha256": hashlib.sha256(RUNFILE).hexdigest()},
+                "architectures": {"Ada": "reported"}, "kernel": {}, "compiler": {}, "compat": [],
+                "module_options": {}, **other}]}))
 
     def apply(self, on_failure="revert"):
         write(self.scratch / "plan.yaml", PLAN.format(on_failure=on_failure, url=f"http://127.0.0.1:{self.server.server_port}"))
@@ -103,6 +110,23 @@ class Runfile(unittest.TestCase):
         self.server.shutdown()  # undo needs no network
         self.assertEqual(self.ctl("revert")["result"], "reverted")
         self.assert_unchanged()
+
+    def test_what_could_not_be_chosen_is_chosen_later(self):
+        shutil.rmtree(self.tree)
+        shutil.copytree(MACHINES / "rtx5090-x2-genoa", self.tree, symlinks=True)
+        choice = "steps:\n  - {{state: choice, title: C, check: driver-catalogue}}\n"
+        with unittest.mock.patch(f"{__name__}.PLAN", PLAN.replace("steps:\n", choice).replace("test/main", "chosen")):
+            blocked = self.apply()
+        self.assertEqual((blocked["state"], self.chosen()), ("blocked", "chosen"))
+        self.add_entry(architectures={"Blackwell": "reported"})
+        self.assertEqual(self.ctl("retry")["result"], "done")
+        self.assertEqual(self.chosen(), "test/main")
+        self.assertEqual((self.cache / NAME).read_bytes(), RUNFILE)
+
+    def chosen(self):
+        with contextlib.closing(sqlite3.connect(f"file:{self.tree}.p2pd/state.db?mode=ro", uri=True)) as database:
+            (plan,) = database.execute("SELECT resolved FROM runs ORDER BY id DESC LIMIT 1").fetchone()
+        return json.loads(plan)["steps"][-1]["with"]["entry"]
 
     def test_half_a_download_is_undone(self):
         Server.cut = 10 * 2**20

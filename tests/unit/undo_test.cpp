@@ -119,6 +119,27 @@ TEST_CASE("what was fetched or built is discarded with all that is in it, unread
   CHECK(undo.changed());
 }
 
+TEST_CASE("what an action undoes itself is not touched, and its owner is known to another process") {
+  Trees trees;
+  Root root = trees.root();
+  REQUIRE(root.put("/status", file("before")));
+  {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {}});
+    REQUIRE(undo.before_change("/status", Restore::by_action));
+    REQUIRE(root.put("/status", file("after")));
+    REQUIRE(undo.note_result());
+  }
+  UndoStore undo = trees.open();
+  REQUIRE(undo.newest());
+  CHECK(undo.newest()->fix == "f");
+  CHECK(undo.newest()->with == Parameters::object());
+  CHECK(undo.restore_newest()->empty());
+  CHECK(root.read("/status").value() == "after");
+  REQUIRE(undo.forget_newest());
+  CHECK_FALSE(undo.newest());
+}
+
 TEST_CASE("a damaged undo record is an error that names it") {
   Trees trees;
   Root state = Root::open(trees.state.path()).value();

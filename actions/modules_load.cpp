@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// modules-load: loads the NVIDIA modules that are installed, by name, and starts again what was stopped for it.
+// Until P2P is proven the new modules are blacklisted, so that no boot takes them by itself: a module that hangs the
+// machine hangs it once, while a journal entry says so. A blacklist keeps devices from asking for a module by its
+// alias; modprobe by name loads it.
+// Writes nothing but what the drivers make in /dev. Undo takes the modules out again, or leaves that to a reboot.
+// Reference: modprobe.d(5), blacklist; README.md of NVIDIA open-gpu-kernel-modules (names and order).
+#include <spdlog/spdlog.h>
+
+#include "base/action.hpp"
+#include "base/loaded_driver.hpp"
+
+namespace p2pd {
+namespace {
+
+Result<Description> describe(const Host&, const Parameters&) {
+  Description description;
+  description.summary = "load the installed NVIDIA modules";
+  for (const char* module : {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"})
+    description.commands.push_back(std::string("modprobe ") + module);
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  if (!host.live()) return {};
+  TRY(host.will_change("/sys/module/nvidia", Restore::by_action));
+  return load_driver(host);
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  if (!host.live()) return {};
+  const std::string why = TRY(unload_driver(host));
+  if (!why.empty()) spdlog::info("the modules stay until the reboot: {}", why);
+  return {};
+}
+
+}  // namespace
+
+extern const Action kModulesLoadAction;
+const Action kModulesLoadAction = {
+    "modules-load", "loads the installed NVIDIA modules by name, blacklisted or not",
+    {},             Effect::live,
+    true,           nullptr,
+    describe,       apply,
+    nullptr,        nullptr,
+    undo};
+
+}  // namespace p2pd

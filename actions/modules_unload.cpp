@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// modules-unload: takes the modules of the old driver out of the kernel, or leaves that to the reboot.
+// The services that hold a GPU by design, nvidia-persistenced and the display manager, are stopped for it by name, and
+// started again whatever happens: never `systemctl isolate`, which ends other people's jobs. A module that does not come
+// out within its time is not tried again: the reboot that the plan needs anyway takes it out.
+// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then: the old driver.
+// Reference: rmmod(8); systemctl(1), isolate.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "base/action.hpp"
+#include "base/loaded_driver.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  Description description;
+  description.summary = "take the old modules out of the kernel, where nothing holds them; else the reboot does";
+  for (const DriverModule& module : driver_modules(host)) description.commands.push_back("rmmod " + module.name);
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  if (!host.live()) return {};
+  TRY(host.will_change(kStoppedServices, Restore::by_action));
+  const std::string why = TRY(unload_driver(host));
+  if (!why.empty()) spdlog::info("the old modules stay until the reboot: {}", why);
+  return {};
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  if (!host.live() || !driver_modules(host).empty()) return {};
+  return load_driver(host);
+}
+
+}  // namespace
+
+extern const Action kModulesUnloadAction;
+const Action kModulesUnloadAction = {
+    "modules-unload", "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
+    kParameters,      Effect::reboot,
+    false,            nullptr,
+    describe,         apply,
+    nullptr,          nullptr,
+    undo};
+
+}  // namespace p2pd

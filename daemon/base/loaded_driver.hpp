@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// Names of the services that unload_driver() stopped, one a line; gone once load_driver() has started them again.
+inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
+
+/// A kernel module that holds a GPU, or is there to.
+struct DriverModule {
+  std::string name;        ///< "nvidia_uvm" or "nouveau"
+  std::string srcversion;  ///< empty where the kernel does not tell it
+};
+
+/// The NVIDIA modules that are loaded, and nouveau: in the order in which they can be taken out.
+std::vector<DriverModule> driver_modules(const Host& host);
+
+/// Takes them out, after the services that hold a GPU by design (nvidia-persistenced, the display manager) are stopped.
+/// Returns why that cannot be done now, empty when all are out: the services are started again then, at once, and a
+/// reboot is what is left. Nobody else's process is touched. An Error: what was stopped could not be written down.
+Result<std::string> unload_driver(Host& host);
+
+/// Loads the installed NVIDIA modules by name, whatever is blacklisted, and starts the stopped services again.
+Result<void> load_driver(Host& host);
+
+}  // namespace p2pd

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "plan/resolve.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/acs_port.hpp"
+#include "base/kernel_arguments.hpp"
+#include "base/machine.hpp"
+#include "base/pcie_path.hpp"
+#include "base/solver.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+Result<std::string> chosen_entry(const Host& host) {
+  const Catalogue all = TRY(catalogue(host));
+  const Machine machine = TRY(machine_of(host, all));
+  const Choice choice = choose_driver(all, machine);
+  if (choice.already_p2p) return std::string(kNoEntry);
+  return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
+}
+
+Result<std::string> chosen_acs_argument(const Host& host) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::string argument = acs_argument(acs_ports(host, devices, nvidia_gpus(devices)));
+  return argument.empty() ? std::string(kChosenAcsArgument) : argument;
+}
+
+/// What a plan may leave open, and who fills it in.
+struct Open {
+  const char* parameter;
+  std::string_view word;
+  Result<std::string> (*choose)(const Host&);
+};
+constexpr Open kOpen[] = {{"entry", kChosenEntry, chosen_entry}, {"arguments", kChosenAcsArgument, chosen_acs_argument}};
+
+/// The values of `parameter`, one or a list, that still read `word`.
+std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
+  std::vector<nlohmann::json*> values;
+  for (Step& step : plan.steps) {
+    const auto found = step.with.find(open.parameter);
+    if (found == step.with.end()) continue;
+    if (*found == open.word) values.push_back(&*found);
+    if (found->is_array())
+      for (nlohmann::json& value : *found)
+        if (value == open.word) values.push_back(&value);
+  }
+  return values;
+}
+
+}  // namespace
+
+Plan resolve(Plan plan, const Host& host) {
+  for (const Open& open : kOpen) {
+    const std::vector<nlohmann::json*> values = open_values(plan, open);
+    if (values.empty()) continue;
+    const std::string choice = open.choose(host).value_or(std::string(open.word));
+    for (nlohmann::json* value : values) *value = choice;
+  }
+  return plan;
+}
+
+}  // namespace p2pd

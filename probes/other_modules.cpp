@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// other-modules: no kernel module of another driver is loaded: nouveau, or NVIDIA modules that are not the files which
+// modprobe would load now.
+// A module stays in the kernel when its file is replaced, and keeps its GPUs: what is tested then is the old driver. The
+// version string is that of the stock module; the source version ("srcversion") is not. None loaded at all is fine.
+// Reads /sys/module/*/{initstate,srcversion}, modules.dep and the .modinfo section of the files.
+// Reference: Documentation/ABI/stable/sysfs-module of Linux; scripts/mod/sumversion.c.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/loaded_driver.hpp"
+#include "base/module_file.hpp"
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+/// Source version of the file that modprobe would load as `name`; empty when there is none.
+Result<std::string> installed_srcversion(const Host& host, const std::map<std::string, std::string>& files,
+                                         const std::string& name) {
+  const std::string base = TRY(installed_name(host, "nvidia"));  // "nvidia_current" where Debian renamed them
+  const auto file = files.find(base + name.substr(std::string_view("nvidia").size()));
+  if (file == files.end()) return std::string();
+  return TRY(module_srcversions(host, {file->second})).front();
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  const std::vector<DriverModule> loaded = driver_modules(host);
+  Finding finding;
+  finding.facts = {{"loaded", nlohmann::json::object()}, {"other", nlohmann::json::array()}};
+  std::map<std::string, std::string> files;
+  if (!loaded.empty()) {
+    auto listed = modules_by_name(host, TRY(host.line("/proc/sys/kernel/osrelease")));
+    if (!listed && listed.error().code != ErrorCode::not_found) return Failure(listed.error());
+    files = std::move(listed).value_or(std::map<std::string, std::string>());
+  }
+  std::string first;
+  for (const DriverModule& module : loaded) {
+    const std::string installed =
+        module.name == "nouveau" ? std::string() : TRY(installed_srcversion(host, files, module.name));
+    finding.facts["loaded"][module.name] = module.srcversion;
+    finding.evidence.push_back({fmt::format("/sys/module/{}/srcversion", module.name), module.srcversion});
+    if (!module.srcversion.empty() && module.srcversion == installed) continue;
+    finding.facts["other"].push_back(module.name);
+    first = module.name;
+    if (!installed.empty()) first += fmt::format(" (srcversion {}; installed is {})", module.srcversion, installed);
+  }
+  finding.verdict = first.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = loaded.empty()  ? "no driver of the GPUs is loaded"
+                    : first.empty() ? "what is loaded is what is installed"
+                                    : fmt::format("{} is loaded, of another driver", first);
+  if (!first.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kOtherModules;
+const Probe kOtherModules = {
+    "other-modules", "no kernel module of another driver than the installed one is loaded",
+    kParameters,     nullptr,
+    check,           false};
+
+}  // namespace p2pd

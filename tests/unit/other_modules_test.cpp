@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "changed_record.hpp"
+
+namespace p2pd {
+extern const Probe kOtherModules;
+}
+
+using namespace p2pd;
+
+namespace {
+
+Finding look(const test::ChangedRecord& record, const char* entry = "test/main") {
+  RecordedRunner runner(record.root());
+  return kOtherModules.check(Host(record.root(), runner), {{"entry", entry}}).value();
+}
+
+}  // namespace
+
+TEST_CASE("other-modules: machines and what is loaded there") {
+  struct Case {
+    const char* record;
+    Verdict verdict;
+    const char* says;
+  };
+  for (const Case& one : {Case{"rtx4090-x2-healthy", Verdict::pass, "what is loaded is what is installed"},
+                          Case{"rtx4090-x2-stock-loaded", Verdict::fail, "is loaded, of another driver"},
+                          Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
+                          Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
+    CAPTURE(one.record);
+    const Finding finding = look(test::ChangedRecord(one.record));
+    CHECK(finding.verdict == one.verdict);
+    CHECK(test::holds(finding.summary, one.says));
+  }
+}
+
+TEST_CASE("other-modules: a file that is gone or another makes the loaded one another driver's") {
+  const test::ChangedRecord record("rtx4090-x2-healthy");
+  REQUIRE(look(record).verdict == Verdict::pass);
+  record.file("sys/module/nvidia/srcversion", "0123456789ABCDEF0123456\n");
+  CHECK(test::holds(look(record).summary, "nvidia (srcversion 0123456789ABCDEF0123456; installed is "));
+  CHECK(look(record, "none").verdict == Verdict::not_applicable);
+}
