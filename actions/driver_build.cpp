@@ -54,6 +54,7 @@ Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build
   for (const std::string& rule : build.rules)
     flags.push_back(fmt::format("-include {}/compat/{}", scratch, all.compat_rules.at(rule).include));
   if (!flags.empty()) make.argv.push_back(fmt::format("KCFLAGS={}", fmt::join(flags, " ")));
+  make.environment["TMPDIR"] = scratch;  // what a killed compiler leaves goes with it
   make.deadline = kDeadline;
   return make;
 }

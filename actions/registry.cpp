@@ -4,24 +4,38 @@
 namespace p2pd {
 
 extern const Action kDriverBuildAction;
+extern const Action kDriverModulesAction;
+extern const Action kDriverPinsAction;
 extern const Action kDriverRunfileAction;
 extern const Action kDriverSourceAction;
+extern const Action kDriverUserspaceAction;
+extern const Action kInitramfsAction;
 extern const Action kKernelCmdlineAction;
 extern const Action kModprobeOptionsAction;
 extern const Action kModulesLoadAction;
 extern const Action kModulesUnloadAction;
+extern const Action kNouveauBlacklistAction;
 extern const Action kP2pBaselineAction;
+extern const Action kPackagedDriverAction;
+extern const Action kWayBackAction;
 
 std::span<const Action> actions() {
   static const Action kActions[] = {
       kDriverBuildAction,
+      kDriverModulesAction,
+      kDriverPinsAction,
       kDriverRunfileAction,
       kDriverSourceAction,
+      kDriverUserspaceAction,
+      kInitramfsAction,
       kKernelCmdlineAction,
       kModprobeOptionsAction,
       kModulesLoadAction,
       kModulesUnloadAction,
+      kNouveauBlacklistAction,
       kP2pBaselineAction,
+      kPackagedDriverAction,
+      kWayBackAction,
   };
   return kActions;
 }

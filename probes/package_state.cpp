@@ -6,15 +6,14 @@
 // /run/cloud-init, snapd's state, apt.conf.d, preferences.d. Runs nothing, so it neither takes nor waits for a lock.
 // Reference: dpkg(1), "package states"; unattended-upgrade(8); cloud-init's boot stages.
 #include <fmt/format.h>
-#include <sys/sysmacros.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <sstream>
 
 #include "base/apt_conf.hpp"
 #include "base/dpkg_status.hpp"
+#include "base/package_locks.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -24,8 +23,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kPreferences = "/etc/apt/preferences.d";
-constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
-                                       "/var/cache/apt/archives/lock"};
 constexpr std::string_view kSlices[] = {"/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/"};
 constexpr std::string_view kUnits[] = {"apt-daily.service", "apt-daily-upgrade.service", "snapd.seeded.service"};
 
@@ -41,47 +38,14 @@ bool debian_like(const Host& host) {
   return false;
 }
 
-/// A line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF": its process, and the file.
-struct Lock {
-  std::int64_t pid = 0;
-  unsigned major = 0, minor = 0;
-  ino_t inode = 0;
-};
-
-std::optional<Lock> parse_lock(const std::string& line) {
-  Lock lock;
-  if (line.find("->") != std::string::npos) return std::nullopt;  // waits for it, and has it not
-  unsigned long long inode = 0;
-  long long pid = 0;
-  const int found =
-      std::sscanf(line.c_str(), "%*u: %*s %*s %*s %lld %x:%x:%llu", &pid, &lock.major, &lock.minor, &inode);
-  lock.pid = pid;
-  lock.inode = inode;
-  return found == 4 ? std::optional(lock) : std::nullopt;
-}
-
 /// Who holds which of the lock files; null where there is no table of locks to look at.
 Result<Json> held_locks(const Host& host, Finding& finding) {
-  auto content = host.files().read("/proc/locks", 8U << 20);
-  if (!content && content.error().code == ErrorCode::not_found && !host.live()) return Json();
-  const std::string text = TRY(std::move(content));
+  const auto locks = TRY(package_locks(host));
+  if (!locks) return Json();
   Json held = Json::array();
-  for (const std::string_view path : kLocks) {
-    const auto file = host.files().stat(path);
-    if (!file) continue;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      const auto lock = parse_lock(text.substr(at, end - at));
-      at = end + 1;
-      if (!lock || lock->inode != file->st_ino) continue;
-      // btrfs and overlays show another device to stat() than to the table of locks
-      const bool anonymous = lock->major == 0 || ::major(file->st_dev) == 0;
-      if (!anonymous && (lock->major != ::major(file->st_dev) || lock->minor != ::minor(file->st_dev))) continue;
-      const std::string name = host.line(fmt::format("/proc/{}/comm", lock->pid)).value_or("");
-      held.push_back({{"file", path}, {"pid", lock->pid}, {"process", name}});
-      finding.evidence.push_back({"/proc/locks", fmt::format("{}: process {} {}", path, lock->pid, name)});
-      break;
-    }
+  for (const PackageLock& lock : *locks) {
+    held.push_back({{"file", lock.file}, {"pid", lock.pid}, {"process", lock.process}});
+    finding.evidence.push_back({"/proc/locks", fmt::format("{}: process {} {}", lock.file, lock.pid, lock.process)});
   }
   return held;
 }

@@ -12,17 +12,22 @@ extern const Probe kBuildTools;
 extern const Probe kDisplayGpus;
 extern const Probe kDriverBuild;
 extern const Probe kDriverCatalogue;
+extern const Probe kDriverModulesProbe;
 extern const Probe kDriverPeers;
+extern const Probe kDriverPins;
 extern const Probe kDriverRunfile;
 extern const Probe kDriverSource;
+extern const Probe kDriverUserspace;
 extern const Probe kGpuHolders;
 extern const Probe kGpuInventory;
 extern const Probe kGpudirectRdma;
+extern const Probe kInitramfs;
 extern const Probe kIommu;
 extern const Probe kKernelCmdline;
 extern const Probe kKernelLog;
 extern const Probe kModprobeOptions;
 extern const Probe kModuleParameters;
+extern const Probe kNouveauBlacklist;
 extern const Probe kNvidiaDriver;
 extern const Probe kNvidiaModules;
 extern const Probe kNvidiaUserspace;
@@ -30,10 +35,12 @@ extern const Probe kOtherModules;
 extern const Probe kP2pBaseline;
 extern const Probe kP2pBench;
 extern const Probe kPackageState;
+extern const Probe kPackagedDriver;
 extern const Probe kPcieLinks;
 extern const Probe kSecureBoot;
 extern const Probe kShutdownInhibitors;
 extern const Probe kVirtualization;
+extern const Probe kWayBack;
 
 std::span<const Probe> probes() {
   static const Probe kProbes[] = {
@@ -46,17 +53,22 @@ std::span<const Probe> probes() {
       kDisplayGpus,
       kDriverBuild,
       kDriverCatalogue,
+      kDriverModulesProbe,
       kDriverPeers,
+      kDriverPins,
       kDriverRunfile,
       kDriverSource,
+      kDriverUserspace,
       kGpuHolders,
       kGpuInventory,
       kGpudirectRdma,
+      kInitramfs,
       kIommu,
       kKernelCmdline,
       kKernelLog,
       kModprobeOptions,
       kModuleParameters,
+      kNouveauBlacklist,
       kNvidiaDriver,
       kNvidiaModules,
       kNvidiaUserspace,
@@ -64,10 +76,12 @@ std::span<const Probe> probes() {
       kP2pBaseline,
       kP2pBench,
       kPackageState,
+      kPackagedDriver,
       kPcieLinks,
       kSecureBoot,
       kShutdownInhibitors,
       kVirtualization,
+      kWayBack,
   };
   return kProbes;
 }

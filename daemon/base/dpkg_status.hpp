@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,22 +12,34 @@
 namespace p2pd {
 
 inline constexpr std::string_view kDpkgStatus = "/var/lib/dpkg/status";
+inline constexpr std::string_view kAptMarks = "/var/lib/apt/extended_states";
 
 /// One package as dpkg has it on record; the words of Status are dpkg's own.
 struct DpkgPackage {
   std::string name;
   std::string architecture;
-  std::string version;  ///< empty when never unpacked
-  std::string want;     ///< "install", "hold", "deinstall", "purge", "unknown"
-  std::string flag;     ///< "ok", "reinstreq"
-  std::string state;    ///< "installed", "unpacked", "half-configured", "config-files", ...
+  std::string version;   ///< empty when never unpacked
+  std::string want;      ///< "install", "hold", "deinstall", "purge", "unknown"
+  std::string flag;      ///< "ok", "reinstreq"
+  std::string state;     ///< "installed", "unpacked", "half-configured", "config-files", ...
+  std::string priority;  ///< "required", "important", "standard", "optional", "extra"
+  std::string depends;   ///< Depends and Pre-Depends: "a (>= 1) | b, c"
+  std::string recommends;
+  std::string suggests;
+  std::string provides;
+  std::vector<std::string> conffiles;  ///< paths; without those that the present version no longer has
+  bool essential = false;
 
   bool installed() const { return state == "installed"; }
   bool held() const { return want == "hold"; }
+  /// On the disk, whole or in part; of one that was removed, configuration files alone may be left.
+  bool present() const { return state != "config-files" && state != "not-installed"; }
   /// Left in between: dpkg stopped in the middle, or waits for triggers.
   bool interrupted() const {
     return flag != "ok" || !(state == "installed" || state == "config-files" || state == "not-installed");
   }
+  /// "libcuda1:i386", or "nvidia-support" where it is for all; apt and dpkg take both.
+  std::string id() const { return architecture.empty() || architecture == "all" ? name : name + ":" + architecture; }
 };
 
 /// Reads the text of a status file. ErrorCode::invalid names the line where it breaks the format or ends too early.
@@ -34,5 +47,11 @@ Result<std::vector<DpkgPackage>> parse_dpkg_status(std::string_view text);
 
 /// Every package of `host`; ErrorCode::not_found where dpkg is not used.
 Result<std::vector<DpkgPackage>> dpkg_packages(const Host& host);
+
+/// The text of `host`'s status file.
+Result<std::string> dpkg_status_text(const Host& host);
+
+/// The packages that apt installed only because others need them: "NAME:ARCHITECTURE", which is never "all" there.
+Result<std::set<std::string>> apt_automatic(const Host& host);
 
 }  // namespace p2pd

@@ -2,7 +2,8 @@
 #include "base/driver_install.hpp"
 
 #include <algorithm>
-#include <array>
+
+#include "base/driver_packages.hpp"
 
 namespace p2pd {
 namespace {
@@ -12,18 +13,11 @@ constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::string_view kInstallerLog = "/var/log/nvidia-installer.log";
 constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
 constexpr std::string_view kDkms = "/var/lib/dkms";
-// what carries the driver itself: libraries that talk to the module, and the module
-constexpr std::array<std::string_view, 12> kPrefixes = {
-    "nvidia-driver",         "nvidia-kernel-", "nvidia-dkms-",  "nvidia-open",        "nvidia-headless-",
-    "linux-modules-nvidia-", "libcuda1",       "libnvidia-ml1", "libnvidia-compute-", "libnvidia-gl-",
-    "nvidia-compute-utils-", "cuda-drivers"};
 
-constexpr std::array<std::string_view, 5> kModules = {"nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "nvidia-dkms-",
-                                                      "nvidia-open", "linux-modules-nvidia-"};
-
+/// Carries the driver itself: its modules, or libraries that talk to them.
 bool of_driver(const DpkgPackage& package) {
-  return package.state != "config-files" && package.state != "not-installed" &&
-         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return package.name.starts_with(prefix); });
+  const DriverRole role = driver_role(package.name);
+  return package.present() && (role == DriverRole::modules || role == DriverRole::libraries);
 }
 
 Result<void> find_packages(const Host& host, DriverInstall& found) {
@@ -91,9 +85,8 @@ std::set<std::string> DriverInstall::package_versions() const {
 }
 
 bool DriverInstall::packaged_modules() const {
-  return std::ranges::any_of(packages, [](const DpkgPackage& package) {
-    return std::ranges::any_of(kModules, [&](std::string_view prefix) { return package.name.starts_with(prefix); });
-  });
+  return std::ranges::any_of(
+      packages, [](const DpkgPackage& package) { return driver_role(package.name) == DriverRole::modules; });
 }
 
 Result<DriverInstall> installed_driver(const Host& host) {

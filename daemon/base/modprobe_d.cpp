@@ -58,20 +58,6 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
-/// Base name to path of the files that modprobe reads.
-Result<std::map<std::string, std::string>> files_of(const Host& host) {
-  std::map<std::string, std::string> out;
-  for (const std::string_view directory : kDirectories) {
-    const auto names = host.files().list(directory);
-    if (!names && names.error().code == ErrorCode::not_found) continue;
-    if (!names) return Failure(names.error());
-    for (const std::string& name : *names)
-      if (!name.starts_with('.') && (name.ends_with(".conf") || name.ends_with(".alias")))
-        out.emplace(name, std::string(directory) + "/" + name);
-  }
-  return out;
-}
-
 /// Content of a modprobe.d file; empty where it is masked by a link to /dev/null, or dangles.
 Result<std::string> content_of(const Host& host, const std::string& path) {
   const auto info = host.files().stat(path);
@@ -174,7 +160,7 @@ Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::s
 }
 
 Result<std::vector<ModuleOption>> module_options(const Host& host, const std::optional<std::string>& drop_in) {
-  std::map<std::string, std::string> files = TRY(files_of(host));
+  std::map<std::string, std::string> files = TRY(modprobe_files(host));
   const std::string own(kModprobeDropIn.substr(kModprobeDropIn.rfind('/') + 1));
   if (drop_in) files[own] = kModprobeDropIn;
   std::vector<ModuleOption> out;
@@ -188,6 +174,36 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
     if (dot == std::string::npos) continue;
     out.push_back({kernel_name(argument.key.substr(0, dot)), kernel_name(argument.key.substr(dot + 1)),
                    argument.value.value_or(""), std::string(kCommandLine), 0});
+  }
+  return out;
+}
+
+Result<std::map<std::string, std::string>> modprobe_files(const Host& host) {
+  std::map<std::string, std::string> out;
+  for (const std::string_view directory : kDirectories) {
+    const auto names = host.files().list(directory);
+    if (!names && names.error().code == ErrorCode::not_found) continue;
+    if (!names) return Failure(names.error());
+    for (const std::string& name : *names)
+      if (!name.starts_with('.') && (name.ends_with(".conf") || name.ends_with(".alias")))
+        out.emplace(name, std::string(directory) + "/" + name);
+  }
+  return out;
+}
+
+Result<std::vector<BannedModule>> banned_modules(const Host& host) {
+  std::vector<BannedModule> out;
+  for (const auto& [name, path] : TRY(modprobe_files(host))) {
+    for (const Line& line : joined_lines(TRY(content_of(host, path)))) {
+      std::string_view rest = line.text;
+      const std::string_view verb = take_word(rest);
+      std::string module = kernel_name(take_word(rest));
+      std::string_view does = take_word(rest);
+      does.remove_prefix(does.rfind('/') + 1);  // of npos: 0
+      const bool banned = verb == "blacklist" || (verb == "alias" && does == "off") ||
+                          (verb == "install" && (does == "true" || does == "false"));
+      if (banned && !module.empty()) out.push_back({std::move(module), path + ":" + std::to_string(line.number)});
+    }
   }
   return out;
 }

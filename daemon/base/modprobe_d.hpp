@@ -36,6 +36,17 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
 /// The options lines of one modprobe.d file. ErrorCode::invalid names the line where a quotation mark is not closed.
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file);
 
+/// Base name to path of the files of modprobe.d that modprobe reads, in its order.
+Result<std::map<std::string, std::string>> modprobe_files(const Host& host);
+
+/// A module that modprobe.d keeps from being loaded for a device: by `blacklist`, by an `install` line that runs true
+/// or false, or by `alias NAME off`.
+struct BannedModule {
+  std::string module;
+  std::string source;  ///< file:line
+};
+Result<std::vector<BannedModule>> banned_modules(const Host& host);
+
 /// Keys of a RegistryDwords value, in order, each once with its last value.
 using Dwords = std::vector<std::pair<std::string, std::string>>;
 Dwords parse_dwords(std::string_view value);

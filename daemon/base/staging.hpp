@@ -14,6 +14,7 @@
 namespace p2pd {
 
 // Where what is fetched and built lies before anything of the old driver is touched.
+inline constexpr std::string_view kCache = "/var/cache/p2pd";
 inline constexpr std::string_view kRunfiles = "/var/cache/p2pd/runfiles";
 inline constexpr std::string_view kSources = "/var/cache/p2pd/sources";
 inline constexpr std::string_view kBuilds = "/var/cache/p2pd/builds";

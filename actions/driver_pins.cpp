@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// driver-pins: keeps apt and unattended-upgrades from bringing a driver of a package.
+// Every package that may carry one gets priority -1, by the globs of base/driver_packages, which take neither the CUDA
+// toolkit nor the container toolkit; the same names go onto the blacklist of unattended-upgrades.
+// Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
+// Reference: apt_preferences(5); the README of unattended-upgrades.
+#include "base/driver_pins.hpp"
+#include "base/action.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  Description description;
+  description.summary = "pin every package that may carry an NVIDIA driver to never, for unattended-upgrades too";
+  for (auto [path, content] :
+       {std::pair{kDriverPreferences, driver_preferences()}, {kDriverBlacklist, driver_blacklist()}})
+    if (host.files().read(path).value_or("") != content)
+      description.files.push_back({std::string(path), FileState::Kind::regular, std::move(content)});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  if (const auto overruled = overruling_pins(host); !overruled.empty())
+    return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin wins",
+                "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
+  TRY(host.write(kDriverPreferences, driver_preferences()));
+  return host.write(kDriverBlacklist, driver_blacklist());
+}
+
+}  // namespace
+
+extern const Action kDriverPinsAction;
+const Action kDriverPinsAction = {
+    "driver-pins", "keeps apt and unattended-upgrades from bringing a driver of a package",
+    kParameters,   Effect::live,
+    false,         validate_staging,
+    describe,      apply,
+    nullptr,       nullptr,
+    nullptr};
+
+}  // namespace p2pd

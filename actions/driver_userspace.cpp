@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// driver-userspace: installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules.
+// What runs are the bytes that had the catalogue's SHA-256: they are copied while they are summed. A driver of another
+// runfile, which the installer removes before it lays down its own, is kept in an archive first, and undo unpacks that.
+// Writes what /var/lib/nvidia/log lists, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
+// Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/action.hpp"
+#include "base/runfile_install.hpp"
+#include "base/sha256.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr std::string_view kScratch = "/var/cache/p2pd/installer";      // the copy that runs, and what it unpacks
+constexpr std::string_view kBefore = "/var/cache/p2pd/before-runfile";  // what undo needs; there before anything goes
+constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
+constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
+constexpr std::chrono::minutes kDeadline{30};
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kUnpacked = 5;  // times the size of the runfile, about
+
+std::string log_of(std::string_view program, const std::string& version) {
+  return fmt::format("{}/{}-{}.log", kLogs, program, version);
+}
+
+Command install_of(const CatalogueEntry& entry) {
+  Command command{{"sh", std::string(kScratch) + "/" + entry.runfile_path.substr(entry.runfile_path.rfind('/') + 1)}};
+  for (std::string& word : installer_arguments(entry.base_version, log_of("nvidia-installer", entry.base_version)))
+    command.argv.push_back(std::move(word));
+  command.environment["TMPDIR"] = kScratch;
+  command.deadline = kDeadline;
+  return command;
+}
+
+/// Copies the staged runfile to where it runs, and sums what is written there; Error unless the sum is the catalogue's.
+Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::string& to) {
+  const std::string staged = runfile_of(entry);
+  const Descriptor from(
+      ::open(TRY(host.files().real_path(staged)).c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
+  if (!from) return fail_errno(staged);
+  const Descriptor copy = TRY(host.create(to));
+  Sha256 sum;
+  for (std::string piece(kMiB, '\0');;) {
+    const ssize_t count = ::read(from.get(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno(staged);
+    if (count == 0) break;
+    std::string_view left(piece.data(), static_cast<std::size_t>(count));
+    sum.feed(left);
+    while (!left.empty()) {
+      const ssize_t written = ::write(copy.get(), left.data(), left.size());
+      if (written < 0 && errno != EINTR) return fail_errno(to);
+      left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+    }
+  }
+  if (sum.hex() == entry.runfile_sha256) return {};
+  return fail(ErrorCode::invalid, staged + " is not run: its SHA-256 is not the catalogue's",
+              "Remove it; the step that fetches it (driver-runfile) then fetches it anew.");
+}
+
+/// Names for tar, each with a NUL behind: what `manifest` lists and is there, and the installer's own notes.
+std::string names_of(const Host& host, const RunfileManifest& manifest) {
+  std::vector<std::string> paths = {std::string(kInstalledByRunfile)};
+  for (const std::string& name : host.files().list(kInstalledByRunfile).value_or(std::vector<std::string>()))
+    paths.push_back(fmt::format("{}/{}", kInstalledByRunfile, name));
+  std::istringstream folders(host.files().read(std::string(kInstalledByRunfile) + "/dirs").value_or(""));
+  for (std::string line; std::getline(folders, line);)
+    if (line.starts_with('/') && host.files().exists(line)) paths.push_back(line);
+  for (const RunfileManifest::Installed& one : manifest.installed)
+    if (host.files().exists(one.path) || host.files().read_link(one.path)) paths.push_back(one.path);
+  std::string names;
+  for (const std::string& path : paths) names += path.substr(1) + '\0';
+  return names;
+}
+
+/// Keeps what undo needs: the version that comes, and all of the driver that an earlier runfile installed.
+Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
+  TRY(host.will_change(kInstalledByRunfile, Restore::by_action));
+  TRY(host.will_change(kBefore, Restore::by_action));
+  if (host.files().exists(kBefore)) return {};
+  const std::string beside = unfinished(kBefore);
+  TRY(host.will_change(beside, Restore::discarded));
+  TRY(host.discard(beside));
+  TRY(host.make_directory(beside));
+  TRY(host.create(beside + "/coming", entry.base_version));
+  TRY(host.create(beside + "/ld.so.cache", host.files().read(kLoaderCache).value_or("")));
+  if (const auto manifest = TRY(runfile_manifest(host))) {
+    Command tar{{"tar", "--create", "--file=" + beside + "/" + manifest->version + ".tar", "--directory=/", "--xattrs",
+                 "--no-recursion", "--null", "--verbatim-files-from", "--files-from=-"}};
+    tar.input = names_of(host, *manifest);
+    tar.deadline = kDeadline;
+    TRY_IN("the driver of the runfile " + manifest->version + " cannot be kept for the way back", host.run(tar));
+  }
+  return host.move(beside, kBefore);
+}
+
+Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
+  const Command install = install_of(entry);
+  const std::string log = log_of("nvidia-installer", entry.base_version);
+  TRY(host.will_change(kScratch, Restore::discarded));
+  TRY(host.discard(kScratch));
+  TRY(host.make_directory(kScratch));
+  if (const auto copied = copy_verified(host, entry, install.argv[1]); !copied) {
+    TRY(host.discard(kScratch));
+    return copied;
+  }
+  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
+  TRY(host.create(log));
+  TRY(host.will_change(kLoaderCache, Restore::generated));
+  TRY(keep_before(host, entry));
+  spdlog::info("installing: {}", install.text());
+  const auto done = host.run(install);
+  TRY(host.discard(kScratch));
+  if (done) return {};
+  if (done.error().code != ErrorCode::command) return Failure(done.error());
+  const Error why = installer_failure(host.files().read(log).value_or(""));
+  return fail(ErrorCode::command, fmt::format("NVIDIA's installer of {} stopped: {}", entry.base_version, why.message),
+              fmt::format("{}{}All of it: {}.", why.next, why.next.empty() ? "" : " ", log));
+}
+
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const auto manifest = TRY(runfile_manifest(host));
+  Description description;
+  description.summary = "install the user space of " + entry.base_version + " by NVIDIA's runfile";
+  if (manifest && manifest->version != entry.base_version)
+    description.summary += ", which removes the one of " + manifest->version + "; it is kept for the way back";
+  description.commands.push_back(install_of(entry).text());
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
+  TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));
+  TRY(need_room(host, "/usr/lib", entry.runfile_bytes * kUnpacked));
+  return run_installer(host, entry);
+}
+
+/// Runs the uninstaller; what it left of `manifest`, because somebody changed it, is named.
+Result<void> uninstall(Host& host, const RunfileManifest& manifest) {
+  Command command{{std::string(kUninstaller), "--silent", "--skip-module-unload",
+                   "--log-file-name=" + log_of("nvidia-uninstall", manifest.version)}};
+  command.deadline = kDeadline;
+  // depmod would change what the kernel's own step has put back
+  const auto known = host.ask({{std::string(kUninstaller), "--advanced-options"}, {}, {}});
+  if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
+  TRY_IN("the user space of " + manifest.version + " is not removed", host.run(command));
+  for (const RunfileManifest::Installed& one : manifest.installed)
+    if (host.files().exists(one.path)) spdlog::warn("{} stays: it was changed since it was installed", one.path);
+  return {};
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  const auto coming = host.line(std::string(kBefore) + "/coming");
+  if (!coming && coming.error().code == ErrorCode::not_found) return {};
+  if (!coming) return Failure(coming.error());
+  const std::string cache = host.files().read(kLoaderCache).value_or("");  // as the engine has put it back
+  auto manifest = TRY(runfile_manifest(host));
+  if (manifest && manifest->version == *coming) {
+    TRY(uninstall(host, *manifest));
+    manifest.reset();
+  }
+  for (const std::string& name : TRY(host.files().list(kBefore))) {
+    if (!name.ends_with(".tar")) continue;
+    if (manifest && manifest->version + ".tar" != name) {
+      spdlog::warn("the driver of the runfile {} stays: somebody installed it since", manifest->version);
+      continue;
+    }
+    Command tar{{"tar", "--extract", "--file=" + std::string(kBefore) + "/" + name, "--directory=/", "--xattrs",
+                 "--xattrs-include=*", "--same-owner", "--preserve-permissions"}};
+    tar.deadline = kDeadline;
+    TRY_IN("the driver that was there before", host.run(tar));
+  }
+  if (!cache.empty() && cache == TRY(host.files().read(std::string(kBefore) + "/ld.so.cache"))) {
+    TRY(host.write(kLoaderCache, cache));  // the uninstaller made it anew, of the same libraries in another order
+  } else {
+    TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
+  }
+  TRY(host.discard(kBefore));
+  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
+  return {};
+}
+
+}  // namespace
+
+extern const Action kDriverUserspaceAction;
+const Action kDriverUserspaceAction = {
+    "driver-userspace",
+    "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
+    kParameters,
+    Effect::live,
+    false,
+    validate_staging,
+    describe,
+    apply,
+    nullptr,
+    nullptr,
+    undo};
+
+}  // namespace p2pd

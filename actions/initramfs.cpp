@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// initramfs: makes the initramfs of each kernel anew where it differs from modprobe.d about the driver.
+// The old image is kept beside, however big, and put back by undo to the byte; where somebody made the image anew
+// since, undo makes it anew, too. Commit does the same as apply, because the blacklist of the trial is lifted by then.
+// Writes /boot/initrd.img-RELEASE, by update-initramfs or dracut; keeps the old one in /var/cache/p2pd/initramfs.
+// Reference: update-initramfs(8), dracut(8).
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+
+#include "base/action.hpp"
+#include "base/initramfs.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kKept = "/var/cache/p2pd/initramfs";  // RELEASE: the image before; RELEASE.ours: see note()
+constexpr std::uint64_t kMore = 64U << 20;                       // bytes that a new image may be bigger by
+constexpr std::chrono::minutes kDeadline{10};
+
+std::string kept_of(const std::string& release) { return fmt::format("{}/{}", kKept, release); }
+
+/// Remembers which image that was, and what was made of it: its path, then its SHA-256, or nothing while it is made.
+Result<void> note(Host& host, const Initramfs& one, const std::string& sum) {
+  TRY(host.create(kept_of(one.release) + ".ours", one.image + "\n" + sum + "\n"));
+  return {};
+}
+
+Result<std::uint64_t> bytes_of(const Host& host, const std::string& path) {
+  return static_cast<std::uint64_t>(TRY(host.files().stat(path)).st_size);
+}
+
+/// The image as it was before p2pd first made it anew.
+Result<void> keep(Host& host, const Initramfs& one) {
+  const std::string kept = kept_of(one.release), beside = unfinished(kept);
+  TRY(host.will_change(one.image, Restore::by_action));
+  TRY(host.will_change(kKept, Restore::by_action));
+  TRY(note(host, one, ""));
+  if (host.files().exists(kept)) return {};
+  TRY(need_room(host, kept, TRY(bytes_of(host, one.image))));
+  TRY(host.run({{"cp", "-a", "--reflink=auto", one.image, beside}, {}, {}, kDeadline}));
+  return host.move(beside, kept);
+}
+
+Result<void> make_anew(Host& host, const Initramfs& one) {
+  const std::string beside = unfinished(one.image), scratch = std::string(kKept) + "/.scratch";
+  Command command = TRY(initramfs_command(host, one, beside));
+  TRY(host.discard(scratch));
+  TRY(host.make_directory(scratch));
+  command.environment["TMPDIR"] = scratch;  // what a killed mkinitramfs leaves goes with it
+  TRY(need_room(host, one.image, TRY(bytes_of(host, one.image)) + kMore));  // the old one stays until the new is there
+  spdlog::info("making {} anew: {}", one.image, command.text());
+  const auto made = host.run(command);
+  TRY(host.discard(scratch));
+  if (made && host.files().exists(beside)) return host.move(beside, one.image);
+  TRY(host.discard(beside));
+  if (!made) return Failure(made.error());
+  return {};
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  Description description;
+  description.summary = "make each initramfs anew that differs from modprobe.d about the driver";
+  for (const Initramfs& one : TRY(initramfs_images(host)))
+    if (!TRY(stale_initramfs(host, one)).empty())
+      description.commands.push_back(TRY(initramfs_command(host, one, unfinished(one.image))).text());
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  for (const Initramfs& one : TRY(initramfs_images(host))) {
+    if (TRY(stale_initramfs(host, one)).empty()) continue;
+    TRY(keep(host, one));
+    TRY(make_anew(host, one));
+    TRY(note(host, one, TRY(sha256_of_file(host, one.image))));
+  }
+  return {};
+}
+
+Result<void> put_back(Host& host, const std::string& release) {
+  std::istringstream words(TRY(host.files().read(kept_of(release) + ".ours")));
+  Initramfs one{release, {}};
+  std::string made;
+  words >> one.image >> made;
+  if (!host.files().exists("/boot/vmlinuz-" + release)) return {};  // that kernel is gone
+  const auto now = sha256_of_file(host, one.image);
+  if (now && !made.empty() && *now != made && *now != TRY(sha256_of_file(host, kept_of(release))))
+    return make_anew(host, one);
+  const std::string beside = unfinished(one.image);
+  TRY(need_room(host, one.image, TRY(bytes_of(host, kept_of(release)))));
+  TRY(host.run({{"cp", "-a", "--reflink=auto", kept_of(release), beside}, {}, {}, kDeadline}));
+  TRY(host.move(beside, one.image));
+  return host.files().checkpoint("/boot");  // GRUB reads it without the journal
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  for (const std::string& name : host.files().list(kKept).value_or(std::vector<std::string>())) {
+    if (name.starts_with('.') || name.ends_with(".ours")) continue;
+    TRY_IN("the initramfs of " + name, put_back(host, name));
+    TRY(host.discard(kept_of(name)));
+    TRY(host.discard(kept_of(name) + ".ours"));
+  }
+  TRY(host.discard(kKept));
+  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
+  return {};
+}
+
+}  // namespace
+
+extern const Action kInitramfsAction;
+const Action kInitramfsAction = {"initramfs", "makes each initramfs anew that differs from modprobe.d about the driver",
+                                 {},          Effect::live,
+                                 false,       nullptr,
+                                 describe,    apply,
+                                 nullptr,     apply,
+                                 undo};
+
+}  // namespace p2pd

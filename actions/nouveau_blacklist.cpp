@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// nouveau-blacklist: keeps nouveau off the GPUs by a modprobe.d file of ours.
+// Nothing is written where a file does so already. The initramfs has modprobe.d files of its own: the step initramfs
+// comes after this one. Takes effect at the next boot.
+// Writes /etc/modprobe.d/p2pd-nouveau.conf.
+// Reference: modprobe.d(5); README of NVIDIA's driver, chapter 8.
+#include <algorithm>
+
+#include "base/action.hpp"
+#include "base/modprobe_d.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kFile = "/etc/modprobe.d/p2pd-nouveau.conf";
+constexpr std::string_view kText =
+    "# Written by p2pd: the GPUs are NVIDIA's driver's.\nblacklist nouveau\noptions nouveau modeset=0\n";
+
+Result<bool> kept_off(const Host& host) {
+  const std::vector<BannedModule> banned = TRY(banned_modules(host));
+  return std::ranges::find(banned, "nouveau", &BannedModule::module) != banned.end();
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  Description description;
+  description.summary = "keep nouveau off the GPUs";
+  if (!TRY(kept_off(host)))
+    description.files.push_back({std::string(kFile), FileState::Kind::regular, std::string(kText)});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  if (TRY(kept_off(host))) return {};
+  return host.write(kFile, std::string(kText));
+}
+
+}  // namespace
+
+extern const Action kNouveauBlacklistAction;
+const Action kNouveauBlacklistAction = {"nouveau-blacklist",
+                                        "keeps nouveau off the GPUs by a modprobe.d file",
+                                        {},
+                                        Effect::live,
+                                        false,
+                                        nullptr,
+                                        describe,
+                                        apply,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr};
+
+}  // namespace p2pd

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// packaged-driver: purges the packages of the present driver, by an exact list, once all of them could come back.
+// One apt-get, simulated first: whatever it would do beyond the list is an error. An interrupted dpkg is repaired
+// before, a lock is waited for, and a purge that was killed goes on where it stopped. A leftover mark that makes
+// NVIDIA's installer stop is removed. Changes what the packages brought; undo installs them from /var/lib/p2pd/way-back
+// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); base/way_back.hpp.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "base/action.hpp"
+#include "base/apt.hpp"
+#include "base/package_locks.hpp"
+#include "base/staging.hpp"
+#include "base/way_back.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr std::chrono::seconds kPatience{120};
+constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
+
+Command purge(const DriverPackages& list) {
+  Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", "purge"});
+  for (std::string& id : list.ids()) command.argv.push_back(std::move(id));
+  return command;
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  const DriverPackages list = TRY(to_be_purged(host));
+  Description description;
+  if (list.empty()) return description;
+  std::vector<std::string> others, spared;
+  for (const DriverPackages::Purged& one : list.purged)
+    if (one.because != DriverPackages::Because::driver)
+      others.push_back(fmt::format("{} ({})", one.package.id(), to_string(one.because)));
+  for (const auto& [package, why] : list.spared) spared.push_back(package);
+  description.summary = fmt::format("purge {} packages of the driver", list.purged.size() - others.size());
+  if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
+  if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
+  description.commands.push_back(purge(list).text());
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  DriverPackages list = TRY(to_be_purged(host));
+  if (!list.blocked.empty())
+    return fail(ErrorCode::state,
+                fmt::format("{} is to stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
+                "Remove it, or replace it by one that needs no package of a driver.");
+  if (list.empty()) return host.discard(WayBack::kPurging);
+  const WayBack way = TRY_IN("not all packages could come back", complete_way_back(host, list));
+  TRY(wait_for_package_locks(host, kPatience));
+  TRY(host.will_change(kDpkgStatus, Restore::by_action));
+  TRY(repair_packages(host, way.archives()));
+  list = TRY(to_be_purged(host));
+  if (!list.empty()) {
+    const AptPlan plan = TRY_IN("apt would not purge the driver", simulated(host, purge(list)));
+    TRY_IN("purging the driver", require_plan(plan, {}, list.ids()));
+    TRY(host.create(WayBack::kPurging));
+    spdlog::info("purging {} packages", list.purged.size());
+    TRY(host.run(purge(list)));
+  }
+  list = TRY(to_be_purged(host));
+  if (!list.empty())
+    return fail(ErrorCode::state, fmt::format("{} is still there after it was purged", fmt::join(list.ids(), ", ")),
+                "Read /var/log/apt/term.log.");
+  TRY(host.remove(kRefusal));
+  return host.discard(WayBack::kPurging);
+}
+
+Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }
+
+}  // namespace
+
+extern const Action kPackagedDriverAction;
+const Action kPackagedDriverAction = {"packaged-driver",
+                                      "purges the packages of the present driver, once all of them could come back",
+                                      kParameters,
+                                      Effect::live,
+                                      false,
+                                      validate_staging,
+                                      describe,
+                                      apply,
+                                      nullptr,
+                                      nullptr,
+                                      undo};
+
+}  // namespace p2pd

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// way-back: stages all that installs the packages of the present driver again, without network.
+// A .deb of each at exactly the installed version: from apt's cache, from the archives, or built again from the
+// installed files; their configuration as it is now, apt's and dpkg's marks, alternatives, links to units. Then apt
+// simulates the installation from those files alone, on a copy of dpkg's status without them. Only what has passed that
+// gets its name. Writes /var/lib/p2pd/way-back, which root alone may read; undo removes it, after what needs it.
+// Reference: apt-get(8), download and --simulate; deb(5); deb-systemd-helper(1p).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "base/action.hpp"
+#include "base/apt.hpp"
+#include "base/package_locks.hpp"
+#include "base/paragraphs.hpp"
+#include "base/staged_debs.hpp"
+#include "base/staging.hpp"
+#include "base/way_back.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; as much again, unpacked, in between
+constexpr std::chrono::seconds kPatience{120};
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  const DriverPackages list = TRY(to_be_purged(host));
+  Description description;
+  description.summary = fmt::format("stage {} packages, so that they can be installed again", list.purged.size());
+  if (!list.empty())
+    description.commands.push_back(
+        fmt::format("apt-get download {}    # into {}/debs; else from the cache, or built again",
+                    fmt::join(list.ids(), " "), WayBack::kPath));
+  return description;
+}
+
+/// apt would install the staged files and nothing else, were the packages gone.
+Result<void> rehearse(Host& host, const WayBack& way, const std::string& scratch) {
+  const std::string status = TRY(dpkg_status_text(host));
+  std::string without;
+  for (const Paragraph& one : TRY(parse_paragraphs(status, {"package", "architecture"}))) {
+    const bool goes = std::ranges::any_of(way.packages, [&](const WayBack::Package& package) {
+      return package.name == one.value("package") && package.architecture == one.value("architecture");
+    });
+    if (!goes) without += std::string(one.text) + "\n";
+  }
+  TRY(host.create(scratch + "/status", without));
+  Command install = install_from(way, scratch);
+  install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + scratch + "/status");
+  const AptPlan plan = TRY_IN("apt would not install the staged packages again", simulated(host, install));
+  std::vector<std::string> ids;
+  for (const WayBack::Package& package : way.packages) ids.push_back(package.id());
+  TRY_IN("with the packages gone, and the staged ones alone", require_plan(plan, ids, {}));
+  return host.discard(scratch + "/status");
+}
+
+Result<void> stage(Host& host, const DriverPackages& list, const std::string& scratch) {
+  TRY(host.run({{"chmod", "0700", scratch}, {}, {}}));
+  std::vector<DpkgPackage> packages;
+  for (const DriverPackages::Purged& one : list.purged) packages.push_back(one.package);
+  const std::vector<StagedDeb> debs = TRY(stage_debs(host, packages, scratch + "/debs"));
+  WayBack way;
+  for (std::size_t i = 0; i < packages.size(); ++i) {
+    const std::string sum = TRY(sha256_of_file(host, scratch + "/debs/" + debs[i].file));
+    way.packages.push_back({packages[i].name, packages[i].architecture, packages[i].version, debs[i].file, sum,
+                            debs[i].from, list.purged[i].automatic, packages[i].held()});
+  }
+  TRY(keep_beside_debs(host, list, scratch, way));
+  TRY(rehearse(host, way, scratch));
+  TRY(host.create(scratch + "/manifest.json", to_json_text(way)));
+  TRY(host.discard(WayBack::kPath));
+  return host.move(scratch, WayBack::kPath);
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  const DriverPackages list = TRY(to_be_purged(host));
+  if (list.empty() || complete_way_back(host, list)) return {};
+  if (host.files().exists(WayBack::kPurging))
+    return fail(ErrorCode::state, "the packages are being purged, and what was staged of them is damaged",
+                "Install the driver's packages again by apt, then try again.");
+  for (const DriverPackages::Purged& one : list.purged)
+    if (one.package.flag != "ok" || !one.package.installed())
+      return fail(ErrorCode::state, fmt::format("{} is {}: dpkg was interrupted", one.package.id(), one.package.state),
+                  "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".");
+  TRY(wait_for_package_locks(host, kPatience));
+  TRY(need_room(host, WayBack::kPath, kRoomBytes));
+  const std::string scratch = TRY(make_unfinished(host, WayBack::kPath));
+  const auto staged = stage(host, list, scratch);
+  const auto cleared = host.discard(scratch);
+  return staged ? cleared : staged;
+}
+
+}  // namespace
+
+extern const Action kWayBackAction;
+const Action kWayBackAction = {
+    "way-back",  "stages all that installs the packages of the present driver again, without network",
+    kParameters, Effect::live,
+    false,       validate_staging,
+    describe,    apply,
+    nullptr,     nullptr,
+    nullptr};
+
+}  // namespace p2pd

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+
+namespace p2pd {
+
+/// An apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration files.
+Command apt_get(std::vector<std::string> words);
+
+/// The same for dpkg.
+Command dpkg(std::vector<std::string> words);
+
+/// What apt-get would do. It names packages of the native architecture without it, others as "libcuda1:i386".
+struct AptPlan {
+  std::map<std::string, std::string> installs;  ///< package to version
+  std::set<std::string> removes;
+};
+
+/// Reads what "apt-get --simulate" prints.
+AptPlan parse_apt_plan(std::string_view output);
+
+/// Simulates an apt_get(); an Error is apt's own refusal.
+Result<AptPlan> simulated(const Host& host, Command command);
+
+/// Error unless `plan` installs and removes exactly these packages, given as DpkgPackage::id(); names what it leaves
+/// out, or what it does beyond.
+Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
+                          const std::vector<std::string>& removes);
+
+/// Finishes what an interrupted dpkg left. Packages that must be unpacked anew are taken from `archives`, which are
+/// .deb files by package id. Nothing runs where nothing was interrupted.
+Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives);
+
+}  // namespace p2pd

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// driver-pins: apt and unattended-upgrades bring no driver of a package.
+// An upgrade in the background that brings libraries of another version beside the modules that run ends every CUDA
+// program ("Driver/library version mismatch"), and a hold alone misses packages that are not installed yet.
+// Reads /etc/apt/preferences.d/00p2pd-driver, /etc/apt/preferences, apt.conf.d. Runs nothing.
+// Reference: apt_preferences(5); Unattended-Upgrade::Package-Blacklist in the README of unattended-upgrades.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/apt_conf.hpp"
+#include "base/dpkg_status.hpp"
+#include "base/driver_pins.hpp"
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+/// True where unattended-upgrades leaves every package of a driver alone.
+Result<bool> is_blacklisted(const Host& host) {
+  const std::vector<std::string> listed = apt_list(TRY(apt_options(host)), "unattended-upgrade::package-blacklist");
+  const std::vector<std::string> wanted = driver_expressions();
+  return std::ranges::all_of(
+      wanted, [&](const std::string& expression) { return std::ranges::find(listed, expression) != listed.end(); });
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  Finding finding;
+  if (!host.files().exists(kDpkgStatus)) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "this system does not use dpkg";
+    return finding;
+  }
+  const bool pinned = host.files().read(kDriverPreferences).value_or("") == driver_preferences();
+  const bool blacklisted = TRY(is_blacklisted(host));
+  const std::vector<std::string> overruled = overruling_pins(host);
+  finding.facts = {{"pinned", pinned}, {"blacklisted", blacklisted}, {"overruled", overruled}};
+  finding.evidence.push_back({std::string(kDriverPreferences), pinned ? "priority -1" : "no such pin"});
+  finding.evidence.push_back({"apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted"});
+  finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
+  if (!overruled.empty()) {
+    finding.summary = fmt::format("/etc/apt/preferences pins {} itself: that pin wins", fmt::join(overruled, ", "));
+    finding.next = "Remove that pin, or move it into a file of /etc/apt/preferences.d.";
+  } else if (!pinned || !blacklisted) {
+    finding.summary = fmt::format("{} may bring another driver", pinned ? "unattended-upgrades" : "apt");
+  } else {
+    finding.summary = "apt and unattended-upgrades bring no driver";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverPins;
+const Probe kDriverPins = {"driver-pins", "apt and unattended-upgrades bring no driver of a package",
+                           kParameters,   validate_staging,
+                           check,         false};
+
+}  // namespace p2pd

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// driver-userspace: the libraries and programs of the chosen driver are installed, by its runfile.
+// Modules and user space must be of one version, to the last number, and only NVIDIA's runfile has each version. A
+// runfile notes what it laid down; all of that must be there still. An older runfile's driver is removed by the newer
+// installer itself: the fix keeps it for the way back.
+// Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names.
+// Reference: backup.c of NVIDIA nvidia-installer.
+#include "base/probe.hpp"
+#include "base/runfile_install.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const auto manifest = TRY(runfile_manifest(host));
+  const std::string lacking = lacking_userspace(host, manifest, entry.base_version);
+  Finding finding;
+  finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
+  finding.facts = {{"entry", entry.id},
+                   {"version", entry.base_version},
+                   {"installed", manifest ? nlohmann::json(manifest->version) : nlohmann::json()},
+                   {"files", manifest ? manifest->installed.size() : 0}};
+  finding.evidence.push_back({std::string(kInstalledByRunfile) + "/log", manifest ? manifest->version : "not there"});
+  finding.summary = "the user space of " + entry.base_version + " is " +
+                    (lacking.empty() ? "installed by its runfile" : "not installed: " + lacking);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverUserspace;
+const Probe kDriverUserspace = {"driver-userspace",
+                                "the libraries and programs of the entry's version are installed, by its runfile",
+                                kParameters,
+                                validate_staging,
+                                check,
+                                false};
+
+}  // namespace p2pd

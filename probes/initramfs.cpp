@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// initramfs: every kernel's initramfs says of the driver what modprobe.d says, and holds no module of another driver.
+// A boot loads modules out of the initramfs first, by the modprobe.d files that were put into it when it was made: an
+// old one brings nouveau or the old nvidia back, however right the system is behind it.
+// Reads the list of each image (lsinitramfs, lsinitrd), modprobe.d and /lib/modules; compares names and sizes.
+// Reference: initramfs-tools(7), dracut(8).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/initramfs.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const std::vector<Initramfs> images = TRY(initramfs_images(host));
+  Finding finding;
+  finding.facts = {{"images", nlohmann::json::array()}};
+  if (images.empty()) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no kernel of /boot starts with an initramfs";
+    return finding;
+  }
+  std::vector<std::string> stale;
+  for (const Initramfs& one : images) {
+    std::string why = TRY(stale_initramfs(host, one));
+    finding.facts["images"].push_back({{"kernel", one.release}, {"image", one.image}, {"stale", why}});
+    finding.evidence.push_back({one.image, why.empty() ? "as modprobe.d and /lib/modules say" : why});
+    if (!why.empty()) stale.push_back(std::move(why));
+  }
+  finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = stale.empty()
+                        ? fmt::format("what modprobe.d says about the driver is in all of {} images", images.size())
+                        : fmt::format("{}", fmt::join(stale, "; "));
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kInitramfs;
+const Probe kInitramfs = {
+    "initramfs",
+    "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another driver",
+    {},
+    nullptr,
+    check,
+    false};
+
+}  // namespace p2pd

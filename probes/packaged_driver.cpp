@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// packaged-driver: no package brings an NVIDIA driver, whole or in part.
+// A runfile's driver and one of packages overwrite each other's files, and DKMS would build the packages' modules,
+// which give no P2P, for every new kernel. Which packages those are is computed: the guides' ^nvidia-.* also takes the
+// container toolkit and misses libcuda1, libnvidia-*, glx-alternative-* and linux-modules-nvidia-*.
+// Reads dpkg's status, apt's marks, /var/lib/p2pd/way-back. Runs nothing.
+// Reference: apt-get(8); deb-control(5); base/driver_packages.cpp.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+#include "base/way_back.hpp"
+
+namespace p2pd {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+Json named(const std::vector<DriverPackages::Named>& list) {
+  Json rows = Json::array();
+  for (const auto& [package, why] : list) rows.push_back({{"package", package}, {"why", why}});
+  return rows;
+}
+
+void tell(const DriverPackages& list, Finding& finding) {
+  Json rows = Json::array();
+  for (const DriverPackages::Purged& one : list.purged) {
+    rows.push_back({{"package", one.package.id()},
+                    {"version", one.package.version},
+                    {"held", one.package.held()},
+                    {"automatic", one.automatic},
+                    {"because", to_string(one.because)}});
+    if (!one.need.empty()) rows.back()["needs"] = one.need;
+    finding.evidence.push_back({std::string(kDpkgStatus), fmt::format("{} {}: {}", one.package.id(),
+                                                                      one.package.version, to_string(one.because))});
+  }
+  finding.facts = {{"packages", std::move(rows)}, {"spared", named(list.spared)}, {"blocked", named(list.blocked)}};
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  const DriverPackages list = TRY(to_be_purged(host));
+  Finding finding;
+  tell(list, finding);
+  const bool under_way = host.files().exists(WayBack::kPurging);
+  finding.verdict = list.empty() && !under_way ? Verdict::pass : Verdict::fail;
+  if (list.empty()) {
+    finding.summary = under_way ? "a purge was interrupted at its end" : "no package brings an NVIDIA driver";
+    return finding;
+  }
+  const auto count = [&](DriverPackages::Because because) {
+    return std::ranges::count(list.purged, because, &DriverPackages::Purged::because);
+  };
+  finding.summary = fmt::format("{} packages belong to a driver", count(DriverPackages::Because::driver));
+  if (const auto others = count(DriverPackages::Because::needs_it))
+    finding.summary += fmt::format(", {} need it", others);
+  if (const auto others = count(DriverPackages::Because::came_with_it))
+    finding.summary += fmt::format(", {} came with it", others);
+  if (list.blocked.empty()) return finding;
+  const auto& [package, need] = list.blocked.front();
+  finding.summary += fmt::format("; {} is to stay, and needs {}", package, need);
+  finding.next = fmt::format(
+      "Remove {} (\"apt-get remove {}\"), or replace it by one that needs no package of a driver.", package, package);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kPackagedDriver;
+const Probe kPackagedDriver = {
+    "packaged-driver", "no package brings an NVIDIA driver", kParameters, validate_staging, check, false};
+
+}  // namespace p2pd

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// way-back: every package that a swap of the driver takes away can be installed again, without network.
+// A driver that was purged and cannot come back leaves a machine without graphics and CUDA. So nothing goes before a
+// .deb of each package, its configuration, its marks and its alternatives are staged, and apt has shown that it
+// would install them. Here each is looked at again, by its SHA-256.
+// Reads /var/lib/p2pd/way-back, dpkg's status, apt's marks. Runs nothing.
+// Reference: apt-get(8); dpkg(1); update-alternatives(1).
+#include <fmt/format.h>
+
+#include "base/probe.hpp"
+#include "base/staging.hpp"
+#include "base/way_back.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {kEntryParameter};
+
+nlohmann::json facts_of(const WayBack& way) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const WayBack::Package& one : way.packages)
+    rows.push_back({{"package", one.id()},
+                    {"version", one.version},
+                    {"from", one.from},
+                    {"automatic", one.automatic},
+                    {"held", one.held}});
+  return rows;
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  const DriverPackages list = TRY(to_be_purged(host));
+  Finding finding;
+  if (list.empty()) {
+    finding.verdict = Verdict::pass;
+    finding.summary = "no package brings a driver: none has to come back";
+    finding.evidence.push_back({std::string(kDpkgStatus), "no package of a driver"});
+    return finding;
+  }
+  const auto way = complete_way_back(host, list);
+  if (!way && way.error().code != ErrorCode::not_found && way.error().code != ErrorCode::invalid)
+    return Failure(way.error());
+  finding.verdict = way ? Verdict::pass : Verdict::fail;
+  finding.facts["packages"] = way ? facts_of(*way) : nlohmann::json(list.ids());
+  finding.evidence.push_back({std::string(WayBack::kPath), way ? "each .deb as it was staged" : way.error().message});
+  finding.summary =
+      way ? fmt::format("{} packages can be installed again without network", way->packages.size())
+          : fmt::format("{} packages of the driver could not come back: {}", list.purged.size(), way.error().message);
+  if (!way) finding.next = way.error().next;
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kWayBack;
+const Probe kWayBack = {"way-back",  "every package that the swap takes away can be installed again without network",
+                        kParameters, validate_staging,
+                        check,       false};
+
+}  // namespace p2pd

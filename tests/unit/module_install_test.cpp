@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#include "base/module_install.hpp"
+
+#include <cstdlib>
+
+#include "base/module_signing.hpp"
+#include "catch.hpp"
+#include "made_tree.hpp"
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+constexpr char kPlace[] = "lib/modules/6.1.0-1-amd64/";
+constexpr char kFile[] = "/lib/modules/6.1.0-1-amd64/updates/nvidia.ko";
+
+CatalogueEntry entry() {
+  CatalogueEntry out;
+  out.id = "test/main";
+  out.commit = std::string(40, '1');
+  out.base_version = "9.9.9";
+  out.kernel_min = Version{5, 13};
+  out.kernel_below = Version{6, 13};
+  out.compat = {"known", "unknown"};
+  return out;
+}
+
+Catalogue all() {
+  Catalogue out;
+  out.compat_rules["known"] = {"include/linux/pci.h", "it's", "known.h", ""};
+  out.compat_rules["unknown"] = {"include/linux/mm.h", "gone", "", ""};
+  return out;
+}
+
+struct World : MadeTree {
+  void owners(const std::string& file, const std::string& package = {}) {
+    for (const std::string& path : {file, "/usr" + file})
+      runner.on("dpkg-query --search " + path, package.empty() ? "" : package + ": " + path + "\n",
+                package.empty() ? 1 : 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("dkms: what is handed to it is sound shell, and says what fits") {
+  const std::string script = dkms_build_script(all(), entry()), conf = dkms_conf(entry());
+  for (const std::string& text : {script, conf}) {
+    TemporaryDirectory directory;
+    std::ofstream(directory.path() / "text") << text;
+    CHECK(std::system(("sh -n " + (directory.path() / "text").string()).c_str()) == 0);
+    CHECK(text.find('@') == std::string::npos);
+  }
+  CHECK(script.find("    at_least 5.13 || return 1\n    ! at_least 6.13 || return 1\n") != std::string::npos);
+  CHECK(script.find("holds 'include/linux/pci.h' 'it'\\''s'; then flags=\"$flags -include $here/compat/known.h\"") !=
+        std::string::npos);
+  CHECK(script.find("holds 'include/linux/mm.h' 'gone'; then return 1; fi") != std::string::npos);
+  CHECK(conf.find("PACKAGE_NAME=\"p2pd-nvidia\"\nPACKAGE_VERSION=\"9.9.9\"\n") != std::string::npos);
+}
+
+TEST_CASE("modules: who would miss a file") {
+  World world;
+  world.put(std::string(kPlace) + "updates/nvidia.ko", "x");
+  world.owners(kFile);
+  CHECK(owner_of_module(world.host, "6.1.0-1-amd64", kFile).value().empty());
+  world.put("var/lib/dkms/nvidia/1/6.1.0-1-amd64/x86_64/module/nvidia.ko", "x");
+  fs::create_directory_symlink("1/6.1.0-1-amd64/x86_64",
+                               world.directory / "var/lib/dkms/nvidia/kernel-6.1.0-1-amd64-x86_64");
+  CHECK(owner_of_module(world.host, "6.1.0-1-amd64", kFile).value() == "DKMS module nvidia");
+  world.owners(kFile, "nvidia-kernel");
+  CHECK(owner_of_module(world.host, "6.1.0-1-amd64", kFile).value() == "package nvidia-kernel");
+  const auto aside = put_aside(world.host, "6.1.0-1-amd64", kFile);
+  REQUIRE_FALSE(aside);
+  CHECK(aside.error().next == "Purge that package: nvidia-kernel");
+  CHECK(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
+}
+
+TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
+  World world;
+  world.put(std::string(kPlace) + "updates/nvidia.ko", "theirs");
+  world.put(std::string(kPlace) + "modules.dep", "updates/nvidia.ko:\n");
+  world.owners(kFile);
+  REQUIRE(put_aside(world.host, "6.1.0-1-amd64", kFile));
+  CHECK_FALSE(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
+  world.put(std::string(kPlace) + "updates/p2pd/nvidia.ko", "ours");
+  world.put("lib/modules/6.2/updates/dkms/nvidia-uvm.ko.xz", "ours");
+  world.put("lib/modules/6.2/modules.dep", "updates/dkms/nvidia-uvm.ko.xz:\n");
+  fs::create_directories(world.directory / "var/lib/dkms/p2pd-nvidia");
+  fs::create_directory_symlink("9/6.2/x86_64", world.directory / "var/lib/dkms/p2pd-nvidia/kernel-6.2-x86_64");
+  world.put("usr/src/p2pd-nvidia-9/dkms.conf", "");
+  world.put("usr/src/nvidia-9/dkms.conf", "");
+  world.runner.on("depmod 6.2");
+  for (int again = 0; again < 2; ++again) {
+    const auto cleared = clear_modules(world.host);
+    INFO((cleared ? "" : cleared.error().message));
+    REQUIRE(cleared);
+  }
+  CHECK(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
+  for (const char* path : {"updates/p2pd", "updates/.p2pd-aside.nvidia.ko.old"})
+    CHECK_FALSE(fs::exists(world.directory / (std::string(kPlace) + path)));
+  CHECK_FALSE(fs::exists(world.directory / "lib/modules/6.2/updates"));
+  CHECK_FALSE(fs::exists(world.directory / "var/lib/dkms/p2pd-nvidia"));
+  CHECK_FALSE(fs::exists(world.directory / "usr/src/p2pd-nvidia-9"));
+  CHECK(fs::exists(world.directory / "usr/src/nvidia-9"));
+  CHECK(world.runner.unexpected.empty());
+}
+
+TEST_CASE("modules: the key that this system signs with") {
+  MadeTree tree;
+  CHECK_FALSE(signing_key(tree.host));
+  tree.put("var/lib/shim-signed/mok/MOK.priv", "");
+  tree.put("var/lib/shim-signed/mok/MOK.der", "");
+  CHECK(signing_key(tree.host)->key == "/var/lib/shim-signed/mok/MOK.priv");
+  tree.put("etc/dkms/framework.conf", "# mok_signing_key=/no\nmok_signing_key=\"/k\"\nmok_certificate=/c\n");
+  CHECK(signing_key(tree.host)->key == "/k");
+  CHECK(signing_key(tree.host)->certificate == "/c");
+}
