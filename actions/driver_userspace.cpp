@@ -148,13 +148,23 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return run_installer(host, entry);
 }
 
+/// A copy of the uninstaller, which removes itself with the rest: after a kill in between it is needed once more.
+Result<std::string> kept_uninstaller(Host& host) {
+  const std::string kept = std::string(kBefore) + "/nvidia-uninstall";  // it goes by its name
+  if (!host.files().exists(kUninstaller) && host.files().exists(kept)) return kept;
+  TRY(host.run({{"cp", "--dereference", "--preserve=mode", std::string(kUninstaller), kept + ".new"}, {}, {}}));
+  TRY(host.move(kept + ".new", kept));
+  return kept;
+}
+
 /// Runs the uninstaller; what it left of `manifest`, because somebody changed it, is named.
 Result<void> uninstall(Host& host, const RunfileManifest& manifest) {
-  Command command{{std::string(kUninstaller), "--silent", "--skip-module-unload",
+  const std::string uninstaller = TRY(kept_uninstaller(host));
+  Command command{{uninstaller, "--silent", "--skip-module-unload",
                    "--log-file-name=" + log_of("nvidia-uninstall", manifest.version)}};
   command.deadline = kDeadline;
   // depmod would change what the kernel's own step has put back
-  const auto known = host.ask({{std::string(kUninstaller), "--advanced-options"}, {}, {}});
+  const auto known = host.ask({{uninstaller, "--advanced-options"}, {}, {}});
   if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
   TRY_IN("the user space of " + manifest.version + " is not removed", host.run(command));
   for (const RunfileManifest::Installed& one : manifest.installed)

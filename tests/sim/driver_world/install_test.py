@@ -268,7 +268,7 @@ def killed(tree):
     """Killed again and again, on the way there and on the way back."""
     before = picture(tree.path)
     plan = tree.plan([*STAGE, USERSPACE, modules("dkms"), *REST])
-    for name, argv, first, more in (("apply", ("apply", plan), 0.5, 0.7), ("revert", ("revert",), 0.2, 0.15)):
+    for name, argv, first, more in (("apply", ("apply", plan), 0.5, 0.7), ("revert", ("revert",), 0.05, 0.05)):
         kills, status, run = 0, -9, {}
         while status == -9 and kills < 60:
             status, run = tree.p2pctl(*argv, killed_after=first + more * kills)
