@@ -180,11 +180,13 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 extern const Action kDriverBuildAction;
 const Action kDriverBuildAction = {
-    "driver-build", "builds the entry's modules for every bootable kernel that has headers",
-    kParameters,    Effect::live,
-    false,          validate_staging,
-    describe,       apply,
-    nullptr,        nullptr,
-    nullptr};
+    .id = "driver-build",
+    .does = "builds the entry's modules for every bootable kernel that has headers",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

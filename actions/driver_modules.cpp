@@ -198,16 +198,15 @@ Result<void> undo(Host& host, const Parameters&) { return clear_modules(host); }
 
 extern const Action kDriverModulesAction;
 const Action kDriverModulesAction = {
-    "driver-modules",
-    "installs the entry's built modules for every kernel that can boot, through DKMS or beside it",
-    kParameters,
-    Effect::live,
-    false,
-    validate_module_install,
-    describe,
-    apply,
-    nullptr,
-    commit,
-    undo};
+    .id = "driver-modules",
+    .does = "installs the entry's built modules for every kernel that can boot, through DKMS or beside it",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_module_install,
+    .describe = describe,
+    .apply = apply,
+    .commit = commit,
+    .undo = undo,
+};
 
 }  // namespace p2pd

@@ -35,11 +35,13 @@ Result<void> apply(Host& host, const Parameters&) {
 
 extern const Action kDriverPinsAction;
 const Action kDriverPinsAction = {
-    "driver-pins", "keeps apt and unattended-upgrades from bringing a driver of a package",
-    kParameters,   Effect::live,
-    false,         validate_staging,
-    describe,      apply,
-    nullptr,       nullptr,
-    nullptr};
+    .id = "driver-pins",
+    .does = "keeps apt and unattended-upgrades from bringing a driver of a package",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

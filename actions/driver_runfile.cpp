@@ -113,16 +113,14 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Action kDriverRunfileAction;
-const Action kDriverRunfileAction = {"driver-runfile",
-                                     "fetches NVIDIA's runfile of the entry's version and checks its SHA-256",
-                                     kParameters,
-                                     Effect::live,
-                                     false,
-                                     validate_staging,
-                                     describe,
-                                     apply,
-                                     nullptr,
-                                     nullptr,
-                                     nullptr};
+const Action kDriverRunfileAction = {
+    .id = "driver-runfile",
+    .does = "fetches NVIDIA's runfile of the entry's version and checks its SHA-256",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

@@ -196,11 +196,13 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 extern const Action kDriverSourceAction;
 const Action kDriverSourceAction = {
-    "driver-source", "fetches the entry's module source at the pinned commit, checked to the byte",
-    kParameters,     Effect::live,
-    false,           validate_staging,
-    describe,        apply,
-    nullptr,         nullptr,
-    nullptr};
+    .id = "driver-source",
+    .does = "fetches the entry's module source at the pinned commit, checked to the byte",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules.
-// What runs are the bytes that had the catalogue's SHA-256: they are copied while they are summed. A driver of another
+// What runs is a copy that had the catalogue's SHA-256 where it lies, in a folder of root's. A driver of another
 // runfile, which the installer removes before it lays down its own, is kept in an archive first, and undo unpacks that.
 // Writes what /var/lib/nvidia/log lists, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
 // Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
-#include <algorithm>
 #include <sstream>
 
 #include "base/action.hpp"
 #include "base/runfile_install.hpp"
-#include "base/sha256.hpp"
 #include "base/staging.hpp"
 
 namespace p2pd {
@@ -27,7 +24,6 @@ constexpr std::string_view kBefore = "/var/cache/p2pd/before-runfile";  // what 
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::chrono::minutes kDeadline{30};
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kUnpacked = 5;  // times the size of the runfile, about
 
 std::string log_of(std::string_view program, const std::string& version) {
@@ -43,28 +39,13 @@ Command install_of(const CatalogueEntry& entry) {
   return command;
 }
 
-/// Copies the staged runfile to where it runs, and sums what is written there; Error unless the sum is the catalogue's.
+/// Copies the staged runfile to where it runs; Error unless what lies there then has the catalogue's SHA-256.
 Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::string& to) {
   const std::string staged = runfile_of(entry);
-  const Descriptor from(
-      ::open(TRY(host.files().real_path(staged)).c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
-  if (!from) return fail_errno(staged);
-  const Descriptor copy = TRY(host.create(to));
-  Sha256 sum;
-  for (std::string piece(kMiB, '\0');;) {
-    const ssize_t count = ::read(from.get(), piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(staged);
-    if (count == 0) break;
-    std::string_view left(piece.data(), static_cast<std::size_t>(count));
-    sum.feed(left);
-    while (!left.empty()) {
-      const ssize_t written = ::write(copy.get(), left.data(), left.size());
-      if (written < 0 && errno != EINTR) return fail_errno(to);
-      left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
-    }
-  }
-  if (sum.hex() == entry.runfile_sha256) return {};
+  if (!S_ISREG(TRY(host.files().stat(staged)).st_mode))
+    return fail(ErrorCode::invalid, staged + " is not a regular file", "Remove it.");
+  TRY(host.run({{"cp", "--reflink=auto", staged, to}, {}, {}, kDeadline}));
+  if (TRY(sha256_of_file(host, to)) == entry.runfile_sha256) return {};
   return fail(ErrorCode::invalid, staged + " is not run: its SHA-256 is not the catalogue's",
               "Remove it; the step that fetches it (driver-runfile) then fetches it anew.");
 }
@@ -207,16 +188,14 @@ Result<void> undo(Host& host, const Parameters&) {
 
 extern const Action kDriverUserspaceAction;
 const Action kDriverUserspaceAction = {
-    "driver-userspace",
-    "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
-    kParameters,
-    Effect::live,
-    false,
-    validate_staging,
-    describe,
-    apply,
-    nullptr,
-    nullptr,
-    undo};
+    .id = "driver-userspace",
+    .does = "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
 
 }  // namespace p2pd

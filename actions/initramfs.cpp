@@ -110,11 +110,14 @@ Result<void> undo(Host& host, const Parameters&) {
 }  // namespace
 
 extern const Action kInitramfsAction;
-const Action kInitramfsAction = {"initramfs", "makes each initramfs anew that differs from modprobe.d about the driver",
-                                 {},          Effect::live,
-                                 false,       nullptr,
-                                 describe,    apply,
-                                 nullptr,     apply,
-                                 undo};
+const Action kInitramfsAction = {
+    .id = "initramfs",
+    .does = "makes each initramfs anew that differs from modprobe.d about the driver",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+    .commit = apply,
+    .undo = undo,
+};
 
 }  // namespace p2pd

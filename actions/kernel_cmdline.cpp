@@ -285,7 +285,17 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 extern const Action kKernelCmdlineAction;
 const Action kKernelCmdlineAction = {
-    "kernel-cmdline", "starts the kernel with the arguments in `arguments`: one trial boot, then by default",
-    kParameters, Effect::reboot, true, validate_kernel_arguments, describe, apply, before_reboot, commit, undo};
+    .id = "kernel-cmdline",
+    .does = "starts the kernel with the arguments in `arguments`: one trial boot, then by default",
+    .parameters = kParameters,
+    .effect = Effect::reboot,
+    .hazard = true,
+    .validate = validate_kernel_arguments,
+    .describe = describe,
+    .apply = apply,
+    .before_reboot = before_reboot,
+    .commit = commit,
+    .undo = undo,
+};
 
 }  // namespace p2pd

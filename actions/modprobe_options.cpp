@@ -55,7 +55,13 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 extern const Action kModprobeOptionsAction;
 const Action kModprobeOptionsAction = {
-    "modprobe-options", "gives `module` the options in `options` and the keys in `registry_dwords` by modprobe.d",
-    kParameters, Effect::live, false, validate_module_options, describe, apply, nullptr, nullptr, nullptr};
+    .id = "modprobe-options",
+    .does = "gives `module` the options in `options` and the keys in `registry_dwords` by modprobe.d",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_module_options,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

@@ -16,8 +16,7 @@ namespace {
 Result<Description> describe(const Host&, const Parameters&) {
   Description description;
   description.summary = "load the installed NVIDIA modules";
-  for (const char* module : {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"})
-    description.commands.push_back(std::string("modprobe ") + module);
+  for (const std::string_view module : kLoadOrder) description.commands.push_back("modprobe " + std::string(module));
   return description;
 }
 
@@ -38,11 +37,13 @@ Result<void> undo(Host& host, const Parameters&) {
 
 extern const Action kModulesLoadAction;
 const Action kModulesLoadAction = {
-    "modules-load", "loads the installed NVIDIA modules by name, blacklisted or not",
-    {},             Effect::live,
-    true,           nullptr,
-    describe,       apply,
-    nullptr,        nullptr,
-    undo};
+    .id = "modules-load",
+    .does = "loads the installed NVIDIA modules by name, blacklisted or not",
+    .effect = Effect::live,
+    .hazard = true,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
 
 }  // namespace p2pd

@@ -42,11 +42,13 @@ Result<void> undo(Host& host, const Parameters&) {
 
 extern const Action kModulesUnloadAction;
 const Action kModulesUnloadAction = {
-    "modules-unload", "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
-    kParameters,      Effect::reboot,
-    false,            nullptr,
-    describe,         apply,
-    nullptr,          nullptr,
-    undo};
+    .id = "modules-unload",
+    .does = "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
+    .parameters = kParameters,
+    .effect = Effect::reboot,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
 
 }  // namespace p2pd

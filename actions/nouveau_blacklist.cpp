@@ -37,16 +37,12 @@ Result<void> apply(Host& host, const Parameters&) {
 }  // namespace
 
 extern const Action kNouveauBlacklistAction;
-const Action kNouveauBlacklistAction = {"nouveau-blacklist",
-                                        "keeps nouveau off the GPUs by a modprobe.d file",
-                                        {},
-                                        Effect::live,
-                                        false,
-                                        nullptr,
-                                        describe,
-                                        apply,
-                                        nullptr,
-                                        nullptr,
-                                        nullptr};
+const Action kNouveauBlacklistAction = {
+    .id = "nouveau-blacklist",
+    .does = "keeps nouveau off the GPUs by a modprobe.d file",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

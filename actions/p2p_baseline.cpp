@@ -38,7 +38,12 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 extern const Action kP2pBaselineAction;
 const Action kP2pBaselineAction = {
-    "p2p-baseline", "measures what the GPUs exchange before anything is changed", kParameters, Effect::live, false, nullptr,
-    describe, apply, nullptr, nullptr, nullptr};
+    .id = "p2p-baseline",
+    .does = "measures what the GPUs exchange before anything is changed",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

@@ -18,7 +18,6 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
-constexpr std::chrono::seconds kPatience{120};
 constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
 
 Command purge(const DriverPackages& list) {
@@ -51,7 +50,7 @@ Result<void> apply(Host& host, const Parameters&) {
                 "Remove it, or replace it by one that needs no package of a driver.");
   if (list.empty()) return host.discard(WayBack::kPurging);
   const WayBack way = TRY_IN("not all packages could come back", complete_way_back(host, list));
-  TRY(wait_for_package_locks(host, kPatience));
+  TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(repair_packages(host, way.archives()));
   list = TRY(to_be_purged(host));
@@ -75,16 +74,15 @@ Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }
 }  // namespace
 
 extern const Action kPackagedDriverAction;
-const Action kPackagedDriverAction = {"packaged-driver",
-                                      "purges the packages of the present driver, once all of them could come back",
-                                      kParameters,
-                                      Effect::live,
-                                      false,
-                                      validate_staging,
-                                      describe,
-                                      apply,
-                                      nullptr,
-                                      nullptr,
-                                      undo};
+const Action kPackagedDriverAction = {
+    .id = "packaged-driver",
+    .does = "purges the packages of the present driver, once all of them could come back",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
 
 }  // namespace p2pd

@@ -24,7 +24,6 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
 constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; as much again, unpacked, in between
-constexpr std::chrono::seconds kPatience{120};
 
 Result<Description> describe(const Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));
@@ -85,7 +84,7 @@ Result<void> apply(Host& host, const Parameters&) {
     if (one.package.flag != "ok" || !one.package.installed())
       return fail(ErrorCode::state, fmt::format("{} is {}: dpkg was interrupted", one.package.id(), one.package.state),
                   "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".");
-  TRY(wait_for_package_locks(host, kPatience));
+  TRY(wait_for_package_locks(host));
   TRY(need_room(host, WayBack::kPath, kRoomBytes));
   const std::string scratch = TRY(make_unfinished(host, WayBack::kPath));
   const auto staged = stage(host, list, scratch);
@@ -97,11 +96,13 @@ Result<void> apply(Host& host, const Parameters&) {
 
 extern const Action kWayBackAction;
 const Action kWayBackAction = {
-    "way-back",  "stages all that installs the packages of the present driver again, without network",
-    kParameters, Effect::live,
-    false,       validate_staging,
-    describe,    apply,
-    nullptr,     nullptr,
-    nullptr};
+    .id = "way-back",
+    .does = "stages all that installs the packages of the present driver again, without network",
+    .parameters = kParameters,
+    .effect = Effect::live,
+    .validate = validate_staging,
+    .describe = describe,
+    .apply = apply,
+};
 
 }  // namespace p2pd

@@ -31,20 +31,20 @@ struct Description {
 /// A fix, as a row of the registry. Files are put back by the engine; `undo` is only for what is not a file.
 struct Action {
   std::string_view id;  ///< also the file name, with '_' for '-'
-  std::string_view does;
-  std::span<const Parameter> parameters;
-  Effect effect;
+  std::string_view does = {};
+  std::span<const Parameter> parameters = {};
+  Effect effect = Effect::live;
   /// A crash in its effect (a hung boot, a wedged module) is expected to be possible: tried twice, then failed.
-  bool hazard;
-  Result<void> (*validate)(const Parameters&);  ///< beyond types; may be null
-  Result<Description> (*describe)(const Host&, const Parameters&);
-  Result<void> (*apply)(Host&, const Parameters&);
+  bool hazard = false;
+  Result<void> (*validate)(const Parameters&) = nullptr;  ///< beyond types; may be null
+  Result<Description> (*describe)(const Host&, const Parameters&) = nullptr;
+  Result<void> (*apply)(Host&, const Parameters&) = nullptr;
   /// Right before each reboot while the step is not committed; may be null.
-  Result<void> (*before_reboot)(Host&, const Parameters&);
+  Result<void> (*before_reboot)(Host&, const Parameters&) = nullptr;
   /// Makes permanent what was on trial, once every step holds; may be null.
-  Result<void> (*commit)(Host&, const Parameters&);
+  Result<void> (*commit)(Host&, const Parameters&) = nullptr;
   /// After the engine has put the files back; may be null.
-  Result<void> (*undo)(Host&, const Parameters&);
+  Result<void> (*undo)(Host&, const Parameters&) = nullptr;
 };
 
 }  // namespace p2pd

@@ -14,23 +14,28 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvidia_peermem", "nvidia_uvm",
                                                           "nvidia_modeset", "nvidia",         "nouveau"};
-constexpr std::array<const char*, 4> kLoadOrder = {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"};
 constexpr std::array<const char*, 2> kServices = {"nvidia-persistenced.service", "display-manager.service"};
 constexpr std::chrono::minutes kDeadline{2};  // a module that waits for a hung GPU never comes out
 
 Command systemctl(const char* verb, const std::string& service) { return {{"systemctl", verb, service}, {}, {}, kDeadline}; }
 
-/// Writes down what is stopped before it is stopped, so that a kill in between forgets nothing.
+bool is_active(const Host& host, const char* service) {
+  const auto answer = host.ask(systemctl("is-active", service));
+  return answer && answer->status == 0;
+}
+
+/// Writes down what is stopped before it is stopped, beside what a start that was killed had stopped already.
 Result<void> stop_services(Host& host) {
-  std::string active;
-  for (const char* service : kServices)
-    if (const auto answer = host.ask(systemctl("is-active", service)); answer && answer->status == 0)
-      active += std::string(service) + "\n";
+  std::string stopped = host.files().read(kStoppedServices).value_or("");
+  std::vector<std::string> active;
+  for (const char* service : kServices) {
+    if (!is_active(host, service)) continue;
+    active.emplace_back(service);
+    if (stopped.find(service) == std::string::npos) stopped += active.back() + "\n";
+  }
   if (active.empty()) return {};
-  TRY(host.will_change(kStoppedServices, Restore::by_action));
-  TRY(host.create(kStoppedServices, active));
-  std::istringstream services(active);
-  for (std::string service; std::getline(services, service);) TRY(host.run(systemctl("stop", service)));
+  TRY(host.create(kStoppedServices, stopped));
+  for (const std::string& service : active) TRY(host.run(systemctl("stop", service)));
   return {};
 }
 
@@ -73,7 +78,8 @@ Result<std::string> unload_driver(Host& host) {
 }
 
 Result<void> load_driver(Host& host) {
-  for (const char* module : kLoadOrder) TRY(host.run({{"modprobe", module}, {}, {}, kDeadline}));
+  for (const std::string_view module : kLoadOrder)
+    TRY(host.run({{"modprobe", std::string(module)}, {}, {}, kDeadline}));
   return start_services(host);
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/host.hpp"
@@ -11,6 +13,9 @@ namespace p2pd {
 
 /// Names of the services that unload_driver() stopped, one a line; gone once load_driver() has started them again.
 inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
+
+/// Names of the NVIDIA modules as load_driver() gives them to modprobe, in its order.
+inline constexpr std::array<std::string_view, 4> kLoadOrder = {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"};
 
 /// A kernel module that holds a GPU, or is there to.
 struct DriverModule {
@@ -23,7 +28,8 @@ std::vector<DriverModule> driver_modules(const Host& host);
 
 /// Takes them out, after the services that hold a GPU by design (nvidia-persistenced, the display manager) are stopped.
 /// Returns why that cannot be done now, empty when all are out: the services are started again then, at once, and a
-/// reboot is what is left. Nobody else's process is touched. An Error: what was stopped could not be written down.
+/// reboot is what is left. Nobody else's process is touched. The caller has announced kStoppedServices to the
+/// recorder. An Error: what was stopped could not be written down.
 Result<std::string> unload_driver(Host& host);
 
 /// Loads the installed NVIDIA modules by name, whatever is blacklisted, and starts the stopped services again.

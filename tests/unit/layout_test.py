@@ -127,7 +127,7 @@ def unit_breaches(root, folder, kind):
             continue
         name, lines = f"{folder}/{path.name}", path.read_text().splitlines()
         wanted = path.stem.replace("_", "-")
-        ids = re.findall(rf'\bconst {kind} (\w+)\s*=?\s*\{{\s*"([^"]*)"', "\n".join(lines))
+        ids = re.findall(rf'\bconst {kind} (\w+)\s*=?\s*\{{\s*(?:\.id = )?"([^"]*)"', "\n".join(lines))
         if [i for _, i in ids] != [wanted]:
             breaches.append(f"{name}: holds {ids}; expected one {kind} called \"{wanted}\"")
         for variable, id_ in ids:
