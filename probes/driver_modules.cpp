@@ -17,9 +17,6 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kByParameter};
 
-/// True where a fix can change what is wrong.
-bool can_be_made(const Error& error) { return error.code == ErrorCode::not_found || error.code == ErrorCode::invalid; }
-
 Finding not_built(const CatalogueEntry& entry, const Error& error) {
   Finding finding;
   finding.verdict = Verdict::fail;

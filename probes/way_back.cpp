@@ -38,8 +38,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     return finding;
   }
   const auto way = complete_way_back(host, list);
-  if (!way && way.error().code != ErrorCode::not_found && way.error().code != ErrorCode::invalid)
-    return Failure(way.error());
+  if (!way && !can_be_made(way.error())) return Failure(way.error());
   finding.verdict = way ? Verdict::pass : Verdict::fail;
   finding.facts["packages"] = way ? facts_of(*way) : nlohmann::json(list.ids());
   finding.evidence.push_back({std::string(WayBack::kPath), way ? "each .deb as it was staged" : way.error().message});

@@ -23,6 +23,6 @@ struct PackageLock {
 Result<std::optional<std::vector<PackageLock>>> package_locks(const Host& host);
 
 /// Returns once nobody holds one of them; after `patience`, ErrorCode::busy names who still does.
-Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patience);
+Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patience = std::chrono::seconds(120));
 
 }  // namespace p2pd

@@ -61,6 +61,8 @@ std::vector<std::string> mirrors_of(const Parameters& parameters) {
   return mirrors;
 }
 
+bool can_be_made(const Error& error) { return error.code == ErrorCode::not_found || error.code == ErrorCode::invalid; }
+
 std::optional<std::string> local_path(std::string_view url) {
   if (!url.starts_with("file:///")) return std::nullopt;
   return std::string(url.substr(7));

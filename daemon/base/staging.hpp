@@ -43,6 +43,9 @@ std::string commit_file_of(const CatalogueEntry& entry);
 /// Parameter `mirrors` without trailing slashes; none where it is not given.
 std::vector<std::string> mirrors_of(const Parameters& parameters);
 
+/// True of the Error of what is not there or damaged: a fix can make it, where other Errors mean "could not find out".
+bool can_be_made(const Error& error);
+
 /// Path on this host of a file:// URL; nothing for others. It is taken as it stands, without %-escapes.
 std::optional<std::string> local_path(std::string_view url);
 

@@ -19,7 +19,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kManifest = "/var/lib/p2pd/way-back/manifest.json";
-constexpr std::chrono::seconds kPatience{120};
 constexpr std::string_view kNext = "Restore it from a backup, or install the driver's packages by hand.";
 
 constexpr std::string_view kAlternatives = "/var/lib/dpkg/alternatives";
@@ -244,7 +243,7 @@ Result<void> bring_back(Host& host) {
     return fail(way.error().code, "the packages of the driver cannot be installed again: " + way.error().message,
                 std::string(kNext));
   TRY(check_way_back(host, *way));
-  TRY(wait_for_package_locks(host, kPatience));
+  TRY(wait_for_package_locks(host));
   TRY(repair_packages(host, way->archives()));
   TRY(host.run(install_from(*way, std::string(WayBack::kPath))));
   TRY(mark(host, *way));
