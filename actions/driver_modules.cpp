@@ -47,8 +47,8 @@ Result<Wanted> wanted(const Host& host, const Parameters& parameters) {
 }
 
 bool installed(const Host& host, const Wanted& what, const ModuleBuild& build) {
-  const auto found = installed_modules(host, build);
-  return found && found->lacking.empty() && (!what.dkms || in_dkms(host, build.target.release));
+  const auto found = installed_modules(host, what.entry, build.target.release, what.dkms);
+  return found && found->lacking.empty();
 }
 
 Command dkms(const CatalogueEntry& entry, std::string_view verb, const std::string& release) {
@@ -132,6 +132,7 @@ Result<void> install_beside(Host& host, const ModuleBuild& build) {
   const std::string beside = TRY(make_unfinished(host, place));
   Command copy{{"cp", "--reflink=auto"}, {}, {}, kDeadline};
   for (const std::string_view module : kDriverModules) copy.argv.push_back(build.module_file(module));
+  copy.argv.push_back(build.directory + std::string(kBuildRecord));  // what to compare with, when the build is gone
   copy.argv.push_back(beside);
   TRY(host.run(copy));
   TRY(sign_modules(host, build.target, beside));
@@ -146,7 +147,7 @@ Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
   TRY(need_room(host, module_directory(release) + "/x", kModuleBytes));
   spdlog::info("installing the modules of {} for {}", what.entry.id, release);
   TRY(what.dkms ? install_by_dkms(host, what, build) : install_beside(host, build));
-  for (const std::string& file : TRY(installed_modules(host, build)).foreign) {
+  for (const std::string& file : TRY(installed_modules(host, what.entry, release, what.dkms)).foreign) {
     TRY(put_aside(host, release, file));
     TRY(depmod(host, release));
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "base/driver_options.hpp"
 #include "base/modprobe_d.hpp"
 
 namespace p2pd {
@@ -14,8 +15,10 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
-    {"options", Parameter::Type::object, true, "option name to value, a string or an integer"},
+    {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen or none: what it needs, too"},
+    {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
 /// The first wanted option that `options` does not give; nothing when all hold.
@@ -26,7 +29,8 @@ std::optional<OptionState> first_lacking(const std::vector<ModuleOption>& option
 }
 
 /// The new drop-in; nothing when modprobe gives the options already.
-Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameters& parameters) {
+Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameters& given) {
+  const Parameters parameters = TRY(with_driver_options(host, given));
   if (!first_lacking(TRY(module_options(host)), parameters)) return std::optional<std::string>();
   std::string content = TRY(modprobe_drop_in(host, parameters));
   const auto lacking = first_lacking(TRY(module_options(host, content)), parameters);

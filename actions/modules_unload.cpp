@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // modules-unload: takes the modules of the old driver out of the kernel, or leaves that to the reboot.
-// The services that hold a GPU by design, nvidia-persistenced and the display manager, are stopped for it by name, and
-// started again whatever happens: never `systemctl isolate`, which ends other people's jobs. A module that does not come
-// out within its time is not tried again: the reboot that the plan needs anyway takes it out.
+// The services that hold a GPU by design (nvidia-persistenced, the display manager, containers with a restart policy) are
+// stopped for it by name, and started again whatever happens: never `systemctl isolate`, which ends other people's jobs.
+// A module that does not come out within its time is not tried again: the reboot that the plan needs takes it out.
 // Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then: the old driver.
 // Reference: rmmod(8); systemctl(1), isolate.
 #include <fmt/format.h>

@@ -18,6 +18,11 @@
 namespace p2pd {
 namespace {
 
+constexpr Parameter kParameters[] = {
+    {"ignore_services", Parameter::Type::boolean, false,
+     "nvidia-persistenced, the display manager and containers with a restart policy do not count: they are stopped and "
+     "started again"},
+};
 constexpr std::size_t kNamed = 6;     // in a summary
 constexpr std::size_t kListed = 100;  // in the facts: a container may have thousands
 
@@ -137,7 +142,7 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
   return {};
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
   Finding finding;
   if (modules.empty() && !host.files().exists("/sys/module/nvidia")) {
@@ -146,7 +151,15 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.facts = facts_of({}, {});
     return finding;
   }
-  const GpuHolders holders = TRY(gpu_holders(host));
+  GpuHolders holders = TRY(gpu_holders(host));
+  std::vector<GpuHolder> services;
+  if (parameters.value("ignore_services", false)) {
+    for (const GpuHolder& holder : holders.found)
+      if (is_service(host, holder)) services.push_back(holder);
+    std::erase_if(holders.found, [&](const GpuHolder& holder) {
+      return std::ranges::count(services, holder.pid, &GpuHolder::pid) > 0;
+    });
+  }
   finding.facts = facts_of(holders, modules);
   for (const GpuHolder& holder : holders.found) {
     if (finding.evidence.size() == kNamed) break;
@@ -159,6 +172,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
          fmt::format("{}: {} references, used by {} modules", module.name,
                      module.references ? std::to_string(*module.references) : "?", module.users.size())});
   }
+  if (holders.found.empty() && !services.empty()) {  // they explain the references
+    finding.verdict = Verdict::pass;
+    finding.summary = "only services hold GPUs, which are stopped and started again: " + listing(services, says, ", ");
+    return finding;
+  }
   TRY(judge(finding, holders, modules));
   return finding;
 }
@@ -167,6 +185,6 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kGpuHolders;
 const Probe kGpuHolders = {
-    "gpu-holders", "no process uses an NVIDIA GPU: the kernel modules can be removed", {}, nullptr, check, false};
+    "gpu-holders", "no process uses an NVIDIA GPU: the kernel modules can be removed", kParameters, nullptr, check, false};
 
 }  // namespace p2pd

@@ -7,6 +7,7 @@
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <map>
 
+#include "base/driver_options.hpp"
 #include "base/modprobe_d.hpp"
 #include "base/nvidia_procfs.hpp"
 #include "base/probe.hpp"
@@ -16,8 +17,10 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
-    {"options", Parameter::Type::object, true, "option name to value, a string or an integer"},
+    {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen or none: what it needs, too"},
+    {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
 /// What the loaded module runs with; null where that cannot be read.
@@ -36,7 +39,8 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
-Result<Finding> check(const Host& host, const Parameters& parameters) {
+Result<Finding> check(const Host& host, const Parameters& given) {
+  const Parameters parameters = TRY(with_driver_options(host, given));
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
   const auto nvidia = nvidia_params(host).value_or(std::map<std::string, std::string>());
   Finding finding;
@@ -46,6 +50,10 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.facts = {
       {"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", nlohmann::json::object()}};
   const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
+  if (states.empty()) {
+    finding.summary = "module " + module + " needs no option with this driver";
+    return finding;
+  }
   for (const OptionState& state : states) {
     const nlohmann::json running = running_value(host, module, state, nvidia);
     nlohmann::json& fact = finding.facts[state.dword ? "registry_dwords" : "options"][state.name];

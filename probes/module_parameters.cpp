@@ -14,6 +14,7 @@
 #include "base/modprobe_d.hpp"
 #include "base/nvidia_procfs.hpp"
 #include "base/probe.hpp"
+#include "base/registry_keys.hpp"
 
 namespace p2pd {
 namespace {
@@ -21,55 +22,6 @@ namespace {
 constexpr std::string_view kParams = "/proc/driver/nvidia/params";
 constexpr std::string_view kVersion = "/sys/module/nvidia/version";
 constexpr std::string_view kPrefix = "NVreg_";
-constexpr int kSplit = 575;  // where the values of the P2P keys changed
-
-/// A key in RegistryDwords that does not do what it is set for, in drivers from `first` to before `end`.
-struct WrongKey {
-  std::string_view key;
-  int first;
-  int end;
-  bool (*wrong)(std::uint32_t value);
-  std::string_view why;
-};
-
-bool always(std::uint32_t) { return true; }
-template <std::uint32_t kValue>
-bool equals(std::uint32_t value) {
-  return value == kValue;
-}
-bool three_or_more(std::uint32_t value) { return value >= 3; }
-bool four_or_more(std::uint32_t value) { return value >= 4; }
-/// A field of 0 in reads (1:0) or writes (5:4) forbids them.
-bool forbids(std::uint32_t value) { return (value & 0x3U) == 0 || (value & 0x30U) == 0; }
-
-constexpr int kNever = 1 << 20;
-constexpr WrongKey kWrongKeys[] = {
-    {"EnableResizableBar", 0, kNever, always, "does nothing here: it is the module option NVreg_EnableResizableBar"},
-    {"GrdmaPciTopoCheckOverride", 0, kNever, always,
-     "does nothing here: it is the module option NVreg_GrdmaPciTopoCheckOverride, for RDMA only"},
-    {"ForceP2P", 0, kNever, forbids, "forbids peer reads or writes; 0x11 allows both"},
-    {"RMForceP2PType", 0, kSplit, equals<1>, "before 575, 1 forces mailbox P2P, which GeForce cards lack; BAR1 is 2"},
-    {"RMForceP2PType", 0, kSplit, equals<3>, "before 575, 3 forces NVLink; BAR1 is 2"},
-    {"RMForceP2PType", 0, kNever, four_or_more, "forces C2C, or nothing that is known"},
-    {"RMForceP2PType", kSplit, kNever, equals<2>, "from 575 on, 2 forces NVLink; PCIe is 1"},
-    {"RMForceP2PType", kSplit, kNever, equals<3>, "from 575 on, 3 forces C2C; PCIe is 1"},
-    {"RMPcieP2PType", 0, kSplit, always, "drivers before 575 do not know it"},
-    {"RMPcieP2PType", kSplit, kNever, equals<0>, "0 is mailbox P2P, which GeForce cards lack; BAR1 is 1"},
-    {"RMPcieP2PType", kSplit, kNever, three_or_more, "has the values 0 to 2"},
-    {"RMForceStaticBar1", kSplit, kNever, three_or_more, "from 575 on it has the values 0 to 2; others are ignored"},
-};
-constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
-
-/// As the driver reads a value: decimal, or hexadecimal after 0x.
-Result<std::uint32_t> number_of(const std::string& key, std::string_view text) {
-  const bool hex = text.starts_with("0x") || text.starts_with("0X");
-  const std::string_view digits = hex ? text.substr(2) : text;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
-    return fail(ErrorCode::invalid, key + "=" + std::string(text) + " is no number");
-  return value;
-}
 
 /// What modprobe.d gives to nvidia: NVreg_ name to the option that counts. Debian's name of it first.
 Result<std::map<std::string, ModuleOption>> configured_options(const Host& host) {
@@ -88,17 +40,12 @@ void judge_keys(const Dwords& dwords, int major, Finding& finding, std::vector<s
     const std::string& text = dword.second;
     if (key == "pci") continue;  // RegistryDwordsPerDevice: "pci=0000:01:00.0;Key=1"
     nlohmann::json fact = {{"value", text}, {"wrong", nullptr}};
-    const auto value = number_of(key, text);
-    if (!value) {
-      fact["wrong"] = "no number: the driver leaves it out";
-    } else {
-      for (const WrongKey& row : kWrongKeys)
-        if (row.key == key && major >= row.first && major < row.end && row.wrong(*value)) fact["wrong"] = row.why;
+    if (const std::string wrong = wrong_registry_key(key, text, major); !wrong.empty()) {
+      fact["wrong"] = wrong;
+      problems.push_back(key + "=" + text + ": " + wrong);
     }
-    if (!fact["wrong"].is_null()) problems.push_back(key + "=" + text + ": " + fact["wrong"].get<std::string>());
-    fact["experimental"] = std::ranges::find(kExperimental, key) != std::end(kExperimental);
-    fact["known"] = fact["experimental"] == true || key == "PeerMappingOverride" ||
-                    std::ranges::any_of(kWrongKeys, [&](const WrongKey& row) { return row.key == key; });
+    fact["experimental"] = is_experimental_key(key);
+    fact["known"] = is_known_key(key);
     finding.facts["registry_dwords"][key] = std::move(fact);
   }
 }
@@ -159,6 +106,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.evidence.push_back({std::string(kParams), name.substr(kPrefix.size()) + ": \"" + value + "\""});
     judge_keys(parse_dwords(value), major, finding, wrong);
   }
+  for (const std::string& address : excluded_gpus(host)) {
+    finding.evidence.push_back({"/proc/driver/nvidia/gpus/" + address + "/information", "GPU Excluded: Yes"});
+    wrong.push_back("it was told to leave out " + address + " (NVreg_ExcludedGpus, NVreg_GpuBlacklist)");
+  }
   const std::vector<std::string> stale = not_in_force(configured, params, finding);
   finding.facts["wrong_keys"] = wrong;
   finding.facts["not_in_force"] = stale;
@@ -174,7 +125,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.summary = fmt::format("nvidia {}: {}{}", version, wrong.empty() ? stale.front() : wrong.front(),
                                 others == 0 ? "" : fmt::format("; and {} more", others));
   finding.next = wrong.empty() ? "Rebuild the initramfs if it has the module, then load the module again or reboot."
-                               : "Correct the key in /etc/modprobe.d, then load the module again or reboot.";
+                               : "Correct that in /etc/modprobe.d, then load the module again or reboot.";
   return finding;
 }
 

@@ -2,8 +2,8 @@
 // nvidia-driver: one NVIDIA driver is installed, it drives every GPU, and it is of a kind that can give P2P.
 // Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
-// open ones do, which come with a runfile (whether those are loaded: nvidia-modules). A card bound to vfio-pci belongs
-// to a guest, one bound to nouveau to nobody who computes.
+// open ones do, which come with a runfile. It is about what is installed: what is loaded is other-modules' and
+// nvidia-modules'.
 // Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 
 #include "base/driver_install.hpp"
 #include "base/gpus.hpp"
+#include "base/module_file.hpp"
 #include "base/nvidia_procfs.hpp"
 #include "base/pci.hpp"
 #include "base/probe.hpp"
@@ -28,9 +29,20 @@ struct Running {
   std::map<std::string, std::string> by_gpu;  ///< address to driver; empty: none is bound
   bool needs_built = false;                   ///< no driver of NVIDIA or a distribution gives these GPUs P2P
   bool loaded = false;
-  bool proprietary = false;  ///< of what is loaded
-  std::vector<std::string> excluded;
+  bool proprietary = false;  ///< what is loaded, and will be again
 };
+
+/// Open modules are installed in place of those that are still loaded.
+bool open_is_installed(const Host& host) {
+  const auto release = host.line("/proc/sys/kernel/osrelease");
+  const auto name = installed_name(host, "nvidia");
+  const auto files = release && name ? modules_by_name(host, *release) : fail(ErrorCode::not_found, "no module");
+  if (!files || !files->contains(*name)) return false;
+  const auto info = module_info(host, files->at(*name));
+  const auto is = [&](const char* key, const std::string& value) { return info->contains(key) && info->at(key) == value; };
+  return info && is("license", "Dual MIT/GPL") &&
+         !is("srcversion", host.line("/sys/module/nvidia/srcversion").value_or(""));
+}
 
 Result<Running> running_driver(const Host& host, Finding& finding) {
   Running out;
@@ -46,14 +58,10 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string banner = host.line(kVersion).value_or("");
   const auto version = parse_nvidia_version(banner);
-  out.proprietary = version && !version->open;
+  out.proprietary = version && !version->open && !open_is_installed(host);
   if (!banner.empty()) finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
-  out.excluded = excluded_gpus(host);
-  for (const std::string& address : out.excluded)
-    finding.evidence.push_back({"/proc/driver/nvidia/gpus/" + address + "/information", "GPU Excluded: Yes"});
   finding.facts["drivers"] = out.by_gpu;
   finding.facts["proprietary_loaded"] = out.proprietary;
-  finding.facts["excluded"] = out.excluded;
   return out;
 }
 
@@ -92,16 +100,6 @@ void refuse(Finding& finding, std::string summary, std::string next) {
 
 /// What keeps the installed driver from giving P2P; leaves a finding that passes alone.
 void judge(const DriverInstall& install, const Running& running, Finding& finding) {
-  for (const auto& [address, driver] : running.by_gpu) {
-    if (driver != "vfio-pci") continue;
-    return refuse(finding, fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", address),
-                  "Take the card out of the guest's configuration and off vfio-pci (modprobe.d, vfio-pci.ids=), or leave "
-                  "it out of what p2pd is to do.");
-  }
-  if (!running.excluded.empty())
-    return refuse(finding, fmt::format("the driver was told to leave out {}", fmt::join(running.excluded, ", ")),
-                  "Take the card out of NVreg_ExcludedGpus (or NVreg_GpuBlacklist) in /etc/modprobe.d, then load the "
-                  "module again or reboot.");
   if (!install.runfile.installed && install.packages.empty()) {
     finding.next = "Install the NVIDIA driver.";
     finding.summary = "no NVIDIA driver is installed";

@@ -12,7 +12,7 @@ extern const Probe kBuildTools;
 extern const Probe kDisplayGpus;
 extern const Probe kDriverBuild;
 extern const Probe kDriverCatalogue;
-extern const Probe kDriverModulesProbe;
+extern const Probe kDriverModulesInstalled;
 extern const Probe kDriverPeers;
 extern const Probe kDriverPins;
 extern const Probe kDriverRunfile;
@@ -39,6 +39,7 @@ extern const Probe kPackagedDriver;
 extern const Probe kPcieLinks;
 extern const Probe kSecureBoot;
 extern const Probe kShutdownInhibitors;
+extern const Probe kVfioGuests;
 extern const Probe kVirtualization;
 extern const Probe kWayBack;
 
@@ -53,7 +54,7 @@ std::span<const Probe> probes() {
       kDisplayGpus,
       kDriverBuild,
       kDriverCatalogue,
-      kDriverModulesProbe,
+      kDriverModulesInstalled,
       kDriverPeers,
       kDriverPins,
       kDriverRunfile,
@@ -80,6 +81,7 @@ std::span<const Probe> probes() {
       kPcieLinks,
       kSecureBoot,
       kShutdownInhibitors,
+      kVfioGuests,
       kVirtualization,
       kWayBack,
   };

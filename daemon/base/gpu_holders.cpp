@@ -136,6 +136,17 @@ void classify(GpuHolder& holder, std::string_view cgroups) {
   }
 }
 
+bool is_service(const Host& host, const GpuHolder& holder) {
+  if (holder.kind != HolderKind::container)
+    return holder.kind == HolderKind::persistenced || holder.kind == HolderKind::display;
+  const std::size_t space = holder.name.find(' ');
+  const std::string runtime = holder.name.substr(0, space);
+  if (runtime != "docker" && runtime != "podman") return false;
+  const auto policy = host.query(
+      {{runtime, "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", holder.name.substr(space + 1)}, {}, {}});
+  return policy && (policy->starts_with("always") || policy->starts_with("unless-stopped"));
+}
+
 Result<GpuHolders> gpu_holders(const Host& host) {
   GpuHolders holders;
   const auto names = host.files().list("/proc");

@@ -33,6 +33,10 @@ struct GpuHolders {
 /// Every process with /dev/nvidia* or an NVIDIA GPU's /dev/dri/* open. One that ends meanwhile holds nothing.
 Result<GpuHolders> gpu_holders(const Host& host);
 
+/// True of what can be stopped and started again without loss: nvidia-persistenced, the display manager, and containers
+/// that docker or podman would restart (a job in a container has no restart policy). Asks those.
+bool is_service(const Host& host, const GpuHolder& holder);
+
 /// What a process of this name in these control groups (/proc/PID/cgroup) is: fills kind and name.
 void classify(GpuHolder& holder, std::string_view cgroups);
 

@@ -9,6 +9,8 @@
 #include <array>
 #include <sstream>
 
+#include "base/gpu_holders.hpp"
+
 namespace p2pd {
 namespace {
 
@@ -17,35 +19,43 @@ constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvi
 constexpr std::array<const char*, 2> kServices = {"nvidia-persistenced.service", "display-manager.service"};
 constexpr std::chrono::minutes kDeadline{2};  // a module that waits for a hung GPU never comes out
 
-Command systemctl(const char* verb, const std::string& service) { return {{"systemctl", verb, service}, {}, {}, kDeadline}; }
+/// `who` is a unit, or a container as GpuHolder names it: "docker 3f2a91b0c4d5".
+Command service(const std::string& verb, const std::string& who) {
+  const std::size_t space = who.find(' ');
+  if (space == std::string::npos) return {{"systemctl", verb, who}, {}, {}, kDeadline};
+  return {{who.substr(0, space), verb, who.substr(space + 1)}, {}, {}, kDeadline};
+}
 
-bool is_active(const Host& host, const char* service) {
-  const auto answer = host.ask(systemctl("is-active", service));
-  return answer && answer->status == 0;
+/// The services that run and hold a GPU, or are there to.
+Result<std::vector<std::string>> services(const Host& host) {
+  std::vector<std::string> found;
+  for (const char* unit : kServices)
+    if (const auto answer = host.ask(service("is-active", unit)); answer && answer->status == 0) found.emplace_back(unit);
+  for (const GpuHolder& holder : TRY(gpu_holders(host)).found)
+    if (holder.kind == HolderKind::container && is_service(host, holder) && std::ranges::count(found, holder.name) == 0)
+      found.push_back(holder.name);
+  return found;
 }
 
 /// Writes down what is stopped before it is stopped, beside what a start that was killed had stopped already.
 Result<void> stop_services(Host& host) {
   std::string stopped = host.files().read(kStoppedServices).value_or("");
-  std::vector<std::string> active;
-  for (const char* service : kServices) {
-    if (!is_active(host, service)) continue;
-    active.emplace_back(service);
-    if (stopped.find(service) == std::string::npos) stopped += active.back() + "\n";
-  }
-  if (active.empty()) return {};
+  const std::vector<std::string> running = TRY(services(host));
+  if (running.empty()) return {};
+  for (const std::string& who : running)
+    if (stopped.find(who) == std::string::npos) stopped += who + "\n";
   TRY(host.create(kStoppedServices, stopped));
-  for (const std::string& service : active) TRY(host.run(systemctl("stop", service)));
+  for (const std::string& who : running) TRY(host.run(service("stop", who)));
   return {};
 }
 
 /// Every one of them is tried; the first that does not start is the Error.
 Result<void> start_services(Host& host) {
   if (!host.files().exists(kStoppedServices)) return {};
-  std::istringstream services(TRY(host.files().read(kStoppedServices)));
+  std::istringstream stopped(TRY(host.files().read(kStoppedServices)));
   Result<void> done;
-  for (std::string service; std::getline(services, service);)
-    if (const auto started = host.run(systemctl("start", service)); !started && done) done = Failure(started.error());
+  for (std::string who; std::getline(stopped, who);)
+    if (const auto started = host.run(service("start", who)); !started && done) done = Failure(started.error());
   if (done) done = host.discard(kStoppedServices);
   return done;
 }

@@ -11,7 +11,7 @@
 
 namespace p2pd {
 
-/// Names of the services that unload_driver() stopped, one a line; gone once load_driver() has started them again.
+/// Services that unload_driver() stopped, one a line, a unit or a container ("docker ID"); gone once load_driver() has started them again.
 inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
 
 /// Names of the NVIDIA modules as load_driver() gives them to modprobe, in its order.
@@ -26,8 +26,8 @@ struct DriverModule {
 /// The NVIDIA modules that are loaded, and nouveau: in the order in which they can be taken out.
 std::vector<DriverModule> driver_modules(const Host& host);
 
-/// Takes them out, after the services that hold a GPU by design (nvidia-persistenced, the display manager) are stopped.
-/// Returns why that cannot be done now, empty when all are out: the services are started again then, at once, and a
+/// Takes them out, after the services that hold a GPU by design are stopped: nvidia-persistenced, the display manager,
+/// containers with a restart policy. Returns why that cannot be done now, empty when all are out: the services are started again then, at once, and a
 /// reboot is what is left. Nobody else's process is touched. The caller has announced kStoppedServices to the
 /// recorder. An Error: what was stopped could not be written down.
 Result<std::string> unload_driver(Host& host);

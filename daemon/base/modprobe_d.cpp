@@ -234,7 +234,9 @@ Result<void> validate_module_options(const Parameters& parameters) {
   if (!consists_of(module, "_-")) return invalid("module: \"" + module + "\" is not the name of a module");
   const auto options = object_of(parameters, "options");
   const auto dwords = object_of(parameters, "registry_dwords");
-  if (options.empty() && dwords.empty()) return invalid("options: at least one option is expected");
+  if (options.empty() && dwords.empty() && !parameters.contains("entry"))
+    return invalid("options: at least one option is expected");
+  if (parameters.contains("entry") && module != kNvidia) return invalid("entry: only module nvidia is of a driver");
   for (const auto& [name, value] : options.items()) {
     if (!consists_of(name, "_-")) return invalid("options: \"" + name + "\" is not the name of an option");
     if (kernel_name(name) == kRegistryDwords)

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/modprobe_d.hpp"
 #include "base/module_file.hpp"
@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod passes it by
 constexpr std::string_view kDkms = "/var/lib/dkms";
+constexpr std::size_t kCommitDigits = 40;
 constexpr std::string_view kSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
 constexpr std::string_view kPlaces[] = {
     kDkmsPlace, kOwnPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
@@ -45,6 +46,13 @@ bool is_link_of(std::string_view name, std::string_view release) {
   return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
 }
 
+/// Name of that link of ours; empty: there is none.
+std::string dkms_link(const Host& host, std::string_view release) {
+  for (const std::string& name : names_in(host, std::string(kDkmsTree)))
+    if (is_link_of(name, release)) return name;
+  return "";
+}
+
 /// True where modules.dep lists a driver module that is gone, or none where one lies.
 bool depmod_due(const Host& host, std::string_view release) {
   const auto listed = modules_by_name(host, release);
@@ -56,6 +64,52 @@ bool depmod_due(const Host& host, std::string_view release) {
   });
 }
 
+using SourceVersions = std::map<std::string, std::string>;  // of the five modules; empty: there are none
+
+/// "0e943687..." of our dkms.conf in `source`; empty: there is none.
+std::string commit_of_conf(const Host& host, const std::string& source) {
+  constexpr std::string_view kBefore = ", commit ";
+  const std::string conf = host.files().read(source + "/dkms.conf").value_or("");
+  const std::size_t at = conf.find(kBefore);
+  return at == std::string::npos || at > conf.find('\n') ? "" : conf.substr(at + kBefore.size(), kCommitDigits);
+}
+
+/// What DKMS has of `entry` for `release`.
+Result<SourceVersions> kept_by_dkms(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+  const std::string link = dkms_link(host, release);
+  const std::string built = host.files().read_link(fmt::format("{}/{}", kDkmsTree, link)).value_or("");
+  if (link.empty() || !built.starts_with(entry.base_version + "/") ||
+      commit_of_conf(host, dkms_source(entry)) != entry.commit)
+    return SourceVersions();
+  Names files;
+  for (const std::string_view module : kDriverModules)
+    for (const std::string_view suffix : kSuffixes)
+      if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix); host.files().exists(file))
+        files.push_back(std::move(file));
+  if (files.size() != kDriverModules.size()) return SourceVersions();
+  const Names versions = TRY(module_srcversions(host, files));
+  SourceVersions out;
+  for (std::size_t i = 0; i < files.size(); ++i) out.emplace(kDriverModules[i], versions[i]);
+  return out;
+}
+
+/// The record of the build that was copied to our place for `release`; null: there is none.
+nlohmann::json record_beside(const Host& host, const std::string& release) {
+  const auto text = host.files().read(place_of(release, kOwnPlace) + std::string(kBuildRecord));
+  auto record = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  if (!record.is_object() || !record.contains("made_of") || !record.contains("modules")) return nullptr;
+  return record;
+}
+
+Result<SourceVersions> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+  const nlohmann::json record = record_beside(host, release);
+  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit) return SourceVersions();
+  SourceVersions out;
+  for (const std::string_view module : kDriverModules)
+    out.emplace(module, record["modules"].value(module, nlohmann::json::object()).value("srcversion", ""));
+  return out;
+}
+
 /// Removes a directory that is empty now.
 void remove_empty(Host& host, const std::string& path) {
   const auto names = host.files().list(path);
@@ -63,7 +117,7 @@ void remove_empty(Host& host, const std::string& path) {
 }
 
 Result<void> clear_kernel(Host& host, const std::string& release) {
-  if (in_dkms(host, release)) {
+  if (!dkms_link(host, release).empty()) {
     for (const std::string_view module : kDriverModules)
       for (const std::string_view suffix : kSuffixes)
         TRY(host.discard(fmt::format("{}/{}{}", place_of(release, kDkmsPlace), module, suffix)));
@@ -93,14 +147,17 @@ Result<void> validate_module_install(const Parameters& parameters) {
 
 bool by_dkms(const Parameters& parameters) { return parameters.value("by", "dkms") == "dkms"; }
 
-Result<InstalledModules> installed_modules(const Host& host, const ModuleBuild& build) {
-  const nlohmann::json record = TRY(check_build(host, build));
-  const std::string& release = build.target.release;
-  const auto listed = TRY_IN("what modprobe would load is not known", modules_by_name(host, release));
+Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
+                                           bool dkms) {
   InstalledModules out;
   const auto lacks = [&](std::string why) {
     if (out.lacking.empty()) out.lacking = std::move(why);
   };
+  const SourceVersions wanted = TRY(dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release));
+  if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
+  auto listed = modules_by_name(host, release);
+  if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
+  if (!listed) return fail(listed.error().code, "what modprobe would load is not known: " + listed.error().message);
   const auto renamed = installed_name(host, "nvidia");
   if (!renamed && renamed.error().code != ErrorCode::invalid) return Failure(renamed.error());
   if (!renamed)
@@ -108,9 +165,10 @@ Result<InstalledModules> installed_modules(const Host& host, const ModuleBuild& 
   else if (*renamed != "nvidia")
     lacks("an install line of modprobe.d makes modprobe load " + *renamed + " for nvidia");
   for (const std::string_view module : kDriverModules) {
-    const auto found = listed.find(kernel_name(module));
-    out.files[module] = found == listed.end() ? nlohmann::json() : nlohmann::json(found->second);
-    if (found == listed.end() || !host.files().exists(found->second)) {
+    const auto found = listed->find(kernel_name(module));
+    out.files[module] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
+    if (wanted.empty()) continue;
+    if (found == listed->end() || !host.files().exists(found->second)) {
       lacks(fmt::format("{} has no {}", release, module));
       continue;
     }
@@ -118,18 +176,21 @@ Result<InstalledModules> installed_modules(const Host& host, const ModuleBuild& 
     const auto versions = module_srcversions(host, {file});
     if (!versions && versions.error().code != ErrorCode::invalid) return Failure(versions.error());
     const std::string srcversion = versions ? versions->front() : "unknown";  // the kernel's own modules have none
-    const bool same =
-        srcversion == record["modules"][module]["srcversion"] && TRY(kernel_of_module(host, file)) == release;
-    if (same) continue;
+    if (srcversion == wanted.at(std::string(module)) && TRY(kernel_of_module(host, file)) == release) continue;
     lacks(fmt::format("{} is another build (srcversion {})", file, srcversion));
     out.foreign.push_back(file);
   }
   return out;
 }
 
-bool in_dkms(const Host& host, std::string_view release) {
-  const Names names = names_in(host, std::string(kDkmsTree));
-  return std::ranges::any_of(names, [&](const std::string& name) { return is_link_of(name, release); });
+std::string installed_commit(const Host& host) {
+  for (const std::string& name : names_in(host, "/usr/src"))
+    if (name.starts_with(std::string(kDkmsName) + "-"))
+      if (std::string commit = commit_of_conf(host, "/usr/src/" + name); !commit.empty()) return commit;
+  for (const std::string& release : names_in(host, "/lib/modules"))
+    if (const nlohmann::json record = record_beside(host, release); record.is_object())
+      return record["made_of"].value("commit", "");
+  return "";
 }
 
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file) {

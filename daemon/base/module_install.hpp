@@ -28,19 +28,21 @@ inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
 Result<void> validate_module_install(const Parameters& parameters);
 bool by_dkms(const Parameters& parameters);
 
-/// How what modprobe would load for one kernel compares with its build.
+/// How what modprobe would load for one kernel compares with what p2pd installed for it.
 struct InstalledModules {
   nlohmann::json files = nlohmann::json::object();  ///< module to the file that modprobe would load, or null
-  std::string lacking;                              ///< why these are not the build's; empty: they are
+  std::string lacking;                              ///< why these are not the entry's; empty: they are
   std::vector<std::string> foreign;                 ///< files that modprobe would load instead
 };
 
-/// Compares by srcversion and vermagic, never by version. An Error: a file or modprobe.d is not readable; as
-/// check_build(), where there is no build to compare with.
-Result<InstalledModules> installed_modules(const Host& host, const ModuleBuild& build);
+/// Compares by srcversion and vermagic, never by version, with what DKMS or the build's record beside the modules has
+/// of the entry's commit: that stays when the builds in the cache are gone. An Error: a file or modprobe.d is not
+/// readable.
+Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
+                                           bool dkms);
 
-/// True where our DKMS package is what DKMS installed for `release`.
-bool in_dkms(const Host& host, std::string_view release);
+/// Commit of the entry whose modules p2pd installed here; empty: none.
+std::string installed_commit(const Host& host);
 
 /// Who would miss the module file: "package X", "DKMS module X"; empty: nobody.
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file);

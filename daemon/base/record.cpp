@@ -7,8 +7,10 @@
 #include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/efi_variable.hpp"
+#include "base/initramfs.hpp"
 #include "base/pci.hpp"
 #include "base/record_files.hpp"
 #include "base/record_kernels.hpp"
@@ -21,16 +23,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Commands that only read, run where the program exists.
-const std::vector<std::vector<std::string>>& commands() {
-  static const std::vector<std::vector<std::string>> kCommands = {
-      {"nvidia-smi", "-q"},
-      {"nvidia-smi", "topo", "-m"},
-      {"nvidia-smi", "topo", "-p2p", "r"},
-      {"p2p-bench", "--driver-peers"},
-      {"p2p-bench", "--driver-peers"},
-  };
-  return kCommands;
+/// A command that only reads, run where the program exists.
+struct RecordCommand {
+  std::vector<std::string> argv;
+  std::string (*excerpt)(const std::string& output) = nullptr;  ///< what is kept of it; null: all
+};
+
+/// Of the list of an initramfs: what concerns a driver.
+std::string driver_lines(const std::string& output) {
+  std::string kept;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("modprobe.d/") != std::string::npos || line.find("nvidia") != std::string::npos) kept += line + "\n";
+  return kept;
+}
+
+std::vector<RecordCommand> commands(const Host& host) {
+  std::vector<RecordCommand> out = {{{"nvidia-smi", "-q"}},
+                                    {{"nvidia-smi", "topo", "-m"}},
+                                    {{"nvidia-smi", "topo", "-p2p", "r"}},
+                                    {{"p2p-bench", "--driver-peers"}}};
+  for (const Initramfs& one : initramfs_images(host).value_or(std::vector<Initramfs>())) {
+    out.push_back({{"lsinitramfs", "-l", one.image}, driver_lines});
+    out.push_back({{"lsinitrd", one.image}, driver_lines});
+  }
+  return out;
 }
 
 constexpr std::chrono::seconds kDeadline{30};
@@ -175,7 +192,7 @@ std::string lspci_text(const std::vector<PciDevice>& devices) {
 }
 
 Result<void> copy_commands(const Host& host, const RecordTarget& target) {
-  for (const std::vector<std::string>& argv : commands()) {
+  for (const auto& [argv, excerpt] : commands(host)) {
     if (!host.has_program(argv.front()) && !RecordedRunner::is_record(host.files())) continue;
     Command command;
     command.argv = argv;
@@ -187,10 +204,11 @@ Result<void> copy_commands(const Host& host, const RecordTarget& target) {
     }
     const nlohmann::json recorded = {{"argv", argv},
                                      {"status", result->status},
-                                     {"output", without_ids(without_identity(result->output))},
+                                     {"output", without_ids(without_identity(excerpt == nullptr ? result->output : excerpt(result->output)))},
                                      {"errors", without_ids(without_identity(result->errors))}};
     std::string name;
     for (const std::string& word : argv) name += (name.empty() ? "" : "-") + word.substr(word.find_first_not_of('-'));
+    std::ranges::replace(name, '/', '_');
     TRY(target.file("/commands/" + name + ".json",
                     recorded.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
     target.count_command();

@@ -186,6 +186,8 @@ constexpr std::string_view kPrograms[] = {
     "gcc-[0-9]*",
     "git",
     "ld",
+    "lsinitramfs",
+    "lsinitrd",
     "make",
     "modinfo",
     "modprobe",

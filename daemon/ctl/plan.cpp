@@ -11,31 +11,38 @@ namespace {
 
 std::string current(const Host& host, const std::string& path) { return host.files().read(path).value_or(""); }
 
+nlohmann::json to_json(const Standing::Change& change, const Host& host) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const Description::File& file : change.description.files) {
+    const bool goes = file.kind == FileState::Kind::absent;
+    files.push_back({{"path", file.path},
+                     {"before", current(host, file.path)},
+                     {"after", goes ? nlohmann::json() : nlohmann::json(file.content)}});
+  }
+  return {{"step", change.step->id},
+          {"change", change.description.summary},
+          {"cost", change.description.cost},
+          {"commands", change.description.commands},
+          {"files", std::move(files)}};
+}
+
 nlohmann::json to_json(const Standing& s, const Host& host) {
   nlohmann::json json = {{"step", s.step->id}, {"standing", to_string(s.kind)}, {"summary", s.finding.summary}};
   if (!s.obstacle.empty()) json["obstacle"] = s.obstacle;
   if (s.kind == Standing::Kind::blocked) json["next"] = next_for_operator(s);
-  if (!s.description) return json;
-  json["change"] = s.description->summary;
+  if (s.changes.empty()) return json;
   json["effect"] = to_string(s.effect);
-  json["cost"] = s.description->cost;
-  json["commands"] = s.description->commands;
-  json["files"] = nlohmann::json::array();
-  for (const Description::File& file : s.description->files) {
-    const bool goes = file.kind == FileState::Kind::absent;
-    json["files"].push_back({{"path", file.path},
-                             {"before", current(host, file.path)},
-                             {"after", goes ? nlohmann::json() : nlohmann::json(file.content)}});
-  }
+  for (const Standing::Change& change : s.changes) json["changes"].push_back(to_json(change, host));
   return json;
 }
 
-void print_change(const Standing& s, const Host& host) {
-  fmt::print("   {}{}\n", s.description->summary, s.effect == Effect::reboot ? paint(Colour::yellow, "  (reboot)") : "");
-  for (const Description::File& file : s.description->files)
+void print_change(const Standing::Change& change, bool reboot, const Host& host) {
+  const Description& description = change.description;
+  fmt::print("   {}{}\n", description.summary, reboot ? paint(Colour::yellow, "  (reboot)") : "");
+  for (const Description::File& file : description.files)
     fmt::print("{}", unified_diff(file.path, current(host, file.path), file.content));
-  for (const std::string& command : s.description->commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
-  if (!s.description->cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), s.description->cost}});
+  for (const std::string& command : description.commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
+  if (!description.cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), description.cost}});
 }
 
 }  // namespace
@@ -58,7 +65,8 @@ Result<int> show_plan(const Context& context) {
     fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
     for (const Standing& s : found.steps) {
       print_table({{mark(s.finding.verdict), s.step->id, s.finding.summary}});
-      if (s.description) print_change(s, host);
+      for (const Standing::Change& change : s.changes)
+        print_change(change, change.step == s.step && s.effect == Effect::reboot, host);
       if (!s.obstacle.empty()) print_table({{"  ", paint(Colour::red, "blocked"), s.obstacle}});
       if (s.kind == Standing::Kind::blocked) print_table({{"  ", paint(Colour::bold, "next"), next_for_operator(s)}});
     }

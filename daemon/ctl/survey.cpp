@@ -2,6 +2,7 @@
 #include "ctl/survey.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace p2pd::ctl {
@@ -13,34 +14,64 @@ Finding check(const Step& step, const Vocabulary& vocabulary, const Host& host) 
 }
 
 Standing::Kind kind_of(const Step& step, const Finding& finding) {
-  return finding.verdict == Verdict::fail && !step.fix.empty() ? Standing::Kind::fixable : Standing::Kind::blocked;
+  return finding.verdict == Verdict::fail && step.can_be_mended() ? Standing::Kind::fixable : Standing::Kind::blocked;
 }
 
 bool is_shut(const Standing& s) { return s.kind == Standing::Kind::fixable || s.kind == Standing::Kind::blocked; }
 
-/// What the fix would do, and whether it could.
-void look_at_fix(Standing& standing, const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
-  const Step& step = *standing.step;
-  const Action& action = *vocabulary.action(step.fix);
-  standing.effect = action.effect;
-  for (const std::string& need : step.needs) {
-    const Step& required = *plan.step(need);
-    const Finding finding = check(required, vocabulary, host);
-    if (finding.holds() || !required.fix.empty()) continue;
+/// Looks at what p2pd would do about the steps of one plan that do not hold.
+class Fixes {
+ public:
+  Fixes(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe)
+      : plan_(plan), vocabulary_(vocabulary), host_(host), describe_(describe) {}
+
+  /// What making it hold would change, and whether it could be made to.
+  void look_at(Standing& standing) {
+    const Step& step = *standing.step;
+    look_at_needs(step, standing);
+    if (!step.fix.empty()) describe(step, standing);
+  }
+
+ private:
+  void look_at_needs(const Step& step, Standing& standing) {
+    for (const std::string& name : step.needs) {
+      const Step& need = *plan_.step(name);
+      const auto [seen, first] = needs_.try_emplace(name);
+      if (first) seen->second = check(need, vocabulary_, host_);
+      const Finding& finding = seen->second;
+      if (finding.holds()) continue;
+      if (!need.can_be_mended() || finding.verdict == Verdict::unknown) {
+        block(standing, name + ": " + finding.summary, finding.next);
+        continue;
+      }
+      look_at_needs(need, standing);
+      if (first) describe(need, standing);  // told once, where it is met first
+    }
+  }
+
+  void describe(const Step& step, Standing& standing) {
+    if (!describe_) return;
+    Result<Description> told = vocabulary_.action(step.fix)->describe(host_, step.with);
+    if (told)
+      standing.changes.push_back({&step, *std::move(told)});
+    else
+      block(standing, told.error().message, told.error().next);
+  }
+
+  static void block(Standing& standing, std::string obstacle, const std::string& next) {
+    if (standing.obstacle.empty()) {
+      standing.obstacle = std::move(obstacle);
+      if (!next.empty()) standing.finding.next = next;
+    }
     standing.kind = Standing::Kind::blocked;
-    standing.obstacle = need + ": " + finding.summary;
-    standing.finding.next = finding.next;
   }
-  if (!describe) return;
-  Result<Description> told = action.describe(host, step.with);
-  if (told) {
-    standing.description = *std::move(told);
-    return;
-  }
-  standing.kind = Standing::Kind::blocked;
-  standing.obstacle = told.error().message;
-  if (standing.finding.next.empty()) standing.finding.next = told.error().next;
-}
+
+  const Plan& plan_;
+  const Vocabulary& vocabulary_;
+  const Host& host_;
+  bool describe_;
+  std::map<std::string, Finding> needs_;
+};
 
 }  // namespace
 
@@ -51,6 +82,7 @@ std::string_view to_string(Standing::Kind kind) {
 
 Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
   Survey survey;
+  Fixes fixes(plan, vocabulary, host, describe);
   std::set<std::string> open;  // does not hold
   std::set<std::string> shut;  // nor can p2pd make it hold now: what comes after it is not looked at
   for (const Step& step : plan.steps) {
@@ -68,7 +100,8 @@ Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, 
       standing.kind = among(open) ? Standing::Kind::waits : kind_of(step, standing.finding);
       if (standing.finding.holds()) standing.kind = Standing::Kind::holds;
     }
-    if (standing.kind == Standing::Kind::fixable) look_at_fix(standing, plan, vocabulary, host, describe);
+    if (!step.fix.empty()) standing.effect = vocabulary.action(step.fix)->effect;
+    if (standing.kind == Standing::Kind::fixable) fixes.look_at(standing);
     if (standing.kind == Standing::Kind::blocked) shut.insert(step.id);
     if (standing.kind != Standing::Kind::holds) open.insert(step.id);
     survey.steps.push_back(std::move(standing));
@@ -83,8 +116,9 @@ bool Survey::blocked() const {
 }
 
 int Survey::reboots() const {
-  return std::any_of(steps.begin(), steps.end(),
-                     [](const Standing& s) { return s.kind == Standing::Kind::fixable && s.effect == Effect::reboot; });
+  return std::any_of(steps.begin(), steps.end(), [](const Standing& s) {
+    return s.kind != Standing::Kind::holds && s.kind != Standing::Kind::blocked && s.effect == Effect::reboot;
+  });
 }
 
 const Standing* Survey::root_cause() const {

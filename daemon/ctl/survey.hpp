@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +21,14 @@ struct Standing {
   const Step* step = nullptr;
   Kind kind = Kind::holds;
   Finding finding;
-  Effect effect = Effect::live;             ///< of the fix
-  std::optional<Description> description;   ///< of the fix, where it could be told
-  std::string obstacle;                     ///< why the fix cannot be described, or the requirement that fails
+  Effect effect = Effect::live;  ///< of the fix
+  /// What a fix would do.
+  struct Change {
+    const Step* step;  ///< this one, or one that it needs
+    Description description;
+  };
+  std::vector<Change> changes;  ///< in the order in which they are made, where they could be told
+  std::string obstacle;         ///< why a change cannot be described, or the requirement that fails
 };
 std::string_view to_string(Standing::Kind kind);
 

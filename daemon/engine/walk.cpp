@@ -109,6 +109,7 @@ Result<Event> Walk::pass() {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second) return give_up(step->id + " was fixed, and another fix undid that");
       TRY(mend(*step, pass));
+      if (pass.asked) return *pass.asked;
       if (!pass.failure.empty()) return give_up(pass.failure);
       again |= record(step->id).status == StepStatus::fixed;
     }
@@ -156,7 +157,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
     pass.pending.push_back(step.id);
   } else if (waits()) {
     known.status = StepStatus::waiting;
-  } else if (const std::string why = obstacle(step, finding); !why.empty()) {
+  } else if (const std::string why = obstacle(step, finding, pass); !why.empty()) {
     known.status = StepStatus::blocked;
     pass.blockers.push_back(why);
   } else {
@@ -166,36 +167,63 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
   return {};
 }
 
-/// Why no fix can be tried: there is none, or what it needs is not there and cannot be brought. Empty: it can.
-std::string Walk::obstacle(const Step& step, const Finding& finding) const {
-  if (finding.verdict == Verdict::unknown || step.fix.empty()) return step.id + ": " + finding.summary;
+/// Why a step cannot be made to hold: nothing does so, or what that needs is not there and cannot be brought. Empty: it
+/// can.
+std::string Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
+  if (finding.verdict == Verdict::unknown || !step.can_be_mended()) return step.id + ": " + finding.summary;
+  return out_of_reach(step, pass);
+}
+
+/// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought.
+std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
   for (const std::string& name : step.needs) {
     const Step& need = *plan_.step(name);
-    const Finding found = check(need);
-    s_.observer.checked(need, found);
-    if (!found.holds() && (need.fix.empty() || found.verdict == Verdict::unknown))
+    const auto [seen, first] = pass.needs.try_emplace(name);
+    if (first) {
+      seen->second = check(need);
+      s_.observer.checked(need, seen->second);
+    }
+    const Finding& found = seen->second;
+    if (found.holds()) continue;
+    if (found.verdict == Verdict::unknown || !need.can_be_mended())
       return fmt::format("{} needs {}: {}", step.id, name, found.summary);
+    if (std::string why = out_of_reach(need, pass); !why.empty()) return why;
   }
   return "";
 }
 
-/// Makes a step hold that does not, and can be fixed.
+/// Makes a step hold that does not, and can be made to.
 Result<void> Walk::mend(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
-  for (const std::string& name : step.needs) {
-    const Step& need = *plan_.step(name);
-    if (check(need).holds()) continue;
-    TRY(fix(need, pass));
-    if (!pass.failure.empty()) return {};
-    if (const Finding finding = check(need); !finding.holds()) {
-      pass.blockers.push_back(fmt::format("{} needs {}: {}", step.id, name, finding.summary));
-      return {};
-    }
+  if (!TRY(bring(step.needs, pass))) return {};
+  if (!step.fix.empty()) {
+    TRY(fix(step, pass));
+  } else if (const Finding finding = check(step); finding.holds()) {
+    known.status = StepStatus::fixed;
+  } else {
+    known.status = StepStatus::blocked;
+    pass.blockers.push_back(fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary));
   }
-  TRY(fix(step, pass));
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
+}
+
+/// Brings what is needed, in order; false where that did not come to its end: `pass` has why.
+Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
+  for (const std::string& name : needs) {
+    const Step& need = *plan_.step(name);
+    if (check(need).holds()) continue;
+    if ((pass.asked = asked_for())) return false;
+    if (!TRY(bring(need.needs, pass))) return false;
+    TRY(fix(need, pass));
+    if (!pass.failure.empty()) return false;
+    if (const Finding finding = check(need); !finding.holds()) {
+      pass.blockers.push_back(fmt::format("{}: {}", name, finding.summary));
+      return false;
+    }
+  }
+  return true;
 }
 
 /// A step that does not hold after its reboot fails, unless that boot may have crashed for the first time.

@@ -50,8 +50,10 @@ class Walk {
     std::set<std::string> open;         ///< steps that do not hold yet; what comes after them waits
     std::vector<std::string> pending;   ///< steps that wait for a reboot
     std::vector<const Step*> fixable;   ///< in the plan's order
+    std::map<std::string, Finding> needs;  ///< of requires steps, before anything was changed
     std::vector<std::string> blockers;  ///< "step: why"
     std::string failure;                ///< why the run fails; empty while it does not
+    std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
 
   Result<void> load(const Run& run);
@@ -61,7 +63,9 @@ class Walk {
   Result<void> choose();
   Result<Event> pass();
   Result<void> look(const Step& step, Pass& pass);
-  std::string obstacle(const Step& step, const Finding& finding) const;
+  std::string obstacle(const Step& step, const Finding& finding, Pass& pass) const;
+  std::string out_of_reach(const Step& step, Pass& pass) const;
+  Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
   Result<void> mend(const Step& step, Pass& pass);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);

@@ -123,9 +123,10 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
   step.check = probe->id;
   if (action != nullptr) step.fix = action->id;
   step.with = TRY(read_parameters(node, *probe, action));
-  if (step.kind == StepKind::requires_ && !(step.after.empty() && step.needs.empty()))
-    return Failure(node.error("a requires step has no \"after\" or \"needs\" of its own"));
-  if (action == nullptr && !step.needs.empty()) return Failure(node.error("\"needs\" without a \"fix\""));
+  if (step.kind == StepKind::requires_ && !step.after.empty())
+    return Failure(node.error("a requires step has no \"after\" of its own"));
+  if (step.kind == StepKind::requires_ && action == nullptr && !step.needs.empty())
+    return Failure(node.error("\"needs\" of a requires step without a \"fix\""));
   return step;
 }
 
@@ -154,10 +155,11 @@ Result<void> check_references(const Plan& plan, const std::vector<yaml::Node>& n
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     TRY(check(i, "after", plan.steps[i].after, StepKind::state));
     TRY(check(i, "needs", plan.steps[i].needs, StepKind::requires_));
-    for (const std::string& word : plan.steps[i].after) {
+    const bool state = plan.steps[i].kind == StepKind::state;
+    for (const std::string& word : state ? plan.steps[i].after : plan.steps[i].needs) {
       if (at[word] < i) continue;
       const char* what = at[word] == i ? "waits for itself" : "comes later: a cycle or the wrong order";
-      return Failure(TRY(nodes[i].at("after")).error(fmt::format("\"{}\" {}", word, what)));
+      return Failure(TRY(nodes[i].at(state ? "after" : "needs")).error(fmt::format("\"{}\" {}", word, what)));
     }
   }
   return {};

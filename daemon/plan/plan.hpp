@@ -25,7 +25,7 @@ struct Vocabulary {
 
 enum class StepKind {
   state,     ///< always checked
-  requires_  ///< checked only when a state step that needs it is about to be fixed
+  requires_  ///< checked only when a step that needs it is about to be fixed
 };
 std::string_view to_string(StepKind kind);
 
@@ -36,11 +36,13 @@ struct Step {
   std::string title;          ///< the state in words: "BAR1 covers all of the VRAM"
   std::string why;            ///< why P2P needs it; may be empty
   std::string check;          ///< probe id
-  std::string fix;            ///< action id; empty when only a person can help
+  std::string fix;            ///< action id; empty when what it needs makes it hold, or only a person can help
   Parameters with;            ///< parameters of both
   std::string operator_text;  ///< what a person does where there is no fix
   std::vector<std::string> after;  ///< state steps whose effect this one waits for
-  std::vector<std::string> needs;  ///< requires steps of its fix
+  std::vector<std::string> needs;  ///< requires steps that come before its fix; each may need others
+
+  bool can_be_mended() const { return !fix.empty() || !needs.empty(); }
 };
 
 enum class OnFailure { revert, keep };

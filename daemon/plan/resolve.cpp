@@ -7,6 +7,7 @@
 #include "base/acs_port.hpp"
 #include "base/kernel_arguments.hpp"
 #include "base/machine.hpp"
+#include "base/module_install.hpp"
 #include "base/pcie_path.hpp"
 #include "base/solver.hpp"
 #include "base/staging.hpp"
@@ -19,6 +20,9 @@ Result<std::string> chosen_entry(const Host& host) {
   const Machine machine = TRY(machine_of(host, all));
   const Choice choice = choose_driver(all, machine);
   if (choice.already_p2p) return std::string(kNoEntry);
+  const std::string commit = installed_commit(host);
+  for (std::size_t i = 0; i < choice.table.size(); ++i)  // a newer entry is no reason to replace a driver that works
+    if (all.entries[i].commit == commit && choice.table[i].fit == EntryVerdict::Fit::fits) return all.entries[i].id;
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
 }
 

@@ -7,7 +7,8 @@
 namespace p2pd {
 
 /// `plan` with its choices made for `host`:
-/// - `entry: chosen` is the entry that the solver takes, or "none" where the driver that runs gives P2P already;
+/// - `entry: chosen` is the entry that p2pd installed, as long as it fits; else the one that the solver takes, or "none"
+///   where the driver that runs gives P2P already;
 /// - kernel argument `pci=disable_acs_redir=chosen` names the ports at which ACS redirects traffic between GPUs.
 /// Where there is nothing to choose, or the machine cannot be read, the word stays: a check says why, and the next walk
 /// chooses again.

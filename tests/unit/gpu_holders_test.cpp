@@ -179,3 +179,23 @@ TEST_CASE("gpu-holders: this host's own processes can be walked") {
   REQUIRE(holders);
   CHECK(holders->processes > 0);
 }
+
+TEST_CASE("gpu-holders: a service that is started again does not count where the plan says so, a job does") {
+  const Machine machine(kUsed);
+  machine.process(40, "nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", {"/dev/nvidia0"});
+  machine.process(41, "server", "0::/system.slice/docker-" + kId + ".scope\n", {"/dev/nvidia0"});
+  const auto look = [&](const char* policy, bool ignore) {
+    FakeRunner runner;
+    runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 3f2a91b0c4d5", policy);
+    return kGpuHolders.check(Host(machine.root(), runner), {{"ignore_services", ignore}}).value();
+  };
+  CHECK(look("always\n", false).verdict == Verdict::fail);
+  CHECK(look("always\n", true).summary ==
+        "only services hold GPUs, which are stopped and started again: nvidia-persistenced.service, "
+        "container docker 3f2a91b0c4d5");
+  CHECK(look("unless-stopped\n", true).verdict == Verdict::pass);
+  for (const char* policy : {"no\n", "on-failure\n", ""}) {
+    CAPTURE(policy);
+    CHECK(look(policy, true).summary == "GPUs are in use by container docker 3f2a91b0c4d5");
+  }
+}

@@ -154,3 +154,44 @@ TEST_CASE("whether the loaded module runs with the options is a fact", "[modprob
   CHECK(finding.summary == "module nvidia_drm is not configured with modeset=1");
   CHECK_FALSE(finding.next.empty());
 }
+
+TEST_CASE("modprobe-options: what the entry's build needs is configured, the plan's own word first") {
+  Machine machine;
+  const std::string sha(64, '2');
+  const nlohmann::json entry = {{"id", "test/main"},
+                                {"enabled", true},
+                                {"fork", "test"},
+                                {"repository", "file:///srv/x"},
+                                {"branch", "main"},
+                                {"commit", std::string(40, '1')},
+                                {"commit_status", "verified_in_git"},
+                                {"base_version", "580.1.1"},
+                                {"runfile", {{"version", "580.1.1"}, {"path", "/x.run"}, {"sha256", sha}, {"bytes", 1000}}},
+                                {"architectures", {{"Ada", "reported"}}},
+                                {"kernel", {{"min", "3.10"}}},
+                                {"compiler", {{"gcc_tested", {12}}}},
+                                {"compat", nlohmann::json::array()},
+                                {"module_options", {{"NVreg_A", 1}, {"NVreg_B", 2}}},
+                                {"registry_dwords", {{"RMForceStaticBar1", 1}}},
+                                {"registry_dwords_forbidden", {{"ForceP2P", 0}}}};
+  machine.put("etc/p2pd/catalogue.d/test.json",
+              nlohmann::json{{"schema", "p2pd.catalogue/1"}, {"entries", {entry}}}.dump());
+  const Parameters with{{"module", "nvidia"}, {"entry", "test/main"}, {"options", {{"NVreg_B", 3}}}};
+  CHECK_FALSE(machine.passes(with));
+  REQUIRE(fix.apply(machine.host, with));
+  CHECK(machine.passes(with));
+  for (const char* word : {"NVreg_A=1", "NVreg_B=3", "RMForceStaticBar1=1"}) {
+    CAPTURE(word);
+    CHECK(machine.ours().find(word) != std::string::npos);
+  }
+  Parameters other = with;
+  other["registry_dwords"] = {{"ForceP2P", 0}};
+  CHECK(machine.refused(other, "ForceP2P=0 breaks P2P in test/main"));
+  other["registry_dwords"] = {{"RMForceP2PType", 2}};  // right before 575
+  CHECK(machine.refused(other, "in driver 580.1.1: from 575 on, 2 forces NVLink"));
+  other["registry_dwords"] = {{"RMDisableFeatureDisablement", 1}};
+  CHECK(machine.refused(other, "is not known from the driver's source"));
+  other["experimental"] = true;
+  CHECK(fix.apply(machine.host, other));
+  CHECK(machine.check({{"module", "nvidia"}, {"entry", "none"}}).summary == "module nvidia needs no option with this driver");
+}

@@ -74,7 +74,7 @@ TEST_CASE("module-parameters: the guide's five keys on an old driver") {
   CHECK(finding.facts["wrong_keys"].size() == 4);
   CHECK(finding.facts["registry_dwords"]["ForceP2P"]["wrong"].is_null());
   CHECK(finding.summary.find("RMForceP2PType=1: before 575") != std::string::npos);
-  CHECK(finding.next.find("Correct the key") == 0);
+  CHECK(finding.next.find("Correct that in /etc/modprobe.d") == 0);
   machine.wrong("595.45.04", "RMDisableFeatureDisablement=1");
   CHECK(machine.look().facts["registry_dwords"]["RMDisableFeatureDisablement"]["experimental"] == true);
   CHECK(machine.look().facts["registry_dwords"]["RMDisableFeatureDisablement"]["known"] == true);

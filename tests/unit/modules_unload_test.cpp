@@ -130,6 +130,29 @@ TEST_CASE("modules-unload: undo loads what is installed by then, after a kill in
   CHECK(machine.runner.ran.size() == commands);
 }
 
+TEST_CASE("modules-unload: a container that its runtime would restart is stopped and started again") {
+  if (!is_root()) return;
+  Machine machine(kAll);
+  const std::string id = std::string(52, '0') + "3f2a91b0c4d5", docker = "docker 000000000000";
+  const fs::path process = machine.directory / "proc/77";
+  fs::create_directories(process / "fd");
+  fs::create_symlink("/dev/nvidia0", process / "fd/3");
+  std::ofstream(process / "comm") << "server\n";
+  std::ofstream(process / "cgroup") << "0::/system.slice/docker-" + id + ".scope\n";
+  machine.active[docker] = true;
+  machine.runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 000000000000", "always\n");
+  machine.runner.on("docker stop 000000000000", [&](const Command&) { return machine.set(docker, false); });
+  machine.runner.on("docker start 000000000000", [&](const Command&) { return machine.set(docker, true); });
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  CHECK(machine.loaded().empty());
+  CHECK_FALSE(machine.active[docker]);
+  fs::remove_all(process);
+  REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+  CHECK(machine.active[docker]);
+  CHECK(machine.runner.unexpected.empty());
+}
+
 TEST_CASE("modules-unload: a kill between two services forgets neither") {
   if (!is_root()) return;
   Machine machine(kAll);

@@ -213,7 +213,7 @@ TEST_CASE("record: of a host whose every file is broken there is a record, too")
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(odd.at))
       if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), odd.at).string());
     for (const std::string& name : files)
-      if (name != "lspci-xxxx.txt") odd.file(name, content);
+      if (name != "lspci-xxxx.txt" && !name.starts_with("commands/")) odd.file(name, content);
     const TemporaryDirectory elsewhere;
     const Capture capture = record(odd.at, elsewhere / "copy");
     CHECK(capture.files > 100);

@@ -38,6 +38,17 @@ TEST_CASE("resolve: the entry is the solver's, none where P2P works already, and
   }
 }
 
+TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
+  const test::ChangedRecord machine("rtx4090-x2-am5");
+  const auto chosen = [&](const char* commit) {
+    machine.file("usr/src/p2pd-nvidia-1/dkms.conf", "# Written by p2pd for x/y, commit " + std::string(commit) + "; gone\n");
+    RecordedRunner runner(machine.root());
+    return resolve(plan_of({{{"entry", "chosen"}}}), Host(machine.root(), runner)).steps[0].with["entry"];
+  };
+  CHECK(chosen("9e39420bc4cb50cd7f8033ac6dd5c5583fd07567") == "tinygrad/565.57.01-p2p");
+  CHECK(chosen("1111111111111111111111111111111111111111") == "aikitoria/570.86.16-p2p");  // of no entry
+}
+
 TEST_CASE("resolve: the ports that redirect, and no others") {
   for (const auto& [record, argument] :
        {std::pair{"rtx4090-x2-switch-acs", "pci=disable_acs_redir=0000:02:00.0;0000:02:04.0"},

@@ -88,11 +88,12 @@ class FakeRebooter : public Rebooter {
 
 class FakeRequests : public Requests {
  public:
-  explicit FakeRequests(std::optional<Event>& asked) : asked_(asked) {}
-  std::optional<Event> poll() override { return std::exchange(asked_, std::nullopt); }
+  FakeRequests(std::optional<Event>& asked, int& quiet) : asked_(asked), quiet_(quiet) {}
+  std::optional<Event> poll() override { return quiet_-- > 0 ? std::nullopt : std::exchange(asked_, std::nullopt); }
 
  private:
   std::optional<Event>& asked_;
+  int& quiet_;
 };
 
 class NoCommands : public CommandRunner {
@@ -133,7 +134,7 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
   Host host(root, commands, &undo);
   FakeClock clock;
   FakeRebooter rebooter(reboots);
-  FakeRequests requests(asked);
+  FakeRequests requests(asked, quiet_polls);
   Observer observer;
   const Vocabulary words = vocabulary();
   Walk walk({host, words, journal, undo, clock, rebooter, observer, requests}, "boot-" + std::to_string(boot_));

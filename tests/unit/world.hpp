@@ -49,7 +49,8 @@ class World {
   int count(std::string_view type) const;
 
   int reboots = 0;
-  std::optional<Event> asked;  ///< what the next poll answers
+  std::optional<Event> asked;  ///< what the next poll answers, after so many that answer nothing:
+  int quiet_polls = 0;
   bool applied_anything = false;
   static Vocabulary vocabulary();
 

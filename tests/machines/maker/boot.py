@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What boots a made machine: the menu that update-grub would write for the kernels of its /boot, and GRUB's environment."""
 
+import json
 import re
 
 NO_UUID = "00000000-0000-0000-0000-000000000000"  # of file systems and boots: records name none
@@ -103,3 +104,16 @@ def grub_menu(files):
         menu += entry(f"{title}, with Linux {kernel} (recovery mode)", f"{kernel}-recovery", kernel, "single", "\t")
     return {"boot/grub/grub.cfg": HEADER + menu + "}\n\n" + CUSTOM,
             "boot/grub/grubenv": "# GRUB Environment Block\n".ljust(1024, "#")}
+
+
+def initramfs_lists(files):
+    """What `lsinitramfs -l` tells of the driver in each image of /boot: the modprobe.d files of the machine, as the image was made of them."""
+    found = {}
+    for image in (name for name in files if re.fullmatch(r"boot/initrd.img-[^/]*", name)):
+        lines = [f"-rw-r--r--   1 root     root     {len(content):8} Jan  1 00:00 {name.removeprefix('usr/')}"
+                 for name, content in sorted(files.items())
+                 if re.fullmatch(r"(etc|usr/lib|lib)/modprobe.d/[^/]*.conf", name) and isinstance(content, str)]
+        told = {"argv": ["lsinitramfs", "-l", f"/{image}"], "status": 0, "output": "".join(line + "\n" for line in lines), "errors": ""}
+        found |= {f"commands/lsinitramfs-l-_{image.replace('/', '_')}.json": json.dumps(told, indent=2) + "\n",
+                  "usr/bin/lsinitramfs": ("program", b"")}
+    return found

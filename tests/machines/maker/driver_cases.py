@@ -54,7 +54,7 @@ def stock_still_loaded():
     name = "rtx4090-x2-stock-loaded"
     return healthy_but(name, "Two RTX 4090, patched modules installed, stock ones still loaded", "field-notes.md section 1 (install.sh "
                        "ignores a failed rmmod: aikitoria issue 10), section 2 (GNS after install: issue 43)",
-                       installed() | TWO_4090 | loaded(flavour="stock"), "nvidia-modules",
+                       installed() | TWO_4090 | loaded(flavour="stock"), "other-modules",
                        "srcversion of the loaded nvidia is not that of the file modprobe would load; the version string is the same")
 
 

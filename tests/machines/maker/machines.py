@@ -3,7 +3,7 @@
 
 import json
 
-from .boot import grub_menu
+from .boot import grub_menu, initramfs_lists
 from .cards import RTX3090, RTX4090, RTX5090, gpu
 from .config_space import GIB, MIB
 from .installed import board, nouveau_loaded
@@ -31,7 +31,7 @@ class Machine:
         self.files = dict(files) | tree.files() | {
             "lspci-xxxx.txt": tree.dump(whole), "machine.json": text_of(description),
             "expected.json": text_of({"root_cause": root_cause, "why": why, "source": source})}
-        self.files |= grub_menu(self.files)
+        self.files |= grub_menu(self.files) | initramfs_lists(self.files)
 
 
 def text_of(value):

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// vfio-guests: no device of this machine is given to a virtual machine.
+// VFIO relies on the IOMMU and on ACS to keep a guest inside its devices, and P2P wants both out of the way: clearing
+// them would end the guest's isolation. A GPU that is bound to vfio-pci is the guest's own besides.
+// Reads the driver of every PCI device. Reference: Documentation/driver-api/vfio.rst of Linux.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  std::vector<std::string> gpus, others;
+  for (const PciDevice& device : TRY(pci_devices(host))) {
+    const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
+    if (!host.files().read_link(path).value_or("").ends_with("/vfio-pci")) continue;
+    (device.is_nvidia_gpu() ? gpus : others).push_back(device.address);
+    finding.evidence.push_back({path, "vfio-pci"});
+  }
+  finding.facts = {{"gpus", gpus}, {"others", others}};
+  finding.verdict = gpus.empty() && others.empty() ? Verdict::pass : Verdict::fail;
+  if (!gpus.empty()) {
+    finding.summary = fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system",
+                                  fmt::join(gpus, ", "));
+    finding.next = "Take the card out of the guest's configuration and off vfio-pci (modprobe.d, vfio-pci.ids=).";
+  } else if (!others.empty()) {
+    finding.summary = fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",
+                                  fmt::join(others, ", "));
+    finding.next = "Take the device from the guest (modprobe.d, vfio-pci.ids=), or leave P2P off on this machine.";
+  } else {
+    finding.summary = "no device is given to a guest";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kVfioGuests;
+const Probe kVfioGuests = {"vfio-guests", "no device of this machine is given to a virtual machine (vfio-pci)", {}, nullptr, check,
+                           false};
+
+}  // namespace p2pd
