@@ -38,7 +38,12 @@ Result<Config> load_config() {
   return Config{};
 }
 
-Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) {
+namespace {
+
+constexpr int kDeepest = 4;  // plans that are based on each other
+
+Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, int depth) {
+  if (depth > kDeepest) return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
   const Root root = TRY(Root::open("/"));
   std::vector<fs::path> files;
   if (name.find('/') != std::string::npos) {
@@ -48,11 +53,16 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) {
   }
   for (const fs::path& file : files) {
     if (!root.exists(file.string())) continue;
-    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), vocabulary);
+    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), vocabulary,
+                      [&](const std::string& base) { return load_plan(base, vocabulary, depth + 1); });
   }
   std::string looked;
   for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
   return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked));
 }
+
+}  // namespace
+
+Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) { return load_plan(name, vocabulary, 1); }
 
 }  // namespace p2pd

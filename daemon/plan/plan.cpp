@@ -130,13 +130,21 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
   return step;
 }
 
+/// Where the steps of a plan were read, by their names; the others are of the plan that it is based on.
+using StepNodes = std::map<std::string, yaml::Node, std::less<>>;
+
+/// What is wrong with `key` of a step, where it was read.
+Error error_at(const StepNodes& nodes, const yaml::Node& root, const Step& step, const char* key, std::string what) {
+  const auto node = nodes.find(step.id);
+  if (node == nodes.end()) return root.error(fmt::format("based_on: step \"{}\": {}: {}", step.id, key, what));
+  const auto value = node->second.at(key);
+  return value ? value->error(std::move(what)) : node->second.error(std::move(what));
+}
+
 /// References of `after` and `needs` exist and are of the right kind, and nothing waits for itself.
-Result<void> check_references(const Plan& plan, const std::vector<yaml::Node>& nodes) {
+Result<void> check_references(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
   std::map<std::string_view, std::size_t> at;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (!at.emplace(plan.steps[i].id, i).second)
-      return Failure(nodes[i].error("step \"" + plan.steps[i].id + "\" is there twice"));
-  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) at.emplace(plan.steps[i].id, i);
   const auto check = [&](std::size_t i, const char* key, const std::vector<std::string>& names,
                          StepKind kind) -> Result<void> {
     std::vector<std::string_view> candidates;
@@ -146,9 +154,9 @@ Result<void> check_references(const Plan& plan, const std::vector<yaml::Node>& n
     for (const std::string& word : names) {
       if (std::find(candidates.begin(), candidates.end(), word) != candidates.end()) continue;
       const std::string near = nearest(word, candidates);
-      return Failure(TRY(nodes[i].at(key)).error(
-          fmt::format("no {} step is called \"{}\"{}", to_string(kind), word,
-                      near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+      return Failure(error_at(nodes, root, plan.steps[i], key,
+                              fmt::format("no {} step is called \"{}\"{}", to_string(kind), word,
+                                          near.empty() ? "" : "; did you mean \"" + near + "\"?")));
     }
     return {};
   };
@@ -159,8 +167,50 @@ Result<void> check_references(const Plan& plan, const std::vector<yaml::Node>& n
     for (const std::string& word : state ? plan.steps[i].after : plan.steps[i].needs) {
       if (at[word] < i) continue;
       const char* what = at[word] == i ? "waits for itself" : "comes later: a cycle or the wrong order";
-      return Failure(TRY(nodes[i].at(state ? "after" : "needs")).error(fmt::format("\"{}\" {}", word, what)));
+      return Failure(error_at(nodes, root, plan.steps[i], state ? "after" : "needs", fmt::format("\"{}\" {}", word, what)));
     }
+  }
+  return {};
+}
+
+Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
+  const std::string base = TRY(name(node));
+  if (!source) return Failure(node.error("no other plan can be read here"));
+  Result<Plan> plan = source(base);
+  if (!plan) return Failure(node.error(plan.error().message));
+  return plan;
+}
+
+/// Adds the steps of `list` to `plan`, or puts them in the place of those of their names.
+Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabulary, Plan& plan) {
+  const std::vector<yaml::Node> all = TRY(list.list());
+  if (all.empty()) return Failure(list.error("empty; expected at least one step"));
+  if (all.size() + plan.steps.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
+  StepNodes nodes;
+  for (const yaml::Node& node : all) {
+    Step step = TRY(read_step(node, vocabulary));
+    if (!nodes.emplace(step.id, node).second) return Failure(node.error("step \"" + step.id + "\" is there twice"));
+    const auto place = std::ranges::find(plan.steps, step.id, &Step::id);
+    if (place == plan.steps.end())
+      plan.steps.push_back(std::move(step));
+    else
+      *place = std::move(step);
+  }
+  return nodes;
+}
+
+/// `fixes: none` leaves of each state step what its check knows.
+Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Plan& plan) {
+  static constexpr std::string_view kWords[] = {"all", "none"};
+  if (TRY(node.choice(kWords)) == 0) return {};
+  std::erase_if(plan.steps, [](const Step& step) { return step.kind == StepKind::requires_; });
+  for (Step& step : plan.steps) {
+    step.fix.clear();
+    step.needs.clear();
+    Parameters with = Parameters::object();
+    for (const Parameter& parameter : vocabulary.probe(step.check)->parameters)
+      if (const auto value = step.with.find(parameter.name); value != step.with.end()) with[parameter.name] = *value;
+    step.with = std::move(with);
   }
   return {};
 }
@@ -179,20 +229,20 @@ const Step* Plan::step(std::string_view id) const {
   return found == steps.end() ? nullptr : &*found;
 }
 
-Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary) {
-  static constexpr std::string_view kKeys[] = {"name", "title", "policy", "steps"};
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
+                        const PlanSource& source) {
+  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "steps"};
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Plan plan;
+  if (root.has("based_on")) plan = TRY(base_of(TRY(root.at("based_on")), source));
   plan.name = TRY(name(TRY(root.at("name"))));
   plan.title = TRY(TRY(root.at("title")).text());
   if (root.has("policy")) plan.policy = TRY(read_policy(TRY(root.at("policy"))));
-  const yaml::Node list = TRY(root.at("steps"));
-  const std::vector<yaml::Node> nodes = TRY(list.list());
-  if (nodes.empty()) return Failure(list.error("empty; expected at least one step"));
-  if (nodes.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
-  for (const yaml::Node& node : nodes) plan.steps.push_back(TRY(read_step(node, vocabulary)));
-  TRY(check_references(plan, nodes));
+  StepNodes nodes;
+  if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
+  if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), vocabulary, plan));
+  TRY(check_references(plan, nodes, root));
   return plan;
 }
 

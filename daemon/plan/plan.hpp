@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -68,11 +69,18 @@ struct Plan {
   const Step* step(std::string_view id) const;
 };
 
+/// Finds the plan that another one is based on.
+using PlanSource = std::function<Result<Plan>(const std::string& name)>;
+
 /// Parses and validates a plan: types, unknown keys, references, cycles, parameters of probes and actions.
+///
+/// One with `based_on` has the policy and the steps of that plan; a step of the same name takes the place of its step,
+/// others come after. With `fixes: none` it only checks: no fixes, and no requires steps.
 ///
 /// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
 /// is YAML too, so that a resolved plan out of the journal is read by the same code.
-Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary);
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
+                        const PlanSource& source = nullptr);
 
 /// The plan with every choice made, as frozen into a run; parse_plan reads it again.
 nlohmann::json to_json(const Plan& plan);

@@ -163,7 +163,9 @@ Result<std::string> Node::text() const {
 Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const {
   std::int64_t value = 0;
   const std::string word = node_.IsScalar() ? node_.Scalar() : "";
-  const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool hex = word.starts_with("0x");  // as registry keys are written
+  const char* const first = word.data() + (hex ? 2 : 0);
+  const auto [end, code] = std::from_chars(first, word.data() + word.size(), value, hex ? 16 : 10);
   const bool whole = code == std::errc() && end == word.data() + word.size();
   if (!whole || value < least || value > most)
     return Failure(error(fmt::format("expected a whole number from {} to {}, found \"{}\"", least, most, word)));

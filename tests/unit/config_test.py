@@ -126,6 +126,10 @@ PLANS = [
     ("an unknown key of a step", plan({**STEP, "tilte": "x"}), False),
     ("an unknown key of the policy", plan(STEP, policy={"retries": 2}), False),
     ("a policy that is empty text", plan(STEP, policy=None), False),
+    ("only checks", {"name": "trial", "title": "A trial", "based_on": "geforce-p2p", "fixes": "none"}, True),
+    ("a step more", {**plan(STEP), "based_on": "geforce-p2p"}, True),
+    ("neither steps nor another plan", {"name": "trial", "title": "A trial"}, False),
+    ("fixes of another kind", plan(STEP, fixes="some"), False),
     ("21 reboots", plan(STEP, policy={"reboots": 21}), False),
     ("half a reboot", plan(STEP, policy={"reboots": 0.5}), False),
     ("no attempt", plan(STEP, policy={"attempts": 0}), False),
@@ -224,8 +228,8 @@ class Program(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             file = pathlib.Path(directory) / "trial.yaml"
             file.write_text(json.dumps(document, indent=1))  # JSON is YAML, and safe_dump would make aliases
-            steps = document["steps"] if isinstance(document, dict) else []
-            step = next((s["state"] for s in steps if "state" in s), "quiet")
+            steps = document.get("steps", []) if isinstance(document, dict) else []
+            step = next((s["state"] for s in steps if "state" in s), "gpus" if "based_on" in document else "quiet")
             done = subprocess.run([P2PCTL, "explain", step, "--plan", file], capture_output=True, text=True, timeout=60)
         if done.returncode:
             self.assertRegex(done.stderr, rf"^p2pctl: {re.escape(str(file))}:\d+: ")

@@ -102,3 +102,37 @@ TEST_CASE("every error names file, line, key and what was expected") {
     CHECK(error_of(c.yaml) == c.error);
   }
 }
+
+TEST_CASE("plan: based on another one: its steps, a step of the same name in its place, others behind it") {
+  const PlanSource source = [](const std::string& name) -> Result<Plan> {
+    if (name != "base") return fail(ErrorCode::not_found, "no plan \"" + name + "\"");
+    return parse_plan("name: base\ntitle: t\npolicy: {reboots: 7}\nsteps:\n"
+                      "  - {requires: space, title: t, check: now, with: {name: space}}\n"
+                      "  - {state: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
+                      "  - {state: b, title: t, check: now, with: {name: b}, after: [a]}\n",
+                      "base.yaml", World::vocabulary());
+  };
+  const auto read = [&](const std::string& rest) {
+    return parse_plan("name: mine\ntitle: m\nbased_on: base\n" + rest, "p.yaml", World::vocabulary(), source);
+  };
+  const Plan plan = read("steps:\n  - {state: c, title: t, check: now, with: {name: c}, after: [b]}\n"
+                         "  - {state: b, title: mine, check: now, with: {name: x}, after: [a]}\n").value();
+  CHECK(plan.name == "mine");
+  CHECK(plan.policy.reboots == 7);
+  REQUIRE(plan.steps.size() == 4);
+  CHECK(plan.steps[2].title == "mine");
+  CHECK(plan.steps[3].id == "c");
+  const Plan checks = read("fixes: none\n").value();
+  REQUIRE(checks.steps.size() == 2);
+  CHECK_FALSE(checks.steps[0].can_be_mended());
+  CHECK(parse_plan(to_json(checks).dump(), "journal", World::vocabulary()));
+  CHECK(parse_plan(to_json(plan).dump(), "journal", World::vocabulary()));
+  const auto told = [&](const std::string& rest) { return read(rest).error().message; };
+  CHECK(told("steps:\n  - {requires: a, title: t, check: now, with: {name: a}}\n") ==
+        "p.yaml:1: based_on: step \"b\": after: no state step is called \"a\"");
+  CHECK(told("steps: []\n").find("p.yaml:4: steps: empty") == 0);
+  CHECK(parse_plan("name: m\ntitle: m\nbased_on: other\n", "p.yaml", World::vocabulary(), source).error().message ==
+        "p.yaml:3: based_on: no plan \"other\"");
+  CHECK(parse_plan("name: m\ntitle: m\nbased_on: base\n", "p.yaml", World::vocabulary()).error().message ==
+        "p.yaml:3: based_on: no other plan can be read here");
+}
