@@ -31,6 +31,7 @@ extern const Probe kNouveauBlacklist;
 extern const Probe kNvidiaDriver;
 extern const Probe kNvidiaModules;
 extern const Probe kNvidiaUserspace;
+extern const Probe kOptionsInForce;
 extern const Probe kOtherModules;
 extern const Probe kP2pBaseline;
 extern const Probe kP2pBench;
@@ -73,6 +74,7 @@ std::span<const Probe> probes() {
       kNvidiaDriver,
       kNvidiaModules,
       kNvidiaUserspace,
+      kOptionsInForce,
       kOtherModules,
       kP2pBaseline,
       kP2pBench,

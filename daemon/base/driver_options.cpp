@@ -24,6 +24,15 @@ void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
 
 }  // namespace
 
+Result<std::map<std::string, ModuleOption>> configured_options(const Host& host) {
+  const std::vector<ModuleOption> options = TRY(module_options(host));
+  std::map<std::string, ModuleOption> out;
+  for (const std::string_view module : {"nvidia_current", "nvidia"})  // Debian's name of it first
+    for (const ModuleOption& option : options)
+      if (option.module == module && option.name.starts_with("NVreg_")) out[option.name] = option;
+  return out;
+}
+
 Result<Parameters> with_driver_options(const Host& host, Parameters parameters) {
   const auto name = parameters.value("entry", std::string(kNoEntry));
   std::string version = host.line(kLoadedDriver).value_or("");

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "base/host.hpp"
+#include "base/modprobe_d.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"
 
@@ -13,5 +17,8 @@ namespace p2pd {
 /// Error(invalid): a key is wrong for the driver of the entry (without one, for the loaded driver), or is experimental
 /// and `experimental` is not true.
 Result<Parameters> with_driver_options(const Host& host, Parameters parameters);
+
+/// What modprobe.d gives to module nvidia: the NVreg_ option that counts, by its name.
+Result<std::map<std::string, ModuleOption>> configured_options(const Host& host);
 
 }  // namespace p2pd

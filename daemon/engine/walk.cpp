@@ -156,7 +156,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
   if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
     pass.pending.push_back(step.id);
   } else if (waits()) {
-    known.status = StepStatus::waiting;
+    if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
   } else if (const std::string why = obstacle(step, finding, pass); !why.empty()) {
     known.status = StepStatus::blocked;
     pass.blockers.push_back(why);

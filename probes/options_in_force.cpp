@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// options-in-force: the loaded nvidia module runs with the options that modprobe.d gives it.
+// Options are read once, when a module is loaded: what was configured later is words in a file, and a test of P2P tests
+// the driver without them.
+// Reads modprobe.d as libkmod does, /proc/driver/nvidia/params.
+// Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/driver_options.hpp"
+#include "base/nvidia_procfs.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+bool same_dwords(const std::string& left, const std::string& right) {
+  Dwords one = parse_dwords(left), other = parse_dwords(right);
+  std::ranges::sort(one);
+  std::ranges::sort(other);
+  return std::ranges::equal(
+      one, other, [](const auto& a, const auto& b) { return a.first == b.first && same_value(a.second, b.second); });
+}
+
+/// The configured options that the loaded module does not run with, named by file and line.
+std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>& configured,
+                                      const std::map<std::string, std::string>& params, Finding& finding) {
+  std::vector<std::string> out;
+  for (const auto& [name, option] : configured) {
+    const auto running = params.find(name);
+    const bool dwords = name.starts_with(kRegistryDwords);
+    const bool same = running != params.end() &&
+                      (dwords ? same_dwords(running->second, option.value) : same_value(running->second, option.value));
+    nlohmann::json& fact = finding.facts["options"][name];
+    fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
+    if (running != params.end()) fact["running"] = running->second;
+    finding.evidence.push_back({option.source(), name + "=" + option.value});
+    if (same || running == params.end()) continue;  // what is no option of this driver: module-parameters
+    out.push_back(fmt::format("{}={} ({}) is not in force: the module runs with {}", name, option.value,
+                              option.source(), running->second.empty() ? "none" : running->second));
+  }
+  return out;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  finding.facts = {{"options", nlohmann::json::object()}};
+  if (!host.files().exists("/sys/module/nvidia")) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "the nvidia module is not loaded";
+    return finding;
+  }
+  const auto configured = TRY(configured_options(host));
+  const std::vector<std::string> stale = not_in_force(configured, TRY(nvidia_params(host)), finding);
+  finding.facts["not_in_force"] = stale;
+  finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = stale.empty() ? fmt::format("the nvidia module runs with its {} configured options", configured.size())
+                                  : stale.front();
+  if (stale.size() > 1) finding.summary += fmt::format("; and {} more", stale.size() - 1);
+  if (!stale.empty()) finding.next = "Rebuild the initramfs if it has the module, then load the module again or reboot.";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kOptionsInForce;
+const Probe kOptionsInForce = {
+    "options-in-force", "the loaded nvidia module runs with the options that modprobe.d gives it", {}, nullptr, check, false};
+
+}  // namespace p2pd
