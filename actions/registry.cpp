@@ -3,6 +3,10 @@
 
 namespace p2pd {
 
+extern const Action kAcsRedirectionAction;
+extern const Action kBuildToolsAction;
+extern const Action kContainerDevicesAction;
+extern const Action kCudaToolkitAction;
 extern const Action kDriverBuildAction;
 extern const Action kDriverModulesAction;
 extern const Action kDriverPinsAction;
@@ -17,10 +21,15 @@ extern const Action kModulesUnloadAction;
 extern const Action kNouveauBlacklistAction;
 extern const Action kP2pBaselineAction;
 extern const Action kPackagedDriverAction;
+extern const Action kPersistencedAction;
 extern const Action kWayBackAction;
 
 std::span<const Action> actions() {
   static const Action kActions[] = {
+      kAcsRedirectionAction,
+      kBuildToolsAction,
+      kContainerDevicesAction,
+      kCudaToolkitAction,
       kDriverBuildAction,
       kDriverModulesAction,
       kDriverPinsAction,
@@ -35,6 +44,7 @@ std::span<const Action> actions() {
       kNouveauBlacklistAction,
       kP2pBaselineAction,
       kPackagedDriverAction,
+      kPersistencedAction,
       kWayBackAction,
   };
   return kActions;

@@ -89,7 +89,7 @@ Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDev
     gpu.no_outputs = bar.gpu->class_code >> 8 == k3dController;
     const std::string directory = "/sys/bus/pci/devices/" + gpu.address;
     gpu.boot_vga = host.line(directory + "/boot_vga").value_or("") == "1";
-    gpu.driver = last_part(host.files().read_link(directory + "/driver").value_or(""));
+    gpu.driver = pci_driver(host, gpu.address);
     const auto [first, last] = shown.equal_range(gpu.address);
     for (auto output = first; output != last; ++output) gpu.outputs.push_back(output->second);
     if (gpu.boot_vga) gpu.console = console;

@@ -44,8 +44,7 @@ Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& mod
   if (model != models.end()) gpu.model = &*model;
   const auto bytes = pci_bar_bytes(host, gpu.device, nvidia_bar1(gpu.device));
   if (bytes) gpu.bar1_bytes = *bytes;
-  const auto driver = host.files().read_link("/sys/bus/pci/devices/" + gpu.device.address + "/driver");
-  if (driver) gpu.driver = driver->substr(driver->rfind('/') + 1);
+  if (std::string driver = pci_driver(host, gpu.device.address); !driver.empty()) gpu.driver = std::move(driver);
   return gpu;
 }
 

@@ -33,16 +33,11 @@ struct Gpu {
   bool translates = false;
 };
 
-std::string driver_of(const Host& host, const std::string& address) {
-  const std::string link = host.files().read_link(std::string(kPci) + address + "/driver").value_or("");
-  return link.substr(link.rfind('/') + 1);
-}
-
 Result<Gpu> look_at(const Host& host, const std::string& address) {
   const std::string directory = std::string(kPci) + address;
   if (!host.files().exists(directory))
     return fail(ErrorCode::not_found, directory + " is not there: what translates for this GPU cannot be told");
-  Gpu gpu{address, driver_of(host, address), {}, {}, false};
+  Gpu gpu{address, pci_driver(host, address), {}, {}, false};
   auto link = host.files().read_link(directory + "/iommu_group");
   if (!link && link.error().code == ErrorCode::not_found) return gpu;
   const std::string target = TRY(std::move(link));
@@ -193,7 +188,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   Json listed = Json::array();
   Json vfio = Json::array();
   for (const PciDevice& device : devices) {
-    if (driver_of(host, device.address) == "vfio-pci") vfio.push_back(device.address);
+    if (pci_driver(host, device.address) == "vfio-pci") vfio.push_back(device.address);
     if (!device.is_nvidia_gpu()) continue;
     const Gpu gpu = gpus.emplace_back(TRY(look_at(host, device.address)));
     const bool alone = gpu.group.empty();

@@ -50,8 +50,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;
     const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
-    const std::string link = host.files().read_link(path).value_or("");
-    const std::string driver = link.substr(link.rfind('/') + 1);
+    const std::string driver = pci_driver(host, device.address);
     out.by_gpu[device.address] = driver;
     finding.evidence.push_back({path, driver.empty() ? "none" : driver});
   }

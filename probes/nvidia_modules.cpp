@@ -40,8 +40,7 @@ Result<Gpus> look_at_gpus(const Host& host) {
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (device.vendor_id != kNvidia || !device.is_display()) continue;
     gpus.all.push_back(device.address);
-    const auto driver = host.files().read_link("/sys/bus/pci/devices/" + device.address + "/driver");
-    if (driver && driver->ends_with("/nouveau")) gpus.of_nouveau.push_back(device.address);
+    if (pci_driver(host, device.address) == "nouveau") gpus.of_nouveau.push_back(device.address);
   }
   return gpus;
 }

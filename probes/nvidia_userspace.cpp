@@ -7,8 +7,7 @@
 // Reference: NVIDIA driver README, "Installed Components".
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/driver_libraries.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -16,35 +15,6 @@ namespace {
 
 constexpr std::string_view kVersionFile = "/sys/module/nvidia/version";
 constexpr std::string_view kLibraries[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
-constexpr std::string_view kDirectories[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
-    "/usr/lib/wsl/lib",          "/run/opengl-driver/lib"};
-
-struct Library {
-  std::string link;     ///< "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-  std::string version;  ///< "570.86.16"; empty where the name does not tell
-};
-
-/// "570.86.16" of "libcuda.so.570.86.16".
-std::string version_of(const std::string& file) {
-  const std::size_t at = file.find(".so.");
-  const std::string version = at == std::string::npos ? "" : file.substr(at + 4);
-  const bool number = std::ranges::all_of(version, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
-  return number && version.find('.') != std::string::npos ? version : "";
-}
-
-std::vector<Library> libraries(const Host& host, std::string_view name) {
-  std::vector<Library> out;
-  std::vector<std::string> seen;  // /usr/lib64 is a link to /usr/lib on some
-  for (const std::string_view directory : kDirectories) {
-    const std::string link = std::string(directory) + "/" + std::string(name);
-    const auto file = host.files().real_path(link);
-    if (!file || std::ranges::find(seen, file->string()) != seen.end()) continue;
-    seen.push_back(file->string());
-    out.push_back({link, version_of(file->filename().string())});
-  }
-  return out;
-}
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
@@ -59,9 +29,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.evidence.push_back({std::string(kVersionFile), module});
   std::string missing, other, nameless;
   for (const std::string_view name : kLibraries) {
-    const std::vector<Library> found = libraries(host, name);
+    const std::vector<DriverLibrary> found = driver_libraries(host, name);
     if (found.empty()) missing += (missing.empty() ? "" : " and ") + std::string(name);
-    for (const Library& library : found) {
+    for (const DriverLibrary& library : found) {
       finding.facts["libraries"].push_back({{"file", library.link}, {"version", library.version}});
       finding.evidence.push_back({library.link, library.version});
       if (library.version.empty())

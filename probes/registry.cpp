@@ -9,6 +9,9 @@ extern const Probe kBootLoader;
 extern const Probe kBootableKernels;
 extern const Probe kBridgeWindows;
 extern const Probe kBuildTools;
+extern const Probe kContainerDevices;
+extern const Probe kCudaToolkit;
+extern const Probe kDiskSpace;
 extern const Probe kDisplayGpus;
 extern const Probe kDriverBuild;
 extern const Probe kDriverCatalogue;
@@ -38,6 +41,7 @@ extern const Probe kP2pBench;
 extern const Probe kPackageState;
 extern const Probe kPackagedDriver;
 extern const Probe kPcieLinks;
+extern const Probe kPersistenced;
 extern const Probe kSecureBoot;
 extern const Probe kShutdownInhibitors;
 extern const Probe kVfioGuests;
@@ -52,6 +56,9 @@ std::span<const Probe> probes() {
       kBootableKernels,
       kBridgeWindows,
       kBuildTools,
+      kContainerDevices,
+      kCudaToolkit,
+      kDiskSpace,
       kDisplayGpus,
       kDriverBuild,
       kDriverCatalogue,
@@ -81,6 +88,7 @@ std::span<const Probe> probes() {
       kPackageState,
       kPackagedDriver,
       kPcieLinks,
+      kPersistenced,
       kSecureBoot,
       kShutdownInhibitors,
       kVfioGuests,

@@ -10,6 +10,7 @@
 #include "base/efi_variable.hpp"
 #include "base/gpus.hpp"
 #include "base/kernel_arguments.hpp"
+#include "base/lockdown.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -17,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kLockdown = "/sys/kernel/security/lockdown";
-constexpr std::string_view kModules = "/sys/kernel/security/lsm";  // there wherever securityfs is
 constexpr std::string_view kEnforce = "/sys/module/module/parameters/sig_enforce";
 /// Certificates that DKMS signs with: of Ubuntu, of Debian.
 constexpr std::string_view kLocalKeys[] = {"/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"};
@@ -26,23 +25,6 @@ constexpr std::string_view kLocalKeys[] = {"/var/lib/shim-signed/mok/MOK.der", "
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
-}
-
-/// "integrity" of "none [integrity] confidentiality"; "none" where the kernel has no lockdown; nothing: cannot be told.
-Result<std::optional<std::string>> lockdown(const Host& host, Finding& finding) {
-  auto line = host.line(kLockdown);
-  if (!line && line.error().code == ErrorCode::not_found) {
-    if (!host.files().exists(kModules)) return std::optional<std::string>();
-    finding.evidence.push_back({std::string(kLockdown), "not there"});
-    return std::optional<std::string>("none");
-  }
-  const std::string text = TRY(std::move(line));
-  finding.evidence.push_back({std::string(kLockdown), text});
-  const std::size_t begin = text.find('[');
-  const std::size_t end = text.find(']', begin == std::string::npos ? 0 : begin);
-  if (begin == std::string::npos || end == std::string::npos || end == begin + 1)
-    return fail(ErrorCode::invalid, fmt::format("{}: \"{}\" has no word in brackets", kLockdown, text));
-  return std::optional<std::string>(text.substr(begin + 1, end - begin - 1));
 }
 
 Result<std::optional<bool>> enforced(const Host& host, Finding& finding) {
@@ -113,7 +95,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const auto on = TRY(efi_flag(host, "SecureBoot", kEfiGlobal));
   if (on) finding.evidence.push_back({efi_variable_path("SecureBoot", kEfiGlobal), *on ? "1" : "0"});
   const auto setup = TRY(efi_flag(host, "SetupMode", kEfiGlobal));
-  const auto level = TRY(lockdown(host, finding));
+  const auto level = TRY(lockdown(host));
+  if (level) finding.evidence.push_back({std::string(kLockdown), host.line(kLockdown).value_or("not there")});
   const auto enforce = TRY(enforced(host, finding));
   const auto taint = host.line("/sys/module/nvidia/taint");
   finding.facts = {{"efi", efi},

@@ -16,10 +16,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   std::vector<std::string> gpus, others;
   for (const PciDevice& device : TRY(pci_devices(host))) {
-    const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
-    if (!host.files().read_link(path).value_or("").ends_with("/vfio-pci")) continue;
+    const std::string driver = pci_driver(host, device.address);
+    if (!driver.ends_with("vfio-pci")) continue;  // variant drivers end so, too
     (device.is_nvidia_gpu() ? gpus : others).push_back(device.address);
-    finding.evidence.push_back({path, "vfio-pci"});
+    finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address + "/driver", driver});
   }
   finding.facts = {{"gpus", gpus}, {"others", others}};
   finding.verdict = gpus.empty() && others.empty() ? Verdict::pass : Verdict::fail;

@@ -30,6 +30,11 @@ std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& d
   return ports;
 }
 
+Result<void> write_acs_control(Host& host, const PciDevice& device, std::uint16_t control) {
+  if (!acs_control(device)) return fail(ErrorCode::not_found, device.address + " has no readable ACS control");
+  return write_pci_word(host, device, *device.extended_capability(kAcsId) + kAcsControlAt, control);
+}
+
 std::string acs_argument(const std::vector<AcsPort>& ports) {
   std::string argument;
   for (const AcsPort& port : ports)

@@ -28,6 +28,9 @@ struct AcsPort {
 std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& devices,
                                const std::vector<std::string>& gpus);
 
+/// Writes the control register of the port `device`, until the next boot.
+Result<void> write_acs_control(Host& host, const PciDevice& device, std::uint16_t control);
+
 /// Kernel argument that turns redirection off at the ports that redirect, "pci=disable_acs_redir=A;B"; empty where none
 /// does. Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
 std::string acs_argument(const std::vector<AcsPort>& ports);

@@ -10,6 +10,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -70,6 +71,16 @@ class Session {
 
 std::string address_of(const pci_dev& device) {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:d}", device.domain, device.bus, device.dev, device.func);
+}
+
+/// The function at "0000:01:00.0", to be freed; none where that is no address.
+pci_dev* at_address(pci_access* access, const std::string& address) {
+  pci_filter filter;
+  pci_filter_init(access, &filter);
+  std::string text = address;
+  if (pci_filter_parse_slot(&filter, text.data()) != nullptr) return nullptr;
+  if (filter.domain < 0 || filter.bus < 0 || filter.slot < 0 || filter.func < 0) return nullptr;
+  return pci_get_dev(access, filter.domain, filter.bus, filter.slot, filter.func);
 }
 
 /// The first 4096, 256 or 64 bytes, whichever is readable; a dump that stops in between gives its last whole row.
@@ -275,6 +286,34 @@ Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
     return TRY_IN("PCI bus", from_sysfs(host, depth));
   };
   return host.once<std::vector<PciDevice>>(depth == PciDepth::paths ? "pci paths" : "pci", read);
+}
+
+std::string pci_driver(const Host& host, std::string_view address) {
+  const std::string link = host.files().read_link(fmt::format("{}/{}/driver", kDevices, address)).value_or("");
+  return link.substr(link.rfind('/') + 1);
+}
+
+Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t offset, std::uint16_t value) {
+  if (has_dump(host)) return fail(ErrorCode::state, "a machine record cannot be written to");
+  const auto bus = TRY(host.files().real_path(kBus));
+  if (!host.live()) TRY(stays_inside(host.files(), bus));
+  try {
+    for (const bool reads : {false, true}) {  // a session of its own each, so that nothing is answered from memory
+      const Session session(PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string());
+      pci_init(session.get());
+      pci_dev* found = at_address(session.get(), device.address);
+      if (found == nullptr) return fail(ErrorCode::invalid, device.address + " is no address of a PCI function");
+      const std::unique_ptr<pci_dev, decltype(&pci_free_dev)> function(found, pci_free_dev);
+      const int at = static_cast<int>(offset);
+      if (reads ? pci_read_word(found, at) == value : pci_write_word(found, at, value) != 0) continue;
+      return fail(reads ? ErrorCode::state : ErrorCode::denied,
+                  fmt::format("{}: {} 0x{:04x} at offset 0x{:x}", device.address,
+                              reads ? "the device did not take" : "the kernel does not let write", value, offset));
+    }
+  } catch (const LibpciError& error) {
+    return fail(ErrorCode::io, device.address + ": " + error.message);
+  }
+  return {};
 }
 
 std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {

@@ -48,6 +48,14 @@ Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth = Pc
 /// Addresses of the NVIDIA GPUs among `devices`, in their order.
 std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices);
 
+/// Name of the kernel driver that a function is bound to, "vfio-pci"; empty where none is.
+std::string pci_driver(const Host& host, std::string_view address);
+
+/// Writes one 16-bit register of a function's configuration space through sysfs, and reads it back: an Error where the
+/// kernel refuses, or the device does not take the value. The register is back at what firmware and kernel say with the
+/// next boot; nothing is recorded here.
+Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t offset, std::uint16_t value);
+
 /// Where pci_devices() reads `host`, for evidence.
 std::string pci_source(const Host& host);
 

@@ -19,7 +19,6 @@ constexpr std::size_t kHeader = 64;
 constexpr std::size_t kSecondaryBus = 0x19;
 constexpr std::size_t kSubordinateBus = 0x1a;
 constexpr std::uint8_t kExpressId = 0x10;
-constexpr std::uint16_t kAcsId = 0x0d;
 constexpr std::uint16_t kIntel = 0x8086;
 constexpr int kIntelSplitBytes = 64;
 constexpr int kWriteOverheadBytes = 24;  // framing, sequence number, header and LCRC of a memory write
@@ -304,7 +303,7 @@ Path nvlink_path(double raw_gb_s) {
 std::optional<std::uint16_t> acs_control(const PciDevice& port) {
   const auto at = port.extended_capability(kAcsId);
   if (!at || *at + 8U > port.config.size()) return std::nullopt;
-  return port.word(*at + 6U);
+  return port.word(*at + kAcsControlAt);
 }
 
 }  // namespace p2pd

@@ -73,6 +73,8 @@ Path nvlink_path(double raw_gb_s);
 
 /// Access Control Services of a port, the bits of its control register that keep or send peer traffic away from the
 /// direct way; nothing where the capability is absent or unreadable.
+inline constexpr std::uint16_t kAcsId = 0x0d;       ///< of the extended capability
+inline constexpr std::size_t kAcsControlAt = 6;  ///< of the register, in the capability
 inline constexpr std::uint16_t kAcsRequestRedirect = 0x04;
 inline constexpr std::uint16_t kAcsCompletionRedirect = 0x08;
 inline constexpr std::uint16_t kAcsUpstreamForwarding = 0x10;

@@ -36,8 +36,7 @@ std::vector<RdmaNic> rdma_nics(const Host& host, const std::vector<PciDevice>& d
     const std::uint32_t kind = device.class_code >> 8;
     const auto known = registered.find(device.address);
     if (known == registered.end() && kind != kEthernet && kind != kInfiniBandClass) continue;
-    const auto link = host.files().read_link("/sys/bus/pci/devices/" + device.address + "/driver");
-    RdmaNic nic{device.address, known == registered.end() ? "" : known->second, last_part(link.value_or(""))};
+    RdmaNic nic{device.address, known == registered.end() ? "" : known->second, pci_driver(host, device.address)};
     if (!nic.device.empty() || nic.driver == "mlx5_core") nics.push_back(std::move(nic));
   }
   std::ranges::sort(nics, {}, &RdmaNic::address);

@@ -27,9 +27,12 @@ constexpr RecordText kTexts[] = {
     {"/etc/modules-load.d/*.conf", plain_excerpt},
     {"/etc/os-release", plain_excerpt},
     {"/etc/p2pd/catalogue.d/*.json", plain_excerpt},
+    {"/etc/systemd/system/nvidia-persistenced.service", plain_excerpt},
+    {"/etc/systemd/system/nvidia-persistenced.service.d/*.conf", plain_excerpt},
     {"/lib/modprobe.d/*.alias", plain_excerpt},
     {"/lib/modprobe.d/*.conf", plain_excerpt},
     {"/lib/modules/*/modules.dep", modules_dep_excerpt},
+    {"/lib/systemd/system/nvidia-persistenced.service", plain_excerpt},
     {"/proc/cmdline", arguments_excerpt},
     {"/proc/cpuinfo", cpuinfo_excerpt},
     {"/proc/driver/nvidia/gpus/*/information", nvidia_excerpt},
@@ -136,6 +139,7 @@ constexpr std::string_view kDirectories[] = {
 };
 
 constexpr std::string_view kLinks[] = {
+    "/etc/systemd/system/*.wants/nvidia-persistenced.service",
     "/sys/bus/pci/devices/*/driver",
     "/sys/bus/pci/devices/*/iommu_group",
     "/sys/class/drm/card*/device",
@@ -195,6 +199,7 @@ constexpr std::string_view kPrograms[] = {
     "mokutil",
     "pahole",
     "dpkg",
+    "nvidia-persistenced",
     "nvidia-smi",
     "nvidia-uninstall",
     "proxmox-boot-tool",

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
+#include <iterator>
+
+#include "base/action.hpp"
+#include "base/pci.hpp"
+#include "fake_runner.hpp"
 #include "made_bus.hpp"
 
 namespace p2pd {
 extern const Probe kAcsRedirection;
-}
+extern const Action kAcsRedirectionAction;
+}  // namespace p2pd
 
 using namespace p2pd;
 using namespace p2pd::test;
@@ -25,6 +31,60 @@ void add_switch(MadeBus& bus, int root_acs, int down_acs, bool third) {
   }
   if (third) bus.add_slot(5, {}, {.acs = 0});
 }
+
+constexpr char kKept[] = "/var/lib/p2pd/acs-control";
+
+/// A running bus in sysfs, whose configuration space is regular files: two slots, one of which redirects.
+struct Sysfs {
+  Sysfs() {
+    boot("one");
+    add({.address = "0000:00:01.0", .type = kRoot, .below = 1, .last_below = 1, .vendor = 0x1022, .acs = 0x7d});
+    add({.address = "0000:00:02.0", .type = kRoot, .below = 2, .last_below = 2, .vendor = 0x1022, .acs = 0x11});
+    add({.address = "0000:00:03.0", .type = kRoot, .below = 3, .last_below = 3, .vendor = 0x1022, .acs = 0x1d});
+    add({.address = "0000:01:00.0"});
+    add({.address = "0000:02:00.0"});
+  }
+  void file(const std::string& path, const std::string& content) const {
+    std::filesystem::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path, std::ios::binary) << content;
+  }
+  void boot(const std::string& id) const { file("proc/sys/kernel/random/boot_id", id + "\n"); }
+  static std::string folder(const std::string& address) { return "sys/bus/pci/devices/" + address; }
+  void add(const Function& function) const {
+    const std::vector<std::uint8_t> bytes = MadeBus::config_of(function);
+    const std::string at = folder(function.address);
+    file(at + "/config", std::string(bytes.begin(), bytes.end()));
+    file(at + "/vendor", fmt::format("{:#06x}\n", function.vendor));
+    file(at + "/device", fmt::format("{:#06x}\n", function.device));
+    file(at + "/class", function.type == kGpu ? "0x030000\n" : "0x060400\n");
+    file(at + "/resource", "0x0 0x0 0x0\n");
+  }
+  void bind(const std::string& address, const std::string& driver) const {
+    std::filesystem::create_symlink("../../../../bus/pci/drivers/" + driver, directory / (folder(address) + "/driver"));
+  }
+  std::string config(const std::string& address) const {
+    std::ifstream in(directory / (folder(address) + "/config"), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::vector<std::string> configs() const {
+    return {config("0000:00:01.0"), config("0000:00:02.0"), config("0000:00:03.0"), config("0000:01:00.0")};
+  }
+  int control(const std::string& address) const { return static_cast<unsigned char>(config(address)[0x306]); }
+  Verdict verdict() const { return kAcsRedirection.check(host, {})->verdict; }
+  void refused(const std::string& why) {
+    const auto done = kAcsRedirectionAction.apply(host, {});
+    REQUIRE_FALSE(done);
+    INFO(done.error().message);
+    CHECK(contains(done.error().message, why));
+    CHECK_FALSE(done.error().next.empty());
+    CHECK(control("0000:00:01.0") == 0x7d);
+    CHECK_FALSE(host.files().exists(kKept));
+  }
+
+  TemporaryDirectory directory;
+  FakeRunner runner;
+  Host host{Root::open(directory.path()).value(), runner};
+};
 
 nlohmann::json array(std::initializer_list<const char*> items) {
   return nlohmann::json(std::vector<std::string>(items.begin(), items.end()));
@@ -124,4 +184,78 @@ TEST_CASE("acs-redirection: absent is fine, unreadable is not") {
 
   const TemporaryDirectory empty;
   CHECK_FALSE(MadeBus::look_at(kAcsRedirection, empty.path()));
+}
+
+TEST_CASE("acs-redirection: cleared where GPUs part and nowhere else, and given back to the byte") {
+  Sysfs bus;
+  const std::vector<std::string> before = bus.configs();
+  CHECK(bus.verdict() == Verdict::fail);
+  CHECK(kAcsRedirectionAction.describe(bus.host, {})->commands ==
+        std::vector<std::string>{"setpci -s 0000:00:01.0 ECAP_ACS+6.w=0051    # was 007d"});
+  REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+  CHECK(bus.verdict() == Verdict::pass);
+  CHECK(bus.control("0000:00:01.0") == 0x51);
+  CHECK(bus.control("0000:00:02.0") == 0x11);
+  CHECK(bus.control("0000:00:03.0") == 0x1d);  // no GPU is below that one
+  const std::vector<std::string> after = bus.configs();
+  for (std::size_t i = 0; i < before[0].size(); ++i)
+    if (i != 0x306) CHECK(before[0][i] == after[0][i]);
+  CHECK(bus.host.files().read(kKept).value() == "one\n0000:00:01.0 0x007d\n");
+  CHECK(kAcsRedirectionAction.describe(bus.host, {})->commands.empty());
+  REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+  CHECK(bus.configs() == after);
+  REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
+  CHECK(bus.configs() == before);
+  CHECK_FALSE(bus.host.files().exists(kKept));
+  REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));  // as after a kill
+  CHECK(bus.runner.ran.empty());
+}
+
+TEST_CASE("acs-redirection: what a killed apply kept stays what was first; another boot's is not written back") {
+  Sysfs bus;
+  bus.file("var/lib/p2pd/acs-control", "one\n0000:00:01.0 0x007f\n0000:09:00.0 0x001d\n");
+  REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+  SECTION("on this boot; a port that is gone is left out") {
+    REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
+    CHECK(bus.control("0000:00:01.0") == 0x7f);
+  }
+  SECTION("on the next one") {
+    bus.boot("two");
+    REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
+    CHECK(bus.control("0000:00:01.0") == 0x51);
+    CHECK_FALSE(bus.host.files().exists(kKept));
+  }
+  SECTION("applied on the next one") {
+    bus.boot("two");
+    bus.add({.address = "0000:00:01.0", .type = kRoot, .below = 1, .last_below = 1, .vendor = 0x1022, .acs = 0x1d});
+    REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+    CHECK(bus.host.files().read(kKept).value() == "two\n0000:00:01.0 0x001d\n");
+  }
+}
+
+TEST_CASE("acs-redirection: refused under lockdown, beside a guest, and where a port does not take it") {
+  Sysfs bus;
+  SECTION("lockdown") {
+    bus.file("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    bus.refused("locked down (integrity)");
+  }
+  SECTION("a guest, anywhere") {
+    bus.add({.address = "0000:03:00.0"});
+    bus.bind("0000:03:00.0", "vfio-pci");
+    bus.refused("0000:03:00.0 is bound to vfio-pci");
+  }
+  SECTION("no lockdown, another driver") {
+    bus.file("sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
+    bus.bind("0000:01:00.0", "nvidia");
+    CHECK(kAcsRedirectionAction.apply(bus.host, {}));
+  }
+  SECTION("a link that leads out of the root, and functions that are not there") {
+    std::filesystem::remove(bus.directory / (Sysfs::folder("0000:00:01.0") + "/config"));
+    std::filesystem::create_symlink("/dev/null", bus.directory / (Sysfs::folder("0000:00:01.0") + "/config"));
+    PciDevice device;
+    for (const char* address : {"0000:00:01.0", "0000:09:00.0", "no address"}) {  // the first leads out of the root
+      device.address = address;
+      CHECK_FALSE(write_pci_word(bus.host, device, 0x306, 0));
+    }
+  }
 }

@@ -177,6 +177,23 @@ TEST_CASE("record: what installs in the background, and how the driver came") {
   odd.same();
 }
 
+TEST_CASE("record: the unit of nvidia-persistenced") {
+  OddMachine odd;
+  odd.file("usr/bin/nvidia-persistenced", "");
+  fs::permissions(odd.at / "usr/bin/nvidia-persistenced", fs::perms(0755));
+  CHECK(odd.verdict("persistenced")["verdict"] == "fail");
+  odd.same();
+  odd.file("lib/systemd/system/nvidia-persistenced.service", "[Service]\nExecStart=/usr/bin/nvidia-persistenced\n");
+  odd.link("etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
+           "/lib/systemd/system/nvidia-persistenced.service");
+  CHECK(odd.verdict("persistenced")["verdict"] == "pass");
+  odd.same();
+  odd.file("etc/systemd/system/nvidia-persistenced.service.d/off.conf",
+           "[Service]\nExecStart=/usr/bin/nvidia-persistenced --no-persistence-mode\n");
+  CHECK(odd.verdict("persistenced")["verdict"] == "fail");
+  odd.same();
+}
+
 TEST_CASE("record: keys, processors, sockets") {
   OddMachine odd;
   odd.file("var/lib/dkms/mok.pub", "0\x82 CN=gpu-box Secure Boot Module Signature key");

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// acs-redirection: clears the redirection of peer traffic at the ports where two GPUs' ways part, until the next boot.
+// For hosts where the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, a boot loader that is not
+// GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control there, and no other bit or port. Not under
+// lockdown, where the kernel refuses; not where a guest has a device, which these bits keep away from the others.
+// Writes the ACS control registers; keeps what they were in /var/lib/p2pd/acs-control before the first write. Undo
+// writes that back on the same boot: the next boot sets the registers anew anyhow.
+// Reference: PCI Express Base Specification, 7.7.11; kernel_lockdown(7); lspci(8), setpci(8).
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "base/acs_port.hpp"
+#include "base/action.hpp"
+#include "base/lockdown.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kKept = "/var/lib/p2pd/acs-control";  // the boot, then "PORT CONTROL" lines
+constexpr std::string_view kBoot = "/proc/sys/kernel/random/boot_id";
+constexpr std::string_view kOtherWay = "Boot with the kernel argument pci=disable_acs_redir= instead.";
+
+using Controls = std::map<std::string, std::uint16_t>;  ///< port to its control register
+
+std::uint16_t cleared(std::uint16_t control) { return static_cast<std::uint16_t>(control & ~kAcsRedirects); }
+
+Result<std::vector<AcsPort>> ports_between_gpus(const Host& host, const std::vector<PciDevice>& devices) {
+  std::vector<AcsPort> ports = acs_ports(host, devices, nvidia_gpus(devices));
+  for (const AcsPort& port : ports)
+    if (!port.readable) return fail(ErrorCode::denied, "ACS control of " + port.address + " is not readable");
+  return ports;
+}
+
+/// Error where the kernel, or a guest, forbids it.
+Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devices) {
+  const std::string level = TRY(lockdown(host)).value_or("none");
+  if (level != "none")
+    return fail(ErrorCode::denied,
+                fmt::format("the kernel is locked down ({}): it lets nobody write to configuration space", level),
+                std::string(kOtherWay));
+  for (const PciDevice& device : devices)
+    if (pci_driver(host, device.address).ends_with("vfio-pci"))
+      return fail(
+          ErrorCode::state,
+          device.address + " is bound to vfio-pci: a guest relies on what keeps its device from the others",
+          "Take the device out of the guest's configuration and off vfio-pci, or leave P2P to another machine.");
+  return {};
+}
+
+/// The registers as they were on this boot before p2pd first wrote to them; none: it has not.
+Result<Controls> kept_on_this_boot(const Host& host, const std::string& boot) {
+  Controls kept;
+  if (!host.files().exists(kKept)) return kept;
+  std::istringstream lines(TRY(host.files().read(kKept)));
+  std::string of_boot, port;
+  lines >> of_boot;
+  if (of_boot != boot) return kept;
+  for (int control = 0; lines >> port >> std::hex >> control;) kept[port] = static_cast<std::uint16_t>(control);
+  return kept;
+}
+
+Result<void> keep(Host& host, const std::vector<AcsPort>& ports) {
+  const std::string boot = TRY(host.line(kBoot));
+  Controls kept = TRY(kept_on_this_boot(host, boot));
+  for (const AcsPort& port : ports)
+    if (port.redirects()) kept.emplace(port.address, *port.control);
+  std::string text = boot + "\n";
+  for (const auto& [port, control] : kept) text += fmt::format("{} {:#06x}\n", port, control);
+  TRY(host.will_change(kKept, Restore::by_action));
+  TRY(host.create(kKept, text));
+  return {};
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  Description description;
+  description.summary = "clear ACS redirection at the ports where two GPUs' ways part, until the next boot";
+  for (const AcsPort& port : TRY(ports_between_gpus(host, TRY(pci_devices(host)))))
+    if (port.redirects())
+      description.commands.push_back(fmt::format("setpci -s {} ECAP_ACS+6.w={:04x}    # was {:04x}", port.address,
+                                                 cleared(*port.control), *port.control));
+  description.cost = "devices below these ports can reach each other: give none of them to a virtual machine";
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<AcsPort> ports = TRY(ports_between_gpus(host, devices));
+  if (std::ranges::none_of(ports, &AcsPort::redirects)) return {};
+  TRY(may_be_cleared(host, devices));
+  TRY(keep(host, ports));
+  for (const AcsPort& port : ports) {
+    if (!port.redirects()) continue;
+    spdlog::info("ACS control of {}: {:#06x}, was {:#06x}", port.address, cleared(*port.control), *port.control);
+    TRY_IN("ACS", write_acs_control(host, *std::ranges::find(devices, port.address, &PciDevice::address),
+                                    cleared(*port.control)));
+  }
+  return {};
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  const Controls kept = TRY(kept_on_this_boot(host, TRY(host.line(kBoot))));
+  const std::vector<PciDevice> devices = kept.empty() ? std::vector<PciDevice>() : TRY(pci_devices(host));
+  for (const auto& [address, control] : kept) {
+    const auto port = std::ranges::find(devices, address, &PciDevice::address);
+    if (port == devices.end() || acs_control(*port) == control) continue;  // unplugged, or done before a kill
+    TRY_IN("ACS", write_acs_control(host, *port, control));
+  }
+  return host.discard(kKept);
+}
+
+}  // namespace
+
+extern const Action kAcsRedirectionAction;
+const Action kAcsRedirectionAction = {
+    .id = "acs-redirection",
+    .does = "clears ACS redirection at the ports where two GPUs' ways part, until the next boot",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
+
+}  // namespace p2pd

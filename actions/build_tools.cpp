@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// build-tools: installs by apt what a driver build lacks, headers and the kernel's own compiler among it.
+// The compiler is installed beside the others and called by its name (CC=gcc-12): what "gcc" means on this system stays.
+// One apt-get, simulated first: a package of a driver, a removal or an upgrade is an error. Writes what the packages
+// bring, and before that the list of what will come, /var/lib/p2pd/build-tools: undo takes away exactly those.
+// Reference: apt-get(8).
+#include "base/build_tools.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/action.hpp"
+#include "base/brought_packages.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kList = "/var/lib/p2pd/build-tools";
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  const BuildTools tools = TRY(build_tools(host));
+  Description description;
+  description.summary = fmt::format("install what a driver build lacks: {}", fmt::join(tools.packages, ", "));
+  if (!tools.packages.empty()) description.commands.push_back(bring_command(tools.packages).text());
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  const BuildTools tools = TRY(build_tools(host));
+  if (tools.packages.empty() && !TRY(bringing_was_interrupted(host, kList))) return {};
+  return bring_packages(host, tools.packages, kList);
+}
+
+Result<void> undo(Host& host, const Parameters&) { return take_brought_packages_away(host, kList); }
+
+}  // namespace
+
+extern const Action kBuildToolsAction;
+const Action kBuildToolsAction = {
+    .id = "build-tools",
+    .does = "installs by apt what a driver build lacks, the kernel's headers and compiler among it",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
+
+}  // namespace p2pd

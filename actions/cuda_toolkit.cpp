@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and puts it on the PATH.
+// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a package of a
+// driver, a removal or an upgrade, which no undo takes back, is an error. A lock is waited for, an interrupted dpkg
+// repaired. Writes what the packages bring, /etc/profile.d/p2pd-cuda.sh, and before that the list of what will come,
+// /var/lib/p2pd/cuda-toolkit-X-Y: undo takes away exactly those.
+// Reference: apt-get(8); CUDA Installation Guide for Linux, "Meta Packages".
+#include "base/cuda_toolkit.hpp"
+
+#include <fmt/format.h>
+
+#include "base/action.hpp"
+#include "base/brought_packages.hpp"
+#include "base/staging.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kRoomBytes = std::uint64_t{8} << 30;  // unpacked; apt looks for the room of archives
+
+std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cuda_package(parameters); }
+
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  Description description;
+  description.summary = "install the CUDA toolkit " + cuda_package(parameters) + ", without a driver";
+  if (!host.has_program(cuda_folder(parameters) + "/bin/nvcc"))
+    description.commands.push_back(bring_command({cuda_package(parameters)}).text());
+  if (host.files().read(kCudaProfile).value_or("") != cuda_profile(parameters))
+    description.files.push_back({std::string(kCudaProfile), FileState::Kind::regular, cuda_profile(parameters)});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
+  if (const std::string compiler = parameters.value("host_compiler", std::string());
+      !compiler.empty() && !host.has_program(compiler))
+    return fail(ErrorCode::not_found, "the compiler that nvcc is to call is not installed: " + compiler,
+                "Install the package that brings it, or give another one as host_compiler.");
+  if (!host.has_program(nvcc) || TRY(bringing_was_interrupted(host, list_of(parameters)))) {
+    TRY(need_room(host, "/usr/local", kRoomBytes));
+    TRY(bring_packages(host, {cuda_package(parameters)}, list_of(parameters)));
+    if (!host.has_program(nvcc))
+      return fail(ErrorCode::state, fmt::format("{} is installed, and {} is not there", cuda_package(parameters), nvcc),
+                  "Read /var/log/apt/term.log.");
+  }
+  return host.write(kCudaProfile, cuda_profile(parameters));
+}
+
+Result<void> undo(Host& host, const Parameters& parameters) {
+  return take_brought_packages_away(host, list_of(parameters));
+}
+
+}  // namespace
+
+extern const Action kCudaToolkitAction;
+const Action kCudaToolkitAction = {
+    .id = "cuda-toolkit",
+    .does = "installs the CUDA toolkit of `version` by apt, without a driver, and puts it on the PATH",
+    .parameters = kCudaParameters,
+    .effect = Effect::live,
+    .validate = validate_cuda_toolkit,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
+
+}  // namespace p2pd

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/finding.hpp"
+#include "base/host.hpp"
+
+namespace p2pd {
+
+/// What a driver build needs beside room and source: what is there, what lacks, what could not be found out.
+struct BuildTools {
+  std::vector<std::string> lacking;   ///< in words: "headers of 6.1.0-47-amd64"
+  std::vector<std::string> packages;  ///< of Debian and Ubuntu that would bring it
+  std::vector<std::string> unclear;
+  nlohmann::json facts = nlohmann::json::object();
+  std::vector<Evidence> evidence;
+};
+
+/// For the running and for the newest kernel: its headers, its compiler, pahole where its headers carry BTF; make, git,
+/// DKMS and g++ for all.
+Result<BuildTools> build_tools(const Host& host);
+
+}  // namespace p2pd

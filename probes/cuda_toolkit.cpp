@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// cuda-toolkit: the CUDA toolkit of the wanted version is installed, and on the PATH of who logs in.
+// P2P needs no toolkit, its users do: to build the CUDA samples, NCCL's tests or their own kernels. The compiler that
+// nvcc calls can be pinned (CUDAHOSTCXX), because a toolkit refuses compilers newer than itself.
+// Reads /usr/local/cuda-X.Y/bin/nvcc, /etc/profile.d/p2pd-cuda.sh, and looks for the compiler. Runs nothing.
+// Reference: CUDA Installation Guide for Linux, "Post-installation Actions"; nvcc documentation, "--compiler-bindir".
+#include "base/cuda_toolkit.hpp"
+
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
+  const std::string compiler = parameters.value("host_compiler", std::string());
+  const std::string lacking = lacking_cuda_toolkit(host, parameters);
+  const bool has_compiler = compiler.empty() || host.has_program(compiler);
+  Finding finding;
+  finding.facts = {{"nvcc", host.has_program(nvcc) ? nlohmann::json(nvcc) : nlohmann::json()},
+                   {"profile", host.files().exists(kCudaProfile)},
+                   {"host_compiler", compiler.empty() ? nlohmann::json() : nlohmann::json(compiler)}};
+  finding.evidence.push_back({nvcc, host.has_program(nvcc) ? "there" : "not there"});
+  finding.evidence.push_back({std::string(kCudaProfile), host.files().exists(kCudaProfile) ? "there" : "not there"});
+  finding.verdict = lacking.empty() && has_compiler ? Verdict::pass : Verdict::fail;
+  finding.summary = lacking.empty() ? nvcc + " is installed, and on the PATH" : lacking;
+  if (!has_compiler) {
+    finding.evidence.push_back({compiler, "not there"});
+    finding.summary = "the compiler that nvcc is to call is not installed: " + compiler;
+    finding.next = "Install the package that brings it, or give another one as host_compiler.";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kCudaToolkit;
+const Probe kCudaToolkit = {"cuda-toolkit",  "the CUDA toolkit of `version` is installed, and on the PATH",
+                            kCudaParameters, validate_cuda_toolkit,
+                            check,           false};
+
+}  // namespace p2pd

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// disk-space: there is room for a driver: its runfile and source, a build, kept packages, and a new initramfs.
+// A disk that is full in the middle of a driver swap leaves neither driver. Needs on one file system add up.
+// Reads the free space of /usr, /var and /boot, as an ordinary process has it.
+// Reference: statvfs(3); sizes are those of a 570 runfile and build.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <map>
+
+#include "base/gpus.hpp"
+#include "base/mounts.hpp"
+#include "base/probe.hpp"
+#include "base/recorded.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+struct Need {
+  std::string_view path;
+  std::uint64_t bytes;
+};
+/// Userspace and sources; a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, packages kept; a new initramfs.
+constexpr std::array<Need, 3> kRoom = {{{"/usr", 2048 * kMiB}, {"/var", 4096 * kMiB}, {"/boot", 256 * kMiB}}};
+
+/// Needs on one file system add up.
+struct Room {
+  std::string paths;
+  std::uint64_t wanted_bytes = 0, free_bytes = 0;
+};
+
+/// Tells file systems apart; a machine record lies on one, so there its mountinfo tells.
+std::string file_system_of(const Host& host, const std::string& path) {
+  if (!RecordedRunner::is_record(host.files())) {
+    const auto info = host.files().stat(path);
+    return info ? fmt::format("{}", info->st_dev) : path;
+  }
+  const auto mounts = parse_mounts(host.files().read(kMountInfo, 8U << 20).value_or(""));
+  const Mount* const mount = mounts ? mount_above(*mounts, path) : nullptr;
+  return mount != nullptr ? mount->device : path;
+}
+
+/// What lacks, and what could not be found out.
+struct Survey {
+  std::vector<std::string> lacking, unclear;
+};
+
+Survey survey_room(const Host& host, Finding& finding) {
+  Survey survey;
+  std::map<std::string, Room> rooms;
+  for (const Need& need : kRoom) {
+    const std::string path(need.path);
+    nlohmann::json& fact = finding.facts["free_bytes"][path];
+    const auto free = free_bytes(host, path);
+    if (!free) {
+      survey.unclear.push_back(path);
+      continue;
+    }
+    fact = *free;
+    finding.evidence.push_back({path, fmt::format("{} MiB free", *free / kMiB)});
+    Room& room = rooms[file_system_of(host, path)];
+    room.paths += (room.paths.empty() ? "" : ", ") + path;
+    room.wanted_bytes += need.bytes;
+    room.free_bytes = *free;
+  }
+  for (const auto& [device, room] : rooms)
+    if (room.free_bytes < room.wanted_bytes)
+      survey.lacking.push_back(fmt::format("{} has {} MiB free, and {} are needed", room.paths,
+                                           room.free_bytes / kMiB, room.wanted_bytes / kMiB));
+  return survey;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  if (!TRY(needs_built_driver(host))) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no GPU that needs a driver built here";
+    return finding;
+  }
+  finding.facts = {{"free_bytes", nlohmann::json::object()}};
+  const Survey survey = survey_room(host, finding);
+  finding.verdict = !survey.lacking.empty() ? Verdict::fail : !survey.unclear.empty() ? Verdict::unknown : Verdict::pass;
+  finding.summary = !survey.lacking.empty()   ? fmt::format("{}", fmt::join(survey.lacking, "; "))
+                    : !survey.unclear.empty() ? fmt::format("free space is not known: {}", fmt::join(survey.unclear, ", "))
+                                              : "there is room for a driver and its build";
+  if (!survey.lacking.empty())
+    finding.next = "Make room: old kernels and the package cache (apt-get clean) are the usual places.";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDiskSpace;
+const Probe kDiskSpace = {"disk-space", "/usr, /var and /boot have room for a driver and its build", {}, nullptr, check, false};
+
+}  // namespace p2pd

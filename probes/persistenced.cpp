@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// persistenced: nvidia-persistenced starts at boot, runs now, and keeps the GPUs initialised.
+// Without it the driver takes a GPU down whenever its last client ends, and brings it up for the next: seconds a card,
+// and settings such as power limits are lost. A packaged unit goes with the packages; NVIDIA's runfile brings the
+// daemon alone. A unit that says --no-persistence-mode, as Ubuntu's does, holds nothing. Reads unit files, drop-ins and
+// links; asks systemd on a running host, where the driver is loaded. Reference: nvidia-persistenced(1); README of
+// NVIDIA's driver, "Using the nvidia-persistenced Utility".
+#include "base/persistenced.hpp"
+
+#include "base/pci.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kDriver = "/proc/driver/nvidia/version";
+
+/// Why it does not hold by its files; empty: it does.
+std::string lacking(const Persistenced& found) {
+  if (found.unit.empty()) return "nvidia-persistenced is installed, and no unit starts it";
+  if (found.masked) return found.unit + " masks nvidia-persistenced";
+  if (found.command.empty()) return found.unit + " starts nothing";
+  if (!found.persists()) return found.said_by + " starts nvidia-persistenced without persistence mode";
+  return found.enabled_by.empty() ? found.unit + " is not enabled" : "";
+}
+
+Result<bool> has_gpu(const Host& host) {
+  const auto devices = pci_devices(host);
+  if (!devices && !host.live()) return true;  // an image has no bus: what it will boot on is not known
+  return !nvidia_gpus(TRY(devices)).empty();
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding;
+  finding.facts = {{"unit", nullptr}, {"enabled", false}, {"runs", nullptr}};
+  if (!host.has_program(kPersistencedProgram) || !TRY(has_gpu(host))) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA GPU, or no nvidia-persistenced";
+    return finding;
+  }
+  const Persistenced found = TRY(persistenced(host));
+  if (!found.unit.empty()) finding.facts["unit"] = found.unit;
+  finding.facts["enabled"] = !found.enabled_by.empty();
+  finding.evidence.push_back(
+      {found.unit.empty() ? "systemd's unit directories" : found.unit, found.unit.empty() ? "no such unit"
+                                                                       : found.masked     ? "masked"
+                                                                                      : "ExecStart=" + found.command});
+  if (!found.enabled_by.empty()) finding.evidence.push_back({found.enabled_by, "there"});
+  finding.summary = lacking(found);
+  if (finding.summary.empty() && systemd_runs(host)) {
+    const bool runs = TRY(persistenced_runs(host));
+    finding.facts["runs"] = runs;
+    finding.evidence.push_back({"systemctl is-active " + std::string(kPersistencedService), runs ? "active" : "not"});
+    if (!runs && host.files().exists(kDriver)) finding.summary = "nvidia-persistenced is enabled, and does not run";
+  }
+  finding.verdict = finding.summary.empty() ? Verdict::pass : Verdict::fail;
+  if (finding.summary.empty())
+    finding.summary = finding.facts["runs"] == true ? "nvidia-persistenced runs, and starts at each boot"
+                                                    : "nvidia-persistenced starts at each boot";
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kPersistenced;
+const Probe kPersistenced = {
+    "persistenced", "nvidia-persistenced starts at boot, runs, and keeps the GPUs initialised", {}, nullptr, check,
+    false};
+
+}  // namespace p2pd

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+#include <filesystem>
+
+#include "base/action.hpp"
+#include "base/cdi.hpp"
+#include "catch.hpp"
+#include "engine/undo.hpp"
+#include "made_tree.hpp"
+
+namespace p2pd {
+extern const Probe kContainerDevices;
+extern const Action kContainerDevicesAction;
+}  // namespace p2pd
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+constexpr char kGenerate[] = "nvidia-ctk cdi generate --output=/var/cache/p2pd/cdi/nvidia.yaml";
+
+std::string specification(const std::string& version, const std::string& device = "\"0\"") {
+  return "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: " + device +
+         "\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\ncontainerEdits:\n  hooks:\n"
+         "  - args:\n    - --link\n    - libcuda.so.1::/usr/lib/x86_64-linux-gnu/libcuda.so\n    hookName: "
+         "createContainer\n"
+         "  mounts:\n  - containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so." +
+         version + "\n    hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so." + version +
+         "\n  - hostPath: /usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version +
+         "\n  - hostPath: /usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2\n";
+}
+
+struct Machine : test::MadeTree {
+  Machine() {
+    put("usr/bin/nvidia-ctk", "");
+    fs::permissions(directory / "usr/bin/nvidia-ctk", fs::perms(0755));
+    put("usr/lib/x86_64-linux-gnu/libcuda.so.570.86.16", "");
+    fs::create_symlink("libcuda.so.570.86.16", directory / "usr/lib/x86_64-linux-gnu/libcuda.so.1");
+  }
+  void makes(const std::string& text, const std::string& command = kGenerate) {
+    runner.on(command, [this, text](const Command&) {
+      put("var/cache/p2pd/cdi/nvidia.yaml", text);
+      return Result<CommandResult>(CommandResult{});
+    });
+  }
+  Finding look() const { return kContainerDevices.check(host, {}).value(); }
+  std::string text(const char* path) const { return host.files().read(path).value_or(""); }
+};
+
+}  // namespace
+
+TEST_CASE("cdi: what a specification names, in YAML and JSON") {
+  CdiSpecification found = parse_cdi(specification("550.54.15", "GPU-1f2e"));
+  CHECK(found.versions == std::set<std::string>{"550.54.15"});
+  CHECK(found.devices == std::set<std::string>{"GPU-1f2e"});
+  found = parse_cdi("{\n \"devices\": [\n {\n  \"name\": \"all\",\n \"x\": \"/usr/lib64/libcuda.so.535.1.2\"}]}");
+  CHECK(found.versions == std::set<std::string>{"535.1.2"});
+  CHECK(found.devices == std::set<std::string>{"all"});
+  for (const char* nothing : {"", "name", "name:", "- name: ''", "libcuda.so.", "names: x", "libcuda.so.1"}) {
+    found = parse_cdi(nothing);
+    CHECK(found.versions.empty());
+    CHECK(found.devices.empty());
+  }
+}
+
+TEST_CASE("container-devices: stale, fresh, asked for") {
+  Machine machine;
+  CHECK(machine.look().verdict == Verdict::not_applicable);
+  SECTION("a specification") {
+    machine.put("etc/cdi/nvidia.yaml", specification("550.54.15"));
+    CHECK(machine.look().summary == "/etc/cdi/nvidia.yaml names 550.54.15; installed is 570.86.16");
+    machine.put("etc/cdi/nvidia.yaml", specification("570.86.16"));
+    CHECK(machine.look().verdict == Verdict::pass);
+    machine.put("var/run/cdi/nvidia.yaml", "devices: []\n");
+    CHECK(machine.look().summary == "/var/run/cdi/nvidia.yaml names no driver; installed is 570.86.16");
+    fs::remove(machine.directory / "usr/lib/x86_64-linux-gnu/libcuda.so.1");
+    CHECK(machine.look().verdict == Verdict::not_applicable);
+    fs::create_symlink("libcuda.so.570.86.16", machine.directory / "usr/lib/libcuda.so.1");
+    machine.put("usr/lib/libcuda.so.570.86.16", "");
+    fs::create_symlink("/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.16", machine.directory / "usr/local-link");
+    CHECK(machine.look().verdict == Verdict::fail);
+    fs::remove(machine.directory / "usr/bin/nvidia-ctk");
+    CHECK(machine.look().verdict == Verdict::not_applicable);
+  }
+  SECTION("a runtime") {
+    machine.put("etc/nvidia-container-runtime/config.toml", "[nvidia-container-runtime]\nmode = \"auto\"\n");
+    machine.put("etc/docker/daemon.json", R"({"features": {"cdi": false}})");
+    CHECK(machine.look().verdict == Verdict::not_applicable);
+    machine.put("etc/docker/daemon.json", R"({"features": {"cdi": true}})");
+    CHECK(machine.look().summary == "/etc/docker/daemon.json asks for CDI, and there is no specification");
+    machine.put("etc/nvidia-container-runtime/config.toml", "  mode = \"cdi\"\n");
+    CHECK(machine.look().verdict == Verdict::fail);
+    machine.makes(specification("570.86.16"));
+    REQUIRE(kContainerDevicesAction.apply(machine.host, {}));
+    CHECK(machine.look().verdict == Verdict::pass);
+  }
+}
+
+TEST_CASE("container-devices: made anew beside, checked, undone to the byte") {
+  Machine machine;
+  const test::TemporaryDirectory state;
+  UndoStore undo = UndoStore::open(Root::open(state.path()).value(), machine.host.files()).value();
+  Host host(machine.host.files(), machine.runner, &undo);
+  undo.begin({1, "s", "container-devices", "container-devices", Parameters::object()});
+  const std::string before = specification("550.54.15");
+  machine.put("etc/cdi/nvidia.yaml", before);
+  CHECK(kContainerDevicesAction.describe(host, {})->commands ==
+        std::vector<std::string>{std::string(kGenerate) + "    # then, checked, /etc/cdi/nvidia.yaml"});
+  SECTION("of another version: nothing is replaced") {
+    machine.makes(specification("550.54.15"));
+    const auto done = kContainerDevicesAction.apply(host, {});
+    REQUIRE_FALSE(done);
+    CHECK(done.error().next.find("nvidia-smi") != std::string::npos);
+    CHECK(machine.text("/etc/cdi/nvidia.yaml") == before);
+  }
+  SECTION("without devices: nothing is replaced") {
+    machine.makes("hostPath: libcuda.so.570.86.16\n");
+    CHECK_FALSE(kContainerDevicesAction.apply(host, {}));
+    CHECK(machine.text("/etc/cdi/nvidia.yaml") == before);
+  }
+  SECTION("nvidia-ctk fails") {
+    machine.runner.on(kGenerate, "", 1, "failed to initialize NVML");
+    CHECK(kContainerDevicesAction.apply(host, {}).error().message.find("NVML") != std::string::npos);
+    CHECK(machine.text("/etc/cdi/nvidia.yaml") == before);
+  }
+  SECTION("fit") {
+    machine.makes(specification("570.86.16"));
+    REQUIRE(kContainerDevicesAction.apply(host, {}));
+    CHECK(machine.text("/etc/cdi/nvidia.yaml") == specification("570.86.16"));
+    CHECK(machine.look().verdict == Verdict::pass);
+    REQUIRE(kContainerDevicesAction.apply(host, {}));
+    CHECK(machine.runner.ran.size() == 1);
+    CHECK(kContainerDevicesAction.describe(host, {})->commands.empty());
+  }
+  CHECK_FALSE(fs::exists(machine.directory / "var/cache/p2pd/cdi"));
+  REQUIRE(undo.note_result());
+  CHECK(undo.restore_newest()->empty());
+  CHECK(machine.text("/etc/cdi/nvidia.yaml") == before);
+  CHECK_FALSE(fs::exists(machine.directory / "var"));
+}
+
+TEST_CASE("container-devices: devices keep the kind of name that they had") {
+  Machine machine;
+  for (const auto& [name, strategy] : {std::pair{"GPU-1f2e", " --device-name-strategy=uuid"},
+                                       {"gpu0", " --device-name-strategy=type-index"},
+                                       {"all", ""}}) {
+    machine.put("etc/cdi/nvidia.yaml", specification("550.54.15", name));
+    machine.makes(specification("570.86.16", name), std::string(kGenerate) + strategy);
+    CHECK(kContainerDevicesAction.apply(machine.host, {}));
+  }
+  CHECK(machine.runner.unexpected.empty());
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#include "base/cuda_toolkit.hpp"
+
+#include <filesystem>
+
+#include "base/action.hpp"
+#include "base/apt.hpp"
+#include "catch.hpp"
+#include "made_tree.hpp"
+
+namespace p2pd {
+extern const Probe kCudaToolkit;
+extern const Action kCudaToolkitAction;
+}  // namespace p2pd
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+
+namespace {
+
+const Parameters kWith = {{"version", "12-8"}};
+const std::string kBefore =
+    "Package: dpkg\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.21\n\n"
+    "Package: cuda-config\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 12.7\n\n"
+    "Package: zlib\nStatus: install ok installed\nArchitecture: i386\nVersion: 1\n\n";
+
+std::string package(const std::string& name, const char* architecture, const char* status = "install ok installed") {
+  return "Package: " + name + "\nStatus: " + status + "\nArchitecture: " + architecture + "\nVersion: 12.8\n\n";
+}
+
+Command command(std::vector<std::string> words, bool simulate) {
+  Command command = apt_get(std::move(words));
+  if (simulate) command.argv.insert(command.argv.begin() + 1, "--simulate");
+  return command;
+}
+
+struct Machine : test::MadeTree {
+  Machine() {
+    status(kBefore);
+    put("usr/local/.keep", "");
+    apt({"--no-install-recommends", "install", "cuda-toolkit-12-8"},
+        "Inst cuda-config [12.7] (12.8 x)\nInst cuda-nvcc-12-8 (12.8 x)\nInst zlib (1 x)\n"
+        "Inst cuda-toolkit-12-8 (12.8 x)\nConf cuda-nvcc-12-8 (12.8 x)\n",
+        [this] { install(); });
+  }
+  /// apt-get answers its simulation so, and does that.
+  void apt(const std::vector<std::string>& words, const std::string& says, const std::function<void()>& does) {
+    runner.on(command(words, true).text(), says);
+    runner.on(command(words, false).text(), [does](const Command&) {
+      does();
+      return Result<CommandResult>(CommandResult{});
+    });
+  }
+  void status(const std::string& text) const { put("var/lib/dpkg/status", text); }
+  void nvcc() const {
+    put("usr/local/cuda-12.8/bin/nvcc", "");
+    fs::permissions(directory / "usr/local/cuda-12.8/bin/nvcc", fs::perms(0755));
+  }
+  void install() const {
+    nvcc();
+    status(package("dpkg", "amd64") + package("cuda-config", "all") + package("cuda-nvcc-12-8", "amd64") +
+           package("zlib", "i386") + package("zlib", "amd64") + package("cuda-toolkit-12-8", "amd64"));
+  }
+  Finding look(const Parameters& with = kWith) const { return kCudaToolkit.check(host, with).value(); }
+  std::string text(const char* path) const { return host.files().read(path).value_or(""); }
+};
+
+bool has_room(const Host& host) {
+  const auto bytes = host.files().free_bytes("/usr/local");
+  return bytes && *bytes > std::uint64_t{9} << 30;
+}
+
+}  // namespace
+
+TEST_CASE("cuda-toolkit: only plain versions and compilers") {
+  const auto valid = [](const Parameters& with) { return static_cast<bool>(validate_cuda_toolkit(with)); };
+  CHECK(valid(kWith));
+  CHECK(valid({{"version", "11-0"}, {"host_compiler", "/usr/bin/g++-12"}}));
+  for (const char* version : {"", "12", "12.8", "12-", "-8", "12-8-1", "12-8;x", "latest"})
+    CHECK_FALSE(valid({{"version", version}}));
+  for (const char* compiler : {"", "g++", "/usr/bin/g++ -m32", "/x;y", "/$HOME"})
+    CHECK_FALSE(valid({{"version", "12-8"}, {"host_compiler", compiler}}));
+}
+
+TEST_CASE("cuda-toolkit: nvcc, the PATH, and the compiler that it calls") {
+  Machine machine;
+  CHECK(machine.look().summary == "/usr/local/cuda-12.8/bin/nvcc is not installed");
+  machine.nvcc();
+  CHECK(machine.look().verdict == Verdict::fail);
+  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));  // a toolkit that somebody installed: only the PATH
+  CHECK(machine.runner.ran.empty());
+  CHECK(machine.look().verdict == Verdict::pass);
+  Parameters with = {{"version", "12-8"}, {"host_compiler", "/usr/bin/g++-12"}};
+  CHECK(machine.look(with).summary == "the compiler that nvcc is to call is not installed: /usr/bin/g++-12");
+  CHECK_FALSE(kCudaToolkitAction.apply(machine.host, with));
+  machine.put("usr/bin/g++-12", "");
+  fs::permissions(machine.directory / "usr/bin/g++-12", fs::perms(0755));
+  CHECK(machine.look(with).verdict == Verdict::fail);
+  REQUIRE(kCudaToolkitAction.apply(machine.host, with));
+  CHECK(machine.look(with).verdict == Verdict::pass);
+  CHECK(machine.text("/etc/profile.d/p2pd-cuda.sh").ends_with("\nexport CUDAHOSTCXX=/usr/bin/g++-12\n"));
+}
+
+TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away") {
+  Machine machine;
+  if (!has_room(machine.host)) return;
+  CHECK(kCudaToolkitAction.describe(machine.host, kWith)->commands.size() == 1);
+  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") ==
+        "remove cuda-config\npurge cuda-nvcc-12-8\npurge cuda-toolkit-12-8\npurge zlib\n");
+  const std::size_t ran = machine.runner.ran.size();
+  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+  CHECK(machine.runner.ran.size() == ran);
+  const std::vector<std::string> remove = {
+      "--allow-change-held-packages", "--no-install-recommends", "remove",    "cuda-config",
+      "cuda-nvcc-12-8:amd64",         "cuda-toolkit-12-8:amd64", "zlib:amd64"};
+  const std::vector<std::string> purge = {"--allow-change-held-packages", "--no-install-recommends", "purge",
+                                          "cuda-nvcc-12-8:amd64"};
+  SECTION("others would go with it") {
+    machine.apt(remove, "Remv cuda-config\nRemv cuda-nvcc-12-8\nRemv cuda-toolkit-12-8\nRemv zlib\nRemv blender\n",
+                [] {});
+    CHECK(kCudaToolkitAction.undo(machine.host, kWith).error().message.find("also remove blender") !=
+          std::string::npos);
+    CHECK(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+  }
+  SECTION("it goes") {
+    machine.apt(remove, "Remv cuda-config\nRemv cuda-nvcc-12-8\nRemv cuda-toolkit-12-8\nRemv zlib\n",
+                [&] { machine.status(kBefore + package("cuda-nvcc-12-8", "amd64", "deinstall ok config-files")); });
+    machine.apt(purge, "Purg cuda-nvcc-12-8\n", [&] { machine.status(kBefore); });
+    REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
+    CHECK(machine.text("/var/lib/dpkg/status") == kBefore);
+    CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+    REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));  // as after a kill
+  }
+  CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("cuda-toolkit: a driver, a removal or an upgrade is refused, and an installation that was killed goes on") {
+  Machine machine;
+  if (!has_room(machine.host)) return;
+  const std::vector<std::string> install = {"--no-install-recommends", "install", "cuda-toolkit-12-8"};
+  SECTION("refused") {
+    for (const auto& [said, why] :
+         {std::pair{"Inst cuda-drivers (570 x)\n", "install cuda-drivers, which belongs to a driver"},
+          {"Inst libcuda1:i386 (570 x)\n", "install libcuda1:i386, which belongs to a driver"},
+          {"Remv blender [1]\nInst cuda-toolkit-12-8 (12.8 x)\n", "remove blender"},
+          {"Inst dpkg [1.21] (1.22 x)\n", "change dpkg from 1.21 to 1.22"}}) {
+      machine.apt(install, said, [] { FAIL("it was installed"); });
+      const auto done = kCudaToolkitAction.apply(machine.host, kWith);
+      REQUIRE_FALSE(done);
+      INFO(done.error().message);
+      CHECK(done.error().message.find(why) != std::string::npos);
+      CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+      CHECK_FALSE(machine.host.files().exists("/etc/profile.d/p2pd-cuda.sh"));
+    }
+    machine.runner.on(command(install, true).text(), "", 100, "E: Unable to locate package cuda-toolkit-12-8");
+    CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().next.find("apt-get update") != std::string::npos);
+  }
+  SECTION("killed") {
+    machine.nvcc();
+    machine.status(kBefore + package("cuda-nvcc-12-8", "amd64"));
+    machine.put("var/lib/p2pd/cuda-toolkit-12-8", "remove cuda-toolkit-12-8\npurge cuda-nvcc-12-8\n");
+    machine.apt(install, "Inst cuda-toolkit-12-8 (12.8 x)\n", [&] { machine.install(); });
+    REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+    CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") == "purge cuda-nvcc-12-8\nremove cuda-toolkit-12-8\n");
+    CHECK(machine.look().verdict == Verdict::pass);
+  }
+}
