@@ -16,17 +16,14 @@
 #include <climits>
 #include <csignal>
 
-#include "base/descriptor.hpp"
+#include "base/child.hpp"
 
 namespace p2pd {
 namespace {
 
-using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC
+using Clock = Child::Clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGrace{2'000};      // from SIGTERM to SIGKILL
-constexpr milliseconds kDeathLimit{5'000};  // from SIGKILL until it counts as stuck in the kernel
-constexpr std::size_t kLineLimit = 64U << 10;
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Same descriptor, numbered above the standard ones, so that the child can lay those out in any order.
@@ -67,59 +64,6 @@ Result<Descriptor> make_input(std::string_view bytes) {
   if (::lseek(file.get(), 0, SEEK_SET) != 0) return fail_errno("standard input");
   return file;
 }
-
-/// One output stream of a running command: what is kept of it, and its lines for the listener.
-class Stream {
- public:
-  Stream(Descriptor fd, const std::function<void(std::string_view)>& on_line) : fd_(std::move(fd)), on_line_(&on_line) {}
-
-  int fd() const { return fd_.get(); }
-
-  /// Takes one piece of what is there; false when there is nothing now, or nothing ever again.
-  bool take() {
-    if (!fd_) return false;
-    std::array<char, 65536> buffer;
-    const ssize_t count = ::read(fd_.get(), buffer.data(), buffer.size());
-    if (count > 0) {
-      keep({buffer.data(), static_cast<std::size_t>(count)});
-      return true;
-    }
-    if (count == 0 || (errno != EAGAIN && errno != EINTR)) fd_.reset();
-    return false;
-  }
-
-  std::string finish() {
-    if (!line_.empty()) emit();
-    if (dropped_ > 0) kept_ += "\n[p2pd dropped " + std::to_string(dropped_) + " more bytes]\n";
-    return std::move(kept_);
-  }
-
- private:
-  void keep(std::string_view bytes) {
-    const std::size_t room = std::min(CommandResult::kOutputLimit - kept_.size(), bytes.size());
-    kept_.append(bytes.substr(0, room));
-    dropped_ += bytes.size() - room;
-    if (!*on_line_) return;
-    while (!bytes.empty()) {
-      const std::size_t end = bytes.find('\n');
-      const std::size_t length = std::min({end, bytes.size(), kLineLimit - line_.size()});
-      line_.append(bytes.substr(0, length));
-      bytes.remove_prefix(length);
-      if (length == end) bytes.remove_prefix(1);
-      if (length == end || line_.size() == kLineLimit) emit();
-    }
-  }
-  void emit() {
-    const std::string line = std::exchange(line_, {});
-    (*on_line_)(line);
-  }
-
-  Descriptor fd_;
-  const std::function<void(std::string_view)>* on_line_;
-  std::string kept_;
-  std::string line_;
-  std::size_t dropped_ = 0;
-};
 
 /// What stopped the child before it became the program.
 struct Refusal {
@@ -212,79 +156,6 @@ pid_t fork_quietly(const Program& program) {
   errno = error;
   return pid;
 }
-
-/// A process that was started: waits for it within bounds, and never leaves its group behind.
-class Child {
- public:
-  enum class Event { exited, expired, stopped };
-
-  Child(pid_t pid, Descriptor pidfd, Stream output, Stream errors)
-      : pid_(pid), pidfd_(std::move(pidfd)), output_(std::move(output)), errors_(std::move(errors)) {}
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {  // only matters after a failed poll(2) or when a listener throws
-    if (settled_) return;
-    signal_group(SIGKILL);
-    pollfd dead{pidfd_.get(), POLLIN, 0};
-    ::poll(&dead, 1, static_cast<int>(kDeathLimit.count()));
-    ::waitpid(pid_, nullptr, WNOHANG);
-  }
-
-  pid_t pid() const { return pid_; }
-  bool watched() const { return static_cast<bool>(pidfd_); }
-
-  /// Takes output until the process has exited, `until` has come, or `stop_fd` is readable.
-  Result<Event> watch(Clock::time_point until, int stop_fd) {
-    for (;;) {
-      std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative ones
-                                 {output_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}}};
-      const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
-      const int wait = static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));
-      if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR) return fail_errno("poll");
-      if (fds[2].revents != 0) output_.take();
-      if (fds[3].revents != 0) errors_.take();
-      if (fds[0].revents != 0) return Event::exited;
-      if (fds[1].revents != 0) return Event::stopped;
-      if (Clock::now() >= until) return Event::expired;
-    }
-  }
-
-  /// SIGTERM, a grace, SIGKILL; false when even that does not end it.
-  Result<bool> end() {
-    signal_group(SIGTERM);
-    if (TRY(watch(Clock::now() + kGrace, -1)) == Event::exited) return true;
-    signal_group(SIGKILL);
-    settled_ = TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // nothing more can be done about it
-    return !settled_;
-  }
-
-  /// What it wrote so far, with `status`.
-  CommandResult result(int status) { return {status, output_.finish(), errors_.finish()}; }
-
-  /// After the exit: kills what is left of the group, takes what is left of the output; the status.
-  /// In this order, because until it is reaped nobody else can get the process's number.
-  Result<int> reap() {
-    signal_group(SIGKILL);
-    constexpr int kPieces = 64;  // a process that left the group may write for ever
-    for (int piece = 0; piece < kPieces && output_.take(); ++piece) {}
-    for (int piece = 0; piece < kPieces && errors_.take(); ++piece) {}
-    int status = 0;
-    settled_ = true;
-    if (::waitpid(pid_, &status, WNOHANG) != pid_) return fail_errno("waitpid");
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  }
-
- private:
-  void signal_group(int number) const {
-    if (::kill(-pid_, number) != 0) ::kill(pid_, number);  // it may not have made its group yet
-  }
-
-  pid_t pid_;
-  Descriptor pidfd_;
-  Stream output_;
-  Stream errors_;
-  bool settled_ = false;
-};
 
 std::string seconds(milliseconds time) {
   std::string text = std::to_string(time.count() / 1000);

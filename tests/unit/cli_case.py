@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""p2pctl on a copy of a machine record: what the tests of the command line have in common. P2PD_BUILD: the build directory."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
+from tree import MACHINES, boot, differences, picture, scratch_directory, write  # noqa: E402
+
+BUILD = pathlib.Path(os.environ["P2PD_BUILD"]).resolve()
+P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")
+ROOT = os.geteuid() == 0
+needs_root = unittest.skipUnless(ROOT, "SKIP: needs root")
+
+STEP = "{state: a, title: A, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}"
+OPTIONS = ("{state: b, title: B, check: modprobe-options, fix: modprobe-options,"
+           " with: {module: nvidia, options: {NVreg_EnableMSI: 1}}}")
+
+
+def plan_text(*steps, head="name: test\ntitle: test\n"):
+    return head + "steps:\n" + "".join(f"  - {step}\n" for step in steps or [STEP])
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        directory = scratch_directory("p2pd-cli-")
+        self.addCleanup(directory.cleanup)
+        self.scratch = pathlib.Path(directory.name)
+        self.scratch.chmod(0o755)
+        self.state = self.scratch / "tree.p2pd"
+        self.plan = self.scratch / "plan.yaml"
+        write(self.plan, plan_text())
+        self.use("rtx4090-x2-am5")
+
+    def use(self, record):
+        self.tree = self.scratch / "tree"
+        shutil.rmtree(self.tree, ignore_errors=True)
+        subprocess.run(["cp", "-a", MACHINES / record, self.tree], check=True)
+        self.before = picture(self.tree)
+
+    def fresh(self):
+        shutil.rmtree(self.state, ignore_errors=True)
+        self.use("rtx4090-x2-am5")
+
+    def ctl(self, *words, before=(), root=None, **more):
+        command = [*before, P2PCTL, *map(str, words), "--root", str(root or self.tree)]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, **{"text": True, "timeout": 60, **more})
+
+    def json(self, *words, code=0):
+        done = self.ctl(*words, "--json")
+        self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
+        return json.loads(done.stdout)
+
+    def assert_unchanged(self):
+        self.assertEqual(differences(picture(self.tree), self.before), "")
+
+    def assert_refused(self, done, pattern, code=1):
+        """An error: its exit code, one line and at most a hint, and the tree as it was."""
+        self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
+        lines = done.stderr.splitlines()
+        self.assertTrue(lines and lines[0].startswith("p2pctl: "), done.stderr)
+        self.assertRegex(lines[0], pattern)
+        self.assertLessEqual(len(lines), 2, done.stderr)
+        for hint in lines[1:]:
+            self.assertTrue(hint.startswith("  next: "), done.stderr)
+        self.assert_unchanged()
+
+    def apply_to_end(self):
+        self.assertEqual(self.json("apply", self.plan)["state"], "rebooting")
+        boot(self.tree)
+        self.assertEqual(self.json("apply", self.plan)["result"], "done")
+
+    def revert_to_end(self):
+        if self.json("revert")["state"] == "reverting":
+            boot(self.tree)
+            self.assertEqual(self.json("revert")["result"], "reverted")
+        self.assert_unchanged()
