@@ -118,11 +118,14 @@ Result<void> install_by_dkms(Host& host, const Wanted& what, const ModuleBuild& 
   const std::string& release = build.target.release;
   const std::string place = module_directory(release) + "/" + std::string(kDkmsPlace);
   TRY(host.make_directory(kDkmsKept));
-  if (host.files().exists(fmt::format("{}/{}/{}", kDkmsTree, what.entry.base_version, release)))
-    TRY(host.run(dkms(what.entry, "remove", release)));
+  const std::string built = fmt::format("{}/{}/{}", kDkmsTree, what.entry.base_version, release);
+  const bool begun = host.files().exists(built);
+  TRY(forget_torn_dkms(host));
+  if (host.files().exists(built)) TRY(host.run(dkms(what.entry, "remove", release)));
   for (const std::string_view module : kDriverModules)  // DKMS would write over a file of its name
     for (const std::string& file : module_copies(host, release, kernel_name(module)))
-      if (file.starts_with(place) && host.files().exists(file)) TRY(put_aside(host, release, file));
+      if (file.starts_with(place) && host.files().exists(file))  // what a killed DKMS had laid there is ours
+        TRY(begun ? host.discard(file) : put_aside(host, release, file));
   TRY(host.run(dkms(what.entry, "install", release)));
   return {};
 }
@@ -180,7 +183,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   if (what.dkms && !host.has_program("dkms"))
     return fail(ErrorCode::not_found, "dkms is not installed",
                 "apt-get install dkms; or give the step \"by: modules_install\".");
-  TRY(host.write(kTrialBan, trial_ban()));
+  TRY(host.write_own(kTrialBan, trial_ban()));
   TRY(record(host, what));
   if (what.dkms)
     TRY(lay_source(host, what));

@@ -27,8 +27,8 @@ Result<void> apply(Host& host, const Parameters&) {
   if (const auto overruled = overruling_pins(host); !overruled.empty())
     return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin wins",
                 "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
-  TRY(host.write(kDriverPreferences, driver_preferences()));
-  return host.write(kDriverBlacklist, driver_blacklist());
+  TRY(host.write_own(kDriverPreferences, driver_preferences()));
+  return host.write_own(kDriverBlacklist, driver_blacklist());
 }
 
 }  // namespace

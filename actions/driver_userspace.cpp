@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <set>
 #include <sstream>
 
 #include "base/action.hpp"
@@ -86,6 +87,30 @@ Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
   return host.move(beside, kBefore);
 }
 
+/// Removes what a killed installer had laid down and not noted yet: it notes each file after that, so that neither its
+/// uninstaller nor a second run would know it for its own.
+Result<void> clear_unnoted(Host& host, const std::string& runfile) {
+  const std::string unpacked = std::string(kScratch) + "/unpacked";
+  TRY(host.run({{"sh", runfile, "--extract-only", "--target", unpacked}, {}, {}, kDeadline}));
+  std::set<std::string> names, noted;
+  std::istringstream lines(TRY(host.files().read(unpacked + "/.manifest")));
+  for (std::string line; std::getline(lines, line);) {
+    const std::string file = line.substr(0, line.find(' '));
+    names.insert(file.substr(file.rfind('/') + 1));
+  }
+  if (const auto manifest = TRY(runfile_manifest(host)))
+    for (const RunfileManifest::Installed& one : manifest->installed)
+      noted.insert((one.path.starts_with("/lib") ? "/usr" : "") + one.path);
+  std::istringstream since(TRY(host.query({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")",
+                                            "-cnewer", std::string(kInstallerAtWork)},
+                                           {},
+                                           {},
+                                           kDeadline})));
+  for (std::string path; std::getline(since, path);)
+    if (names.contains(path.substr(path.rfind('/') + 1)) && !noted.contains(path)) TRY(host.discard(path));
+  return host.discard(unpacked);
+}
+
 Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   const Command install = install_of(entry);
   const std::string log = log_of("nvidia-installer", entry.base_version);
@@ -100,10 +125,14 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   TRY(host.create(log));
   TRY(host.will_change(kLoaderCache, Restore::generated));
   TRY(keep_before(host, entry));
+  if (host.files().exists(kInstallerAtWork))
+    TRY(clear_unnoted(host, install.argv[1]));
+  else
+    TRY(host.create(kInstallerAtWork));
   spdlog::info("installing: {}", install.text());
   const auto done = host.run(install);
   TRY(host.discard(kScratch));
-  if (done) return {};
+  if (done) return host.discard(kInstallerAtWork);
   if (done.error().code != ErrorCode::command) return Failure(done.error());
   const Error why = installer_failure(host.files().read(log).value_or(""));
   return fail(ErrorCode::command, fmt::format("NVIDIA's installer of {} stopped: {}", entry.base_version, why.message),
@@ -138,14 +167,29 @@ Result<std::string> kept_uninstaller(Host& host) {
   return kept;
 }
 
+/// What uninstalls. After an installer that was killed it is the runfile: the uninstaller may not be there yet.
+Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& parameters) {
+  if (!host.files().exists(kInstallerAtWork)) return std::vector<std::string>{TRY(kept_uninstaller(host))};
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const std::string runfile = install_of(entry).argv[1];
+  TRY(host.discard(kScratch));
+  TRY(host.make_directory(kScratch));
+  TRY(copy_verified(host, entry, runfile));
+  TRY(clear_unnoted(host, runfile));
+  return std::vector<std::string>{"sh", runfile, "--uninstall"};
+}
+
 /// Runs the uninstaller; what it left of `manifest`, because somebody changed it, is named.
-Result<void> uninstall(Host& host, const RunfileManifest& manifest) {
-  const std::string uninstaller = TRY(kept_uninstaller(host));
-  Command command{{uninstaller, "--silent", "--skip-module-unload",
-                   "--log-file-name=" + log_of("nvidia-uninstall", manifest.version)}};
+Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parameters& parameters) {
+  Command command{TRY(uninstaller_of(host, parameters))};
+  Command options = command;
+  for (const char* word : {"--silent", "--skip-module-unload"}) command.argv.emplace_back(word);
+  command.argv.push_back("--log-file-name=" + log_of("nvidia-uninstall", manifest.version));
+  if (command.argv[0] == "sh") command.environment["TMPDIR"] = options.environment["TMPDIR"] = kScratch;
   command.deadline = kDeadline;
   // depmod would change what the kernel's own step has put back
-  const auto known = host.ask({{uninstaller, "--advanced-options"}, {}, {}});
+  options.argv.emplace_back("--advanced-options");
+  const auto known = host.ask(options);
   if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
   TRY_IN("the user space of " + manifest.version + " is not removed", host.run(command));
   for (const RunfileManifest::Installed& one : manifest.installed)
@@ -153,14 +197,14 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest) {
   return {};
 }
 
-Result<void> undo(Host& host, const Parameters&) {
+Result<void> undo(Host& host, const Parameters& parameters) {
   const auto coming = host.line(std::string(kBefore) + "/coming");
   if (!coming && coming.error().code == ErrorCode::not_found) return {};
   if (!coming) return Failure(coming.error());
   const std::string cache = host.files().read(kLoaderCache).value_or("");  // as the engine has put it back
   auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version == *coming) {
-    TRY(uninstall(host, *manifest));
+    TRY(uninstall(host, *manifest, parameters));
     manifest.reset();
   }
   for (const std::string& name : TRY(host.files().list(kBefore))) {
@@ -179,6 +223,7 @@ Result<void> undo(Host& host, const Parameters&) {
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
+  TRY(host.discard(kScratch));
   TRY(host.discard(kBefore));
   (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
   return {};

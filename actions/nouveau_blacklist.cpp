@@ -31,7 +31,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
 
 Result<void> apply(Host& host, const Parameters&) {
   if (TRY(kept_off(host))) return {};
-  return host.write(kFile, std::string(kText));
+  return host.write_own(kFile, std::string(kText));
 }
 
 }  // namespace

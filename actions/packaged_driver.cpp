@@ -52,14 +52,17 @@ Result<void> apply(Host& host, const Parameters&) {
   const WayBack way = TRY_IN("not all packages could come back", complete_way_back(host, list));
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
-  TRY(repair_packages(host, way.archives()));
+  const auto repaired = repair_packages(host, way.archives());
+  // in a purge that was cut short, a package that cannot be configured any more need not be: it goes
+  const bool goes = host.files().exists(WayBack::kPurging);
+  if (!repaired && !(goes && repaired.error().code == ErrorCode::command)) return repaired;
   list = TRY(to_be_purged(host));
   if (!list.empty()) {
     const AptPlan plan = TRY_IN("apt would not purge the driver", simulated(host, purge(list)));
     TRY_IN("purging the driver", require_plan(plan, {}, list.ids()));
     TRY(host.create(WayBack::kPurging));
     spdlog::info("purging {} packages", list.purged.size());
-    TRY(host.run(purge(list)));
+    TRY(change_packages(host, purge(list)));
   }
   list = TRY(to_be_purged(host));
   if (!list.empty())

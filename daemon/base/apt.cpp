@@ -9,12 +9,14 @@
 #include <sstream>
 
 #include "base/dpkg_status.hpp"
+#include "base/module_install.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::chrono::minutes kDeadline{60};  // DKMS builds modules for each kernel in between
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
+constexpr std::string_view kScratch = "/var/lib/p2pd/scripts";
 
 Command quietly(std::vector<std::string> argv) {
   Command command;
@@ -106,18 +108,35 @@ Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& i
   return require_exactly(plan.removes, removes, "remove");
 }
 
+Result<void> change_packages(Host& host, Command command) {
+  TRY(host.discard(kScratch));
+  TRY(host.make_directory(kScratch));
+  command.environment["TMPDIR"] = kScratch;
+  const auto done = host.run(command);
+  const auto cleared = host.discard(kScratch);
+  if (!done) return Failure(done.error());
+  return cleared;
+}
+
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives) {
+  const auto configure = [&]() -> Result<void> {
+    const auto done = change_packages(host, dpkg({"--configure", "-a"}));
+    return !done && done.error().code != ErrorCode::command ? done : Result<void>();
+  };
+  const bool unwritten = has_unwritten_updates(host);
+  if (unwritten || !TRY(interrupted(host)).empty())
+    TRY(forget_torn_dkms(host));    // else a package of modules fails for ever
+  if (unwritten) TRY(configure());  // only then does the status say which packages are half there
   const std::vector<DpkgPackage> before = TRY(interrupted(host));
-  if (before.empty() && !has_unwritten_updates(host)) return {};
+  if (before.empty() && !unwritten) return {};
   spdlog::info("dpkg was interrupted: {} packages in between", before.size());
   std::vector<std::string> anew = {"--unpack"};
   for (const DpkgPackage& package : before)
     if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())
       anew.push_back(archive->second);
-  if (anew.size() > 1) TRY(host.run(dpkg(anew)));
-  const auto configured = host.run(dpkg({"--configure", "-a"}));
-  if (!configured && configured.error().code != ErrorCode::command) return Failure(configured.error());
-  const auto fixed = host.run(apt_get({"--fix-broken", "install"}));
+  if (anew.size() > 1) TRY(change_packages(host, dpkg(anew)));
+  TRY(configure());
+  const auto fixed = change_packages(host, apt_get({"--fix-broken", "install"}));
   if (fixed) return {};
   if (fixed.error().code != ErrorCode::command) return Failure(fixed.error());
   return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,

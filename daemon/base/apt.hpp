@@ -34,6 +34,10 @@ Result<AptPlan> simulated(const Host& host, Command command);
 Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
                           const std::vector<std::string>& removes);
 
+/// Runs an apt_get() or dpkg() that changes packages. What their scripts leave where they are killed, as a half-made
+/// initramfs, lies in a directory that goes with it, or with the next one.
+Result<void> change_packages(Host& host, Command command);
+
 /// Finishes what an interrupted dpkg left. Packages that must be unpacked anew are taken from `archives`, which are
 /// .deb files by package id. Nothing runs where nothing was interrupted.
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives);

@@ -73,6 +73,15 @@ Result<void> Host::write(std::string_view path, std::string content, mode_t mode
   return root_.put(path, state);
 }
 
+Result<void> Host::write_own(std::string_view path, std::string content) {
+  const FileState there = TRY(root_.capture(path));
+  const std::string_view first = std::string_view(there.content).substr(0, there.content.find('\n'));
+  if (there.kind == FileState::Kind::regular && first.find("Written by p2pd") == first.npos)
+    return fail(ErrorCode::invalid, std::string(path) + " is in the way: p2pd did not write it",
+                "Move it to another name, then try again.");
+  return write(path, std::move(content));
+}
+
 Result<void> Host::remove(std::string_view path) {
   if (TRY(root_.capture(path)).kind == FileState::Kind::absent) return {};
   TRY(will_change(path));

@@ -64,6 +64,9 @@ class Host {
 
   /// Replaces a file's content; mode, owner and attributes stay, a new file gets `mode` and root:root.
   Result<void> write(std::string_view path, std::string content, mode_t mode = 0644, Restore restore = Restore::bytes);
+  /// The same for a file that is p2pd's alone, whose first line says "Written by p2pd"; somebody else's file at that
+  /// path is ErrorCode::invalid.
+  Result<void> write_own(std::string_view path, std::string content);
   Result<void> remove(std::string_view path);
   /// To be called before a command that changes `path`.
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);

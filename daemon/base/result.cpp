@@ -29,7 +29,10 @@ Failure fail_errno(std::string_view context, int error) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
                          : error == EACCES || error == EPERM ? ErrorCode::denied
                                                              : ErrorCode::io;
-  return fail(code, std::string(context) + ": " + std::strerror(error));
+  return fail(code, std::string(context) + ": " + std::strerror(error),
+              error == EROFS    ? "See why it is read-only (findmnt, dmesg), \"mount -o remount,rw\" it, then try again."
+              : error == ENOSPC ? "Make room there, then try again."
+                                : "");
 }
 
 }  // namespace p2pd

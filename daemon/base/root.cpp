@@ -180,8 +180,12 @@ Result<void> write_all(const Descriptor& file, std::string_view bytes, const std
 Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path) {
   if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
   if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
-  if (errno == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
-  return fail_errno(path + ": remove");
+  const int error = errno;
+  if (error == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
+  struct stat info {};  // a read-only file system refuses before it looks
+  if (error == EROFS && ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
+    return {};
+  return fail_errno(path + ": remove", error);
 }
 
 /// Makes `name` in `parent`, complete and synced, as `state` says; `path` is for messages.
@@ -365,6 +369,15 @@ Result<void> Root::remove(std::string_view path_given) {
   if (!parent) return Failure(parent.error());
   TRY(unlink_name(*parent, temporary(name_of(path)), path));
   TRY(unlink_name(*parent, name_of(path), path));
+  return sync(parent->get(), path + ": directory");
+}
+
+Result<void> Root::settle(std::string_view path_given) {
+  const std::string path = TRY(clean(path_given));
+  const Result<Descriptor> parent = open_parent(path, false);
+  if (!parent && parent.error().code == ErrorCode::not_found) return {};
+  if (!parent) return Failure(parent.error());
+  TRY(unlink_name(*parent, temporary(name_of(path)), path));
   return sync(parent->get(), path + ": directory");
 }
 

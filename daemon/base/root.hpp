@@ -63,6 +63,8 @@ class Root {
   /// Removes a file, symlink or empty directory, durably; what is absent already is fine.
   /// A directory that is not empty is ErrorCode::busy.
   Result<void> remove(std::string_view path);
+  /// Removes what a killed put() of `path` left beside it, and makes sure that what it put in place is durable.
+  Result<void> settle(std::string_view path);
   /// Removes a file, symlink or directory with all that is in it; what is absent already is fine.
   Result<void> discard(std::string_view path);
   /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an

@@ -79,6 +79,7 @@ std::string lacking_userspace(const Host& host, const std::optional<RunfileManif
                               const std::string& version) {
   if (!manifest) return "no runfile has installed a driver";
   if (manifest->version != version) return "a runfile has installed " + manifest->version;
+  if (host.files().exists(kInstallerAtWork)) return "its installer was stopped before its end";
   std::vector<std::string> lacking;
   for (const std::string& name : {"libcuda.so." + version, "libnvidia-ml.so." + version, std::string("nvidia-smi")})
     if (std::ranges::none_of(manifest->installed, [&](const auto& one) { return one.path.ends_with("/" + name); }))

@@ -245,7 +245,7 @@ Result<void> bring_back(Host& host) {
   TRY(check_way_back(host, *way));
   TRY(wait_for_package_locks(host));
   TRY(repair_packages(host, way->archives()));
-  TRY(host.run(install_from(*way, std::string(WayBack::kPath))));
+  TRY(change_packages(host, install_from(*way, std::string(WayBack::kPath))));
   TRY(mark(host, *way));
   TRY(put_back_all(
       host, *way));  // last: an alternative that is chosen anew loses its links to configuration that was removed

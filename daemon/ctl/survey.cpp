@@ -83,8 +83,9 @@ std::string_view to_string(Standing::Kind kind) {
 Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, bool describe) {
   Survey survey;
   Fixes fixes(plan, vocabulary, host, describe);
-  std::set<std::string> open;  // does not hold
-  std::set<std::string> shut;  // nor can p2pd make it hold now: what comes after it is not looked at
+  bool open = false;                // a step does not hold
+  std::set<std::string> unsettled;  // does not hold, or comes after such a step, however far
+  std::set<std::string> shut;       // does not hold, nor can p2pd make it so now: what comes after it is not looked at
   for (const Step& step : plan.steps) {
     if (step.kind != StepKind::state) continue;
     Standing standing;
@@ -92,18 +93,19 @@ Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, 
     const auto among = [&](const std::set<std::string>& steps) {
       return std::any_of(step.after.begin(), step.after.end(), [&](const auto& id) { return steps.contains(id); });
     };
-    if (among(shut) || (vocabulary.probe(step.check)->proves_p2p && !open.empty())) {
+    if (among(shut) || (vocabulary.probe(step.check)->proves_p2p && open)) {
       standing.kind = Standing::Kind::waits;
       shut.insert(step.id);
     } else {
       standing.finding = check(step, vocabulary, host);
-      standing.kind = among(open) ? Standing::Kind::waits : kind_of(step, standing.finding);
+      standing.kind = among(unsettled) ? Standing::Kind::waits : kind_of(step, standing.finding);
       if (standing.finding.holds()) standing.kind = Standing::Kind::holds;
     }
     if (!step.fix.empty()) standing.effect = vocabulary.action(step.fix)->effect;
     if (standing.kind == Standing::Kind::fixable) fixes.look_at(standing);
     if (standing.kind == Standing::Kind::blocked) shut.insert(step.id);
-    if (standing.kind != Standing::Kind::holds) open.insert(step.id);
+    open |= standing.kind != Standing::Kind::holds;
+    if (standing.kind != Standing::Kind::holds || among(unsettled)) unsettled.insert(step.id);
     survey.steps.push_back(std::move(standing));
   }
   return survey;

@@ -190,8 +190,8 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
   const FileState old = TRY(before(entry));
   const FileState now = TRY(host_.capture(entry.path));
   const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);
-  if (now == old) {  // writing it again clears what a kill may have left beside it
-    if (now.kind != FileState::Kind::directory) TRY(host_.put(entry.path, old));
+  if (now == old) {  // not written again: on a full or read-only disk that would fail, and there is nothing to undo
+    TRY(host_.settle(entry.path));
     return std::string();
   }
   if (old.kind == FileState::Kind::absent && now.kind == FileState::Kind::directory &&

@@ -128,12 +128,12 @@ Result<Event> Walk::pass() {
 /// Checks one step; one that does not hold is pending, waits, blocks, or can be fixed.
 Result<void> Walk::look(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
-  const auto waits = [&] {
-    return std::any_of(step.after.begin(), step.after.end(), [&](const auto& other) { return pass.open.contains(other); });
-  };
+  const bool waits = std::ranges::any_of(step.after, [&](const auto& other) { return pass.unsettled.contains(other); });
+  if (waits) pass.unsettled.insert(step.id);
   const bool proof = s_.vocabulary.probe(step.check)->proves_p2p;
   if (proof && !pass.open.empty()) {  // a benchmark of what is known not to hold would only put the machine at risk
     pass.open.insert(step.id);
+    pass.unsettled.insert(step.id);
     known.status = StepStatus::waiting;
     return {};
   }
@@ -153,9 +153,10 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
     return close_intents(known, "held");
   }
   pass.open.insert(step.id);
+  pass.unsettled.insert(step.id);
   if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
     pass.pending.push_back(step.id);
-  } else if (waits()) {
+  } else if (waits) {
     if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
   } else if (const std::string why = obstacle(step, finding, pass); !why.empty()) {
     known.status = StepStatus::blocked;

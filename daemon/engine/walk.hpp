@@ -47,7 +47,8 @@ class Walk {
   /// What one pass over the plan has met so far.
   struct Pass {
     bool proven = false;
-    std::set<std::string> open;         ///< steps that do not hold yet; what comes after them waits
+    std::set<std::string> open;         ///< steps that do not hold yet
+    std::set<std::string> unsettled;    ///< those, and what comes after them, however far: it waits where it does not hold
     std::vector<std::string> pending;   ///< steps that wait for a reboot
     std::vector<const Step*> fixable;   ///< in the plan's order
     std::map<std::string, Finding> needs;  ///< of requires steps, before anything was changed

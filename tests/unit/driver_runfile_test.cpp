@@ -124,6 +124,9 @@ TEST_CASE("driver-runfile: no room and a read-only disk end before or without a 
   const auto refused = world.apply(kDriverRunfileAction);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message.find("Read-only file system") != std::string::npos);
+  CHECK(refused.error().next.find("remount,rw") != std::string::npos);
+  CHECK(
+      Root::open(world.directory.path()).value().remove("/var/none"));  // undo: what is not there need not be writable
 }
 
 TEST_CASE("driver-runfile: a cache that is no file, and one that cannot be read, are no pass") {

@@ -110,6 +110,18 @@ TEST_CASE("links and directories are not written") {
   CHECK(machine.recorder.heard.empty());
 }
 
+TEST_CASE("a file of ours takes no other's place") {
+  Machine machine;
+  REQUIRE(machine.host.write_own("/etc/f", "# Written by p2pd.\na\n").has_value());
+  REQUIRE(machine.host.write_own("/etc/f", "# Written by p2pd.\nb\n").has_value());
+  machine.spill("etc/g", "# mine\n# Written by p2pd.\n");
+  const Result<void> taken = machine.host.write_own("/etc/g", "# Written by p2pd.\n");
+  REQUIRE_FALSE(taken.has_value());
+  CHECK(taken.error().message == "/etc/g is in the way: p2pd did not write it");
+  CHECK_FALSE(taken.error().next.empty());
+  CHECK(machine.host.files().read("/etc/f").value() == "# Written by p2pd.\nb\n");
+}
+
 TEST_CASE("a removal is recorded, and what is absent needs none") {
   Machine machine;
   machine.spill("etc/f", "old");

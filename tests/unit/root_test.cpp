@@ -307,6 +307,10 @@ TEST_CASE("leftovers of a killed write are replaced, and removed with the file")
   CHECK(jail.root.list("/etc").value().empty());
   must(jail.root.remove("/etc/hello"));
   must(jail.root.remove("/none/at/all"));
+  spill(jail.real("/etc/.hello.p2pd-new"), "torn");
+  must(jail.root.settle("/etc/hello"));
+  must(jail.root.settle("/none/at/all"));
+  CHECK(jail.root.list("/etc").value().empty());
   fs::create_directory(jail.real("/etc/.d.p2pd-new"));
   must(jail.root.put("/etc/d", regular("file where a directory was begun")));
   CHECK(jail.root.list("/etc").value() == std::vector<std::string>{"d"});

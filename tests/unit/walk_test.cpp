@@ -422,3 +422,15 @@ TEST_CASE("needs: a pause is heard between two of them, and a kill in one goes o
   CHECK(run->state == RunState::idle);
   CHECK(cut.has("live/c"));
 }
+
+TEST_CASE("after: a step waits for what is far before it, too, whatever holds in between") {
+  World world;
+  world.write("live/b", "yes");
+  world.fault("a", "error");
+  const std::string plan = plan_of({"a:live", "b:live after a", "c:live after b"}, "{on_failure: keep, attempts: 1}");
+  REQUIRE(world.apply(plan));
+  CHECK_FALSE(world.has("live/c"));
+  world.fault("a", "");
+  REQUIRE(world.start([](Walk& walk) { return walk.request(Event::retry); }));
+  CHECK(world.has("live/c"));
+}

@@ -127,6 +127,11 @@ TEST_CASE("apt: an interrupted dpkg is repaired, in order, and a sound one left 
   REQUIRE(machine.runner.ran.size() == 3);
   CHECK(machine.runner.ran[0] == dpkg({"--unpack", "/a.deb"}).text());
   CHECK(machine.runner.ran[2] == apt_get({"--fix-broken", "install"}).text());
+  machine.put("var/lib/dpkg/updates/0007", "");  // what was half there is in no status yet
+  CHECK(repair_packages(machine.host, {{"libcuda1:amd64", "/a.deb"}}));
+  REQUIRE(machine.runner.ran.size() == 7);
+  CHECK(machine.runner.ran[3] == dpkg({"--configure", "-a"}).text());
+  CHECK(machine.runner.ran[4] == dpkg({"--unpack", "/a.deb"}).text());
   machine.runner.on(apt_get({"--fix-broken", "install"}).text(), "", 100, "E: no");
   CHECK(repair_packages(machine.host, {}).error().next.find("dpkg --configure -a") != std::string::npos);
 }
@@ -160,6 +165,9 @@ TEST_CASE("driver-pins: written, seen, and not overruled") {
   CHECK_FALSE(kDriverPinsAction.apply(machine.host, kWith));
   machine.put("etc/apt/preferences", "Package: nvidia-*\nPin: version *\nPin-Priority: -10\n");
   CHECK(machine.look(kDriverPins).verdict == Verdict::pass);
+  machine.put("etc/apt/apt.conf.d/52p2pd-driver", "// mine\n");
+  CHECK(kDriverPinsAction.apply(machine.host, kWith).error().message ==
+        "/etc/apt/apt.conf.d/52p2pd-driver is in the way: p2pd did not write it");
   fs::remove(machine.directory / "var/lib/dpkg/status");
   CHECK(machine.look(kDriverPins).verdict == Verdict::not_applicable);
 }

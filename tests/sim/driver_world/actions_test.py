@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""actions_test.py ROOT [ACTION]...: every fix of actions/registry.cpp that the tools of a tree made by `root` can run. Needs root.
+
+Each row runs one action in a plan of its own, on a tree where the actions that it needs were applied, and made permanent, by an
+earlier run with a state directory of its own. So "undo" compares the tree with what it was right before that one action.
+  apply -> check   the run ends well, and p2pctl doctor, asked after it, says that the step holds
+  again            a second run says "changed": false, and no file was changed, written again or made
+  undo             revert gives back each path: kind, content, mode, owner, extended attributes (not_compared says what is left out)
+p2pctl runs inside the tree, as on a machine that is up; rebooting is a new boot id and the command line that GRUB would give.
+Prints "ok NAME" or "FAIL NAME" a cell, then the table. An action of the registry that has neither a row nor a reason here fails.
+"""
+import re
+import sys
+
+sys.dont_write_bytecode = True
+from world_tree import ENTRY, HERE, Cases, Failed, Tree, arguments, compared, need  # noqa: E402
+
+SOURCES = HERE.parents[2] / "actions"
+OF_ENTRY = {"entry": ENTRY}
+# what an action is run on: a name, the one before it, and what is applied there
+GROUND = [
+    ("with packages", None, []),
+    ("sourced", "with packages", [("driver-source", OF_ENTRY)]),
+    ("staged", "sourced", [(name, OF_ENTRY) for name in ("driver-runfile", "driver-build", "way-back", "driver-pins")]),
+    ("purged", "staged", [("packaged-driver", OF_ENTRY)]),
+    ("blacklisted", "purged", [("nouveau-blacklist", {})]),
+]
+# an action, its parameters, the ground, and which lines of not_compared its undo may use besides
+ROWS = [
+    ("driver-runfile", OF_ENTRY, "with packages", ()),
+    ("driver-source", OF_ENTRY, "with packages", ()),
+    ("driver-build", OF_ENTRY, "sourced", ()),
+    ("way-back", OF_ENTRY, "with packages", ("apt",)),
+    ("driver-pins", OF_ENTRY, "with packages", ()),
+    ("packaged-driver", OF_ENTRY, "staged", ("packages",)),
+    ("driver-userspace", OF_ENTRY, "purged", ()),
+    ("driver-modules", {**OF_ENTRY, "by": "dkms"}, "purged", ()),
+    ("driver-modules", {**OF_ENTRY, "by": "modules_install"}, "purged", ()),
+    ("nouveau-blacklist", {}, "purged", ()),
+    ("initramfs", {}, "blacklisted", ()),
+    ("kernel-cmdline", {"arguments": ["iommu=pt", "pci=disable_acs_redir=0000:00:01.1"]}, "with packages", ()),
+    ("modprobe-options", {"module": "nvidia", "options": {"NVreg_EnableResizableBar": 1}, "registry_dwords": {"RMForceP2P": 1}},
+     "with packages", ()),
+]
+NOT_HERE = {
+    "modules-load": "loads modules into the kernel that runs",
+    "modules-unload": "takes modules out of the kernel that runs",
+    "p2p-baseline": "measures GPUs",
+}
+
+
+def registered():
+    """Ids of what actions/registry.cpp lists."""
+    names = re.findall(r"^\s+(k\w+Action),$", (SOURCES / "registry.cpp").read_text(), re.M)
+    ids = dict(found for source in SOURCES.glob("*.cpp") for found in re.findall(r"^const Action (k\w+) = \{\s*\.id = \"([^\"]+)\"", source.read_text(), re.M))
+    return [ids[name] for name in names]
+
+
+def settle(tree, verb, *words):
+    """Runs a verb with the reboots it asks for; the last JSON, with whether any of it changed something."""
+    changed = False
+    for _ in range(4):
+        status, told = tree.p2pctl(verb, *words, live=True)
+        need(status == 0, f"{verb}: {status} {told}")
+        changed |= told["changed"]
+        if told["state"] not in ("rebooting", "reverting"):
+            return {**told, "changed": changed}
+        tree.boot()
+    raise Failed(f"{verb}: no end of reboots: {told}")
+
+
+def apply_and_check(tree, name, parameters, _):
+    plan = tree.plan_path = tree.plan([(name, parameters)])
+    told = settle(tree, "apply", plan)
+    need(told["result"] == "done" and told["changed"], told)
+    status, told = tree.p2pctl("doctor", plan, live=True)
+    need(status == 0 and [row["verdict"] for row in told["steps"]] == ["pass"], told)
+
+
+def again(tree, *_):
+    before = tree.snapshot(times=True)
+    told = settle(tree, "apply", tree.plan_path)
+    need(told["changed"] is False, told)
+    after = tree.snapshot(times=True)
+    # a directory of which only the time is new had a file that came and went
+    found = [f"/{path}: was {before.get(path)}, is {after.get(path)}" for path in before.keys() | after.keys()
+             if before.get(path) != after.get(path) and compared(path) and not (path not in before and tree.file(str(path)).is_dir())]
+    need(not found, "\n".join(found))
+
+
+def undo(tree, _name, _parameters, when):
+    told = settle(tree, "revert")
+    need(told["state"] == "idle" and told["result"] == "reverted", told)
+    tree.same(tree.found, when)
+
+
+CELLS = [("apply -> check", apply_and_check), ("again", again), ("undo", undo)]
+
+
+class Ground:
+    """Trees that have what an action needs; each is made when the first row asks for it."""
+
+    def __init__(self, work, root):
+        self.work, self.root, self.made = work, root, {}
+
+    def __call__(self, name):
+        if name not in self.made:
+            before, steps = next((before, steps) for row, before, steps in GROUND if row == name)
+            tree = self.made[name] = Tree(self.work, name.replace(" ", "-"), self(before) if before else self.root)
+            if before is None:
+                tree.with_grub()
+            else:
+                status, told = tree.p2pctl("apply", tree.plan(steps), "--state", f"/mnt/{tree.name}.state", live=True)
+                need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
+        return self.made[name]
+
+
+def main():
+    root, work, only = arguments()
+    cases, ground, table = Cases(), Ground(work, root), []
+    for name in registered():
+        if not only and not any(name == row[0] for row in ROWS) and name not in NOT_HERE:
+            cases.say(f"{name} of actions/registry.cpp has a row or a reason", "it has neither")
+    for number, (name, parameters, on, when) in enumerate(ROWS):
+        if only and name not in only:
+            continue
+        tree = Tree(work, f"{name}-{number}", ground(on))
+        tree.found = tree.snapshot()
+        shown = f"{name}, {parameters['by']}" if "by" in parameters else name
+        table.append([shown])
+        for cell, test in CELLS:
+            table[-1].append(cases.runs(f"{shown}: {cell}", lambda test=test: test(tree, name, parameters, when)))
+        tree.close()
+    print(f"\n{'action':34}" + "".join(f"{cell:16}" for cell, _ in CELLS))
+    for shown, *cells in table:
+        print(f"{shown:34}" + "".join(f"{'ok' if fine else 'FAIL':16}" for fine in cells))
+    for name, why in NOT_HERE.items():
+        print(f"{name:34}not here: {why}")
+    return 1 if cases.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

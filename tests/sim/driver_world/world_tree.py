@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: MIT
+"""Overlays of a tree made by `root`: what runs in one, its boots, and what differs between two of them.
+
+A script calls arguments() first, which starts it once more in mounts of its own: what it mounts ends with it.
+P2PD_BUILD names the build directory whose bin/p2pctl is used; build/dev unless told.
+"""
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+import uuid
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from tree import noted, scratch_directory  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[2] / "build/dev").resolve()
+VERSION, OLDER = "570.148.08", "570.86.16"
+ENTRY = f"driver-world/{VERSION}-p2p"
+# the kernel of the tree is the one that runs; boots are files; p2pctl lies at /mnt; GRUB sees a disk
+SETUP = f"""
+mount --bind "$dir/../osrelease" "$dir/proc/sys/kernel/osrelease" && mount --bind "$dir/../boot_id" "$dir/proc/sys/kernel/random/boot_id" &&
+mount --bind "$dir/../cmdline" "$dir/proc/cmdline" && mount --bind "$dir/../../program" "$dir/mnt" &&
+mount --bind "{HERE}/grub-probe" "$dir/usr/sbin/grub-probe" """
+
+
+class Failed(Exception):
+    pass
+
+
+def need(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def not_compared():
+    """Globs by when they count."""
+    globs = {"always": [], "apt": [], "packages": [], "walks": []}
+    for line in (HERE / "not_compared").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            glob, when, _ = line.split(None, 2)
+            globs[when].append(glob)
+    return globs
+
+
+NOT_COMPARED = not_compared()
+
+
+def compared(path, when=(), without=()):
+    """Whether a path, relative to its tree, is: `when` says which lines of not_compared count, `without` gives more globs."""
+    globs = [*(glob for key in ("always", *when) for glob in NOT_COMPARED[key]), *without]
+    return not any(fnmatch.fnmatchcase(f"/{path}", glob) or fnmatch.fnmatchcase(f"/{path}", glob + "/*") for glob in globs)
+
+
+def picture(path, times=False):
+    """Kind and mode, owner, group, extended attributes, content (a big file's SHA-256), for `times` when it was written; None
+    where nothing is."""
+    try:
+        info = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        content = os.readlink(path)
+    elif stat.S_ISREG(info.st_mode):
+        content = path.read_bytes()
+        if len(content) > 400:
+            content = "SHA-256 " + hashlib.sha256(content).hexdigest()
+    else:
+        content = info.st_rdev if stat.S_ISCHR(info.st_mode) else ""
+    xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)
+              if not key.startswith("trusted.overlay.")}
+    written = (info.st_mtime_ns,) if times and not stat.S_ISDIR(info.st_mode) else ()
+    return oct(info.st_mode), info.st_uid, info.st_gid, xattrs, content, *written
+
+
+def paragraphs(text):
+    return sorted(part.strip() for part in text.split("\n\n") if part.strip())
+
+
+def records(root, without_sums=False):
+    """dpkg's and apt's files that are compared by what they mean."""
+    status = paragraphs((root / "var/lib/dpkg/status").read_text())
+    if without_sums:
+        status = [re.sub(r"(?m)^ /.* \w{32}\n", "", part) for part in status]
+    diversions = (root / "var/lib/dpkg/diversions").read_text().splitlines()
+    return {"status": status, "diversions": sorted(zip(*[iter(diversions)] * 3)),
+            "automatic": [part for part in paragraphs((root / "var/lib/apt/extended_states").read_text()) if "Auto-Installed: 1" in part]}
+
+
+def arguments():
+    """The tree that the command line names, a folder to work in, and the other words; in mounts of this script's own."""
+    if len(sys.argv) < 2:
+        raise SystemExit(sys.modules["__main__"].__doc__)
+    root = pathlib.Path(sys.argv[1]).resolve()
+    if not (root / "srv/driver-world").is_dir():
+        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
+    if "DRIVER_WORLD_WORK" not in os.environ:
+        with scratch_directory("driver-world.") as work:
+            done = subprocess.run(["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv], check=False,
+                                  env={**os.environ, "DRIVER_WORLD_WORK": work})
+        raise SystemExit(done.returncode)
+    work = pathlib.Path(os.environ["DRIVER_WORLD_WORK"])
+    lay_program(root, work / "program")
+    return root, work, sys.argv[2:]
+
+
+def lay_program(root, to):
+    """p2pctl as it is installed, with the libraries that a tree need not have (and may lose with the driver)."""
+    (to / "bin").mkdir(parents=True)
+    shutil.copy(BUILD / "bin/p2pctl", to / "bin")
+    shutil.copytree(BUILD / "lib", to / "lib", symlinks=False)
+    for line in subprocess.run(["ldd", BUILD / "bin/p2pctl"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+        name, _, path = line.split(" (")[0].strip().partition(" => ")
+        if path and not re.match(r"(libc|libm|ld-linux.*)\.so", name):
+            shutil.copy(path, to / "lib")
+
+
+class Tree:
+    """A machine that is an overlay `on` a folder or another Tree: `path` is how it is now, `before` how it was."""
+
+    def __init__(self, work, name, on):
+        self.work, self.name = work / name, name
+        self.upper, self.path = self.work / "upper", self.work / "tree"
+        for folder in ("upper", "overlay", "tree"):
+            (self.work / folder).mkdir(parents=True)
+        self.before, self.folders = (on.path, [self.upper, *on.folders]) if isinstance(on, Tree) else (on, [self.upper, on])
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
+                        f"lowerdir={':'.join(map(str, self.folders[1:]))},upperdir={self.upper},workdir={self.work}/overlay", self.path],
+                       check=True)
+        self.kernel = max(path.name for path in self.path.glob("boot/vmlinuz-*-amd64"))[len("vmlinuz-"):]
+        self.said, self.mounts = "", ""
+        (self.work / "osrelease").write_text(self.kernel + "\n")
+        self.boot("root=/dev/vda1 ro quiet")
+
+    # ---- what runs in it
+
+    def environment(self, outside=False):
+        return {**os.environ, "ENTER_SETUP": SETUP + self.mounts, **({"ENTER_OUTSIDE": "1"} if outside else {})}
+
+    def enter(self, *argv):
+        """Exit status and output of a command in the tree."""
+        done = subprocess.run([str(word) for word in (HERE / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", check=False, timeout=1800, env=self.environment())
+        return done.returncode, done.stdout
+
+    def run(self, *argv, check=True):
+        status, said = self.enter(*argv)
+        need(status == 0 or not check, f"{argv}: {said[-2000:]}")
+        return said
+
+    def start(self, *words, live=False, inside=()):
+        """p2pctl as a process: on the tree as its own machine, else as on an image; `inside`: words before its own."""
+        if live:
+            words = [f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words]
+            argv = [*inside, "env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/p2pctl", *words, "--json"]
+            argv += ["--no-reboot"] if words[0] in ("apply", "revert") else []
+        else:
+            argv = [*inside, BUILD / "bin/p2pctl", *words, "--root", self.path, "--json"]
+        return subprocess.Popen([str(word) for word in (HERE / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, errors="replace", env=self.environment(outside=not live))
+
+    def finish(self, process, timeout=1800):
+        """Exit status of a started p2pctl, and the JSON it printed; -9 where it was killed."""
+        try:
+            out, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return self.kill(process)
+        self.said = out + errors
+        try:
+            return process.returncode, json.loads(out)
+        except ValueError:
+            return process.returncode, {"reason": self.said}
+
+    def kill(self, process):
+        """SIGKILL: it is the parent of process 1 of a namespace, with which the kernel ends all that p2pctl started."""
+        try:
+            first = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        except OSError:  # it has just ended
+            first = []
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        while any(pathlib.Path(f"/proc/{one}").exists() for one in first):  # it goes last
+            time.sleep(0.001)
+        return process.returncode, {}
+
+    def p2pctl(self, *words, killed_after=1800, live=False):
+        return self.finish(self.start(*words, live=live), killed_after)
+
+    def plan(self, steps, proof=False, policy=None):
+        """A plan of these steps, each (action, parameters) and after those before, where p2pctl sees it; `proof` adds one
+        that cannot hold, so that nothing is made permanent."""
+        rows = [{"state": name, "title": name, "check": name, "fix": name, "with": given} for name, given in steps]
+        if proof:
+            rows.append({"state": "proof", "title": "proof", "check": "gpu-inventory", "with": {"at_least": 2}})
+        for number, row in enumerate(rows):  # all of them: one that holds already keeps nobody waiting for those before it
+            row["after"] = [before["state"] for before in rows[:number]]
+        policy = {"attempts": 1, "on_failure": "keep", "reboot": "external", **(policy or {})}
+        path = self.work.parent / "program" / f"{self.name}.yaml"
+        path.write_text(json.dumps({"name": "test", "title": "test", "policy": policy, "steps": rows}))
+        return path
+
+    def apply(self, steps, proof=False, live=False, policy=None):
+        return self.p2pctl("apply", self.plan(steps, proof, policy), live=live)
+
+    def boot(self, arguments=None):
+        """As GRUB would: the one-time entry where one is chosen, else what grub.cfg says."""
+        if arguments is None:
+            line = re.search(r"(?m)^\s+linux\s+\S+ (.*)$", (self.path / "boot/grub/grub.cfg").read_text())[1]
+            arguments = line.replace("\\", "").strip()
+            if "next_entry=p2pd-trial\n" in (self.path / "boot/grub/grubenv").read_text():
+                arguments += f" {noted(self.path / 'boot/grub/custom.cfg')} p2pd.trial=1 panic=30"
+                self.run("grub-editenv", "/boot/grub/grubenv", "set", "next_entry=")
+        # written in place: a mount of the file would keep showing an older one
+        (self.work / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        (self.work / "cmdline").write_text(arguments + "\n")
+
+    def with_grub(self):
+        """A menu and an environment, as a machine that booted has."""
+        self.run("sh", "-c", "grub-mkconfig -o /boot/grub/grub.cfg && grub-editenv /boot/grub/grubenv create")
+        self.boot()
+
+    # ---- what is in it
+
+    def file(self, path):
+        return self.path / path.lstrip("/")
+
+    def installed(self):
+        out = self.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n")
+        return {line.split()[0] for line in out.splitlines() if line.split()[1] in ("ii", "hi")}
+
+    def loaded(self, module):
+        """What modprobe would load."""
+        return self.enter("modinfo", "-k", self.kernel, "-F", "filename", module)[1].strip()
+
+    def srcversion(self, module):
+        return self.enter("modinfo", "-k", self.kernel, "-F", "srcversion", module)[1].strip()
+
+    def staged(self):
+        record = json.loads(next(self.file("/var/cache/p2pd/builds").glob("*/build.json")).read_text())
+        return record["modules"]
+
+    # ---- what differs
+
+    def touched(self):
+        """Paths below which anything was written."""
+        found = []
+        for folder, names, files in os.walk(self.upper):
+            for name in names + files:
+                path = pathlib.Path(folder, name)
+                found.append(path.relative_to(self.upper))
+                if path.is_dir() and not path.is_symlink() and "trusted.overlay.opaque" in os.listxattr(path):
+                    lower = self.before / found[-1]
+                    found += [below.relative_to(self.before) for below in lower.rglob("*")]
+        return set(found)
+
+    def snapshot(self, times=False):
+        """Its pictures now, of what was touched so far, for differences()."""
+        return {name: picture(self.path / name, times) for name in self.touched()}
+
+    def differences(self, wanted=None, when=(), without=()):
+        """One line for each path at which it differs from `wanted`: another tree on the same folder, a snapshot of its own, or
+        nothing: how it was before. `when`: which lines of not_compared count; `without`: more globs."""
+        other = wanted if isinstance(wanted, Tree) else None
+        was_at = wanted if isinstance(wanted, dict) else {}
+        told = []
+        for name in sorted(self.touched() | (other.touched() if other else was_at.keys())):
+            if not compared(name, when, without):
+                continue
+            was = was_at[name] if name in was_at else picture((other.path if other else self.before) / name)
+            now = picture(self.path / name)
+            if now != was:
+                told.append(f"/{name}: is {str(now)[:300]}, was {str(was)[:300]}")
+        if "packages" in when:
+            now, was = (records(root, "/var/lib/dpkg/status" in without) for root in (self.path, other.path if other else self.before))
+            told += [f"{key}: is {one!r}" for key in now for one in now[key] if one not in was[key]]
+            told += [f"{key}: was {one!r}" for key in now for one in was[key] if one not in now[key]]
+        return told
+
+    def same(self, wanted=None, when=(), without=()):
+        found = self.differences(wanted, when, without)
+        need(not found, "\n".join(found[:20]))
+
+    def close(self):
+        subprocess.run(["umount", self.path], check=True)
+        shutil.rmtree(self.work)
+
+
+def kernel_package(tree, release, makefile):
+    """A kernel package of `release` as Debian's are: its scripts run what lies in /etc/kernel."""
+    package = tree.work / f"linux-image-{release}"
+    build = package / f"usr/lib/modules/{release}/build"
+    (build / "include").mkdir(parents=True)
+    (build / "Makefile").write_text(makefile)
+    (build / ".config").write_text('CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n')
+    (package / "boot").mkdir()
+    for name in ("vmlinuz", "config"):
+        (package / f"boot/{name}-{release}").write_text("CONFIG_RD_ZSTD=y\n")
+    (package / "DEBIAN").mkdir()
+    (package / "DEBIAN/control").write_text(f"Package: linux-image-{release}\nVersion: 1\nArchitecture: amd64\nMaintainer: x <x@x>\n"
+                                            "Description: made\n")
+    for script, folder in (("postinst", "postinst.d"), ("prerm", "prerm.d"), ("postrm", "postrm.d")):
+        path = package / "DEBIAN" / script
+        path.write_text(f"#!/bin/sh -e\ndepmod {release}\nrun-parts --report --exit-on-error --arg={release} "
+                        f"--arg=/boot/vmlinuz-{release} /etc/kernel/{folder}\n" if script == "postinst" else
+                        f"#!/bin/sh\nrun-parts --arg={release} --arg=/boot/vmlinuz-{release} /etc/kernel/{folder} || true\n")
+        path.chmod(0o755)
+    out = tree.file(f"/tmp/{package.name}.deb")
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
+    return f"/tmp/{out.name}"
+
+
+class Cases:
+    """Prints "ok NAME" or "FAIL NAME" for each."""
+
+    def __init__(self):
+        self.failed = 0
+
+    def say(self, name, error=None):
+        if error is None:
+            print(f"ok {name}", flush=True)
+        else:
+            self.failed += 1
+            print(f"FAIL {name}\n    " + str(error)[-3000:].replace("\n", "\n    "), flush=True)
+
+    def runs(self, name, test):
+        """Whether `test`, which fails by an exception, is fine."""
+        try:
+            test()
+        except (Failed, OSError, subprocess.SubprocessError) as error:
+            self.say(name, error)
+            return False
+        self.say(name)
+        return True
+
+    def run(self, functions, only, tree_for):
+        """Functions case_NAME(tree) of a script, each on a tree of its own."""
+        for name, case in list(functions.items()):
+            if name.startswith("case_") and (not only or name[5:] in only):
+                tree = tree_for(name)
+                self.runs(name[5:].replace("_", " "), lambda case=case, tree=tree: case(tree))
+                tree.close()
