@@ -20,8 +20,8 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
-constexpr std::string_view kScratch = "/var/cache/p2pd/installer";      // the copy that runs, and what it unpacks
-constexpr std::string_view kBefore = "/var/cache/p2pd/before-runfile";  // what undo needs; there before anything goes
+constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and what it unpacks
+constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // what undo needs; there before anything goes
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::chrono::minutes kDeadline{30};

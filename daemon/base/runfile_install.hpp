@@ -15,7 +15,7 @@ inline constexpr std::string_view kInstalledByRunfile =
     "/var/lib/nvidia";  ///< what NVIDIA's installer notes, root only
 
 /// There from before NVIDIA's installer starts until it has ended well: else it was killed in between.
-inline constexpr std::string_view kInstallerAtWork = "/var/cache/p2pd/before-runfile/installing";
+inline constexpr std::string_view kInstallerAtWork = "/var/lib/p2pd/before-runfile/installing";
 
 /// What NVIDIA's installer laid down, as its own list has it: /var/lib/nvidia/log, read by nvidia-uninstall.
 struct RunfileManifest {

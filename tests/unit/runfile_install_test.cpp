@@ -108,10 +108,10 @@ TEST_CASE("driver-userspace: each file of the runfile's list must be there") {
   CHECK(world.check(kDriverUserspace)->summary.find("no runfile has installed a driver") != std::string::npos);
   world.installed();
   CHECK(world.check(kDriverUserspace)->verdict == Verdict::pass);
-  world.file("var/cache/p2pd/before-runfile/installing", "");
+  world.file("var/lib/p2pd/before-runfile/installing", "");
   CHECK(world.check(kDriverUserspace)->summary ==
         "the user space of 9.9.9 is not installed: its installer was stopped before its end");
-  fs::remove(world.directory / "var/cache/p2pd/before-runfile/installing");
+  fs::remove(world.directory / "var/lib/p2pd/before-runfile/installing");
   fs::remove(world.directory / "usr/lib/libcuda.so.1");
   CHECK(world.check(kDriverUserspace)->summary ==
         "the user space of 9.9.9 is not installed: /usr/lib/libcuda.so.1 is not there");
