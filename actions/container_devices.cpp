@@ -18,8 +18,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kBeside = "/var/cache/p2pd/cdi";
-constexpr std::string_view kMade = "/var/cache/p2pd/cdi/nvidia.yaml";  // nvidia-ctk goes by the ending
+constexpr std::string_view kBeside = "/var/cache/p2pd/.cdi.new";
+constexpr std::string_view kMade = "/var/cache/p2pd/.cdi.new/nvidia.yaml";  // nvidia-ctk goes by the ending
 constexpr std::chrono::minutes kDeadline{3};
 
 /// "index" (as nvidia-ctk does unless told), "uuid" or "type-index", by the names of `before`.

@@ -201,7 +201,9 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   const auto coming = host.line(std::string(kBefore) + "/coming");
   if (!coming && coming.error().code == ErrorCode::not_found) return {};
   if (!coming) return Failure(coming.error());
-  const std::string cache = host.files().read(kLoaderCache).value_or("");  // as the engine has put it back
+  const std::string kept = host.files().read(std::string(kBefore) + "/ld.so.cache").value_or("");
+  const std::string as_it_was = std::string(kBefore) + "/ld.so.cache-returns";  // the engine has put it back
+  if (!kept.empty() && kept == host.files().read(kLoaderCache).value_or("")) TRY(host.create(as_it_was));
   auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version == *coming) {
     TRY(uninstall(host, *manifest, parameters));
@@ -218,13 +220,14 @@ Result<void> undo(Host& host, const Parameters& parameters) {
     tar.deadline = kDeadline;
     TRY_IN("the driver that was there before", host.run(tar));
   }
-  if (!cache.empty() && cache == TRY(host.files().read(std::string(kBefore) + "/ld.so.cache"))) {
-    TRY(host.write(kLoaderCache, cache));  // the uninstaller made it anew, of the same libraries in another order
+  if (host.files().exists(as_it_was)) {
+    TRY(host.write(kLoaderCache, kept));  // the uninstaller made it anew, of the same libraries in another order
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
   TRY(host.discard(kScratch));
-  TRY(host.discard(kBefore));
+  TRY(host.move(kBefore, unfinished(kBefore)));  // half of it would be taken for all; the engine knows the other name
+  TRY(host.discard(unfinished(kBefore)));
   (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
   return {};
 }

@@ -84,6 +84,10 @@ std::string unfinished(std::string_view path) {
   return fmt::format("{}.{}.new", path.substr(0, name), path.substr(name));
 }
 
+bool is_unfinished(std::string_view path) {
+  return path.substr(path.rfind('/') + 1).starts_with('.') && path.ends_with(".new");
+}
+
 Result<std::string> make_unfinished(Host& host, std::string_view path) {
   std::string beside = unfinished(path);
   TRY(host.will_change(beside, Restore::discarded));

@@ -55,6 +55,9 @@ Result<void> validate_staging(const Parameters& parameters);
 /// Name beside `path` for what is not complete yet; always the same, so that a retry replaces what a kill left.
 std::string unfinished(std::string_view path);
 
+/// Whether `path` is such a name.
+bool is_unfinished(std::string_view path);
+
 /// Makes an empty directory at unfinished(`path`), for what becomes `path` by a move; undo removes both.
 Result<std::string> make_unfinished(Host& host, std::string_view path);
 

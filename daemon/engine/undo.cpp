@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/sha256.hpp"
+#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {
@@ -177,6 +178,14 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
     state.xattrs[name] = from_hex(value.get<std::string>());
   state.content = TRY(state_.read("/undo/" + entry.name + ".bytes"));
   return state;
+}
+
+Result<void> UndoStore::clear_unfinished(const Owner& owner) {
+  for (const Entry& entry : entries_)
+    if (entry.owner == owner && entry.restore == Restore::discarded && is_unfinished(entry.path) &&
+        host_.exists(entry.path))
+      TRY(host_.discard(entry.path));
+  return {};
 }
 
 /// Puts one path back; the result names what had to be left or kept aside, or is empty.

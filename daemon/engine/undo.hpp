@@ -36,6 +36,8 @@ class UndoStore : public ChangeRecorder {
   /// From now on changes are the owner's; of run 0: nobody's, and not kept.
   void begin(Owner owner) { owner_ = std::move(owner); }
   Result<void> before_change(std::string_view path, Restore restore) override;
+  /// Removes what a fix of `owner` that was cut short left unfinished: once its step holds, it is of no use.
+  Result<void> clear_unfinished(const Owner& owner);
   /// Notes what the owner's paths hold after its fix, so that a later change by somebody else is recognised.
   Result<void> note_result();
 

@@ -150,6 +150,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
     known.attempts = 0;
     known.crashes = 0;  // it came up: what fails later is another story
+    TRY(s_.undo.clear_unfinished(owner(step)));  // of a fix that was cut short after its last effect
     return close_intents(known, "held");
   }
   pass.open.insert(step.id);
@@ -214,7 +215,10 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
 Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
   for (const std::string& name : needs) {
     const Step& need = *plan_.step(name);
-    if (check(need).holds()) continue;
+    if (check(need).holds()) {
+      TRY(s_.undo.clear_unfinished(owner(need)));
+      continue;
+    }
     if ((pass.asked = asked_for())) return false;
     if (!TRY(bring(need.needs, pass))) return false;
     TRY(fix(need, pass));

@@ -17,7 +17,7 @@ using namespace p2pd;
 
 namespace {
 
-constexpr char kGenerate[] = "nvidia-ctk cdi generate --output=/var/cache/p2pd/cdi/nvidia.yaml";
+constexpr char kGenerate[] = "nvidia-ctk cdi generate --output=/var/cache/p2pd/.cdi.new/nvidia.yaml";
 
 std::string specification(const std::string& version, const std::string& device = "\"0\"") {
   return "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: " + device +
@@ -39,7 +39,7 @@ struct Machine : test::MadeTree {
   }
   void makes(const std::string& text, const std::string& command = kGenerate) {
     runner.on(command, [this, text](const Command&) {
-      put("var/cache/p2pd/cdi/nvidia.yaml", text);
+      put("var/cache/p2pd/.cdi.new/nvidia.yaml", text);
       return Result<CommandResult>(CommandResult{});
     });
   }
@@ -132,7 +132,7 @@ TEST_CASE("container-devices: made anew beside, checked, undone to the byte") {
     CHECK(machine.runner.ran.size() == 1);
     CHECK(kContainerDevicesAction.describe(host, {})->commands.empty());
   }
-  CHECK_FALSE(fs::exists(machine.directory / "var/cache/p2pd/cdi"));
+  CHECK_FALSE(fs::exists(machine.directory / "var/cache/p2pd/.cdi.new"));
   REQUIRE(undo.note_result());
   CHECK(undo.restore_newest()->empty());
   CHECK(machine.text("/etc/cdi/nvidia.yaml") == before);

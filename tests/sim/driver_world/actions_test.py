@@ -10,21 +10,68 @@ earlier run with a state directory of its own. So "undo" compares the tree with 
 p2pctl runs inside the tree, as on a machine that is up; rebooting is a new boot id and the command line that GRUB would give.
 Prints "ok NAME" or "FAIL NAME" a cell, then the table. An action of the registry that has neither a row nor a reason here fails.
 """
+import os
 import re
+import stat
 import sys
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, HERE, Cases, Failed, Tree, arguments, compared, need  # noqa: E402
+from world_tree import ENTRY, HERE, Archive, Cases, Failed, Tree, arguments, compared, need  # noqa: E402
+from tree import MACHINES, write  # noqa: E402
 
 SOURCES = HERE.parents[2] / "actions"
 OF_ENTRY = {"entry": ENTRY}
-# what an action is run on: a name, the one before it, and what is applied there
+
+
+def put_cards(tree):
+    """The bus of a record in sysfs: two cards below root ports that redirect. Configuration space is regular files."""
+    functions = (MACHINES / "rtx4090-x2-am5/lspci-xxxx.txt").read_text().strip().split("\n\n")
+    for address, *rows in ([function.split()[0], *function.splitlines()[1:]] for function in functions):
+        config = bytes.fromhex("".join(row.split(":", 1)[1] for row in rows))
+        config = config.ljust(4096 if len(config) > 256 else 256, b"\0")
+        folder = tree.path / "sys/bus/pci/devices" / address
+        write(folder / "config", config)
+        write(folder / "vendor", f"0x{config[1::-1].hex()}\n")
+        write(folder / "device", f"0x{config[3:1:-1].hex()}\n")
+        write(folder / "class", f"0x{config[11:8:-1].hex()}\n")
+        write(folder / "resource", "0x0 0x0 0x0\n")
+
+
+def without_toolkit(tree):
+    tree.run("apt-get", "--yes", "purge", "cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common")
+
+
+def with_compilers(tree):
+    """An archive with stand-ins for what the tree lacks, so that no archive of Debian is needed, and for git, which goes."""
+    tree.run("apt-get", "--yes", "--autoremove", "purge", "git")
+    archive = Archive(tree)
+    archive.holds("g++", {"usr/bin/g++": "#!/bin/sh\n"}, Depends="libstdc++-99-dev")
+    archive.holds("libstdc++-99-dev", {"usr/include/c++/99/new": "// made\n"})
+    archive.holds("git", {"usr/bin/git": "#!/bin/sh\n"})
+    archive.update()
+
+
+def with_old_cdi(tree):
+    """Device files, and what nvidia-ctk made of an older driver."""
+    for number in range(2):
+        os.mknod(tree.file(f"/dev/nvidia{number}"), stat.S_IFCHR | 0o666, os.makedev(195, number))
+    made = tree.run("nvidia-ctk", "cdi", "generate")
+    need(made.count("- name:") == 2, made)
+    write(tree.file("/etc/cdi/nvidia.yaml"), re.sub(r"libcuda\.so\.[\d.]+", "libcuda.so.535.54.03", made))
+
+
+# what an action is run on: a name, the one before it, what is applied there, and what is done to it otherwise
 GROUND = [
-    ("with packages", None, []),
-    ("sourced", "with packages", [("driver-source", OF_ENTRY)]),
-    ("staged", "sourced", [(name, OF_ENTRY) for name in ("driver-runfile", "driver-build", "way-back", "driver-pins")]),
-    ("purged", "staged", [("packaged-driver", OF_ENTRY)]),
-    ("blacklisted", "purged", [("nouveau-blacklist", {})]),
+    ("with packages", None, [], Tree.with_grub),
+    ("sourced", "with packages", [("driver-source", OF_ENTRY)], None),
+    ("staged", "sourced", [(name, OF_ENTRY) for name in ("driver-runfile", "driver-build", "way-back", "driver-pins")], None),
+    ("purged", "staged", [("packaged-driver", OF_ENTRY)], None),
+    ("blacklisted", "purged", [("nouveau-blacklist", {})], None),
+    ("swapped", "purged", [("driver-userspace", OF_ENTRY)], put_cards),
+    ("with cards", "with packages", [], put_cards),
+    ("without tools", "with cards", [], with_compilers),
+    ("without toolkit", "with packages", [], without_toolkit),
+    ("with old CDI", "with packages", [], with_old_cdi),
 ]
 # an action, its parameters, the ground, and which lines of not_compared its undo may use besides
 ROWS = [
@@ -42,6 +89,11 @@ ROWS = [
     ("kernel-cmdline", {"arguments": ["iommu=pt", "pci=disable_acs_redir=0000:00:01.1"]}, "with packages", ()),
     ("modprobe-options", {"module": "nvidia", "options": {"NVreg_EnableResizableBar": 1}, "registry_dwords": {"RMForceP2P": 1}},
      "with packages", ()),
+    ("build-tools", {}, "without tools", ("packages",)),
+    ("persistenced", {}, "swapped", ()),
+    ("container-devices", {}, "with old CDI", ()),
+    ("cuda-toolkit", {"version": "12-8", "host_compiler": "/usr/bin/gcc-12"}, "without toolkit", ("packages",)),
+    ("acs-redirection", {}, "with cards", ()),
 ]
 NOT_HERE = {
     "modules-load": "loads modules into the kernel that runs",
@@ -106,13 +158,13 @@ class Ground:
 
     def __call__(self, name):
         if name not in self.made:
-            before, steps = next((before, steps) for row, before, steps in GROUND if row == name)
+            before, steps, otherwise = next(row[1:] for row in GROUND if row[0] == name)
             tree = self.made[name] = Tree(self.work, name.replace(" ", "-"), self(before) if before else self.root)
-            if before is None:
-                tree.with_grub()
-            else:
+            if steps:
                 status, told = tree.p2pctl("apply", tree.plan(steps), "--state", f"/mnt/{tree.name}.state", live=True)
                 need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
+            if otherwise:
+                otherwise(tree)
         return self.made[name]
 
 

@@ -113,9 +113,10 @@ def arguments():
 
 
 def lay_program(root, to):
-    """p2pctl as it is installed, with the libraries that a tree need not have (and may lose with the driver)."""
+    """p2pctl as it is installed, and kill_at, with the libraries that a tree need not have (and may lose with the driver)."""
     (to / "bin").mkdir(parents=True)
-    shutil.copy(BUILD / "bin/p2pctl", to / "bin")
+    for name in ("p2pctl", "kill_at"):
+        shutil.copy(BUILD / "bin" / name, to / "bin")
     shutil.copytree(BUILD / "lib", to / "lib", symlinks=False)
     for line in subprocess.run(["ldd", BUILD / "bin/p2pctl"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
         name, _, path = line.split(" (")[0].strip().partition(" => ")
@@ -124,9 +125,10 @@ def lay_program(root, to):
 
 
 class Tree:
-    """A machine that is an overlay `on` a folder or another Tree: `path` is how it is now, `before` how it was."""
+    """A machine that is an overlay `on` a folder or another Tree: `path` is how it is now, `before` how it was, or how the
+    Tree `since` is, on which the other one lies."""
 
-    def __init__(self, work, name, on):
+    def __init__(self, work, name, on, since=None):
         self.work, self.name = work / name, name
         self.upper, self.path = self.work / "upper", self.work / "tree"
         for folder in ("upper", "overlay", "tree"):
@@ -135,6 +137,9 @@ class Tree:
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
                         f"lowerdir={':'.join(map(str, self.folders[1:]))},upperdir={self.upper},workdir={self.work}/overlay", self.path],
                        check=True)
+        self.uppers = [self.upper]
+        if since:
+            self.before, self.uppers = since.path, self.folders[:-len(since.folders)]
         self.kernel = max(path.name for path in self.path.glob("boot/vmlinuz-*-amd64"))[len("vmlinuz-"):]
         self.said, self.mounts = "", ""
         (self.work / "osrelease").write_text(self.kernel + "\n")
@@ -252,10 +257,10 @@ class Tree:
     def touched(self):
         """Paths below which anything was written."""
         found = []
-        for folder, names, files in os.walk(self.upper):
+        for upper, (folder, names, files) in ((upper, row) for upper in self.uppers for row in os.walk(upper)):
             for name in names + files:
                 path = pathlib.Path(folder, name)
-                found.append(path.relative_to(self.upper))
+                found.append(path.relative_to(upper))
                 if path.is_dir() and not path.is_symlink() and "trusted.overlay.opaque" in os.listxattr(path):
                     lower = self.before / found[-1]
                     found += [below.relative_to(self.before) for below in lower.rglob("*")]
@@ -291,6 +296,42 @@ class Tree:
     def close(self):
         subprocess.run(["umount", self.path], check=True)
         shutil.rmtree(self.work)
+
+
+class Archive:
+    """One more archive of apt in a tree."""
+    FOLDER, SOURCE = "/srv/archive", "/etc/apt/sources.list.d/archive.list"
+    PATHS = (FOLDER, SOURCE)
+
+    def __init__(self, tree):
+        self.tree, self.folder = tree, tree.file(self.FOLDER)
+        self.folder.mkdir()
+        tree.file(self.SOURCE).write_text(f"deb [trusted=yes] file://{self.FOLDER} ./\n")
+
+    def lists(self, fields):
+        """A package that apt knows of; there is none to be downloaded unless told."""
+        fields = {"Architecture": "amd64", "Version": "99.9-1", "Maintainer": "x <x@example.com>", "Filename": "./none.deb", "Size": "1",
+                  "SHA256": "0" * 64, "Description": "x", **fields}
+        with (self.folder / "Packages").open("a") as file:
+            file.write("\n" + "".join(f"{key}: {value}\n" for key, value in fields.items()))
+
+    def holds(self, name, files, **fields):
+        """A package with these files, path to text, which are programs."""
+        package = self.tree.work / name
+        for path, text in {**files, "DEBIAN/control": "".join(f"{key}: {value}\n" for key, value in {
+                "Package": name, "Version": "99.9-1", "Architecture": "amd64", "Maintainer": "x <x@example.com>", "Description": "x",
+                **fields}.items())}.items():
+            (package / path).parent.mkdir(parents=True, exist_ok=True)
+            (package / path).write_text(text)
+            (package / path).chmod(0o755)
+        out = self.folder / f"{name}.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
+        data = out.read_bytes()
+        self.lists({"Package": name, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest(), **fields})
+
+    def update(self):
+        self.tree.run("apt-get", "update", "-o", f"Dir::Etc::sourcelist={self.SOURCE}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o",
+                      "APT::Get::List-Cleanup=0")
 
 
 def kernel_package(tree, release, makefile):
