@@ -197,9 +197,16 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   return {};
 }
 
+Result<void> clear_kept(Host& host) {
+  TRY(host.discard(kScratch));
+  TRY(host.discard(kBefore));
+  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
+  return {};
+}
+
 Result<void> undo(Host& host, const Parameters& parameters) {
   const auto coming = host.line(std::string(kBefore) + "/coming");
-  if (!coming && coming.error().code == ErrorCode::not_found) return {};
+  if (!coming && coming.error().code == ErrorCode::not_found) return clear_kept(host);
   if (!coming) return Failure(coming.error());
   const std::string kept = host.files().read(std::string(kBefore) + "/ld.so.cache").value_or("");
   const std::string as_it_was = std::string(kBefore) + "/ld.so.cache-returns";  // the engine has put it back
@@ -225,11 +232,8 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
-  TRY(host.discard(kScratch));
-  TRY(host.move(kBefore, unfinished(kBefore)));  // half of it would be taken for all; the engine knows the other name
-  TRY(host.discard(unfinished(kBefore)));
-  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
-  return {};
+  TRY(host.discard(std::string(kBefore) + "/coming"));  // first: from now on undo only has to clear up
+  return clear_kept(host);
 }
 
 }  // namespace

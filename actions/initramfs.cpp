@@ -2,7 +2,7 @@
 // initramfs: makes the initramfs of each kernel anew where it differs from modprobe.d about the driver.
 // The old image is kept beside, however big, and put back by undo to the byte; where somebody made the image anew
 // since, undo makes it anew, too. Commit does the same as apply, because the blacklist of the trial is lifted by then.
-// Writes /boot/initrd.img-RELEASE, by update-initramfs or dracut; keeps the old one in /var/cache/p2pd/initramfs.
+// Writes /boot/initrd.img-RELEASE, by update-initramfs or dracut; keeps the old one in /var/lib/p2pd/initramfs.
 // Reference: update-initramfs(8), dracut(8).
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -16,7 +16,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kKept = "/var/cache/p2pd/initramfs";  // RELEASE: the image before; RELEASE.ours: see note()
+constexpr std::string_view kKept = "/var/lib/p2pd/initramfs";  // RELEASE: the image before; RELEASE.ours: see note()
 constexpr std::uint64_t kMore = 64U << 20;                       // bytes that a new image may be bigger by
 constexpr std::chrono::minutes kDeadline{10};
 
@@ -102,9 +102,7 @@ Result<void> undo(Host& host, const Parameters&) {
     TRY(host.discard(kept_of(name)));
     TRY(host.discard(kept_of(name) + ".ours"));
   }
-  TRY(host.discard(kKept));
-  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
-  return {};
+  return host.discard(kKept);
 }
 
 }  // namespace

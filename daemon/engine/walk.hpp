@@ -88,6 +88,8 @@ class Walk {
   UndoStore::Owner owner(const Step& step) const;
   const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }
 
+  static constexpr int kCrashes = 2;  ///< of one step, then it failed: once may have been the power
+
   Seams s_;
   std::string boot_;
   Plan plan_;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""own_kills_test.py ROOT [--every K] [--within S] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
+"""own_kills_test.py ROOT [--every K] [--within S] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
 
 For every row of actions_test.py, on its ground: SIGKILL (kill_at) right before call N of p2pctl apply that creates, writes, renames,
-removes or syncs a file, for every K-th N (1 unless told; another first one for each action); then p2pctl apply, with the reboots that
-it asks for, until it has settled; the calls after such a reboot are points, too. The tree must be equal to that of an apply that nobody killed: paths, kind, content, mode, owner,
-extended attributes; not_compared says what may differ. The same for p2pctl revert on the applied tree, which must end as the ground.
-The calls of the tools that p2pctl starts are kills_test.py's. --within S: no new point of an action's verb after S seconds; then the
-table says how many of the points were tried. Needs root.
+removes or syncs a file, for every K-th N (1 unless told; each sweep begins at another one); then p2pctl apply, with the reboots that it
+asks for, until it has settled. The calls after such a reboot are points, too. The tree must be equal to that of an apply that nobody
+killed: paths, kind, content, mode, owner, extended attributes; not_compared says what may differ. The same for p2pctl revert on the
+applied tree, which must end as the ground. Calls of the tools that p2pctl starts do not count: those are kills_test.py's.
+--within S: no new point of a sweep after S seconds; the table says how many were tried. Needs root.
 Prints what is not equal, a line an action, and the totals.
 """
 import argparse
@@ -74,7 +74,8 @@ class Sweep:
             try:
                 why, killed = None, self.point(number)
             except Exception as error:  # a thread must not end without a word
-                why, killed = f"{self.name}, killed before call {number}: " + "\n    ".join(str(error).splitlines()[:4])[:1000], True
+                told = "\n    ".join(str(error).splitlines()[:4])[:1000]
+                why, killed = f"FAIL {self.name}, killed before call {number}: {told}", True
             with self.lock:
                 self.tried += killed
                 if why:
@@ -91,10 +92,15 @@ class Sweep:
         self.seconds = time.monotonic() - began
         return self
 
+
 def left_by_p2pd(tree):
     """What p2pd's own folder holds beside its journal."""
     folder = tree.file("/var/lib/p2pd")
     return {path.name for path in folder.iterdir() if not path.name.startswith("journal")} if folder.exists() else set()
+
+
+def in_images(tree):
+    return {image.name: tree.run("lsinitramfs", f"/boot/{image.name}") for image in sorted(tree.path.glob("boot/initrd.img-*"))}
 
 
 def sweeps_of(name, words, on, since, wanted, asked):
@@ -118,10 +124,12 @@ def of_row(work, ground, row, asked):
     settle(applied, *apply)
     reverted = Sweep.tree(argparse.Namespace(on=applied, since=before, name=shown), "reverted")
     settle(reverted, "revert")
+    makes_images = any(str(path).startswith("boot/initrd.img-") for path in applied.touched())
     own = {"apply": left_by_p2pd(applied), "revert": left_by_p2pd(reverted)}
 
     def as_applied(tree):
         tree.same(applied, when=(*when, "walks"))
+        need(not makes_images or in_images(tree) == in_images(applied), "other files are in the images")
         need(left_by_p2pd(tree) == own["apply"], f"/var/lib/p2pd holds {left_by_p2pd(tree)}, not {own['apply']}")
 
     def as_before(tree):

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// What a walk does about a step that does not hold: what it needs first, then its fix, as often as the plan allows.
+#include <fmt/format.h>
+
+#include "engine/walk.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::seconds kBetweenAttempts{2};
+
+}  // namespace
+
+/// Why a step cannot be made to hold: nothing does so, or what that needs is not there and cannot be brought. Empty: it
+/// can.
+std::string Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
+  if (finding.verdict == Verdict::unknown || !step.can_be_mended()) return step.id + ": " + finding.summary;
+  return out_of_reach(step, pass);
+}
+
+/// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought.
+std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    const auto [seen, first] = pass.needs.try_emplace(name);
+    if (first) {
+      seen->second = check(need);
+      s_.observer.checked(need, seen->second);
+    }
+    const Finding& found = seen->second;
+    if (found.holds()) continue;
+    if (found.verdict == Verdict::unknown || !need.can_be_mended())
+      return fmt::format("{} needs {}: {}", step.id, name, found.summary);
+    if (std::string why = out_of_reach(need, pass); !why.empty()) return why;
+  }
+  return "";
+}
+
+/// Makes a step hold that does not, and can be made to.
+Result<void> Walk::mend(const Step& step, Pass& pass) {
+  StepRecord& known = record(step.id);
+  if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
+  if (!TRY(bring(step.needs, pass))) return {};
+  if (!step.fix.empty()) {
+    TRY(fix(step, pass));
+  } else if (const Finding finding = check(step); finding.holds()) {
+    known.status = StepStatus::fixed;
+  } else {
+    known.status = StepStatus::blocked;
+    pass.blockers.push_back(fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary));
+  }
+  if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
+  return {};
+}
+
+/// Brings what is needed, in order; false where that did not come to its end: `pass` has why.
+Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
+  for (const std::string& name : needs) {
+    const Step& need = *plan_.step(name);
+    if (check(need).holds()) {
+      TRY(s_.undo.clear_unfinished(owner(need)));
+      continue;
+    }
+    if ((pass.asked = asked_for())) return false;
+    if (!TRY(bring(need.needs, pass))) return false;
+    TRY(fix(need, pass));
+    if (!pass.failure.empty()) return false;
+    if (const Finding finding = check(need); !finding.holds()) {
+      pass.blockers.push_back(fmt::format("{}: {}", name, finding.summary));
+      return false;
+    }
+  }
+  return true;
+}
+
+/// A step that does not hold after its reboot fails, unless that boot may have crashed for the first time.
+Result<bool> Walk::survived(const Step& step, StepRecord& known, Pass& pass) {
+  const std::string seen = known.finding.value("summary", "");
+  if (!action(step).hazard) {
+    known.status = StepStatus::failed;
+    pass.failure = fmt::format("{} still does not hold after its reboot: {}", step.id, seen);
+    return false;
+  }
+  ++known.crashes;
+  known.attempts = 0;
+  TRY(close_intents(known, "crashed"));
+  if (known.crashes < kCrashes) return true;
+  known.status = StepStatus::failed;
+  pass.failure =
+      fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes, seen);
+  return false;
+}
+
+Result<void> Walk::fix(const Step& step, Pass& pass) {
+  StepRecord& known = record(step.id);
+  if (known.crashes >= kCrashes) {
+    pass.failure = fmt::format("{}: its fix brought the machine down {} times", step.id, known.crashes);
+    return {};
+  }
+  std::string why;
+  while (known.attempts < plan_.policy.attempts) {
+    if (known.attempts > 0) s_.clock.wait(kBetweenAttempts);
+    why = TRY(attempt(step));
+    if (why.empty()) return {};
+  }
+  known.status = StepStatus::failed;
+  if (why.empty()) why = check(step).summary;  // an earlier start used up the attempts
+  pass.failure = fmt::format("{} could not be fixed in {} attempts: {}", step.id, known.attempts, why);
+  return {};
+}
+
+/// One try of a fix, between two journal entries; why it did not work, or empty.
+Result<std::string> Walk::attempt(const Step& step) {
+  const Action& act = action(step);
+  StepRecord& known = record(step.id);
+  const Intent::Kind kind = act.hazard && act.effect == Effect::live ? Intent::Kind::hazard : Intent::Kind::fix;
+  const std::int64_t intent =
+      TRY(s_.journal.open_intent(run_, {0, kind, step.id, boot_}, event("fixing", step.id, step.title)));
+  s_.undo.begin(owner(step));
+  s_.observer.fixing(step);
+  Result<void> done = act.apply(s_.host, step.with);
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+  if (done) done = s_.undo.note_result();
+  std::string why = done ? "" : done.error().text();
+  ++known.attempts;
+  known.applied = true;
+  if (done) {
+    const Finding finding = check(step);
+    known.finding = to_json(finding);
+    known.applied_boot = boot_;
+    known.status = finding.holds()                   ? StepStatus::fixed
+                   : act.effect == Effect::reboot ? StepStatus::pending_reboot
+                                                     : StepStatus::waiting;
+    if (finding.holds()) known.attempts = 0;
+    if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
+  }
+  s_.observer.fixed(step, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
+  const char* type = why.empty() ? "fixed" : "fix-failed";
+  TRY(s_.journal.close_intent(intent, run_, known, event(type, step.id, why)));
+  return why;
+}
+
+}  // namespace p2pd
