@@ -41,6 +41,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.summary = lacking.empty()
                         ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))
                         : fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; "));
+  if (!lacking.empty())
+    finding.next = "\"p2pctl catalogue\" tells whether they fit each kernel; remove the package of one that they do not.";
   return finding;
 }
 
