@@ -43,7 +43,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
       return fail(ErrorCode::state, fmt::format("{} is installed, and {} is not there", cuda_package(parameters), nvcc),
                   "Read /var/log/apt/term.log.");
   }
-  return host.write(kCudaProfile, cuda_profile(parameters));
+  return host.write_own(kCudaProfile, cuda_profile(parameters));
 }
 
 Result<void> undo(Host& host, const Parameters& parameters) {

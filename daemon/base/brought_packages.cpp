@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <sstream>
 
 #include "base/apt.hpp"
@@ -15,6 +16,10 @@
 
 namespace p2pd {
 namespace {
+
+using Names = std::vector<std::string>;
+/// As apt names them, to how they go: "purge", or "remove" where configuration of them was there before.
+using BroughtPackages = std::map<std::string, std::string>;
 
 /// The package that apt calls `name`, which leaves out the native architecture; null: dpkg does not know it.
 const DpkgPackage* find(const std::vector<DpkgPackage>& all, const std::string& name) {
@@ -41,8 +46,6 @@ Result<void> write_list(Host& host, std::string_view list, const BroughtPackages
   TRY(host.create(list, text));
   return {};
 }
-
-using Names = std::vector<std::string>;
 
 Result<AptPlan> plan_of(const Host& host, const Names& names) {
   auto plan = simulated(host, bring_command(names));
@@ -79,7 +82,7 @@ Result<BroughtPackages> to_be_brought(const Host& host, const Names& names) {
 
 /// Those of `brought` that are to go now, as apt takes them.
 Result<Names> those(const Host& host, const BroughtPackages& brought,
-                                       const std::function<bool(const DpkgPackage&, const std::string& how)>& go) {
+                    const std::function<bool(const DpkgPackage&, const std::string& how)>& go) {
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
   Names ids;
   for (const auto& [name, how] : brought)
@@ -93,8 +96,7 @@ Result<void> take_away(Host& host, const char* how, const Names& ids) {
   Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});
   command.argv.insert(command.argv.end(), ids.begin(), ids.end());
   TRY_IN("taking packages away", require_plan(TRY(simulated(host, command)), {}, ids));
-  TRY(host.run(command));
-  return {};
+  return change_packages(host, command);
 }
 
 }  // namespace
@@ -115,8 +117,7 @@ Result<void> bring_packages(Host& host, const std::vector<std::string>& names, s
   brought.merge(coming);
   TRY(write_list(host, list, brought));
   spdlog::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
-  TRY(host.run(bring_command(names)));
-  return {};
+  return change_packages(host, bring_command(names));
 }
 
 Result<bool> bringing_was_interrupted(const Host& host, std::string_view list) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,9 +9,7 @@
 
 namespace p2pd {
 
-/// Packages that a fix brings and its undo takes away: as apt names them, to how they go, "purge", or "remove" where
-/// configuration of them was there before.
-using BroughtPackages = std::map<std::string, std::string>;
+// Packages that a fix brings, and its undo takes away.
 
 /// Installs packages and what they need, of all of which `list`, a file of p2pd's own, names what was not there before: written before apt begins, and added to after a kill. An Error, and nothing installed, where apt would
 /// also install a package of a driver, remove one, or change one that is there, which no undo takes back.

@@ -29,10 +29,10 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
   const bool btf = host.files().exists(kernel.build() + "/vmlinux");
   tools.evidence.push_back({kernel.build(), kernel.has_headers ? "there" : "not there"});
   tools.facts["kernels"].push_back({{"release", kernel.release},
-                                      {"running", kernel.running},
-                                      {"headers", kernel.has_headers},
-                                      {"compiler", nullptr},
-                                      {"compiler_installed", nullptr}});
+                                    {"running", kernel.running},
+                                    {"headers", kernel.has_headers},
+                                    {"compiler", nullptr},
+                                    {"compiler_installed", nullptr}});
   nlohmann::json& facts = tools.facts["kernels"].back();
   if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, "linux-headers-" + kernel.release);
   if (btf && !host.has_program("pahole")) lack(tools, "pahole", "dwarves");
