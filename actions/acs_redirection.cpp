@@ -119,6 +119,7 @@ const Action kAcsRedirectionAction = {
     .id = "acs-redirection",
     .does = "clears ACS redirection at the ports where two GPUs' ways part, until the next boot",
     .effect = Effect::live,
+    .each_boot = true,
     .describe = describe,
     .apply = apply,
     .undo = undo,

@@ -122,6 +122,7 @@ Result<void> install_by_dkms(Host& host, const Wanted& what, const ModuleBuild& 
   const bool begun = host.files().exists(built);
   TRY(forget_torn_dkms(host));
   if (host.files().exists(built)) TRY(host.run(dkms(what.entry, "remove", release)));
+  TRY(host.discard(built));  // of a build that was killed DKMS knows nothing, and yet would not build there again
   for (const std::string_view module : kDriverModules)  // DKMS would write over a file of its name
     for (const std::string& file : module_copies(host, release, kernel_name(module)))
       if (file.starts_with(place) && host.files().exists(file))  // what a killed DKMS had laid there is ours

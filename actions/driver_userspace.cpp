@@ -37,6 +37,7 @@ Command install_of(const CatalogueEntry& entry) {
     command.argv.push_back(std::move(word));
   command.environment["TMPDIR"] = kScratch;
   command.deadline = kDeadline;
+  command.own_unit = true;
   return command;
 }
 
@@ -187,6 +188,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   command.argv.push_back("--log-file-name=" + log_of("nvidia-uninstall", manifest.version));
   if (command.argv[0] == "sh") command.environment["TMPDIR"] = options.environment["TMPDIR"] = kScratch;
   command.deadline = kDeadline;
+  command.own_unit = true;
   // depmod would change what the kernel's own step has put back
   options.argv.emplace_back("--advanced-options");
   const auto known = host.ask(options);

@@ -185,6 +185,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kGpuHolders;
 const Probe kGpuHolders = {
-    "gpu-holders", "no process uses an NVIDIA GPU: the kernel modules can be removed", kParameters, nullptr, check, false};
+    .id = "gpu-holders",
+    .asserts = "no process uses an NVIDIA GPU: the kernel modules can be removed",
+    .parameters = kParameters,
+    .validate = nullptr,
+    .check = check,
+    .passes_by_itself = true,
+};
 
 }  // namespace p2pd

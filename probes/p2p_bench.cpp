@@ -82,7 +82,13 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
 
 extern const Probe kP2pBench;
 const Probe kP2pBench = {
-    "p2p-bench", "every pair of GPUs moved right bytes on this boot, as fast as its path allows", kParameters, validate,
-    p2p_bench, true};
+    .id = "p2p-bench",
+    .asserts = "every pair of GPUs moved right bytes on this boot, as fast as its path allows",
+    .parameters = kParameters,
+    .validate = validate,
+    .check = p2p_bench,
+    .proves_p2p = true,
+    .quick = R"({"mode": "quick"})",
+};
 
 }  // namespace p2pd

@@ -68,6 +68,12 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kShutdownInhibitors;
 const Probe kShutdownInhibitors = {
-    "shutdown-inhibitors", "nobody has asked that this machine be not restarted now", {}, nullptr, check, false};
+    .id = "shutdown-inhibitors",
+    .asserts = "nobody has asked that this machine be not restarted now",
+    .parameters = {},
+    .validate = nullptr,
+    .check = check,
+    .passes_by_itself = true,
+};
 
 }  // namespace p2pd

@@ -36,6 +36,7 @@ struct Action {
   Effect effect = Effect::live;
   /// A crash in its effect (a hung boot, a wedged module) is expected to be possible: tried twice, then failed.
   bool hazard = false;
+  bool each_boot = false;  ///< its effect ends with the boot: made again early in the next one
   Result<void> (*validate)(const Parameters&) = nullptr;  ///< beyond types; may be null
   Result<Description> (*describe)(const Host&, const Parameters&) = nullptr;
   Result<void> (*apply)(Host&, const Parameters&) = nullptr;

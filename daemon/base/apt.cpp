@@ -112,6 +112,7 @@ Result<void> change_packages(Host& host, Command command) {
   TRY(host.discard(kScratch));
   TRY(host.make_directory(kScratch));
   command.environment["TMPDIR"] = kScratch;
+  command.own_unit = true;
   const auto done = host.run(command);
   const auto cleared = host.discard(kScratch);
   if (!done) return Failure(done.error());

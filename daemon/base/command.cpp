@@ -124,14 +124,6 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return out;
 }
 
-std::map<std::string, std::string> full_environment(const Command& command) {
-  std::map<std::string, std::string> environment = command.environment;
-  environment.emplace("PATH", kPath);
-  environment.emplace("LC_ALL", "C");
-  environment.emplace("HOME", ::geteuid() == 0 ? "/root" : "/");
-  return environment;
-}
-
 std::vector<std::string> candidates_of(const std::string& program, std::string_view path) {
   if (program.find('/') != std::string::npos) return {program};
   std::vector<std::string> candidates;
@@ -248,6 +240,14 @@ std::string quoted(const std::string& word) {
 
 }  // namespace
 
+std::map<std::string, std::string> Command::full_environment() const {
+  std::map<std::string, std::string> all = environment;
+  all.emplace("PATH", kPath);
+  all.emplace("LC_ALL", "C");
+  all.emplace("HOME", ::geteuid() == 0 ? "/root" : "/");
+  return all;
+}
+
 std::string Command::text() const {
   std::string out;
   for (const std::string& word : argv) out += (out.empty() ? "" : " ") + quoted(word);
@@ -262,7 +262,7 @@ Result<CommandResult> ProcessRunner::run(const Command& command) {
   Pipe report = TRY(make_pipe());
   const Descriptor input = TRY(make_input(command.input));
 
-  const auto environment = full_environment(command);
+  const auto environment = command.full_environment();
   std::vector<std::string> argv = command.argv;
   Program program;
   program.candidates = candidates_of(argv[0], environment.at("PATH"));

@@ -19,8 +19,10 @@ struct Command {
   std::string input = {};                                   ///< standard input; /dev/null when empty
   std::chrono::milliseconds deadline{30'000};               ///< then the whole process group is killed
   std::function<void(std::string_view line)> on_line = {};  ///< called for each line of output as it comes
+  bool own_unit = false;  ///< must not end with p2pd: where a service of ours runs it, it runs in a unit of its own
 
   std::string text() const;  ///< argv as a person would type it
+  std::map<std::string, std::string> full_environment() const;  ///< what it runs with
 };
 
 /// What a command left: exit status (128 + signal when killed) and its output, at most kOutputLimit bytes each;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/log.hpp"
 
+#include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -89,6 +90,21 @@ void start(std::string_view program, spdlog::level::level_enum level) {
   auto logger = std::make_shared<spdlog::logger>("p2pd", std::move(sink));
   logger->set_level(level);
   spdlog::set_default_logger(std::move(logger));
+}
+
+void listen(std::function<void(std::string_view)> listener) {
+  class Listening : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {  // what it calls may log
+   public:
+    explicit Listening(std::function<void(std::string_view)> hears) : hears_(std::move(hears)) {}
+
+   protected:
+    void sink_it_(const spdlog::details::log_msg& message) override { hears_({message.payload.data(), message.payload.size()}); }
+    void flush_() override {}
+
+   private:
+    std::function<void(std::string_view)> hears_;
+  };
+  spdlog::default_logger()->sinks().push_back(std::make_shared<Listening>(std::move(listener)));
 }
 
 Field::Field(std::string name, std::string value) : name_(name) { fields.emplace_back(std::move(name), std::move(value)); }

@@ -47,6 +47,12 @@ bool fits(const Parameter& parameter, const nlohmann::json& value) {
   return false;
 }
 
+bool is_name(std::string_view word) {
+  return !word.empty() && word.size() <= 64 && std::ranges::all_of(word, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates) {
   constexpr std::size_t kLongest = 128;  // a name is shorter; a huge key must not cost quadratic time
   if (word.size() > kLongest) return {};

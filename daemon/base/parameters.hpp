@@ -26,6 +26,9 @@ std::string_view to_string(Parameter::Type type);
 /// True when `value` is of the type that `parameter` wants.
 bool fits(const Parameter& parameter, const nlohmann::json& value);
 
+/// What plans and steps are called: a-z, 0-9 and -, 1 to 64 of them.
+bool is_name(std::string_view word);
+
 /// The candidate that is spelled most like `word`, or empty when none is near.
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
 

@@ -14,11 +14,13 @@ namespace p2pd {
 struct Probe {
   std::string_view id;       ///< also the file name, with '_' for '-'
   std::string_view asserts;  ///< the state that a pass means, one sentence
-  std::span<const Parameter> parameters;
-  Result<void> (*validate)(const Parameters&);  ///< beyond types; may be null
+  std::span<const Parameter> parameters = {};
+  Result<void> (*validate)(const Parameters&) = nullptr;  ///< beyond types; may be null
   /// An Error means "could not find out" and becomes `unknown`.
-  Result<Finding> (*check)(const Host&, const Parameters&);
+  Result<Finding> (*check)(const Host&, const Parameters&) = nullptr;
   bool proves_p2p = false;  ///< a pass of this one makes the machine ready
+  bool passes_by_itself = false;  ///< what fails here ends without p2pd: a process, a lock; looked at again before a restart
+  std::string_view quick = {};    ///< parameters, JSON, with which it is cheap enough for every boot
 };
 
 }  // namespace p2pd

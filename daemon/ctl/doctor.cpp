@@ -101,7 +101,7 @@ void print_conclusion(const Conclusion& conclusion) {
   std::vector<std::vector<std::string>> rows;
   if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
   for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
-  if (!gate.obstacle.empty()) rows.push_back({"blocked", gate.obstacle});
+  if (!gate.obstacle.empty()) rows.push_back({gate.kind == Standing::Kind::blocked ? "blocked" : "waits for", gate.obstacle});
   if (!conclusion.behind.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(ids(conclusion.behind), ", "))});
   if (!conclusion.beside.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(ids(conclusion.beside), ", "))});
   rows.push_back({"next", paint(Colour::bold, conclusion.next)});

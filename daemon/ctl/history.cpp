@@ -1,49 +1,31 @@
 // SPDX-License-Identifier: MIT
-// p2pctl status and history: what the journal says, read beside a walk that may be running.
+// p2pctl history: what was done, when, on which boot, as the journal has it.
 #include <fmt/format.h>
 
 #include "ctl/print.hpp"
-#include "ctl/walks.hpp"
+#include "ctl/service.hpp"
+#include "engine/status.hpp"
 
 namespace p2pd::ctl {
-namespace {
-
-/// The journal for reading; nothing when there is none yet.
-Result<std::optional<Journal>> read_journal(const Context& context) {
-  Result<Journal> journal = Journal::open(context.state(), Journal::Access::read);
-  if (journal) return std::optional<Journal>(*std::move(journal));
-  if (journal.error().code == ErrorCode::not_found) return std::optional<Journal>();
-  return Failure(std::move(journal).error());
-}
-
-}  // namespace
-
-Result<int> status(const Context& context) {
-  const auto journal = TRY(read_journal(context));
-  const auto last = journal ? TRY(journal->last_run()) : std::nullopt;
-  print_run(context, last.value_or(nothing_yet()), std::nullopt);
-  return kDone;
-}
 
 Result<int> history(const Context& context) {
-  const auto journal = TRY(read_journal(context));
-  const std::vector<Run> runs = journal ? TRY(journal->runs(context.options.lines)) : std::vector<Run>();
-  const std::vector<JournalEvent> events =
-      journal ? TRY(journal->events(0, context.options.lines * 10)) : std::vector<JournalEvent>();
+  const int runs = context.options.lines;
+  Result<nlohmann::json> read = fail(ErrorCode::io, "not asked");
+  if (over_the_bus(context.options)) {
+    Result<Service> service = Service::open(context.options);
+    read = service ? service->history(runs) : Failure(service.error());
+  }
+  if (!read && context.options.host.empty()) read = history_in_journal(context.state(), runs);  // it is as good
+  const nlohmann::json found = TRY(std::move(read));
   if (context.options.json) {
-    nlohmann::json body = {{"runs", nlohmann::json::array()}, {"events", nlohmann::json::array()}};
-    for (const Run& run : runs) {
-      body["runs"].push_back(to_json(run));
-      for (const StepRecord& step : TRY(journal->steps(run.id))) body["runs"].back()["steps"].push_back(to_json(step));
-    }
-    for (const JournalEvent& event : events) body["events"].push_back(to_json(event));
-    print_json("p2pd.history/1", std::move(body));
+    print_json(found.value("schema", ""), found);
     return kDone;
   }
-  if (runs.empty()) fmt::print("nothing has run on this machine yet\n");
+  if (found.value("runs", nlohmann::json::array()).empty()) fmt::print("nothing has run on this machine yet\n");
   std::vector<std::vector<std::string>> rows;
-  for (const JournalEvent& event : events)
-    rows.push_back({event.time, fmt::format("run {}", event.run), event.boot_id.substr(0, 8), event.type, event.step, event.text});
+  for (const nlohmann::json& event : found.value("events", nlohmann::json::array()))
+    rows.push_back({event.value("time", ""), fmt::format("run {}", event.value("run", 0)), event.value("boot_id", "").substr(0, 8),
+                    event.value("type", ""), event.value("step", ""), event.value("text", "")});
   print_table(rows);
   return kDone;
 }

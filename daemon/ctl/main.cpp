@@ -4,31 +4,53 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include "base/directories.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/recorded.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
-#include "engine/worker.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
-void takes_nothing(CLI::App&, Options&) {}
 void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "name of a plan, or a file"); }
 void takes_preview(CLI::App& app, Options& o) {
   takes_plan(app, o);
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
 }
+void takes_service(CLI::App& app, Options& o) {
+  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+}
+void takes_walk(CLI::App& app, Options& o) {
+  takes_service(app, o);
+  app.add_flag("--no-reboot", o.no_reboot, "leave reboots to somebody else");
+  app.add_flag("--no-block", o.no_block, "return once the service has begun");
+}
+void takes_status(CLI::App& app, Options& o) {
+  takes_service(app, o);
+  app.add_flag("--watch", o.watch, "show its steps as they change, until interrupted");
+  app.add_flag("--wait", o.wait, "return once the run has settled");
+}
 void takes_apply(CLI::App& app, Options& o) {
   takes_plan(app, o);
-  app.add_flag("--no-reboot", o.no_reboot, "leave reboots to somebody else");
+  takes_walk(app, o);
   app.add_flag("--accept-state-loss", o.accept_state_loss, "go on although the state database was unusable");
 }
-void takes_reboot(CLI::App& app, Options& o) { app.add_flag("--no-reboot", o.no_reboot, "leave reboots to somebody else"); }
-void takes_lines(CLI::App& app, Options& o) { app.add_option("-n,--lines", o.lines, "how many runs")->check(CLI::Range(1, 10'000)); }
+void takes_runs(CLI::App& app, Options& o) {
+  takes_service(app, o);
+  app.add_option("-n,--lines", o.lines, "how many runs")->check(CLI::Range(1, 1000));
+}
+void takes_lines(CLI::App& app, Options& o) {
+  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+  app.add_option("-n,--lines", o.lines, "how many lines")->check(CLI::Range(1, 1'000'000));
+  app.add_flag("-f,--follow", o.follow, "go on with what comes");
+}
+void takes_host(CLI::App& app, Options& o) { app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh"); }
+void takes_shell(CLI::App& app, Options& o) { app.add_option("SHELL", o.name, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"})); }
 void takes_step(CLI::App& app, Options& o) {
   app.add_option("STEP", o.name, "a step of the plan")->required();
   app.add_option("--plan", o.plan, "name of a plan, or a file");
@@ -47,20 +69,23 @@ void takes_addition(CLI::App& app, Options& o) {
 }
 
 constexpr Verb kVerbs[] = {
-    {"doctor", "find what keeps P2P from working; changes nothing", takes_plan, doctor},
-    {"plan", "show what apply would change: diffs, commands, reboots, cost", takes_preview, show_plan},
-    {"apply", "walk the plan: make every step hold", takes_apply, apply},
-    {"revert", "undo everything, to the byte", takes_reboot, revert},
-    {"status", "how the last run stands", takes_nothing, status},
-    {"history", "what was done, when, on which boot", takes_lines, history},
+    {"doctor", "find what keeps P2P from working; changes nothing", takes_plan, doctor, true},
+    {"plan", "show what apply would change: diffs, commands, reboots, cost", takes_preview, show_plan, true},
+    {"apply", "walk the plan: make every step hold", takes_apply, apply, true},
+    {"revert", "undo everything, to the byte", takes_walk, revert},
+    {"status", "how the last run stands", takes_status, status},
+    {"is-ready", "exit 0 where P2P is proven on this boot, else 3", takes_host, is_ready},
+    {"history", "what was done, when, on which boot", takes_runs, history},
     {"explain", "what a step is for and what its fix does", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
+    {"logs", "what the system's journal has of p2pd", takes_lines, logs},
     {"catalogue", "list the driver builds and what speaks for or against each here; add pins one more", takes_addition, catalogue},
     {"record", "capture this machine into a directory that --root reads", takes_directory, record},
-    {"pause", "hold an open run where it is", takes_nothing, [](const Context& c) { return request(c, "pause"); }},
-    {"resume", "go on with a paused run", takes_reboot, [](const Context& c) { return request(c, "resume"); }},
-    {"retry", "try a blocked or failed run again", takes_reboot, [](const Context& c) { return request(c, "retry"); }},
-    {"cancel", "stop an open run and undo it", takes_reboot, [](const Context& c) { return request(c, "cancel"); }},
+    {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, "pause"); }},
+    {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, "resume"); }},
+    {"retry", "try a blocked or failed run again", takes_walk, [](const Context& c) { return request(c, "retry"); }},
+    {"cancel", "stop an open run and undo it", takes_walk, [](const Context& c) { return request(c, "cancel"); }},
+    {"completion", "print what a shell completes", takes_shell, completion, false, true},
 };
 
 /// Says so when the first word is no verb.
@@ -85,6 +110,13 @@ int print_error(const Context& context, const Error& error) {
 }  // namespace
 
 std::span<const Verb> verbs() { return kVerbs; }
+
+void declare(CLI::App& app, const Verb& verb, Options& options) {
+  app.add_option("--root", options.root, "work on this tree: an image or a machine record");
+  app.add_option("--state", options.state, "where the state lies (default: /var/lib/p2pd, or beside the tree)");
+  app.add_flag("--json", options.json, "print JSON");
+  verb.options(app, options);
+}
 
 Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
   const Root root = TRY(Root::open(options.root));
@@ -115,10 +147,8 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));
-    sub->add_option("--root", context.options.root, "work on this tree: an image or a machine record");
-    sub->add_option("--state", context.options.state, "where the state lies (default: /var/lib/p2pd, or beside the tree)");
-    sub->add_flag("--json", context.options.json, "print JSON");
-    verb.options(*sub, context.options);
+    if (verb.hidden) sub->group("");
+    declare(*sub, verb, context.options);
     sub->callback([&, sub] {
       chosen = &verb;
       context.options.words = sub->remaining();

@@ -67,8 +67,9 @@ Result<int> show_plan(const Context& context) {
       print_table({{mark(s.finding.verdict), s.step->id, s.finding.summary}});
       for (const Standing::Change& change : s.changes)
         print_change(change, change.step == s.step && s.effect == Effect::reboot, host);
-      if (!s.obstacle.empty()) print_table({{"  ", paint(Colour::red, "blocked"), s.obstacle}});
-      if (s.kind == Standing::Kind::blocked) print_table({{"  ", paint(Colour::bold, "next"), next_for_operator(s)}});
+      const bool blocked = s.kind == Standing::Kind::blocked;
+      if (!s.obstacle.empty()) print_table({{"  ", blocked ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"), s.obstacle}});
+      if (blocked) print_table({{"  ", paint(Colour::bold, "next"), next_for_operator(s)}});
     }
     const char* verdict = found.holds()     ? "Nothing to do."
                           : found.blocked() ? "Blocked: nothing is changed until the points above are settled."

@@ -40,6 +40,11 @@ class Fixes {
       if (first) seen->second = check(need, vocabulary_, host_);
       const Finding& finding = seen->second;
       if (finding.holds()) continue;
+      const bool ends = finding.verdict == Verdict::fail && vocabulary_.probe(need.check)->passes_by_itself;
+      if (ends && plan_.policy.busy == Busy::wait) {
+        if (standing.obstacle.empty()) standing.obstacle = name + ": " + finding.summary;  // the walk waits for its end
+        continue;
+      }
       if (!need.can_be_mended() || finding.verdict == Verdict::unknown) {
         block(standing, name + ": " + finding.summary, finding.next);
         continue;

@@ -28,7 +28,7 @@ struct Standing {
     Description description;
   };
   std::vector<Change> changes;  ///< in the order in which they are made, where they could be told
-  std::string obstacle;         ///< why a change cannot be described, or the requirement that fails
+  std::string obstacle;  ///< why a change cannot be described, the requirement that fails, or what is waited for
 };
 std::string_view to_string(Standing::Kind kind);
 

@@ -23,6 +23,7 @@ enum Exit : int {
   kDone = 0,     ///< done, or nothing to do
   kError = 1,    ///< an error, named on standard error
   kChanges = 2,  ///< `plan --detailed-exitcode`: something would change
+  kNotReady = 3, ///< `is-ready`: P2P is not proven on this boot
   kBlocked = 4,  ///< a person is needed first
 };
 
@@ -34,6 +35,12 @@ struct Options {
   std::string name;  ///< plan, step or directory, as the verb says
   std::string plan;
   bool no_reboot = false;
+  std::string host;      ///< [USER@]HOST, reached by ssh; empty: here
+  bool no_dbus = false;  ///< walk in this process
+  bool no_block = false;
+  bool wait = false;
+  bool watch = false;
+  bool follow = false;
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   int lines = 20;
@@ -68,9 +75,14 @@ struct Verb {
   std::string_view summary;
   void (*options)(CLI::App&, Options&);
   Result<int> (*run)(const Context&);
+  bool takes_plan = false;
+  bool hidden = false;
 };
 
 std::span<const Verb> verbs();
+
+/// Adds what `verb` takes to `app`.
+void declare(CLI::App& app, const Verb& verb, Options& options);
 
 /// The whole program but the tables of probes and actions.
 int main(int argc, char** argv, const Vocabulary& vocabulary);
@@ -82,6 +94,9 @@ Result<int> apply(const Context& context);
 Result<int> revert(const Context& context);
 Result<int> request(const Context& context, std::string_view event);
 Result<int> status(const Context& context);
+Result<int> is_ready(const Context& context);
+Result<int> logs(const Context& context);
+Result<int> completion(const Context& context);
 Result<int> history(const Context& context);
 Result<int> bench(const Context& context);
 Result<int> explain(const Context& context);

@@ -8,6 +8,9 @@
 #include <sys/signalfd.h>
 
 #include "ctl/print.hpp"
+#include "ctl/service.hpp"
+#include "ctl/status.hpp"
+#include "engine/status.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -16,6 +19,12 @@ namespace {
 class Progress : public Observer {
  public:
   explicit Progress(bool silent) : silent_(silent) {}
+  void run_changed(const Run&, const Plan&, const std::map<std::string, StepRecord>& steps) override { steps_ = steps; }
+  void waiting(std::string_view why) override {
+    if (!silent_) print_table({{paint(Colour::yellow, "…"), "waiting: " + std::string(why)}});
+    std::fflush(stdout);
+  }
+  const std::map<std::string, StepRecord>& steps() const { return steps_; }
   void checked(const Step& step, const Finding& finding) override {
     if (!silent_) print_table({{mark(finding.verdict), step.id, finding.summary}});
     std::fflush(stdout);
@@ -33,19 +42,44 @@ class Progress : public Observer {
 
  private:
   bool silent_;
+  std::map<std::string, StepRecord> steps_;
 };
 
-std::string next_command(const Context& context, const Run& run, bool stopped) {
-  if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
-  switch (run.state) {
-    case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also goes on by itself at the next boot)";
-    case RunState::rebooting: return "reboot; it goes on by itself";
-    case RunState::reverting: return stopped || !run.reboot_due ? "\"p2pctl revert\" goes on" : "reboot; it goes on by itself";
-    case RunState::paused: return "\"p2pctl resume\" goes on, \"p2pctl revert\" undoes";
-    case RunState::failed: return "\"p2pctl history\" shows every step of it";
-    case RunState::walking: return "\"p2pctl apply\" goes on";
-    default: return "";
+/// Asks systemd; of a tree that is not running, and where nobody wants it, the restart is somebody else's.
+class AskSystemd : public Rebooter {
+ public:
+  AskSystemd(CommandRunner& runner, bool allowed) : runner_(runner), allowed_(allowed) {}
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view) override {
+    if (!allowed_ || policy == RebootPolicy::external) return Outcome::under_way;
+    const Command command{{"systemctl", "reboot"}};
+    TRY(require_success(command, TRY_IN("cannot restart", runner_.run(command))));
+    return Outcome::under_way;
   }
+
+ private:
+  CommandRunner& runner_;
+  bool allowed_;
+};
+
+/// The one request that a signal can make: end soon.
+class StopRequests : public Requests {
+ public:
+  explicit StopRequests(int fd) : fd_(fd) {}
+  std::optional<Event> poll() override {
+    pollfd stop{fd_, POLLIN, 0};
+    if (fd_ >= 0 && ::poll(&stop, 1, 0) == 1) return Event::stopped;
+    return std::nullopt;
+  }
+
+ private:
+  int fd_;
+};
+
+/// next_command(), as somebody who walks without the service sees it.
+std::string next_here(const Context& context, const Run& run, bool stopped) {
+  if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
+  if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" goes on";
+  return next_command(run);
 }
 
 /// p2pd never worked on this tree: there is no state, and none is made to say so.
@@ -65,60 +99,51 @@ int stop_signals() {
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-Run nothing_yet() {
-  Run run;
-  run.reason = "nothing has run on this machine yet";
-  return run;
-}
-
-int print_run(const Context& context, const Run& run, std::optional<bool> changed, bool stopped) {
-  if (context.options.json) {
-    nlohmann::json body = to_json(run);
-    body["run"] = run.id;
-    if (changed) body["changed"] = *changed;
-    body["next"] = next_command(context, run, stopped);
-    print_json("p2pd.run/1", std::move(body));
-  } else {
-    const Colour colour = run.state == RunState::failed    ? Colour::red
-                          : run.state == RunState::blocked ? Colour::yellow
-                                                           : Colour::green;
-    const std::string state = run.result == "done" || run.result == "reverted" ? run.result : std::string(to_string(run.state));
-    const bool same = run.id != 0 && changed == false;
-    fmt::print("{}{}{}{}\n", paint(colour, state), run.reason.empty() ? "" : "  ", harmless(run.reason), same ? "  (nothing changed)" : "");
-    const std::string next = next_command(context, run, stopped);
-    if (!next.empty()) print_table({{"next", next}});
-  }
-  if (run.state == RunState::blocked) return kBlocked;
-  return run.state == RunState::failed || stopped ? kError : kDone;
-}
-
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
   const int stop_fd = stop_signals();
   const auto runner = TRY(context.runner(stop_fd));
   Progress progress(options.json);
-  Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb),
-                                    options.accept_state_loss, stop_fd, !options.no_reboot},
-                                   context.vocabulary, *runner, progress));
+  StopRequests requests(stop_fd);
+  AskSystemd rebooter(*runner, !options.no_reboot && options.root == "/");
+  Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
+                                   context.vocabulary, {*runner, progress, requests, rebooter}));
   const Run run = TRY(work(worker.walk()));
   pollfd stop{stop_fd, POLLIN, 0};
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
-  return print_run(context, run, worker.changed(), stopped);
+  nlohmann::json status = status_of(run, progress.steps());
+  status["next"] = next_here(context, run, stopped);
+  return print_status(context, std::move(status), {worker.changed(), stopped});
 }
 
 Result<int> apply(const Context& context) {
+  const Options& options = context.options;
+  if (over_the_bus(options)) {
+    if (options.plan.find('/') != std::string::npos)
+      return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
+    if (options.accept_state_loss)
+      return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus", "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
+    return ask_service(context, [&](Service& service) { return service.apply(options.plan, !options.no_reboot); });
+  }
   const Plan plan = TRY(context.plan());
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
 }
 
 Result<int> revert(const Context& context) {
-  if (untouched(context)) return print_run(context, nothing_yet(), false);
+  if (over_the_bus(context.options)) return ask_service(context, [](Service& service) { return service.ask("Revert"); });
+  if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
   Context undoing = context;  // the undo records are enough: an unusable journal must not keep the changes here
   undoing.options.accept_state_loss = true;
   return walk_with(undoing, "revert", [](Walk& walk) { return walk.revert(); });
 }
 
 Result<int> request(const Context& context, std::string_view event) {
+  if (over_the_bus(context.options)) {
+    const char* method = event == "pause" ? "Pause" : event == "resume" ? "Resume" : event == "retry" ? "Retry" : "Cancel";
+    Context asked = context;
+    asked.options.no_block |= event == "pause";  // it holds between two steps, and this one may take its time
+    return ask_service(asked, [&](Service& service) { return service.ask(method); });
+  }
   if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", event));
   const Event asked = event == "pause" ? Event::pause : event == "resume" ? Event::resume : event == "retry" ? Event::retry : Event::cancel;
   return walk_with(context, event, [&](Walk& walk) { return walk.request(asked); });

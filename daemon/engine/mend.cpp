@@ -2,6 +2,7 @@
 // What a walk does about a step that does not hold: what it needs first, then its fix, as often as the plan allows.
 #include <fmt/format.h>
 
+#include "base/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {
@@ -14,7 +15,10 @@ constexpr std::chrono::seconds kBetweenAttempts{2};
 /// Why a step cannot be made to hold: nothing does so, or what that needs is not there and cannot be brought. Empty: it
 /// can.
 std::string Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
-  if (finding.verdict == Verdict::unknown || !step.can_be_mended()) return step.id + ": " + finding.summary;
+  if (finding.verdict == Verdict::unknown || !step.can_be_mended()) {
+    pass.lasting |= !passes_by_itself(step, finding);
+    return step.id + ": " + finding.summary;
+  }
   return out_of_reach(step, pass);
 }
 
@@ -29,8 +33,10 @@ std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
     }
     const Finding& found = seen->second;
     if (found.holds()) continue;
-    if (found.verdict == Verdict::unknown || !need.can_be_mended())
+    if (found.verdict == Verdict::unknown || !need.can_be_mended()) {
+      pass.lasting |= !passes_by_itself(need, found);
       return fmt::format("{} needs {}: {}", step.id, name, found.summary);
+    }
     if (std::string why = out_of_reach(need, pass); !why.empty()) return why;
   }
   return "";
@@ -48,6 +54,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
   } else {
     known.status = StepStatus::blocked;
     pass.blockers.push_back(fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary));
+    pass.lasting = true;
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
@@ -67,6 +74,7 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
     if (!pass.failure.empty()) return false;
     if (const Finding finding = check(need); !finding.holds()) {
       pass.blockers.push_back(fmt::format("{}: {}", name, finding.summary));
+      pass.lasting |= !passes_by_itself(need, finding);
       return false;
     }
   }
@@ -116,6 +124,7 @@ Result<std::string> Walk::attempt(const Step& step) {
   const Intent::Kind kind = act.hazard && act.effect == Effect::live ? Intent::Kind::hazard : Intent::Kind::fix;
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, kind, step.id, boot_}, event("fixing", step.id, step.title)));
+  TRY_IN("ready file", withdraw_ready(s_.host));  // what was proven is about to change
   s_.undo.begin(owner(step));
   s_.observer.fixing(step);
   Result<void> done = act.apply(s_.host, step.with);

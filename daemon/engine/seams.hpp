@@ -2,12 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/finding.hpp"
 #include "base/result.hpp"
+#include "engine/journal.hpp"
 #include "engine/transitions.hpp"
 #include "plan/plan.hpp"
 
@@ -24,23 +26,29 @@ class Clock {
 /// Restarts the machine, or leaves that to somebody else.
 class Rebooter {
  public:
+  enum class Outcome {
+    under_way,   ///< or left to somebody else, as `policy` says
+    called_off,  ///< somebody does not want it now
+  };
   virtual ~Rebooter() = default;
-  /// Returns once the reboot is on its way, or at once when it is somebody else's to make.
-  virtual Result<void> reboot(std::string_view reason) = 0;
+  virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason) = 0;
 };
 
 /// Hears what the walk does, while it does it.
 class Observer {
  public:
   virtual ~Observer() = default;
+  virtual void checking(const Step&) {}
   virtual void checked(const Step&, const Finding&) {}
   virtual void fixing(const Step&) {}
   virtual void fixed(const Step&, const Result<void>&) {}
   virtual void undoing(std::string_view /*step*/) {}
-  virtual void run_changed(RunState, std::string_view /*reason*/) {}
+  /// The state of the run changed, or it was taken up again; `steps`: what is known of them.
+  virtual void run_changed(const Run&, const Plan&, const std::map<std::string, StepRecord>& /*steps*/) {}
+  virtual void waiting(std::string_view /*why*/) {}
 };
 
-/// A request that arrived while the walk was busy: pause, cancel, revert or stopped.
+/// A request that arrived while the walk was busy: pause, cancel, revert or stopped; each is told once.
 class Requests {
  public:
   virtual ~Requests() = default;

@@ -14,7 +14,7 @@ using E = Event;
 constexpr std::string_view kStates[] = {"idle",    "walking", "rebooting", "ready",
                                         "blocked", "failed",  "paused",    "reverting"};
 constexpr std::string_view kEvents[] = {"apply",   "go-on",   "pause",      "resume",  "retry",   "cancel",
-                                        "revert",  "stopped", "blocker",    "reboot-due", "proven", "settled",
+                                        "revert",  "superseded", "stopped", "blocker",    "reboot-due", "proven", "settled",
                                         "failure", "give-back", "reverted", "given-back"};
 
 struct Row {
@@ -31,6 +31,7 @@ constexpr Row kRows[] = {
 
     {S::walking, E::apply, S::walking},
     {S::walking, E::go_on, S::walking},
+    {S::walking, E::superseded, S::idle},
     {S::walking, E::stopped, S::walking},
     {S::walking, E::pause, S::paused},
     {S::walking, E::cancel, S::reverting},
@@ -49,6 +50,7 @@ constexpr Row kRows[] = {
     {S::rebooting, E::revert, S::reverting},
 
     {S::blocked, E::apply, S::walking},
+    {S::blocked, E::superseded, S::idle},
     {S::blocked, E::go_on, S::walking},
     {S::blocked, E::retry, S::walking},
     {S::blocked, E::pause, S::paused},
@@ -56,6 +58,7 @@ constexpr Row kRows[] = {
     {S::blocked, E::revert, S::reverting},
 
     {S::paused, E::resume, S::walking},
+    {S::paused, E::superseded, S::idle},
     {S::paused, E::cancel, S::reverting},
     {S::paused, E::revert, S::reverting},
 

@@ -19,6 +19,7 @@ enum class Event {
   retry,      ///< asked
   cancel,     ///< asked: stop and undo
   revert,     ///< asked: undo everything
+  superseded, ///< asked for another plan, and this one only looks
   stopped,    ///< the worker was told to end (SIGTERM); the run stays open
   blocker,    ///< a person is needed
   reboot_due, ///< steps wait for a reboot

@@ -7,9 +7,18 @@
 
 #include <algorithm>
 
+#include "base/ready.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd {
+namespace {
+
+constexpr const char* kVerify = "verify";
+constexpr const char* kEachBoot = "each-boot";
+constexpr int kRunsLookedAt = 1000;  // two a boot
+constexpr int kSecondsBetweenLooks = 10;
+
+}  // namespace
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
@@ -19,10 +28,15 @@ Result<Run> Walk::apply(const Plan& plan) {
     TRY(begin(plan, RunState::walking));
     return walk();
   }
+  TRY(load(*last));
+  if (plan_.only_checks()) {
+    TRY(move(Event::superseded));
+    TRY(begin(plan, RunState::walking));
+    return walk();
+  }
   if (last->plan != plan.name)
     return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
                 fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
-  TRY(load(*last));
   TRY(move(Event::apply));
   return walk();
 }
@@ -31,19 +45,57 @@ Result<Run> Walk::go_on() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
   TRY(load(*last));
+  if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot asks anew
   TRY(move(Event::go_on));
   return walk();
+}
+
+Result<Run> Walk::prove_again() {
+  if (const auto last = TRY(s_.journal.last_run()); last && is_open(last->state)) {
+    TRY(load(*last));
+    if (!plan_.only_checks()) return run_;
+    TRY(move(Event::superseded));
+  }
+  const std::optional<Run> proven = TRY(newest_that_changes());
+  if (!proven || proven->result != "ready") return TRY(s_.journal.last_run()).value_or(Run{});
+  TRY(load(*proven));
+  Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
+  checks.name = kVerify;
+  checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
+  TRY(begin(checks, RunState::walking));
+  return walk();
+}
+
+Result<Run> Walk::reassert() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  const std::optional<Run> changed = TRY(newest_that_changes());
+  if (!changed || is_open(last->state) || (changed->result != "ready" && changed->result != "done")) return last.value_or(Run{});
+  TRY(load(*changed));
+  Plan again = each_boot_of(std::move(plan_), s_.vocabulary);
+  std::erase_if(again.steps, [&](const Step& step) { return !record(step.id).applied; });
+  if (again.steps.empty()) return *last;
+  again.name = kEachBoot;
+  again.policy = {.reboots = 0, .on_failure = OnFailure::keep};
+  TRY(begin(again, RunState::walking));
+  return walk();
+}
+
+/// The newest run that was to change this host, and not only to look, or to make anew what a boot had ended.
+Result<std::optional<Run>> Walk::newest_that_changes() const {
+  for (Run& run : TRY(s_.journal.runs(kRunsLookedAt)))
+    if (run.plan != kVerify && run.plan != kEachBoot) return std::optional<Run>(std::move(run));
+  return std::nullopt;
 }
 
 Result<Run> Walk::revert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    TRY(move(Event::revert));
-    return walk();
+    TRY(move(plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
+    if (is_open(run_.state)) return walk();
   }
   if (!s_.undo.newest()) return last.value_or(Run{});
-  if (last) TRY(load(*last));
+  if (const std::optional<Run> changed = TRY(newest_that_changes())) TRY(load(*changed));
   TRY(begin(plan_, RunState::reverting));
   return walk();
 }
@@ -69,9 +121,17 @@ Result<Run> Walk::walk() {
   std::optional<Event> event = TRY(note_boot());
   for (;;) {
     if (!event) event = run_.state == RunState::reverting ? TRY(unwind()) : TRY(pass());
-    if (*event == Event::reboot_due) event = TRY(restart());
+    if (*event == Event::reboot_due) {
+      const std::optional<Event> asked = TRY(wait_until_idle());
+      event = asked ? *asked : TRY(restart());
+    }
     TRY(move(*event));
-    if (*event == Event::reboot_due && plan_.policy.reboot == RebootPolicy::automatic) TRY(s_.rebooter.reboot(reason_));
+    if (*event == Event::reboot_due &&
+        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_)) == Rebooter::Outcome::called_off &&
+        run_.state == RunState::rebooting) {
+      reason_ = "the restart was called off";
+      TRY(move(Event::pause));
+    }
     if (run_.state != RunState::reverting || *event == Event::reboot_due || *event == Event::stopped) return run_;
     event.reset();
   }
@@ -97,7 +157,16 @@ Result<Event> Walk::pass() {
       TRY(look(step, pass));
       if (!pass.failure.empty()) return give_up(pass.failure);
     }
-    if (!pass.blockers.empty()) return block(pass);  // a person is needed first: nothing is changed before
+    const auto blocked = [&]() -> Result<std::optional<Event>> {
+      if (pass.blockers.empty()) return std::nullopt;
+      if (pass.lasting || plan_.policy.busy == Busy::block) return block(pass);  // a person is needed first
+      mended.clear();
+      return wait_a_while(fmt::format("{}", fmt::join(pass.blockers, "; ")));
+    };
+    if (!pass.blockers.empty()) {  // nothing is changed before
+      if (const std::optional<Event> event = TRY(blocked())) return *event;
+      continue;
+    }
     bool again = false;
     for (const Step* step : pass.fixable) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
@@ -107,12 +176,16 @@ Result<Event> Walk::pass() {
       if (!pass.failure.empty()) return give_up(pass.failure);
       again |= record(step->id).status == StepStatus::fixed;
     }
-    if (!pass.blockers.empty()) return block(pass);
+    if (!pass.blockers.empty()) {
+      if (const std::optional<Event> event = TRY(blocked())) return *event;
+      continue;
+    }
     if (again) continue;  // what waited for it can be judged now
     if (!pass.pending.empty()) {
       reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
       return Event::reboot_due;
     }
+    if (const std::optional<Event> asked = asked_for()) return *asked;
     if (const std::optional<Event> failed = TRY(commit())) return *failed;
     reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
     return pass.proven ? Event::proven : Event::settled;
@@ -192,6 +265,39 @@ std::optional<Event> Walk::asked_for() {
   return asked;
 }
 
+/// Some seconds, unless somebody wants something else meanwhile.
+Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
+  s_.observer.waiting(why);
+  for (int second = 0; second < kSecondsBetweenLooks; ++second) {
+    if (const std::optional<Event> asked = asked_for()) return asked;
+    s_.clock.wait(std::chrono::seconds(1));
+  }
+  return std::nullopt;
+}
+
+/// Before a restart: what uses the machine ends first, or is a person's to end.
+Result<std::optional<Event>> Walk::wait_until_idle() {
+  for (;;) {
+    std::string busy;
+    for (const Step& step : plan_.steps) {
+      if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
+      const Finding finding = check(step);
+      if (!finding.holds()) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
+    }
+    if (busy.empty()) return std::nullopt;
+    if (plan_.policy.busy == Busy::block && run_.state != RunState::reverting) {
+      reason_ = busy;
+      return Event::blocker;
+    }
+    const std::optional<Event> asked = TRY(wait_a_while("a restart is due; " + busy));
+    if (asked && (run_.state != RunState::reverting || *asked == Event::stopped)) return asked;
+  }
+}
+
+bool Walk::passes_by_itself(const Step& step, const Finding& finding) const {
+  return finding.verdict == Verdict::fail && s_.vocabulary.probe(step.check)->passes_by_itself;
+}
+
 Event Walk::block(const Pass& pass) {
   reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
   return Event::blocker;
@@ -217,14 +323,16 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is nobody's crash
+  if (state == RunState::reverting) TRY_IN("ready file", withdraw_ready(s_.host));
   run_ = TRY(s_.journal.begin_run(run, event("begun", "", plan.title)));
-  s_.observer.run_changed(run_.state, "");
+  s_.observer.run_changed(run_, plan_, records_);
   return {};
 }
 
 Finding Walk::check(const Step& step) const {
   const Probe* probe = s_.vocabulary.probe(step.check);
   if (probe == nullptr) return unknown({ErrorCode::not_found, "no check is called " + step.check, ""});
+  s_.observer.checking(step);
   const Result<Finding> finding = probe->check(s_.host, step.with);
   return finding ? *finding : unknown(finding.error());
 }
@@ -235,6 +343,7 @@ Result<Finding> Walk::prove(const Step& step) {
   TRY(close_intents(known, "proving-again"));
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::proof, step.id, boot_}, event("proving", step.id, step.title)));
+  s_.observer.checking(step);
   const Result<Finding> found = s_.vocabulary.probe(step.check)->check(s_.host, step.with);
   if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
   const Finding finding = found ? *found : unknown(found.error());
@@ -273,12 +382,17 @@ Result<void> Walk::move(Event change) {
     run_.result = change == Event::proven     ? "ready"
                   : change == Event::settled  ? "done"
                   : change == Event::reverted ? "reverted"
+                  : change == Event::superseded ? "superseded"
                                               : "failed";
   }
+  const bool lasts = run_.state == RunState::ready || run_.state == RunState::walking ||
+                     run_.state == RunState::paused || change == Event::settled;
+  if (change == Event::proven) TRY_IN("ready file", announce_ready(s_.host));
+  if (!lasts) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
   for (const auto& [name, step] : records_) known.push_back(step);
   TRY(s_.journal.save(run_, known, event(to_string(change), "", reason_)));
-  s_.observer.run_changed(run_.state, reason_);
+  s_.observer.run_changed(run_, plan_, records_);
   return {};
 }
 

@@ -38,6 +38,11 @@ class Walk {
   Result<Run> apply(const Plan& plan);
   /// Goes on with the open run after a boot, a kill or a stop; no run: idle. Paused stays paused.
   Result<Run> go_on();
+  /// Looks again whether what an earlier boot proved holds, the proof in its quick form: a run of a plan "verify" that
+  /// changes nothing. Where nothing was proven, or a run is open: the last run.
+  Result<Run> prove_again();
+  /// Makes anew what lasts for one boot only, of what the newest run applied: a run of a plan "each-boot".
+  Result<Run> reassert();
   /// Undoes everything that is recorded, of all runs.
   Result<Run> revert();
   /// pause, resume, retry or cancel, of a run that is not being walked.
@@ -53,6 +58,7 @@ class Walk {
     std::vector<const Step*> fixable;   ///< in the plan's order
     std::map<std::string, Finding> needs;  ///< of requires steps, before anything was changed
     std::vector<std::string> blockers;  ///< "step: why"
+    bool lasting = false;               ///< one of them does not pass by itself
     std::string failure;                ///< why the run fails; empty while it does not
     std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
@@ -66,6 +72,9 @@ class Walk {
   Result<void> look(const Step& step, Pass& pass);
   std::string obstacle(const Step& step, const Finding& finding, Pass& pass) const;
   std::string out_of_reach(const Step& step, Pass& pass) const;
+  Result<std::optional<Run>> newest_that_changes() const;
+  Result<std::optional<Event>> wait_a_while(std::string why);
+  Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
   Result<void> mend(const Step& step, Pass& pass);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
@@ -81,6 +90,7 @@ class Walk {
 
   Result<Finding> prove(const Step& step);
   Finding check(const Step& step) const;
+  bool passes_by_itself(const Step& step, const Finding& finding) const;
   StepRecord& record(const std::string& step);
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<void> move(Event event);

@@ -3,13 +3,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <thread>
+
+#include "base/directories.hpp"
 
 namespace p2pd {
 namespace {
@@ -18,37 +19,6 @@ class SystemClock : public Clock {
  public:
   std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::now(); }
   void wait(std::chrono::milliseconds time) override { std::this_thread::sleep_for(time); }
-};
-
-/// Asks systemd; of a tree that is not running, and where the plan says so, the reboot is somebody else's.
-class SystemRebooter : public Rebooter {
- public:
-  SystemRebooter(CommandRunner& runner, bool allowed) : runner_(runner), allowed_(allowed) {}
-  Result<void> reboot(std::string_view) override {
-    if (!allowed_) return {};
-    Command command;
-    command.argv = {"systemctl", "reboot"};
-    const CommandResult result = TRY_IN("cannot reboot", runner_.run(command));
-    return require_success(command, result);
-  }
-
- private:
-  CommandRunner& runner_;
-  bool allowed_;
-};
-
-/// The one request that a signal can make: end soon.
-class StopRequests : public Requests {
- public:
-  explicit StopRequests(int fd) : fd_(fd) {}
-  std::optional<Event> poll() override {
-    pollfd stop{fd_, POLLIN, 0};
-    if (fd_ >= 0 && ::poll(&stop, 1, 0) == 1) return Event::stopped;
-    return std::nullopt;
-  }
-
- private:
-  int fd_;
 };
 
 /// STATE/lock, held while a worker lives; its text says who holds it.
@@ -82,34 +52,21 @@ class Lock {
 
 }  // namespace
 
-std::filesystem::path state_directory(const std::filesystem::path& root) {
-  std::error_code error;
-  std::string path = std::filesystem::weakly_canonical(root, error);  // one for all names of the tree, as is the lock
-  if (error) path = std::filesystem::absolute(root).lexically_normal();
-  if (path == "/") return "/var/lib/p2pd";
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path + ".p2pd";
-}
-
 struct Worker::Parts {
   std::unique_ptr<Lock> lock;
   Journal journal;
   UndoStore undo;
   Host host;
   SystemClock clock;
-  SystemRebooter rebooter;
-  StopRequests requests;
   Walk walk;
 
-  Parts(std::unique_ptr<Lock> held, Journal opened, UndoStore store, const Root& root, CommandRunner& runner,
-        const Vocabulary& vocabulary, Observer& observer, const Options& options, std::string boot_id)
+  Parts(std::unique_ptr<Lock> held, Journal opened, UndoStore store, const Root& root, const Vocabulary& vocabulary,
+        const Peers& peers, std::string boot_id)
       : lock(std::move(held)),
         journal(std::move(opened)),
         undo(std::move(store)),
-        host(root, runner, &undo),
-        rebooter(runner, options.reboot && root.live()),
-        requests(options.stop_fd),
-        walk({host, vocabulary, journal, undo, clock, rebooter, observer, requests}, std::move(boot_id)) {}
+        host(root, peers.runner, &undo),
+        walk({host, vocabulary, journal, undo, clock, peers.rebooter, peers.observer, peers.requests}, std::move(boot_id)) {}
 };
 
 Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -119,8 +76,7 @@ Worker::~Worker() = default;
 Walk& Worker::walk() { return parts_->walk; }
 bool Worker::changed() const { return parts_->undo.changed(); }
 
-Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary, CommandRunner& runner,
-                            Observer& observer) {
+Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary, const Peers& peers) {
   const std::filesystem::path state = options.state.empty() ? state_directory(options.root) : options.state;
   const Root root = TRY(Root::open(options.root));
   ::umask(022);  // whoever starts it: everybody may read how it stands
@@ -139,8 +95,8 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
   Journal journal = TRY(std::move(opened));
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
-  return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, runner, vocabulary,
-                                        observer, options, std::move(boot_id)));
+  return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, vocabulary, peers,
+                                        std::move(boot_id)));
 }
 
 }  // namespace p2pd

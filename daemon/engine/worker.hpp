@@ -15,10 +15,6 @@
 
 namespace p2pd {
 
-/// Where the state of a tree lies: /var/lib/p2pd for the running system. For another root it lies beside the tree
-/// ("DIR.p2pd"), because state of a machine must never travel in an image.
-std::filesystem::path state_directory(const std::filesystem::path& root);
-
 /// Everything a walk needs, opened: the lock, the journal, what undo needs, the host. One at a time for a tree.
 class Worker {
  public:
@@ -27,12 +23,17 @@ class Worker {
     std::filesystem::path state;        ///< empty: state_directory(root)
     std::string holder;                 ///< "p2pctl apply": named to whoever finds the lock taken
     bool accept_state_loss = false;     ///< go on without a state database that is unusable
-    int stop_fd = -1;                   ///< readable: end soon; the run stays open
-    bool reboot = true;                 ///< false: reboots are somebody else's to make
   };
 
-  static Result<Worker> open(const Options& options, const Vocabulary& vocabulary, CommandRunner& runner,
-                             Observer& observer);
+  /// What it hears from, asks and tells: each outlives the worker.
+  struct Peers {
+    CommandRunner& runner;
+    Observer& observer;
+    Requests& requests;
+    Rebooter& rebooter;
+  };
+
+  static Result<Worker> open(const Options& options, const Vocabulary& vocabulary, const Peers& peers);
   ~Worker();
   Worker(Worker&&) noexcept;
 

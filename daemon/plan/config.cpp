@@ -19,13 +19,17 @@ std::vector<fs::path> config_directories() {
 }
 
 Result<Config> parse_config(std::string_view text, std::string_view file) {
-  static constexpr std::string_view kKeys[] = {"plan", "log_level"};
+  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s"};
+  static constexpr std::string_view kBooleans[] = {"false", "true"};
   static constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warning", "error"};
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Config config;
   if (root.has("plan")) config.plan = TRY(TRY(root.at("plan")).text());
   if (root.has("log_level")) config.log_level = kLevels[TRY(TRY(root.at("log_level")).choice(kLevels))];
+  if (root.has("apply_on_boot")) config.apply_on_boot = TRY(TRY(root.at("apply_on_boot")).choice(kBooleans)) == 1;
+  if (root.has("reboot_delay_s"))
+    config.reboot_delay_s = static_cast<int>(TRY(TRY(root.at("reboot_delay_s")).integer(0, 86'400)));
   return config;
 }
 

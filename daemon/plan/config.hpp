@@ -18,6 +18,8 @@ std::vector<std::filesystem::path> config_directories();
 struct Config {
   std::string plan = "geforce-p2p";  ///< the plan of verbs that are given none
   std::string log_level = "info";    ///< trace, debug, info, warning, error
+  bool apply_on_boot = false;        ///< the first boot of a machine on which nothing has run applies the plan
+  int reboot_delay_s = 60;           ///< from the announcement of a restart to the restart
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);

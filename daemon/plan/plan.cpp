@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kStepLimit = 256;
 constexpr std::string_view kOnFailure[] = {"revert", "keep"};
 constexpr std::string_view kReboot[] = {"automatic", "external"};
+constexpr std::string_view kBusy[] = {"wait", "block"};
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
@@ -27,12 +28,6 @@ std::vector<std::string_view> ids(std::span<const Row> rows) {
   ids.reserve(rows.size());
   for (const Row& row : rows) ids.push_back(row.id);
   return ids;
-}
-
-bool is_name(std::string_view word) {
-  return !word.empty() && word.size() <= 64 && std::all_of(word.begin(), word.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
 }
 
 Result<std::string> name(const yaml::Node& node) {
@@ -50,13 +45,14 @@ Result<std::vector<std::string>> optional_texts(const yaml::Node& map, const std
 }
 
 Result<Policy> read_policy(const yaml::Node& node) {
-  static constexpr std::string_view kKeys[] = {"reboots", "attempts", "on_failure", "reboot"};
+  static constexpr std::string_view kKeys[] = {"reboots", "attempts", "on_failure", "reboot", "busy"};
   TRY(node.keys(kKeys));
   Policy policy;
   if (node.has("reboots")) policy.reboots = static_cast<int>(TRY(TRY(node.at("reboots")).integer(0, 20)));
   if (node.has("attempts")) policy.attempts = static_cast<int>(TRY(TRY(node.at("attempts")).integer(1, 10)));
   if (node.has("on_failure")) policy.on_failure = OnFailure(TRY(TRY(node.at("on_failure")).choice(kOnFailure)));
   if (node.has("reboot")) policy.reboot = RebootPolicy(TRY(TRY(node.at("reboot")).choice(kReboot)));
+  if (node.has("busy")) policy.busy = Busy(TRY(TRY(node.at("busy")).choice(kBusy)));
   return policy;
 }
 
@@ -199,19 +195,9 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabular
   return nodes;
 }
 
-/// `fixes: none` leaves of each state step what its check knows.
 Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Plan& plan) {
   static constexpr std::string_view kWords[] = {"all", "none"};
-  if (TRY(node.choice(kWords)) == 0) return {};
-  std::erase_if(plan.steps, [](const Step& step) { return step.kind == StepKind::requires_; });
-  for (Step& step : plan.steps) {
-    step.fix.clear();
-    step.needs.clear();
-    Parameters with = Parameters::object();
-    for (const Parameter& parameter : vocabulary.probe(step.check)->parameters)
-      if (const auto value = step.with.find(parameter.name); value != step.with.end()) with[parameter.name] = *value;
-    step.with = std::move(with);
-  }
+  if (TRY(node.choice(kWords)) == 1) plan = checks_of(std::move(plan), vocabulary, false);
   return {};
 }
 
@@ -223,10 +209,42 @@ const Action* Vocabulary::action(std::string_view id) const { return find(action
 std::string_view to_string(StepKind kind) { return kind == StepKind::state ? "state" : "requires"; }
 std::string_view to_string(OnFailure value) { return kOnFailure[static_cast<std::size_t>(value)]; }
 std::string_view to_string(RebootPolicy value) { return kReboot[static_cast<std::size_t>(value)]; }
+std::string_view to_string(Busy value) { return kBusy[static_cast<std::size_t>(value)]; }
 
 const Step* Plan::step(std::string_view id) const {
   const auto found = std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.id == id; });
   return found == steps.end() ? nullptr : &*found;
+}
+
+bool Plan::only_checks() const {
+  return std::ranges::none_of(steps, [](const Step& step) { return step.can_be_mended(); });
+}
+
+Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
+  std::erase_if(plan.steps, [](const Step& step) { return step.kind == StepKind::requires_; });
+  for (Step& step : plan.steps) {
+    const Probe& probe = *vocabulary.probe(step.check);
+    step.fix.clear();
+    step.needs.clear();
+    Parameters with = Parameters::object();
+    for (const Parameter& parameter : probe.parameters)
+      if (const auto value = step.with.find(parameter.name); value != step.with.end()) with[parameter.name] = *value;
+    if (quick && !probe.quick.empty()) with.update(Parameters::parse(probe.quick));
+    step.with = std::move(with);
+  }
+  return plan;
+}
+
+Plan each_boot_of(Plan plan, const Vocabulary& vocabulary) {
+  std::erase_if(plan.steps, [&](const Step& step) {
+    const Action* action = vocabulary.action(step.fix);
+    return step.kind != StepKind::state || action == nullptr || !action->each_boot;
+  });
+  for (Step& step : plan.steps) {
+    step.after.clear();
+    step.needs.clear();
+  }
+  return plan;
 }
 
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
@@ -264,7 +282,8 @@ nlohmann::json to_json(const Plan& plan) {
            {{"reboots", plan.policy.reboots},
             {"attempts", plan.policy.attempts},
             {"on_failure", to_string(plan.policy.on_failure)},
-            {"reboot", to_string(plan.policy.reboot)}}},
+            {"reboot", to_string(plan.policy.reboot)},
+            {"busy", to_string(plan.policy.busy)}}},
           {"steps", std::move(steps)}};
 }
 

@@ -48,8 +48,10 @@ struct Step {
 
 enum class OnFailure { revert, keep };
 enum class RebootPolicy { automatic, external };
+enum class Busy { wait, block };
 std::string_view to_string(OnFailure value);
 std::string_view to_string(RebootPolicy value);
+std::string_view to_string(Busy value);
 
 /// Limits and choices of a whole run.
 struct Policy {
@@ -57,6 +59,7 @@ struct Policy {
   int attempts = 2;  ///< of one fix
   OnFailure on_failure = OnFailure::revert;
   RebootPolicy reboot = RebootPolicy::automatic;
+  Busy busy = Busy::block;  ///< what a machine in use means: wait until it is idle, or a person is needed
 };
 
 /// Ordered steps and policy; says what should be true, never what to do.
@@ -67,6 +70,7 @@ struct Plan {
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
+  bool only_checks() const;  ///< nothing of it can change this host
 };
 
 /// Finds the plan that another one is based on.
@@ -81,6 +85,12 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 /// is YAML too, so that a resolved plan out of the journal is read by the same code.
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
                         const PlanSource& source = nullptr);
+
+/// What `plan` asserts: its state steps without fixes. `quick`: each check as the start of every boot can afford it.
+Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick);
+
+/// The steps of `plan` whose fix lasts for one boot only, by themselves; none: a plan without steps.
+Plan each_boot_of(Plan plan, const Vocabulary& vocabulary);
 
 /// The plan with every choice made, as frozen into a run; parse_plan reads it again.
 nlohmann::json to_json(const Plan& plan);

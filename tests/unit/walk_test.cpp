@@ -314,8 +314,8 @@ TEST_CASE("a stop between steps leaves the run open") {
 
 TEST_CASE("another plan is refused while a run is open") {
   World world;
-  REQUIRE(state(world.apply(plan_of({"a"}))) == "blocked");
-  std::string other = plan_of({"a"});
+  REQUIRE(state(world.apply(plan_of({"a:live", "b"}))) == "blocked");
+  std::string other = plan_of({"a:live", "b"});
   other.replace(other.find("test"), 4, "other");
   const auto run = world.apply(other);
   REQUIRE_FALSE(run);

@@ -45,6 +45,8 @@ Result<void> live(Host& host, const Parameters& with) {
 
 Result<void> boot(Host& host, const Parameters& with) {
   TRY(put(host, with));
+  const std::string fault = fault_of(host, name_of(with));
+  if (fault.starts_with("breaks ")) TRY(host.remove("/live/" + fault.substr(7)));
   return host.write("/want/" + name_of(with), "wanted");
 }
 
@@ -57,33 +59,54 @@ Result<void> commit(Host& host, const Parameters& with) {
 Result<Description> describe(const Host&, const Parameters& with) { return Description{"makes " + name_of(with) + " so", {}, {}, ""}; }
 
 constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the thing"}};
+constexpr Parameter kProof[] = {{"name", Parameter::Type::string, true, "of the thing"}, {"mode", Parameter::Type::string, false, "quick or not"}};
 constexpr Probe kProbes[] = {
-    {"now", "it is so", kName, nullptr, now, false},
-    {"proof", "it is proven", kName, nullptr, proof, true},
+    {"now", "it is so", kName, nullptr, now},
+    {.id = "idle", .asserts = "nobody uses it", .parameters = kName, .check = now, .passes_by_itself = true},
+    {.id = "proof", .asserts = "it is proven", .parameters = kProof, .check = proof, .proves_p2p = true, .quick = R"({"mode": "quick"})"},
 };
 constexpr Action kActions[] = {
-    {"live", "at once", kName, Effect::live, false, nullptr, describe, live, nullptr, nullptr, nullptr},
-    {"risky", "at once, and may crash", kName, Effect::live, true, nullptr, describe, live, nullptr, nullptr, nullptr},
-    {"boot", "at the next boot", kName, Effect::reboot, false, nullptr, describe, boot, nullptr, nullptr, nullptr},
-    {"trial", "on trial", kName, Effect::reboot, true, nullptr, describe, boot, nullptr, commit, nullptr},
+    {.id = "live", .does = "at once", .parameters = kName, .describe = describe, .apply = live},
+    {.id = "each-boot", .does = "for this boot", .parameters = kName, .each_boot = true, .describe = describe, .apply = live},
+    {.id = "risky", .does = "at once, and may crash", .parameters = kName, .hazard = true, .describe = describe, .apply = live},
+    {.id = "boot", .does = "at the next boot", .parameters = kName, .effect = Effect::reboot, .describe = describe, .apply = boot},
+    {.id = "trial", .does = "on trial", .parameters = kName, .effect = Effect::reboot, .hazard = true, .describe = describe,
+     .apply = boot, .commit = commit},
 };
 
 class FakeClock : public Clock {
  public:
+  explicit FakeClock(const std::function<void()>& on_wait) : on_wait_(on_wait) {}
   std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::time_point(std::chrono::hours(1)); }
-  void wait(std::chrono::milliseconds) override {}
+  void wait(std::chrono::milliseconds) override {
+    if (on_wait_) on_wait_();
+  }
+
+ private:
+  const std::function<void()>& on_wait_;
 };
 
 class FakeRebooter : public Rebooter {
  public:
-  explicit FakeRebooter(int& count) : count_(count) {}
-  Result<void> reboot(std::string_view) override {
-    ++count_;
-    return {};
+  FakeRebooter(int& count, bool calls_off) : count_(count), calls_off_(calls_off) {}
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view) override {
+    if (calls_off_) return Outcome::called_off;
+    if (policy == RebootPolicy::automatic) ++count_;
+    return Outcome::under_way;
   }
 
  private:
   int& count_;
+  bool calls_off_;
+};
+
+class FakeObserver : public Observer {
+ public:
+  explicit FakeObserver(std::string& waited_for) : waited_for_(waited_for) {}
+  void waiting(std::string_view why) override { waited_for_ = why; }
+
+ private:
+  std::string& waited_for_;
 };
 
 class FakeRequests : public Requests {
@@ -132,10 +155,10 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state_.path())), root));
   Journal journal = TRY(Journal::open(state_.path(), Journal::Access::write));
   Host host(root, commands, &undo);
-  FakeClock clock;
-  FakeRebooter rebooter(reboots);
+  FakeClock clock(on_wait);
+  FakeRebooter rebooter(reboots, calls_off);
   FakeRequests requests(asked, quiet_polls);
-  Observer observer;
+  FakeObserver observer(waited_for);
   const Vocabulary words = vocabulary();
   Walk walk({host, words, journal, undo, clock, rebooter, observer, requests}, "boot-" + std::to_string(boot_));
   Result<Run> run = work(walk);

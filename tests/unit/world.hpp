@@ -23,7 +23,7 @@ struct PowerCut {};
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
 ///
 /// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
-/// at the next boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
+/// at the next boot; `each-boot` is `live` that ends with the boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
 class World {
  public:
   World();
@@ -32,6 +32,7 @@ class World {
   /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
+  void remove(const std::string& path) const { std::filesystem::remove(root_.path() / path); }
   bool has(const std::string& path) const { return std::filesystem::exists(root_.path() / path); }
   std::string tree() const;  ///< every file and its content, but for /now and /boot-id
 
@@ -52,6 +53,9 @@ class World {
   std::optional<Event> asked;  ///< what the next poll answers, after so many that answer nothing:
   int quiet_polls = 0;
   bool applied_anything = false;
+  std::function<void()> on_wait;  ///< each second that the walk waits
+  std::string waited_for;         ///< what it said it waits for
+  bool calls_off = false;         ///< somebody calls every restart off
   static Vocabulary vocabulary();
 
  private:

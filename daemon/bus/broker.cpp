@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "bus/broker.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/inotify.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+
+#include "base/directories.hpp"
+#include "bus/log_control.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr const char* kName = "org.p2pd1";
+constexpr int kIdle = 30;  // seconds
+
+/// The event loop and what is in it.
+class Broker {
+ public:
+  ~Broker() {
+    manager_.reset();
+    for (sd_event_source* source : {watch_, timer_}) sd_event_source_disable_unref(source);
+    sd_bus_flush_close_unref(bus_);
+    sd_event_unref(event_);
+  }
+
+  Result<void> start(const std::filesystem::path& state, Manager::Gpus gpus) {
+    const char* idle = std::getenv("P2PD_IDLE_S");
+    idle_ = static_cast<std::uint64_t>(idle == nullptr ? kIdle : std::atoi(idle)) * 1'000'000;
+    TRY(need("event loop", sd_event_default(&event_)));
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, nullptr);
+    TRY(need("signals", sd_event_add_signal(event_, nullptr, SIGTERM, nullptr, nullptr)));  // ends the loop
+    TRY(need("signals", sd_event_add_signal(event_, nullptr, SIGINT, nullptr, nullptr)));
+    TRY(need("watchdog", sd_event_set_watchdog(event_, 1)));
+    TRY(need("system bus", sd_bus_open_system(&bus_)));
+    TRY(need("system bus", sd_bus_attach_event(bus_, event_, SD_EVENT_PRIORITY_NORMAL)));
+    TRY(need("system bus", sd_bus_set_exit_on_disconnect(bus_, 1)));
+    TRY(need("system bus", sd_bus_add_filter(bus_, nullptr, heard, this)));
+    manager_.emplace(bus_, event_, state, std::move(gpus));
+    TRY(manager_->publish());
+    TRY(publish_log_control(bus_));
+    const std::string directory = runtime_directory();
+    TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, published, this)));
+    TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, tick, this)));
+    note_activity();
+    TRY(need("its name on the bus", sd_bus_request_name(bus_, kName, 0)));  // last: from now on it answers
+    tell_systemd("READY=1\n");
+    return {};
+  }
+
+  int run() {
+    const int code = sd_event_loop(event_);
+    ::sd_notify(0, "STOPPING=1");
+    return code;
+  }
+
+ private:
+  static constexpr std::uint64_t kTick = 1'000'000;  // microseconds
+
+  static Result<void> need(const char* what, int code) {
+    if (code >= 0) return {};
+    return fail(ErrorCode::io, fmt::format("{}: {}", what, error_text(code)));
+  }
+
+  void note_activity() { sd_event_now(event_, CLOCK_MONOTONIC, &active_); }
+
+  static int heard(sd_bus_message*, void* broker, sd_bus_error*) {
+    static_cast<Broker*>(broker)->note_activity();
+    return 0;
+  }
+
+  static int published(sd_event_source*, const inotify_event*, void* data) {
+    auto* broker = static_cast<Broker*>(data);
+    broker->manager_->look();
+    broker->tell_systemd("");
+    return 0;
+  }
+
+  /// Ends where nothing was asked for long. The name goes first: who calls from then on starts p2pd anew.
+  static int tick(sd_event_source* source, std::uint64_t, void* data) {
+    auto* broker = static_cast<Broker*>(data);
+    std::uint64_t now = 0;
+    sd_event_now(broker->event_, CLOCK_MONOTONIC, &now);
+    if (broker->manager_->idle() && now > broker->active_ + broker->idle_) {
+      sd_bus_release_name(broker->bus_, kName);
+      while (sd_bus_process(broker->bus_, nullptr) > 0) continue;
+      return broker->manager_->idle() ? sd_event_exit(broker->event_, 0) : broker->again();
+    }
+    sd_event_source_set_time_relative(source, kTick);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+  }
+
+  /// A call came in between: it is answered, and so are others.
+  int again() {
+    sd_bus_request_name(bus_, kName, 0);
+    note_activity();
+    sd_event_source_set_time_relative(timer_, kTick);
+    return sd_event_source_set_enabled(timer_, SD_EVENT_ONESHOT);
+  }
+
+  void tell_systemd(const char* first) const {
+    const nlohmann::json& status = manager_->status();
+    const nlohmann::json progress = status.value("progress", nlohmann::json::object());
+    ::sd_notifyf(0, "%sSTATUS=%s", first,
+                 fmt::format("{}: step {} of {}", status.value("state", ""), progress.value("done", 0), progress.value("total", 0)).c_str());
+  }
+
+  sd_event* event_ = nullptr;
+  sd_bus* bus_ = nullptr;
+  sd_event_source* watch_ = nullptr;
+  sd_event_source* timer_ = nullptr;
+  std::optional<Manager> manager_;
+  std::uint64_t active_ = 0;  ///< CLOCK_MONOTONIC, microseconds
+  std::uint64_t idle_ = 0;
+};
+
+}  // namespace
+
+int answer_the_bus(const std::filesystem::path& state, Manager::Gpus gpus) {
+  Broker broker;
+  if (const Result<void> started = broker.start(state, std::move(gpus)); !started) {
+    spdlog::error("{}", started.error().text());
+    return 1;
+  }
+  const int code = broker.run();
+  if (code < 0) spdlog::error("event loop: {}", error_text(code));
+  return code == 0 ? 0 : 1;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "bus/manager.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/parameters.hpp"
+#include "engine/status.hpp"
+
+namespace p2pd {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kPath = "/org/p2pd1";
+constexpr const char* kInterface = "org.p2pd1.Manager";
+constexpr std::uint32_t kHistoryLimit = 1000;
+
+const char* error_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::busy: return "org.p2pd1.Error.Busy";
+    case ErrorCode::state: return "org.p2pd1.Error.State";
+    case ErrorCode::not_found: return "org.p2pd1.Error.NotFound";
+    case ErrorCode::invalid: return "org.p2pd1.Error.Invalid";
+    case ErrorCode::denied: return "org.p2pd1.Error.Denied";
+    case ErrorCode::timeout: return "org.p2pd1.Error.Timeout";
+    case ErrorCode::set_aside: return "org.p2pd1.Error.Unavailable";
+    default: return "org.p2pd1.Error.Io";
+  }
+}
+
+int reply_error(sd_bus_message* call, const Error& error) {
+  return sd_bus_reply_method_errorf(call, error_name(error.code), "%s%s%s", error.message.c_str(),
+                                    error.next.empty() ? "" : "; next: ", error.next.c_str());
+}
+
+/// D-Bus takes UTF-8 alone.
+std::string text(const json& value) {
+  return value.is_string() ? json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
+}
+
+int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }
+
+std::uint32_t number(const json& value) { return value.is_number() ? value.get<std::uint32_t>() : 0; }
+
+/// A property and what of the status it shows.
+struct Shown {
+  const char* name;
+  const char* pointer;
+  int (*append)(sd_bus_message*, const json&);
+};
+
+const std::vector<Shown>& shown() {
+  static const std::vector<Shown> table = {
+      {"State", "/state", append_text},
+      {"Reason", "/reason", append_text},
+      {"Next", "/next", append_text},
+      {"PlanName", "/plan", append_text},
+      {"RunId", "/run", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "t", v.is_number() ? v.get<std::uint64_t>() : 0); }},
+      {"Step", "/step/id", append_text},
+      {"Progress", "/progress",
+       [](sd_bus_message* m, const json& v) {
+         const json p = v.is_object() ? v : json::object();
+         return sd_bus_message_append(m, "(usuu)", number(p.value("percent", json())), text(p.value("message", json())).c_str(),
+                                      number(p.value("done", json())), number(p.value("total", json())));
+       }},
+      {"RebootRequired", "/reboot_required", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "b", v == true ? 1 : 0); }},
+      {"Reboots", "",
+       [](sd_bus_message* m, const json& v) {
+         return sd_bus_message_append(m, "(uu)", number(v.value("reboots", json())), number(v.value("reboots_at_most", json())));
+       }},
+  };
+  return table;
+}
+
+json value_of(const json& status, const Shown& property) {
+  const json::json_pointer at(property.pointer);
+  return status.contains(at) ? status[at] : json();
+}
+
+/// What of `value` a property tells, to see whether it changed.
+json told(const Shown& property, const json& value) {
+  if (std::string_view(property.name) != "Reboots") return value;
+  return {value.value("reboots", json()), value.value("reboots_at_most", json())};
+}
+
+}  // namespace
+
+/// The handlers of the vtable.
+struct Handlers {
+  static int property(sd_bus*, const char*, const char*, const char* name, sd_bus_message* reply, void* data, sd_bus_error*) {
+    const auto& manager = *static_cast<Manager*>(data);
+    const auto row = std::ranges::find(shown(), std::string_view(name), &Shown::name);
+    return row->append(reply, value_of(manager.status_, *row));
+  }
+  static int version(sd_bus*, const char*, const char*, const char*, sd_bus_message* reply, void*, sd_bus_error*) {
+    return sd_bus_message_append(reply, "s", P2PD_VERSION);
+  }
+  static int gpus(sd_bus*, const char*, const char*, const char*, sd_bus_message* reply, void* data, sd_bus_error*) {
+    int code = sd_bus_message_open_container(reply, 'a', "(ss)");
+    for (const auto& [address, name] : static_cast<Manager*>(data)->gpus_)
+      if (code >= 0) code = sd_bus_message_append(reply, "(ss)", address.c_str(), name.c_str());
+    return code < 0 ? code : sd_bus_message_close_container(reply);
+  }
+
+  /// Asks polkit, then the worker, then answers with the run.
+  static int forward(sd_bus_message* call, void* data, const char* action, const json& request) {
+    auto* manager = static_cast<Manager*>(data);
+    return manager->authority_.authorize(call, action, [manager, request](const MessageRef& asked) {
+      spdlog::info("{} asks for {}", sd_bus_message_get_sender(asked), request.dump());
+      auto kept = std::make_shared<MessageRef>(asked);
+      manager->worker_.ask(request, [manager, kept](const Result<json>& answer) {
+        manager->look();
+        const int code = answer ? sd_bus_reply_method_return(*kept, "t", answer->value("run", std::uint64_t{0})) : reply_error(*kept, answer.error());
+        if (code < 0) spdlog::warn("an answer was not taken: {}", error_text(code));
+      });
+    });
+  }
+
+  static int apply(sd_bus_message* call, void* data, sd_bus_error* error) {
+    const char* plan = nullptr;
+    json request = {{"do", "apply"}};
+    int code = sd_bus_message_read(call, "s", &plan);
+    if (code >= 0) code = sd_bus_message_enter_container(call, 'a', "{sv}");
+    if (code < 0) return code;
+    if (*plan != '\0' && !is_name(plan))
+      return reply_error(call, {ErrorCode::invalid, "a plan is named by a-z, 0-9 and -, at most 64 of them", "its file lies in /etc/p2pd/plans"});
+    request["plan"] = plan;
+    for (const char* key = nullptr; (code = sd_bus_message_enter_container(call, 'e', "sv")) > 0; sd_bus_message_exit_container(call)) {
+      int value = 0;
+      if (sd_bus_message_read(call, "s", &key) < 0 || std::string_view(key) != "reboot" || sd_bus_message_read(call, "v", "b", &value) < 0)
+        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "options: expected \"reboot\" (b), got \"%s\"", key == nullptr ? "" : key);
+      request["reboot"] = value != 0;
+    }
+    if (code < 0) return code;
+    return forward(call, data, request.value("reboot", true) ? "org.p2pd1.reboot" : "org.p2pd1.apply", request);
+  }
+  static int pause(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.apply", {{"do", "pause"}}); }
+  static int resume(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.reboot", {{"do", "resume"}}); }
+  static int retry(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.reboot", {{"do", "retry"}}); }
+  static int cancel(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.revert", {{"do", "cancel"}}); }
+  static int revert(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.revert", {{"do", "revert"}}); }
+
+  static int list_steps(sd_bus_message* call, void* data, sd_bus_error*) {
+    MessageRef reply;
+    int code = sd_bus_message_new_method_return(call, reply.out());
+    if (code >= 0) code = sd_bus_message_open_container(reply, 'a', "(sssss)");
+    for (const json& step : static_cast<Manager*>(data)->status_.value("steps", json::array())) {
+      if (code < 0) return code;
+      code = sd_bus_message_append(reply, "(sssss)", text(step.value("id", json())).c_str(), text(step.value("title", json())).c_str(),
+                                   text(step.value("status", json())).c_str(), text(step.value("verdict", json())).c_str(),
+                                   text(step.value("summary", json())).c_str());
+    }
+    if (code >= 0) code = sd_bus_message_close_container(reply);
+    return code < 0 ? code : sd_bus_send(nullptr, reply, nullptr);
+  }
+  static int report(sd_bus_message* call, void* data, sd_bus_error*) {
+    const std::string all = static_cast<Manager*>(data)->status_.dump(-1, ' ', false, json::error_handler_t::replace);
+    return sd_bus_reply_method_return(call, "s", all.c_str());
+  }
+  static int history(sd_bus_message* call, void* data, sd_bus_error* error) {
+    std::uint32_t count = 0;
+    const int code = sd_bus_message_read(call, "u", &count);
+    if (code < 0) return code;
+    if (count == 0 || count > kHistoryLimit)
+      return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "runs: expected 1 to %u", kHistoryLimit);
+    const Result<json> found = history_in_journal(static_cast<Manager*>(data)->state_, static_cast<int>(count));
+    if (!found) return reply_error(call, found.error());
+    return sd_bus_reply_method_return(call, "s", found->dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  }
+};
+
+namespace {
+
+#define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, Handlers::property, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
+#define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), handler, SD_BUS_VTABLE_UNPRIVILEGED)
+
+// NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml tells the same to people; a test compares the two.
+const sd_bus_vtable kVtable[] = {
+    SD_BUS_VTABLE_START(0),
+    SD_BUS_PROPERTY("Version", "s", Handlers::version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+    SHOWN("State", "s"),
+    SHOWN("Reason", "s"),
+    SHOWN("Next", "s"),
+    SHOWN("PlanName", "s"),
+    SHOWN("RunId", "t"),
+    SHOWN("Step", "s"),
+    SHOWN("Progress", "(usuu)"),
+    SHOWN("RebootRequired", "b"),
+    SHOWN("Reboots", "(uu)"),
+    SD_BUS_PROPERTY("Gpus", "a(ss)", Handlers::gpus, 0, 0),
+    SD_BUS_METHOD_WITH_ARGS("Apply", SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), Handlers::apply, SD_BUS_VTABLE_UNPRIVILEGED),
+    ASKED("Pause", Handlers::pause),
+    ASKED("Resume", Handlers::resume),
+    ASKED("Retry", Handlers::retry),
+    ASKED("Cancel", Handlers::cancel),
+    ASKED("Revert", Handlers::revert),
+    SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), Handlers::list_steps, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), Handlers::report, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), Handlers::history, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_SIGNAL_WITH_ARGS("StepChanged", SD_BUS_ARGS("s", step, "s", status, "s", verdict, "s", summary), 0),
+    SD_BUS_SIGNAL_WITH_ARGS("RunFinished", SD_BUS_ARGS("t", run, "s", result, "s", reason), 0),
+    SD_BUS_VTABLE_END,
+};
+// NOLINTEND
+
+}  // namespace
+
+Manager::Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus gpus)
+    : bus_(bus), state_(std::move(state)), gpus_(std::move(gpus)), worker_(event) {}
+
+Result<void> Manager::publish() {
+  look();
+  const int code = sd_bus_add_object_vtable(bus_, nullptr, kPath, kInterface, kVtable, this);
+  if (code < 0) return fail(ErrorCode::io, fmt::format("{}: {}", kPath, error_text(code)));
+  return {};
+}
+
+bool Manager::idle() const {
+  const std::string state = text(status_.value("state", json()));
+  return authority_.idle() && worker_.idle() && state != "walking" && state != "reverting";
+}
+
+void Manager::look() {
+  Result<json> now = current_status(state_);
+  if (!now) {
+    spdlog::warn("{}", now.error().text());
+    Run run;
+    run.reason = now.error().message;
+    now = status_of(run, {});
+    (*now)["next"] = now->value("next", "");
+  }
+  if (*now == status_) return;
+  const json before = std::exchange(status_, *std::move(now));
+  if (!before.is_null()) tell(before);
+}
+
+void Manager::tell(const json& before) {
+  std::vector<char*> changed;
+  for (const Shown& property : shown())
+    if (told(property, value_of(before, property)) != told(property, value_of(status_, property)))
+      changed.push_back(const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and leaves it alone
+  changed.push_back(nullptr);
+  if (changed.size() > 1) sd_bus_emit_properties_changed_strv(bus_, kPath, kInterface, changed.data());
+
+  std::map<std::string, json> known;
+  if (before.value("run", json()) == status_.value("run", json()))
+    for (const json& step : before.value("steps", json::array())) known[text(step.value("id", json()))] = step;
+  for (const json& step : status_.value("steps", json::array())) {
+    const std::string id = text(step.value("id", json()));
+    if (step.value("verdict", "").empty() || (known.contains(id) && known[id] == step)) continue;
+    sd_bus_emit_signal(bus_, kPath, kInterface, "StepChanged", "ssss", id.c_str(), text(step.value("status", json())).c_str(),
+                       text(step.value("verdict", json())).c_str(), text(step.value("summary", json())).c_str());
+  }
+  const std::string result = text(status_.value("result", json()));
+  const bool ended = !result.empty() && (before.value("result", json()) != result || before.value("run", json()) != status_.value("run", json()));
+  if (ended)
+    sd_bus_emit_signal(bus_, kPath, kInterface, "RunFinished", "tss", status_.value("run", std::uint64_t{0}), result.c_str(),
+                       text(status_.value("reason", json())).c_str());
+}
+
+}  // namespace p2pd

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <systemd/sd-bus.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "bus/authority.hpp"
+#include "bus/worker_link.hpp"
+
+namespace p2pd {
+
+/// The object /org/p2pd1: what is published, as properties and signals; requests, once polkit allows them, to the worker.
+class Manager {
+ public:
+  using Gpus = std::vector<std::pair<std::string, std::string>>;  ///< PCI address, name
+
+  /// `state`: where the journal lies.
+  Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus gpus);
+  Result<void> publish();
+
+  /// Reads anew what the worker published, and tells what changed.
+  void look();
+  /// Nobody waits for an answer, and no run is walked.
+  bool idle() const;
+  const nlohmann::json& status() const { return status_; }
+
+ private:
+  friend struct Handlers;
+  void tell(const nlohmann::json& before);
+
+  sd_bus* bus_;
+  std::filesystem::path state_;
+  Gpus gpus_;
+  Authority authority_;
+  WorkerLink worker_;
+  nlohmann::json status_;
+};
+
+}  // namespace p2pd

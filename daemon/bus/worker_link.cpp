@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "bus/worker_link.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <memory>
+
+#include "base/descriptor.hpp"
+#include "base/directories.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kPatience = 60'000'000;  // microseconds: the worker may start, and wait for its lock
+constexpr std::size_t kAnswer = 64U << 10;
+constexpr int kTries = 3;  // a worker that was just ending takes no more requests: the next start does
+
+Result<Descriptor> connect_worker() {
+  const std::string path = runtime_directory() + "/walk.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return fail(ErrorCode::invalid, path + ": too long for a socket");
+  path.copy(address.sun_path, path.size());
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
+  const int error = errno;
+  return fail(error == EAGAIN ? ErrorCode::busy : ErrorCode::io,
+              fmt::format("the worker cannot be reached at {}: {}", path, std::generic_category().message(error)),
+              "\"systemctl status p2pd-walk.socket p2pd-walk.service\" shows why");
+}
+
+ErrorCode code_of(const std::string& name) {
+  for (int code = 0; code <= static_cast<int>(ErrorCode::set_aside); ++code)
+    if (to_string(static_cast<ErrorCode>(code)) == name) return static_cast<ErrorCode>(code);
+  return ErrorCode::io;
+}
+
+Result<nlohmann::json> parse_answer(std::string_view line) {
+  nlohmann::json answer = nlohmann::json::parse(line, nullptr, false);
+  if (!answer.is_object()) return fail(ErrorCode::invalid, "the worker answered with what is no JSON");
+  if (answer.value("ok", nlohmann::json()) == true) return answer;
+  const auto text = [&](const char* key) { return answer.value(key, nlohmann::json()).is_string() ? answer[key].get<std::string>() : ""; };
+  return fail(code_of(text("code")), text("message").empty() ? "the worker refused, without a word" : text("message"), text("next"));
+}
+
+}  // namespace
+
+struct WorkerLink::Call {
+  WorkerLink* link;
+  std::string line;
+  Answered answered;
+  int tries = 0;
+  Descriptor socket;
+  std::string received;
+  sd_event_source* io = nullptr;
+  sd_event_source* timer = nullptr;
+
+  ~Call() {
+    sd_event_source_disable_unref(io);
+    sd_event_source_disable_unref(timer);
+  }
+};
+
+void WorkerLink::ask(const nlohmann::json& request, Answered answered) {
+  ++calls_;
+  auto* call = new Call{this, request.dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // finish() ends it
+  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kPatience, 0, late, call) < 0)
+    return finish(call, fail(ErrorCode::io, "no timer for a request"));
+  start(call);
+}
+
+void WorkerLink::start(Call* call) {
+  call->io = sd_event_source_disable_unref(call->io);
+  call->received.clear();
+  ++call->tries;
+  Result<Descriptor> socket = connect_worker();
+  if (!socket) return finish(call, Failure(socket.error()));
+  call->socket = *std::move(socket);
+  const ssize_t sent = ::send(call->socket.get(), call->line.data(), call->line.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(call->line.size())) return finish(call, fail_errno("the worker does not take a request"));
+  if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, ready, call) < 0)
+    finish(call, fail(ErrorCode::io, "cannot wait for the worker"));
+}
+
+int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
+  auto* call = static_cast<Call*>(data);
+  std::array<char, 4096> buffer;
+  const ssize_t count = ::recv(fd, buffer.data(), buffer.size(), 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  if (count > 0) call->received.append(buffer.data(), static_cast<std::size_t>(count));
+  if (const std::size_t end = call->received.find('\n'); end != std::string::npos) {
+    call->link->finish(call, parse_answer(std::string_view(call->received).substr(0, end)));
+  } else if (call->received.size() > kAnswer) {
+    call->link->finish(call, fail(ErrorCode::invalid, "the worker's answer has no end"));
+  } else if (count <= 0) {
+    if (call->received.empty() && call->tries < kTries)
+      call->link->start(call);
+    else
+      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered", "\"p2pctl status\" shows how it stands; try again"));
+  }
+  return 0;
+}
+
+int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
+  auto* call = static_cast<Call*>(data);
+  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in a minute", "\"systemctl status p2pd-walk.service\" shows why"));
+  return 0;
+}
+
+void WorkerLink::finish(Call* call, const Result<nlohmann::json>& answer) {
+  const std::unique_ptr<Call> ended(call);
+  --calls_;
+  ended->answered(answer);
+}
+
+}  // namespace p2pd

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <systemd/sd-event.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.hpp"
+
+namespace p2pd {
+
+/// The way to the worker: one line of JSON over its socket, one back. systemd starts the worker for it.
+class WorkerLink {
+ public:
+  using Answered = std::function<void(const Result<nlohmann::json>&)>;
+
+  explicit WorkerLink(sd_event* event) : event_(event) {}
+  /// `answered` is called once, from the event loop: with the worker's answer, its error, or why there is none.
+  void ask(const nlohmann::json& request, Answered answered);
+  bool idle() const { return calls_ == 0; }
+
+ private:
+  struct Call;
+  static int ready(sd_event_source*, int fd, std::uint32_t, void* call);
+  static int late(sd_event_source*, std::uint64_t, void* call);
+  void start(Call* call);
+  void finish(Call* call, const Result<nlohmann::json>& answer);
+
+  sd_event* event_;
+  int calls_ = 0;
+};
+
+}  // namespace p2pd

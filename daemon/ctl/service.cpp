@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "ctl/service.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <systemd/sd-bus.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "bus/sd_bus.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+constexpr const char* kName = "org.p2pd1";
+constexpr const char* kPath = "/org/p2pd1";
+constexpr const char* kInterface = "org.p2pd1.Manager";
+constexpr std::uint64_t kPatience = 150'000'000;  // microseconds: somebody types a password
+constexpr int kLookAgain = 2'000;                 // milliseconds: a service that was killed tells of nothing
+
+Failure failed(const BusError& error, int code) {
+  static constexpr std::string_view kOurs = "org.p2pd1.Error.";
+  const std::string name = error.get().name == nullptr ? "" : error.get().name;
+  std::string text = error.text(code);
+  std::string next;
+  if (const std::size_t at = text.find("; next: "); at != std::string::npos) {
+    next = text.substr(at + 8);
+    text.resize(at);
+  }
+  if (name == "org.p2pd1.Error.State") return fail(ErrorCode::state, text, next);
+  if (name.starts_with(kOurs)) return fail(ErrorCode::io, text, next);
+  if (error.is(SD_BUS_ERROR_ACCESS_DENIED) || error.is(SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED))
+    return fail(ErrorCode::denied, text, "run it as root, or as a user whom polkit allows it");
+  return fail(ErrorCode::io, fmt::format("the service does not answer: {}", text),
+              "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
+}
+
+Result<std::uint64_t> run_of(sd_bus_message* reply) {
+  std::uint64_t run = 0;
+  const int code = sd_bus_message_read(reply, "t", &run);
+  if (code < 0) return fail(ErrorCode::io, "an answer of the service: " + error_text(code));
+  return run;
+}
+
+Result<nlohmann::json> document_of(sd_bus_message* reply) {
+  const char* text = nullptr;
+  const int code = sd_bus_message_read(reply, "s", &text);
+  nlohmann::json document = code < 0 ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
+  if (!document.is_object()) return fail(ErrorCode::io, "the service answered with what is no JSON");
+  return document;
+}
+
+int changed(sd_bus_message*, void* flag, sd_bus_error*) {
+  *static_cast<bool*>(flag) = true;
+  return 0;
+}
+
+}  // namespace
+
+bool over_the_bus(const Options& options) {
+  if (!options.host.empty()) return true;
+  if (options.root != "/" || !options.state.empty() || options.no_dbus) return false;
+  return ::sd_booted() > 0 || std::getenv("DBUS_SYSTEM_BUS_ADDRESS") != nullptr;
+}
+
+void Service::Close::operator()(sd_bus* bus) const { sd_bus_flush_close_unref(bus); }
+
+Result<Service> Service::open(const Options& options) {
+  sd_bus* bus = nullptr;
+  const int code = options.host.empty() ? sd_bus_open_system(&bus) : sd_bus_open_system_remote(&bus, options.host.c_str());
+  if (code < 0)
+    return fail(ErrorCode::io, fmt::format("the system bus{}: {}", options.host.empty() ? "" : " of " + options.host, error_text(code)),
+                options.host.empty() ? "\"--no-dbus\" works without it" : "\"ssh HOST systemd-stdio-bridge\" shows why");
+  sd_bus_set_allow_interactive_authorization(bus, 1);
+  sd_bus_set_method_call_timeout(bus, kPatience);
+  return Service(bus);
+}
+
+Result<std::uint64_t> Service::apply(const std::string& plan, bool reboot) {
+  BusError error;
+  MessageRef reply;
+  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "Apply", error, reply.out(), "sa{sv}", plan.c_str(), 1,
+                                      "reboot", "b", reboot ? 1 : 0);
+  if (code < 0) return failed(error, code);
+  return run_of(reply);
+}
+
+Result<std::uint64_t> Service::ask(const char* method) {
+  BusError error;
+  MessageRef reply;
+  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, method, error, reply.out(), "");
+  if (code < 0) return failed(error, code);
+  return run_of(reply);
+}
+
+Result<nlohmann::json> Service::report() {
+  BusError error;
+  MessageRef reply;
+  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetReport", error, reply.out(), "");
+  if (code < 0) return failed(error, code);
+  return document_of(reply);
+}
+
+Result<nlohmann::json> Service::history(int runs) {
+  BusError error;
+  MessageRef reply;
+  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistory", error, reply.out(), "u",
+                                      static_cast<std::uint32_t>(runs));
+  if (code < 0) return failed(error, code);
+  return document_of(reply);
+}
+
+Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd) {
+  bool news = true;
+  sd_bus_slot* slot = nullptr;
+  sd_bus_match_signal(bus_.get(), &slot, kName, kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", changed, &news);
+  const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> matched(slot, sd_bus_slot_unref);
+  for (;;) {
+    if (std::exchange(news, false) && look(TRY(report()))) return {};
+    int code = 0;
+    while ((code = sd_bus_process(bus_.get(), nullptr)) > 0) continue;
+    if (code < 0) return fail(ErrorCode::io, "the connection to the bus is gone: " + error_text(code), "\"p2pctl status\" shows how it stands");
+    if (news) continue;
+    std::array<pollfd, 2> fds{{{sd_bus_get_fd(bus_.get()), static_cast<short>(sd_bus_get_events(bus_.get())), 0}, {stop_fd, POLLIN, 0}}};
+    news = ::poll(fds.data(), fds.size(), kLookAgain) == 0;
+    if (fds[1].revents != 0) return fail(ErrorCode::interrupted, "no longer watched; the run goes on", "\"p2pctl status --watch\" watches it again");
+  }
+}
+
+PasswordAgent::PasswordAgent(const Options& options) {
+  if (!options.host.empty() || ::geteuid() == 0 || ::isatty(STDIN_FILENO) != 1) return;
+  std::array<int, 2> ready{};
+  if (::pipe(ready.data()) != 0) return;
+  const std::string process = fmt::format("{}", ::getpid()), descriptor = fmt::format("{}", ready[1]);
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::close(ready[0]);
+    ::execlp("pkttyagent", "pkttyagent", "--process", process.c_str(), "--notify-fd", descriptor.c_str(), "--fallback", nullptr);
+    ::_exit(127);  // no agent: polkit then says that nobody can be asked
+  }
+  ::close(ready[1]);
+  pollfd registered{ready[0], POLLIN, 0};
+  ::poll(&registered, 1, 5'000);  // it closes its end once it is registered
+  ::close(ready[0]);
+}
+
+PasswordAgent::~PasswordAgent() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGTERM);
+  ::kill(pid_, SIGCONT);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+}  // namespace p2pd::ctl

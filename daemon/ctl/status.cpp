@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// p2pctl status and is-ready, and following a run of the service: its steps as they change, and a line of progress.
+#include "ctl/status.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "base/directories.hpp"
+#include "base/ready.hpp"
+#include "ctl/print.hpp"
+#include "ctl/walks.hpp"
+#include "engine/status.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using nlohmann::json;
+
+std::string text(const json& object, const char* key) { return object.value(key, json()).is_string() ? object[key].get<std::string>() : ""; }
+
+std::string mark_of(const json& step) {
+  const std::string verdict = text(step, "verdict");
+  for (const Verdict known : {Verdict::pass, Verdict::fail, Verdict::not_applicable})
+    if (verdict == to_string(known)) return mark(known);
+  return mark(Verdict::unknown);
+}
+
+/// "[#####-----] 12 of 33  driver-build: fixing: CC nvidia.o", as wide as the terminal.
+std::string progress_line(const json& status) {
+  constexpr int kBar = 20;
+  const json progress = status.value("progress", json::object()), step = status.value("step", json::object());
+  const int done = progress.value("done", 0), total = std::max(progress.value("total", 0), 1);
+  const std::string bar(static_cast<std::size_t>(kBar * std::min(done, total) / total), '#');
+  std::string line = fmt::format("[{:-<{}}] {} of {}", bar, kBar, done, total);
+  for (const std::string& word : {text(step, "id"), text(step, "doing"), text(progress, "message")})
+    if (!word.empty()) line += "  " + harmless(word);
+  return line;
+}
+
+/// Nothing more happens by itself before the next boot.
+bool at_rest(const json& status) {
+  const std::string state = text(status, "state");
+  if (state != "walking" && state != "reverting") return true;
+  return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
+}
+
+/// Shows a run as it goes: a line for each step that changed, and below them one of progress, where there is a terminal.
+class Show {
+ public:
+  /// `ends`: tell, too, how a run comes to rest.
+  Show(bool silent, bool ends) : silent_(silent), ends_(ends), live_(!silent && ::isatty(STDOUT_FILENO) == 1) {}
+  ~Show() { clear(); }
+  Show(const Show&) = delete;
+  Show& operator=(const Show&) = delete;
+
+  void look(const json& status) {
+    if (silent_) return;
+    clear();
+    for (const json& step : status.value("steps", json::array())) {
+      const std::string id = text(step, "id");
+      if (text(step, "verdict").empty() || known_[id] == step) continue;
+      known_[id] = step;
+      print_table({{mark_of(step), id, text(step, "summary")}});
+    }
+    if (live_) fmt::print("{}\r", paint(Colour::blue, progress_line(status).substr(0, 100)));
+    drawn_ = live_;
+    if (const std::string state = text(status, "state"); ends_ && at_rest(status) && std::exchange(told_, state) != state) {
+      clear();
+      fmt::print("{}  {}\n", paint(Colour::bold, state), harmless(text(status, "reason")));
+    }
+    if (!at_rest(status)) told_.clear();
+    std::fflush(stdout);
+  }
+  void clear() {
+    if (std::exchange(drawn_, false)) fmt::print("\r\033[K");
+  }
+
+ private:
+  bool silent_;
+  bool ends_;
+  bool live_;
+  bool drawn_ = false;
+  std::map<std::string, json> known_;
+  std::string told_;  ///< the state in which it last came to rest
+};
+
+/// Follows until `end`; the newest report.
+Result<json> follow(Service& service, const Context& context, const std::function<bool(const json&)>& end) {
+  Show show(context.options.json, context.options.watch);
+  json newest;
+  const int stop_fd = stop_signals();
+  int idle_looks = 0;
+  TRY(service.follow(
+      [&](const json& status) {
+        newest = status;
+        show.look(status);
+        const bool abandoned = !context.options.watch && !status.value("at_work", false) && ++idle_looks > 10;  // nobody walks: the worker was stopped
+        if (status.value("at_work", false)) idle_looks = 0;
+        return end(status) || abandoned;
+      },
+      stop_fd));
+  return newest;
+}
+
+Result<json> status_here(const Context& context) {
+  if (context.options.root == "/" && context.options.state.empty()) return current_status(context.state());
+  return status_in_journal(context.state(), true);
+}
+
+}  // namespace
+
+int print_status(const Context& context, json status, const Ending& ending) {
+  const std::string state = text(status, "state"), result = text(status, "result"), reason = text(status, "reason");
+  if (ending.changed) status["changed"] = *ending.changed;
+  if (context.options.json) {
+    print_json(kStatusSchema, std::move(status));
+  } else {
+    const Colour colour = state == "failed" ? Colour::red : state == "blocked" ? Colour::yellow : Colour::green;
+    const bool same = status.value("run", 0) != 0 && ending.changed == false;
+    fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && (result == "done" || result == "reverted") ? result : state),
+               reason.empty() ? "" : "  ", harmless(reason), same ? "  (nothing changed)" : "");
+    if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));
+    if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
+    if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
+  }
+  if (state == "blocked") return kBlocked;
+  return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
+}
+
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask) {
+  Service service = TRY(Service::open(context.options));
+  {
+    const PasswordAgent agent(context.options);
+    TRY(ask(service));
+  }
+  if (context.options.no_block) return print_status(context, TRY(service.report()));
+  const json after = TRY(follow(service, context, at_rest));
+  Ending ending;
+  ending.stopped = text(after, "state") == "walking";
+  return print_status(context, after, ending);
+}
+
+Result<int> status(const Context& context) {
+  const Options& options = context.options;
+  if (!over_the_bus(options)) {
+    if (options.watch || options.wait)
+      return fail(ErrorCode::invalid, "--watch and --wait need the service", "it runs where systemd does, and for the running system only");
+    print_status(context, TRY(status_here(context)));
+    return kDone;
+  }
+  Result<Service> service = Service::open(options);
+  if (options.watch || options.wait) {
+    const auto settled = [&](const json& now) { return options.wait && at_rest(now) && text(now, "state") != "rebooting"; };
+    Service watched = TRY(std::move(service));
+    const Result<json> seen = follow(watched, context, settled);
+    if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // seen enough
+    return print_status(context, TRY(Result<json>(seen)));
+  }
+  Result<json> report = service ? service->report() : Failure(service.error());
+  if (!report && options.host.empty()) report = current_status(context.state());  // the bus is down: what is published is as good
+  print_status(context, TRY(std::move(report)));
+  return kDone;
+}
+
+Result<int> is_ready(const Context& context) {
+  if (!context.options.host.empty()) {
+    const json status = TRY(TRY(Service::open(context.options)).report());
+    if (text(status, "state") == "ready") return kDone;
+    fmt::print("{}  {}\n", text(status, "state"), harmless(text(status, "reason")));
+    return kNotReady;
+  }
+  const auto runner = TRY(context.runner());
+  const Result<void> ready = require_ready(TRY(context.host(*runner)));
+  if (context.options.json) print_json("p2pd.ready/1", {{"ready", ready.has_value()}, {"reason", ready ? "" : ready.error().message}});
+  if (!ready && !context.options.json) fmt::print("{}\n", ready.error().text());
+  return ready ? kDone : kNotReady;
+}
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ctl/service.hpp"
+#include "ctl/verb.hpp"
+
+namespace p2pd::ctl {
+
+/// How a run ended for the one who asked: `changed` the host, where this call could; `stopped` by a signal.
+struct Ending {
+  std::optional<bool> changed;
+  bool stopped = false;
+};
+
+/// Prints a document of schema p2pd.status/1, and what to do next; the exit code.
+int print_status(const Context& context, nlohmann::json status, const Ending& ending = {});
+
+/// Lets `ask` ask the service, then follows the run until it comes to rest, unless --no-block. The exit code.
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask);
+
+}  // namespace p2pd::ctl

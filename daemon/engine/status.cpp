@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#include "engine/status.hpp"
+
+#include <fmt/format.h>
+
+#include "base/directories.hpp"
+#include "base/ready.hpp"
+#include "base/root.hpp"
+
+namespace p2pd {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kStatusLimit = 4U << 20;
+
+bool holds(const json& finding) {
+  const std::string verdict = finding.value("verdict", "");
+  return verdict == "pass" || verdict == "not_applicable";
+}
+
+/// A step of the resolved plan with what is known of it.
+json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
+  const bool state = step.contains("state");
+  json out = {{"id", step.value(state ? "state" : "requires", "")},
+              {"title", step.value("title", "")},
+              {"kind", state ? "state" : "requires"},
+              {"status", to_string(StepStatus::waiting)},
+              {"verdict", ""},
+              {"summary", ""},
+              {"next", ""}};
+  const auto record = known.find(out["id"].get<std::string>());
+  if (record == known.end()) return out;
+  const json& finding = record->second.finding;
+  out["status"] = to_string(record->second.status);
+  for (const char* key : {"verdict", "summary", "next"})
+    if (finding.is_object()) out[key] = finding.value(key, "");
+  return out;
+}
+
+json nothing_yet() {
+  Run run;
+  run.reason = "nothing has run on this machine yet";
+  return status_of(run, {});
+}
+
+}  // namespace
+
+std::string next_command(const Run& run) {
+  switch (run.state) {
+    case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also goes on by itself at the next boot)";
+    case RunState::rebooting: return "reboot; it goes on by itself";
+    case RunState::reverting: return run.reboot_due ? "reboot; it goes on by itself" : "\"p2pctl revert\" goes on";
+    case RunState::paused: return "\"p2pctl resume\" goes on, \"p2pctl revert\" undoes";
+    case RunState::failed: return "\"p2pctl history\" shows every step of it";
+    case RunState::walking: return "\"p2pctl apply\" goes on";
+    default: return "";
+  }
+}
+
+json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity) {
+  const json plan = run.resolved.empty() ? json::object() : json::parse(run.resolved, nullptr, false);
+  json list = json::array();
+  int done = 0, total = 0;
+  std::string title;
+  for (const json& step : plan.is_object() ? plan.value("steps", json::array()) : json::array()) {
+    json known = step_of(step, steps);
+    const bool state = known["kind"] == "state";
+    if (!state && known["verdict"] == "") continue;  // not needed so far
+    total += state ? 1 : 0;
+    done += state && holds(known) ? 1 : 0;
+    if (known["id"] == activity.step) title = known["title"];
+    list.push_back(std::move(known));
+  }
+  return {{"schema", kStatusSchema},
+          {"version", P2PD_VERSION},
+          {"run", run.id},
+          {"plan", run.plan},
+          {"title", plan.is_object() ? plan.value("title", "") : ""},
+          {"state", to_string(run.state)},
+          {"result", run.result},
+          {"reason", run.reason},
+          {"next", next_command(run)},
+          {"started", run.started},
+          {"ended", run.ended},
+          {"reboots", run.reboots},
+          {"reboots_at_most", plan.is_object() ? plan.value("/policy/reboots"_json_pointer, 0) : 0},
+          {"reboot_required", run.state == RunState::rebooting || (run.state == RunState::reverting && run.reboot_due)},
+          {"at_work", activity.at_work},
+          {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}}},
+          {"progress",
+           {{"percent", total == 0 ? 0 : 100 * done / total}, {"message", activity.message}, {"done", done}, {"total", total}}},
+          {"steps", std::move(list)}};
+}
+
+Result<json> status_in_journal(const std::filesystem::path& state, bool proven) {
+  const Result<Journal> journal = Journal::open(state, Journal::Access::read);
+  if (!journal && journal.error().code == ErrorCode::not_found) return nothing_yet();
+  if (!journal) return Failure(journal.error());
+  std::optional<Run> run = TRY(journal->last_run());
+  if (!run) return nothing_yet();
+  if (run->state == RunState::ready && !proven) {
+    run->state = RunState::idle;
+    run->reason = "P2P was proven on an earlier boot";
+  }
+  std::map<std::string, StepRecord> known;
+  for (StepRecord& step : TRY(journal->steps(run->id))) known[step.step] = std::move(step);
+  return status_of(*run, known);
+}
+
+Result<json> current_status(const std::filesystem::path& state) {
+  const Root root = TRY(Root::open("/"));
+  const auto text = root.read(status_file(), kStatusLimit);
+  if (text) {
+    json status = json::parse(*text, nullptr, false);
+    if (status.is_object() && status.value("schema", "") == kStatusSchema) return status;
+  }
+  return status_in_journal(state, root.exists(ready_file()));
+}
+
+Result<json> history_in_journal(const std::filesystem::path& state, int count) {
+  json history = {{"schema", "p2pd.history/1"}, {"runs", json::array()}, {"events", json::array()}};
+  const Result<Journal> journal = Journal::open(state, Journal::Access::read);
+  if (!journal && journal.error().code == ErrorCode::not_found) return history;
+  if (!journal) return Failure(journal.error());
+  for (const Run& run : TRY(journal->runs(count))) {
+    json entry = to_json(run);
+    for (const StepRecord& step : TRY(journal->steps(run.id))) entry["steps"].push_back(to_json(step));
+    history["runs"].push_back(std::move(entry));
+  }
+  for (const JournalEvent& event : TRY(journal->events(0, count * 10))) history["events"].push_back(to_json(event));
+  return history;
+}
+
+std::string status_file() { return runtime_directory() + "/status.json"; }
+
+}  // namespace p2pd

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// p2pd: answers the bus, as a user of its own that may do nothing. What changes the machine is p2pd-walk.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/directories.hpp"
+#include "base/gpus.hpp"
+#include "base/log.hpp"
+#include "base/pci.hpp"
+#include "bus/broker.hpp"
+#include "plan/config.hpp"
+
+namespace {
+
+/// The GPUs of this machine, each with the name of its model.
+p2pd::Result<p2pd::Manager::Gpus> gpus_here() {
+  p2pd::ProcessRunner runner;
+  const p2pd::Host host(TRY(p2pd::Root::open("/")), runner);
+  const std::vector<p2pd::GpuModel> models = TRY(p2pd::gpu_models());
+  p2pd::Manager::Gpus gpus;
+  for (const p2pd::PciDevice& device : TRY(p2pd::pci_devices(host))) {
+    if (!device.is_nvidia_gpu()) continue;
+    const auto model = std::ranges::find(models, device.id(), &p2pd::GpuModel::id);
+    gpus.emplace_back(device.address, model == models.end() ? device.id() : model->name);
+  }
+  return gpus;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    const p2pd::Result<p2pd::Config> config = p2pd::load_config();
+    p2pd::log::start("p2pd", config ? spdlog::level::from_str(config->log_level) : spdlog::level::info);
+    if (!config) spdlog::error("{}", config.error().message);
+    const p2pd::Result<p2pd::Manager::Gpus> gpus = gpus_here();
+    if (!gpus) spdlog::warn("{}", gpus.error().message);
+    return p2pd::answer_the_bus(p2pd::state_directory(), gpus.value_or(p2pd::Manager::Gpus()));
+  } catch (const std::exception& error) {
+    spdlog::error("unexpected: {}", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "walk/restart.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/command.hpp"
+#include "base/root.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kMessageOfTheDay = "/run/motd.d/p2pd";
+constexpr std::string_view kRequired = "/run/reboot-required";
+constexpr std::string_view kRequiredBy = "/run/reboot-required.pkgs";
+constexpr std::chrono::minutes kPatience{10};  // for a machine to go down
+
+/// Courtesies: what they fail at is logged, and no reason not to restart.
+void put(std::string_view path, std::string text) {
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.mode = 0644;
+  file.content = std::move(text);
+  Result<Root> root = Root::open("/");
+  const Result<void> done = root ? root->put(path, file) : Failure(root.error());
+  if (!done) spdlog::warn("{}", done.error().message);
+}
+
+void take_away(std::string_view path) {
+  if (Result<Root> root = Root::open("/"); root) (void)!root->remove(path).has_value();
+}
+
+void require_by_files() {
+  const Result<Root> root = Root::open("/");
+  std::string packages = root ? root->read(kRequiredBy).value_or("") : "";
+  if (("\n" + packages).find("\np2pd\n") == std::string::npos) packages += "p2pd\n";
+  put(kRequiredBy, packages);
+  put(kRequired, "*** System restart required ***\n");
+}
+
+}  // namespace
+
+Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason) {
+  if (policy == RebootPolicy::external) {
+    require_by_files();
+    put(kMessageOfTheDay, fmt::format("p2pd waits for a restart of this machine: {}\n", reason));
+    return Outcome::under_way;
+  }
+  const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. \"p2pctl pause\" or \"shutdown -c\" stops it.",
+                                       delay_.count(), reason);
+  put(kMessageOfTheDay, text + "\n");
+  std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
+  spdlog::info("{}", text);
+  const Result<Outcome> outcome = wait(text);
+  if (!outcome || *outcome == Outcome::called_off) take_away(kMessageOfTheDay);
+  return outcome;
+}
+
+Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
+  const Result<void> scheduled = logind_.schedule_restart(delay_, std::string(text));
+  if (!scheduled && scheduled.error().code != ErrorCode::not_found) return Failure(scheduled.error());
+  if (!scheduled) {  // no bus, no manners
+    const Command command{{"systemctl", "reboot"}};
+    TRY(require_success(command, TRY_IN("cannot restart", ProcessRunner().run(command))));
+    return Outcome::under_way;
+  }
+  const auto due = std::chrono::steady_clock::now() + delay_;
+  for (auto now = due - delay_; now < due + kPatience; now = std::chrono::steady_clock::now()) {
+    if (mailbox_.stopping()) return Outcome::under_way;
+    if (const std::optional<Event> asked = mailbox_.asked()) {
+      if (asked == Event::pause) mailbox_.poll();  // done with; a cancel is still to be heard
+      TRY(logind_.cancel_restart());
+      return Outcome::called_off;
+    }
+    // from its time on logind has other things to do than to tell of it
+    if (now < due - std::chrono::seconds(1) && !TRY(logind_.restart_under_way())) return Outcome::called_off;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  return fail(ErrorCode::timeout, "this machine was to restart, and did not", "Restart it: \"systemctl reboot\".");
+}
+
+}  // namespace p2pd

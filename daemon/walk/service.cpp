@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "walk/service.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "base/directories.hpp"
+#include "base/log.hpp"
+#include "engine/worker.hpp"
+#include "plan/config.hpp"
+#include "walk/first_boot.hpp"
+#include "walk/job_runner.hpp"
+#include "walk/listener.hpp"
+#include "walk/mailbox.hpp"
+#include "walk/publisher.hpp"
+#include "walk/restart.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr int kIdleSeconds = 5;
+
+int stop_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/// What surrounds the engine in this program.
+class Service {
+ public:
+  explicit Service(const Vocabulary& vocabulary)
+      : vocabulary_(vocabulary),
+        stop_fd_(stop_signal()),
+        config_(load_config()),
+        systemd_(::sd_booted() > 0),
+        publisher_(mailbox_, systemd_),
+        restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
+        runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
+    log::start("p2pd-walk", config_ ? spdlog::level::from_str(config_->log_level) : spdlog::level::info);
+    log::listen([this](std::string_view text) { publisher_.message(text); });
+    if (!config_) spdlog::error("{}", config_.error().message);
+  }
+
+  int serve() {
+    const auto listener = Listener::open(mailbox_, stop_fd_.get());
+    if (!listener) {
+      spdlog::error("{}", listener.error().text());
+      return 1;
+    }
+    ::sd_notify(0, "READY=1");
+    bool well = start();
+    const char* idle = std::getenv("P2PD_IDLE_S");
+    const auto patience = std::chrono::seconds(idle == nullptr ? kIdleSeconds : std::atoi(idle));
+    while (const std::optional<Request> request = mailbox_.wait(patience)) well = take(*request);
+    ::sd_notify(0, "STOPPING=1");
+    return well ? 0 : 1;
+  }
+
+  /// Walks once, without a socket; the run.
+  Result<Run> once(const std::function<Result<Run>(Walk&)>& work) {
+    const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
+    ::sd_notify(0, "READY=1");
+    Result<Run> run = walk(work);
+    if (!run) spdlog::error("{}", run.error().text());
+    return run;
+  }
+
+ private:
+  /// Goes on with what an earlier start left open; false where that ended in an error.
+  bool start() {
+    const std::optional<Run> newest = newest_run();
+    const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
+    const bool first = !newest && config_ && config_->apply_on_boot;
+    if (!open && !first) return true;
+    wait_for_first_boot(mailbox_, publisher_);
+    const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
+      if (open) return walk.go_on();
+      return walk.apply(TRY(load_plan(config_->plan, vocabulary_)));
+    });
+    return settle(run);
+  }
+
+  bool take(const Request& request) {
+    publisher_.begun = [&](const Run& run) { request.answer(answer_of(run)); };
+    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); });
+    if (std::exchange(publisher_.begun, nullptr)) request.answer(run ? answer_of(*run) : answer_of(run.error()));
+    return settle(run);
+  }
+
+  Result<Run> answer(Walk& walk, const Request& request) const {
+    if (request.event == Event::revert) return walk.revert();
+    if (request.event != Event::apply) return walk.request(request.event);
+    Plan plan = TRY(load_plan(request.plan.empty() ? TRY(Result<Config>(config_)).plan : request.plan, vocabulary_));
+    if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
+    return walk.apply(plan);
+  }
+
+  Result<Run> walk(const std::function<Result<Run>(Walk&)>& work) {
+    mailbox_.begin();
+    Result<Run> run = [&]() -> Result<Run> {
+      TRY(runner_.wait_for_last());
+      Worker::Options options;
+      options.holder = "p2pd-walk";
+      Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
+      return work(worker.walk());
+    }();
+    const std::optional<Event> promised = mailbox_.end();
+    publisher_.rest();
+    if (promised != Event::cancel && promised != Event::revert) return run;
+    return walk([&](Walk& walk) { return *promised == Event::cancel ? walk.request(Event::cancel) : walk.revert(); });
+  }
+
+  /// False where the walk ended in an error, and not because it was to stop.
+  bool settle(const Result<Run>& run) {
+    const bool well = run || run.error().code == ErrorCode::interrupted || run.error().code == ErrorCode::state;
+    if (!well) {
+      spdlog::error("{}", run.error().text());
+      publisher_.error(run.error());
+    }
+    return well;
+  }
+
+  /// Of which the publisher knows from here on. A journal that cannot be read is told of by the walk.
+  std::optional<Run> newest_run() {
+    const auto journal = Journal::open(state_directory(), Journal::Access::read);
+    if (!journal) return std::nullopt;
+    std::optional<Run> run = journal->last_run().value_or(std::nullopt);
+    if (run) publisher_.know(*run, journal->steps(run->id).value_or(std::vector<StepRecord>()));
+    return run;
+  }
+
+  const Vocabulary& vocabulary_;
+  Descriptor stop_fd_;
+  Result<Config> config_;
+  bool systemd_;
+  Mailbox mailbox_;
+  Publisher publisher_;
+  Restart restart_;
+  JobRunner runner_;
+};
+
+}  // namespace
+
+int serve(const Vocabulary& vocabulary) { return Service(vocabulary).serve(); }
+
+int prove(const Vocabulary& vocabulary) {
+  const Result<Run> run = Service(vocabulary).once([](Walk& walk) { return walk.prove_again(); });
+  if (!run) return 1;
+  return run->plan == "verify" && run->state != RunState::ready ? 3 : 0;
+}
+
+int reassert(const Vocabulary& vocabulary) {
+  const Result<Run> run = Service(vocabulary).once([](Walk& walk) { return walk.reassert(); });
+  if (!run) return 1;
+  return run->plan == "each-boot" && run->result != "done" ? 3 : 0;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace p2pd {
+
+/// Serves the socket and walks: goes on with the open run, then does what is asked, and ends after some seconds without
+/// work. The exit code.
+int serve(const Vocabulary& vocabulary);
+
+/// At each boot: `prove` looks again whether what was proven holds, `reassert` makes anew what lasts for one boot only.
+/// The exit code: 0 where it holds or there is nothing to do, 3 where it does not hold.
+int prove(const Vocabulary& vocabulary);
+int reassert(const Vocabulary& vocabulary);
+
+}  // namespace p2pd

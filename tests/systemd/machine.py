@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: MIT
+"""A booted systemd in a container with a throw-away overlay: start it, run commands in it, follow its reboots.
+
+    root, work, words = arguments()
+    with Machine(work, "name", [installed(root, build, work), root]) as machine:
+        machine.run("systemctl --failed")
+        machine.reboot()
+
+A script calls arguments() first, which starts it once more in mounts and processes of its own: what it mounts or starts ends
+with it, however it ends. There is no kernel and no boot loader: /proc/cmdline is what GRUB would give, from the first entry of
+grub.cfg, or from the one that grub-reboot chose.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+HERE = pathlib.Path(__file__).resolve().parent
+ENTER = HERE.parent / "sim/driver_world/enter"
+CGROUPS = [path for path in map(pathlib.Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"))
+           if (path / "cgroup.procs").exists()]
+OURS = "p2pd-systemd-"  # cgroups, with the process id of the script behind it
+REBOOT = 133            # how systemd-nspawn ends where the machine wants to be booted again
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C", "TERM": "dumb"}
+POLL_S = 0.05
+PATIENCE_S = 60
+
+
+class MachineError(Exception):
+    """The machine did not do what was asked of it."""
+
+
+# ---- what is left behind: nothing -------------------------------------------------------------------------------------
+
+def remove_cgroup(path):
+    """A cgroup with those below it; its processes are dead or dying."""
+    deadline = time.monotonic() + 5
+    while path.exists():
+        for folder, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01 if path.exists() else 0)
+
+
+def remove_cgroups(of=None):
+    """Those of the script with a process id; else those of scripts that are no more."""
+    for path in (path for folder in CGROUPS for path in folder.glob(f"{OURS}*")):
+        pid = path.name[len(OURS):]
+        if pid == str(of) or of is None and not pathlib.Path("/proc", pid).exists():
+            remove_cgroup(path)
+
+
+def arguments():
+    """The tree that the command line names, a folder to work in, and the other words; in namespaces of this script's own."""
+    if len(sys.argv) < 2:
+        raise SystemExit(sys.modules["__main__"].__doc__)
+    root = pathlib.Path(sys.argv[1]).resolve()
+    if not (root / "srv/archive").is_dir():
+        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
+    if "SYSTEMD_TESTS_CGROUP" not in os.environ:
+        raise SystemExit(again_in_namespaces())
+    # in memory, in mounts of our own: nothing is left of it; systemd-nspawn, too, notes something there
+    place = pathlib.Path("/run/systemd")
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place], check=True)
+    return root, place / "tests", sys.argv[2:]
+
+
+def again_in_namespaces():
+    """The exit status of this script, run with mounts and processes of its own."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    remove_cgroups()
+    # the shell is process 1 of them, and buries who lost his parent: a machine does not go down while one of its own is unburied
+    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
+                              "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
+                             env={**os.environ, "SYSTEMD_TESTS_CGROUP": OURS + str(os.getpid())})
+    try:
+        return inner.wait()
+    finally:
+        inner.kill()
+        inner.wait()
+        remove_cgroups(os.getpid())
+
+
+# ---- what is in it ----------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def overlay(work, upper, lowers):
+    """`lowers`, the upmost first, as a tree whose changes go to `upper`."""
+    for folder in (upper, work / "overlay", work / "tree"):
+        folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
+                    f"lowerdir={':'.join(map(str, lowers))},upperdir={upper},workdir={work}/overlay", work / "tree"], check=True)
+    try:
+        yield work / "tree"
+    finally:
+        subprocess.run(["umount", "--lazy", work / "tree"], check=True)
+
+
+def install_files(build, tree):
+    """What a package of a build holds."""
+    done = subprocess.run(["cmake", "--install", build, "--prefix", "/usr", "--strip"], check=False, env={**os.environ, "DESTDIR": str(tree)},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise MachineError(f"cannot install {build}: is it built?\n{done.stdout[-2000:]}")
+
+
+def installed(root, build, work):
+    """The folder with what installing the package of a build adds to a tree: its files, and what its postinst does."""
+    layer = work / "installed"
+    with overlay(work / "installing", layer, [root]) as tree:
+        install_files(build, tree)
+        if (needrestart := tree / "usr/share/p2pd/needrestart.conf").exists():
+            shutil.copy(needrestart, tree / "etc/needrestart/conf.d/p2pd.conf")
+        units = sorted(path.name for path in (tree / "usr/lib/systemd/system").glob("p2pd*") if "@" not in path.name)
+        for argv in (["systemd-sysusers", "p2pd.conf"], ["systemd-tmpfiles", "--create", "p2pd.conf"],
+                     ["systemctl", "preset", *units], ["journalctl", "--update-catalog"]):
+            if argv[-1] == "p2pd.conf" and not (tree / f"usr/lib/{argv[0][8:]}.d/p2pd.conf").exists():
+                continue
+            done = subprocess.run([ENTER, tree, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            if done.returncode != 0:
+                raise MachineError(f"{' '.join(argv)}: {done.stdout}")
+    return layer
+
+
+def below(pid):
+    """The processes that a process started, those that they started, and so on."""
+    found = []
+    with contextlib.suppress(OSError):
+        for child in map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            found += [child, *below(child)]
+    return found
+
+
+# ---- the machine ------------------------------------------------------------------------------------------------------
+
+class Machine:
+    """An overlay of trees, the upmost first. `files`: path to text of what is written before it boots."""
+
+    def __init__(self, work, name, lowers, files=None):
+        self.name, self.work, self.lowers, self.files = name, work / name, lowers, files or {}
+        self.upper = self.work / "upper"
+        self.path = self.work / "tree"
+        self.boots = []      # the kernel command line of each
+        self.leader = None   # its process 1, as seen here
+        self.nspawn = None
+        self.running = False
+        self.mounts = contextlib.ExitStack()
+        self.changed = threading.Condition()
+        self.thread = None
+
+    def __enter__(self):
+        self.mounts.enter_context(overlay(self.work, self.upper, self.lowers))
+        try:
+            for path, text in {"/etc/machine-id": uuid.uuid4().hex + "\n", **self.files}.items():
+                self.write(path, text)
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.cut()
+        for folder in CGROUPS:
+            remove_cgroup(folder / os.environ["SYSTEMD_TESTS_CGROUP"])
+        self.mounts.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    # ---- boots
+
+    def start(self):
+        """Boots it, and waits until it is up."""
+        self.running = True
+        self.thread = threading.Thread(target=self.follow, daemon=True)
+        before = len(self.boots)
+        self.thread.start()
+        self.wait_boot(after=before)
+
+    def follow(self):
+        """Boots it as long as it asks for that."""
+        while self.running:
+            line = self.grub()
+            (self.work / "command-line").write_text(line + "\n")
+            enter = "".join(f"echo 0 > {folder}/$0/cgroup.procs && " for folder in CGROUPS)
+            make = "".join(f"mkdir -p {folder}/$0 && " for folder in CGROUPS)
+            with open(self.work / "console", "ab") as console:
+                process = subprocess.Popen(
+                    ["sh", "-c", make + enter + 'exec "$@"', os.environ["SYSTEMD_TESTS_CGROUP"],
+                     "systemd-nspawn", "--quiet", "-D", self.path, "-M", self.name, "--boot", "--register=no", "--keep-unit",
+                     "--private-network", "--link-journal=no", "--console=read-only", "--resolv-conf=off", "--timezone=off",
+                     f"--bind-ro={self.work}/command-line:/run/command-line"],
+                    stdin=subprocess.DEVNULL, stdout=console, stderr=console)
+            leader = self.leader_of(process)
+            with self.changed:
+                self.nspawn, self.leader = process, leader
+                if leader:
+                    self.boots.append(line)
+                self.changed.notify_all()
+            status = process.wait()
+            with self.changed:
+                self.leader = None
+                self.running = self.running and status == REBOOT
+                self.changed.notify_all()
+
+    @staticmethod
+    def leader_of(nspawn):
+        """The process 1 of a machine that begins; None where it ended."""
+        while nspawn.poll() is None:
+            with contextlib.suppress(OSError):
+                for pid in below(nspawn.pid):
+                    if pathlib.Path(f"/proc/{pid}/comm").read_text() == "systemd\n":
+                        return pid
+            time.sleep(0.005)
+        return None
+
+    def grub(self):
+        """The command line that GRUB would start the kernel with: of the entry chosen for one boot, which is forgotten, or of the first."""
+        text = (self.path / "boot/grub/grub.cfg").read_text()
+        environment = self.path / "boot/grub/grubenv"
+        chosen = re.search(r"(?m)^next_entry=(.+)$", environment.read_text() if environment.exists() else "")
+        if chosen:
+            subprocess.run(["chroot", self.path, "grub-editenv", "/boot/grub/grubenv", "set", "next_entry="], check=True)
+            custom = self.path / "boot/grub/custom.cfg"
+            entry = re.search(rf"(?s)--id {re.escape(chosen[1])} \{{(.*)", custom.read_text() if custom.exists() else "")
+            text = entry[1] if entry else text  # GRUB takes the default where there is no such entry
+        kernel, arguments = re.search(r"(?m)^\s*linux\s+(\S+)(.*)$", text).groups()
+        return " ".join(f"BOOT_IMAGE={kernel} {arguments}".replace("\\", "").split())
+
+    def cut(self):
+        """Ends it at once, as if its plug were pulled; start() boots it again. What it wrote stays, synced or not."""
+        with self.changed:
+            self.running = False
+        for _ in range(2):  # it may just have begun
+            with contextlib.suppress(ProcessLookupError):
+                if self.leader:
+                    os.kill(self.leader, signal.SIGKILL)
+            if self.thread:
+                self.thread.join(5)
+                if not self.thread.is_alive():
+                    self.thread = None
+            if self.thread and self.nspawn:
+                self.nspawn.kill()
+
+    def wait_boot(self, after, timeout_s=PATIENCE_S):
+        """Waits until it is up after more than `after` boots; how many there were."""
+        deadline = time.monotonic() + timeout_s
+        with self.changed:
+            while len(self.boots) <= after or not self.leader:
+                if not self.running or not self.changed.wait(max(deadline - time.monotonic(), 0)):
+                    raise MachineError(f"no boot in {timeout_s} s; the console ends in\n{self.console()[-2000:]}")
+        while time.monotonic() < deadline:
+            state = self.shell("systemctl is-system-running --wait", timeout_s=timeout_s).stdout.strip()
+            if state in ("running", "degraded"):
+                return len(self.boots)
+            time.sleep(POLL_S)
+        raise MachineError(f"the boot has not ended in {timeout_s} s; the console ends in\n{self.console()[-2000:]}")
+
+    def reboot(self):
+        """Boots it anew, as somebody at the keyboard would."""
+        before = len(self.boots)
+        self.shell("systemctl reboot")
+        return self.wait_boot(before)
+
+    # ---- what runs in it
+
+    def argv(self, command, user=None):
+        if not self.leader:
+            raise MachineError(f"it is not up: {command}")
+        become = ["setpriv", "--reuid", user, "--regid", self.group_of(user), "--clear-groups", "--no-new-privs", "--inh-caps=-all"] if user else []
+        return ["nsenter", "-t", str(self.leader), "--all", "env", "-i", *(f"{key}={value}" for key, value in ENVIRONMENT.items()),
+                *become, "sh", "-c", command]
+
+    def seen(self, pid):
+        """The process id that a process of the machine has here."""
+        namespace = os.readlink(f"/proc/{self.leader}/ns/pid")
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                if (re.search(r"(?m)^NSpid:.*\t(\d+)$", status.read_text()) or [0, ""])[1] == str(pid) and \
+                        os.readlink(status.parent / "ns/pid") == namespace:
+                    return int(status.parent.name)
+        raise MachineError(f"no process {pid}")
+
+    def group_of(self, user):
+        return next(line.split(":")[3] for line in (self.path / "etc/passwd").read_text().splitlines() if line.startswith(user + ":"))
+
+    def shell(self, command, user=None, timeout_s=PATIENCE_S):
+        """Runs a shell command in it, in a session of nobody's; what it printed is in `stdout`, errors too."""
+        try:
+            return subprocess.run(self.argv(command, user), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, errors="replace", timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise MachineError(f"no end after {timeout_s} s: {command}\n{error.stdout}") from error
+
+    def run(self, command, user=None, timeout_s=PATIENCE_S):
+        """Runs a shell command that must succeed; what it printed."""
+        done = self.shell(command, user, timeout_s)
+        if done.returncode != 0:
+            raise MachineError(f"status {done.returncode}: {command}\n{done.stdout.strip()[-3000:]}")
+        return done.stdout.strip()
+
+    @contextlib.contextmanager
+    def beside(self, command, user=None):
+        """Runs a shell command while the `with` block does."""
+        process = subprocess.Popen(self.argv(command, user), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, errors="replace")
+        try:
+            yield process
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+                for pid in below(process.pid):  # nsenter waits for them
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=2)
+                    break
+
+    def until(self, condition, what, timeout_s=PATIENCE_S):
+        """Waits, over reboots, until a shell command succeeds or a function tells something true, which is returned."""
+        deadline, found = time.monotonic() + timeout_s, None
+        while time.monotonic() < deadline:
+            with contextlib.suppress(MachineError):
+                if callable(condition):
+                    found = condition()
+                else:
+                    found = self.shell(condition).returncode == 0
+                if found:
+                    return found
+            time.sleep(POLL_S)
+        raise MachineError(f"not in {timeout_s} s: {what}")
+
+    # ---- what is in it
+
+    def write(self, path, text):
+        file = self.path / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def read(self, path):
+        return (self.path / path.lstrip("/")).read_text()
+
+    def console(self):
+        """What it wrote to its console, all boots."""
+        try:
+            shown = (self.work / "console").read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""reboots_test.py ROOT [CASE]...: runs that need a restart, through logind, in a booted systemd. Needs root.
+
+ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+Prints "ok NAME" or "FAIL NAME: why" a scenario.
+"""
+import sys
+import time
+
+sys.dont_write_bytecode = True
+from machine import arguments  # noqa: E402
+from service import ARGUMENT, Scenarios, cases_of, expect, with_files  # noqa: E402
+
+DELAY_S = 12  # of a restart that somebody is to see coming
+LOGIND = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
+REBOOTING = "7a1c3e5f9b2d4068a4c6e8f0b2d4f617"
+
+
+def scheduled(machine):
+    """What logind will do, and when; nothing: ''."""
+    return machine.run(f"busctl get-property {LOGIND} ScheduledShutdown").split()[1].strip('"')
+
+
+def has_argument(machine, boot=-1):
+    return ARGUMENT in machine.boots[boot].split()
+
+
+def ends_well(machine, run, boots, counted=None):
+    """The run is done after so many boots, and its argument is there to stay. `counted`: its reboots, where that is more."""
+    status = machine.ends("done", run)
+    expect(len(machine.boots) == boots, f"{len(machine.boots)} boots: {machine.boots}")
+    expect(boots - 1 <= status["reboots"] <= (counted or boots - 1), f"{status['reboots']} reboots counted")
+    expect(has_argument(machine) and ARGUMENT in machine.run("cat /proc/cmdline"), "the kernel has no such argument")
+    expect(ARGUMENT in machine.read("/boot/grub/grub.cfg"), "grub.cfg has no such argument")
+    return status
+
+
+def in_the_kernels_hands(machine, seconds):
+    """Nothing is restarted for so long."""
+    boots, until = len(machine.boots), time.monotonic() + seconds
+    while time.monotonic() < until:
+        expect(len(machine.boots) == boots and machine.leader, "it was restarted")
+        time.sleep(0.2)
+
+
+# ---- by itself --------------------------------------------------------------------------------------------------------
+
+def case_a_reboot_on_the_way(machine):
+    run = machine.apply("argument")
+    ends_well(machine, run, 2)
+    expect("p2pd.trial=1" in machine.boots[1], f"no trial boot: {machine.boots}")
+    machine.reboot()
+    machine.until(lambda: not machine.processes(), "no process of p2pd is left", 60)
+    expect(has_argument(machine) and "p2pd.trial=1" not in machine.boots[2], f"the boot after it: {machine.boots}")
+    expect(machine.status()["run"] == run, "there is another run")
+    expect("P2PD_RUN=" in machine.journal(f"-o verbose MESSAGE_ID={REBOOTING}"), "no message of the reboot")
+    machine.run("p2pctl revert --no-block")
+    machine.ends("reverted")
+    expect(len(machine.boots) == 4 and machine.boots[3] == machine.boots[0], f"after the way back: {machine.boots}")
+
+
+def case_apply_follows_until_it_reboots(machine):
+    """p2pctl apply, as somebody types it, says what happens, and ends well as the machine goes down."""
+    done = machine.shell("p2pctl apply argument; echo ended $? > /var/log/apply")
+    machine.ends("done")
+    expect("argument" in done.stdout, f"it said {done.stdout!r}")
+    ended = machine.shell("cat /var/log/apply 2>/dev/null").stdout.strip()  # the machine may have been faster
+    expect(ended in ("ended 0", ""), ended)
+
+
+@with_files(config="plan: argument\napply_on_boot: true\nreboot_delay_s: 0")
+def case_apply_on_boot(machine):
+    """The first boot begins a run, which ends after its reboot; later boots begin none."""
+    machine.until(lambda: machine.status().get("run"), "a run began", 30)
+    status = ends_well(machine, None, 2)
+    machine.reboot()
+    machine.until(lambda: not machine.processes(), "no process of p2pd is left", 60)
+    expect(machine.status()["run"] == status["run"], "there is another run")
+
+
+# ---- seen and called off ----------------------------------------------------------------------------------------------
+
+@with_files(config=f"reboot_delay_s: {DELAY_S}")
+def case_announced_and_called_off(machine):
+    """A terminal and motd say what is coming and how to stop it; shutdown -c pauses the run, and it can go on."""
+    with machine.beside("script --quiet --flush --command 'login -f root' /tmp/terminal"):
+        machine.until("who | grep -q root", "somebody is logged in", 15)
+        run = machine.apply("argument")
+        machine.until(lambda: scheduled(machine) == "reboot", "logind has a reboot to do", 30)
+        machine.until("grep -qi p2p /tmp/terminal", "the terminal tells of it", 10)
+        told, motd = machine.run("cat /tmp/terminal"), machine.run("cat /run/motd.d/p2pd")
+        print("  " + told[told.lower().find("broadcast"):].strip().replace("\n", "\n  ")[:600])
+        for name, text in (("terminal", told), ("motd", motd), ("console", machine.console())):
+            expect("p2pctl pause" in text or "shutdown -c" in text, f"{name} does not say how to stop it: {text[-600:]}")
+        machine.run("shutdown -c")
+        status = machine.state("paused", timeout_s=20)
+        expect(status["run"] == run, "another run is paused")
+        machine.until("! test -e /run/motd.d/p2pd", "motd is cleared", 10)
+        in_the_kernels_hands(machine, DELAY_S + 2)
+    machine.run("p2pctl resume --no-block")
+    machine.until(lambda: len(machine.boots) == 2, "it was restarted", DELAY_S + 20)
+    ends_well(machine, run, 2)
+
+
+@with_files(config=f"reboot_delay_s: {DELAY_S}")
+def case_paused_by_p2pctl(machine):
+    run = machine.apply("argument")
+    machine.until(lambda: scheduled(machine) == "reboot", "logind has a reboot to do", 30)
+    machine.run("p2pctl pause")
+    machine.state("paused", timeout_s=20)
+    expect(scheduled(machine) == "", "logind still has a reboot to do")
+    in_the_kernels_hands(machine, DELAY_S + 2)
+    machine.reboot()
+    machine.until("systemctl show p2pd-walk.timer -p LastTriggerUSec | grep -q =[A-Z]", "the worker had its chance", 20)
+    status = machine.status()
+    expect(status["run"] == run and status["state"] == "paused", f"a reboot ended the pause: {status}")
+    machine.run("p2pctl cancel --no-block")
+    machine.ends("reverted")
+    expect(ARGUMENT not in machine.read("/boot/grub/grub.cfg") and not (machine.path / "boot/grub/custom.cfg").exists(), "something is left")
+
+
+@with_files(config=f"reboot_delay_s: {DELAY_S}")
+def case_the_worker_is_killed_while_a_restart_is_due(machine):
+    """The machine is restarted all the same, once."""
+    run = machine.apply("argument")
+    machine.until(lambda: scheduled(machine) == "reboot", "logind has a reboot to do", 30)
+    machine.run("systemctl kill --signal=KILL p2pd-walk.service")
+    ends_well(machine, run, 2, counted=2)
+
+
+# ---- left to others ---------------------------------------------------------------------------------------------------
+
+def case_external(machine):
+    run = machine.apply("external")
+    machine.until("test -e /run/reboot-required", "a reboot is asked for", 30)
+    expect("p2pd" in machine.run("cat /run/reboot-required.pkgs").split(), "not in p2pd's name")
+    status = machine.status()
+    expect(status["state"] == "rebooting" and status["reboot_required"], f"{status['state']}, reboot required: {status['reboot_required']}")
+    expect(scheduled(machine) == "", "logind has a reboot to do")
+    in_the_kernels_hands(machine, 5)
+    machine.reboot()
+    ends_well(machine, run, 2)
+    expect(not machine.status()["reboot_required"], "a reboot is still asked for")
+
+
+def case_inhibited_from_the_start(machine):
+    """Nothing is changed while somebody asks that the machine stay up; then the run goes on by itself."""
+    with machine.beside("systemd-inhibit --what=shutdown --mode=block --who=the-test --why=measuring sleep 1000"):
+        machine.until("systemd-inhibit --list | grep -q the-test", "the inhibitor is there", 10)
+        run = machine.apply("patient")
+        machine.until("p2pctl status | grep -q the-test", "the status says who is waited for", 30)
+        in_the_kernels_hands(machine, 5)
+        expect(not (machine.path / "boot/grub/custom.cfg").exists(), "the trial entry is there already")
+    ends_well(machine, run, 2)
+
+
+@with_files(seconds=3)
+def case_inhibited_as_the_restart_is_due(machine):
+    run = machine.apply("patient-late")
+    machine.apt_works()
+    with machine.beside("systemd-inhibit --what=shutdown --mode=block --who=the-test --why=measuring sleep 1000"):
+        machine.until("p2pctl status | grep -q the-test", "the status says who is waited for", 40)
+        in_the_kernels_hands(machine, 4)
+    ends_well(machine, run, 2)
+
+
+def case_its_own_inhibitor(machine):
+    """While it changes something, nobody restarts the machine by mistake."""
+    machine.write("/etc/slow-postinst", "3\n")
+    machine.apply("toolkit")
+    machine.apt_works()
+    held = machine.run("systemd-inhibit --list --no-pager --no-legend")
+    expect("p2pd" in held and "shutdown" in held, f"no inhibitor of p2pd in: {held}")
+    machine.ends("done")
+    machine.until("! systemd-inhibit --list --no-legend | grep -q p2pd", "its inhibitor is gone", 15)
+
+
+# ---- the plug ---------------------------------------------------------------------------------------------------------
+
+@with_files(seconds=3)
+def case_the_plug_is_pulled(machine):
+    """While apt works, and as a restart is due: the next boots go on."""
+    run = machine.apply("both")
+    machine.apt_works()
+    machine.cut()
+    machine.start()
+    status = machine.ends("done", run)
+    expect(machine.run("dpkg --audit") == "", "dpkg is not sound")
+    expect(has_argument(machine), f"the kernel has no such argument: {machine.boots}")
+    expect(status["reboots"] == 2, f"{status['reboots']} reboots counted: a crash is one")
+
+
+def main():
+    root, work, only = arguments()
+    scenarios = Scenarios(root, work, only)
+    scenarios.apart(cases_of(globals()))
+    return 1 if scenarios.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""units_test.py ROOT [CASE]...: the units that ship, and p2pd on the bus, in a booted systemd. Needs root.
+
+ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+Prints "ok NAME" or "FAIL NAME: why" a scenario.
+"""
+import json
+import os
+import re
+import signal
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+sys.dont_write_bytecode = True
+from machine import HERE, arguments  # noqa: E402
+from service import MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
+
+SHIPPED = HERE.parents[1] / "units"
+STANDARD = ("org.freedesktop.DBus.", "org.freedesktop.LogControl1")  # interfaces that come with libsystemd
+WORST = 1.5  # exposure that systemd-analyze may see in p2pd.service: 0 is the best, 10 the worst
+SOON = "[Timer]\nOnBootSec=\nOnBootSec=1s\nRandomizedDelaySec=0\n"
+MESSAGES = {  # of the journal, where a run can be made to say them without a GPU
+    "begun": "8e2f6a4b0c7d4e1f9a3b5c6d7e8f9012", "step": "1f4b7c2e5a8d4069b3c6e9f2a5d8b014",
+    "blocked": "5c9d3e7f1a2b4c68905d6e7f8a9b0c13", "failed": "c4e6081a3b5d4f7092a4b6c8d0e2f419",
+    "reverted": "d5f7192b4c6e408193a5b7c9d1e3f50a"}
+FIELDS = {"step": ["P2PD_STEP"], "blocked": ["P2PD_REASON", "P2PD_NEXT"], "failed": ["P2PD_REASON"]}  # besides run and plan
+REBOOTING, READY = "7a1c3e5f9b2d4068a4c6e8f0b2d4f617", "b3d5f7091a2c4e6f8091a2b3c4d5e6f8"
+
+
+def shipped(machine, *endings):
+    units = sorted(path.name for path in (machine.path / "usr/lib/systemd/system").glob("p2pd*"))
+    return [unit for unit in units if unit.endswith(endings or ("",))]
+
+
+# ---- nothing is asked for: nothing happens ----------------------------------------------------------------------------
+
+def case_boot_idle(scenarios):
+    """After the timers have fired there is no process of p2pd, and /etc is what a boot without p2pd leaves."""
+    timers = [path.name for path in (scenarios.layer / "usr/lib/systemd/system").glob("p2pd*.timer")]
+    soon = {f"/etc/systemd/system/{timer}.d/soon.conf": SOON for timer in timers}
+
+    def written(layers):
+        with scenarios.machine(dict(soon), layers) as machine:
+            if layers is None:
+                for timer in timers:
+                    # one whose condition does not hold is not started; what is started has fired
+                    machine.until(f"! systemctl -q is-active {timer} || systemctl show {timer} -p LastTriggerUSec | grep -q =[A-Z]",
+                                  f"{timer} fired", 20)
+                machine.until(lambda: not machine.processes(), "no process of p2pd is left", 60)
+                expect(machine.run("systemctl list-units --failed --no-legend 'p2pd*'") == "", "a unit failed")
+            return {str(path.relative_to(machine.upper)) for path in (machine.upper / "etc").rglob("*")}
+
+    expect(timers, "no timer is shipped")
+    without, with_it = written([scenarios.root]), written(None)
+    expect(with_it == without, f"in /etc, more: {with_it - without}, less: {without - with_it}")
+    belongs = re.compile(r"etc/(passwd|group|shadow|gshadow|subuid|subgid)-?|etc/\.pwd\.lock|etc/p2pd(/.*)?|etc/systemd(/system(/.*)?)?|"
+                         r"etc/needrestart(/conf\.d(/p2pd\.conf)?)?")
+    others = [str(path.relative_to(scenarios.layer)) for path in (scenarios.layer / "etc").rglob("*")
+              if not belongs.fullmatch(str(path.relative_to(scenarios.layer)))]
+    expect(not others, f"the package changed {others}")
+
+
+def case_apply_on_boot_is_off(machine):
+    machine.reboot()
+    expect("walk" not in machine.processes(), "the worker runs")
+    expect(machine.status().get("run", 0) == 0, f"there is a run: {machine.status()}")
+
+
+# ---- what ships -------------------------------------------------------------------------------------------------------
+
+def case_verify(machine):
+    units = shipped(machine)
+    done = machine.shell(f"cd /usr/lib/systemd/system && systemd-analyze verify --man=no {' '.join(units)}")
+    expect(done.returncode == 0 and not done.stdout.strip(), f"{done.returncode}: {done.stdout}")
+
+
+def case_security(machine):
+    told = machine.run("systemd-analyze security --offline=yes --no-pager /usr/lib/systemd/system/p2pd.service")
+    score = float(re.search(r"exposure level for p2pd\.service: ([\d.]+)", told)[1])
+    print(f"  exposure of p2pd.service: {score}; what is not green:")
+    for line in told.splitlines():
+        if line.startswith(("✗", "-")) and "=" in line:
+            print("    " + line[2:].strip())
+    expect(score <= WORST, f"exposure {score}, more than {WORST}")
+
+
+def normal(element):
+    """An element as a tuple, without comments, white space and the order of attributes."""
+    return element.tag, tuple(sorted(element.attrib.items())), tuple(normal(child) for child in element if isinstance(child.tag, str))
+
+
+def interfaces(xml):
+    """Name to content of what an introspection tells, standard interfaces left out, members in any order."""
+    found = {}
+    for interface in ElementTree.fromstring(xml).iter("interface"):
+        if not interface.get("name").startswith(STANDARD):
+            found[interface.get("name")] = sorted(normal(interface)[2])
+    return found
+
+
+def case_introspection(machine):
+    told = machine.run("busctl call org.p2pd1 /org/p2pd1 org.freedesktop.DBus.Introspectable Introspect --json=short")
+    live = interfaces(json.loads(told)["data"][0])
+    for path in (SHIPPED / "org.p2pd1.xml", machine.path / "usr/share/dbus-1/interfaces/org.p2pd1.xml"):
+        wanted = interfaces(path.read_text())
+        expect(live.keys() == wanted.keys(), f"{path.name}: interfaces are {set(live)}")
+        for name, members in wanted.items():
+            more, less = [one for one in live[name] if one not in members], [one for one in members if one not in live[name]]
+            expect(not more and not less, f"{path.name}: {name}: live has also {more}; it lacks {less}")
+
+
+# ---- the bus ----------------------------------------------------------------------------------------------------------
+
+def case_bus_activation(machine):
+    machine.run("systemctl stop p2pd.service")
+    expect(machine.pid("p2pd.service") == 0, "it was not stopped")
+    machine.run("p2pctl status")
+    machine.run(f"busctl get-property {MANAGER} State")
+    expect(machine.pid("p2pd.service") != 0, "it was not started")
+    expect(machine.unit("p2pd.service", "User", "Type") == ["p2pd", "notify"], f"{machine.unit('p2pd.service', 'User', 'Type')}")
+    expect(machine.run(f"stat -c %U /proc/{machine.pid('p2pd.service')}") == "p2pd", "it does not run as p2pd")
+
+
+def case_ends_when_idle(machine):
+    drop_in(machine, "p2pd.service", "Environment=P2PD_IDLE_S=1")
+    machine.run("systemctl restart p2pd.service")
+    machine.until("! systemctl -q is-active p2pd.service", "p2pd ended by itself", 15)
+    expect(machine.unit("p2pd.service", "Result")[0] == "success", "it did not end well")
+    machine.run("p2pctl status")
+    no_drop_in(machine, "p2pd.service")
+
+
+def case_stays_while_it_is_asked(machine):
+    machine.run("p2pctl status")
+    before, until = machine.pid("p2pd.service"), time.monotonic() + 4
+    while time.monotonic() < until:
+        machine.run(f"busctl get-property {MANAGER} State")
+        expect(machine.pid("p2pd.service") == before, "it ended between two calls")
+
+
+def case_bus_restarts(machine):
+    machine.run("p2pctl status")
+    machine.run("systemctl restart dbus.service")
+    machine.until("p2pctl status", "p2pd answers on the new bus", 30)
+    machine.until(f"busctl get-property {MANAGER} State", "p2pd has its name on the new bus", 30)
+
+
+def case_watchdog(machine):
+    drop_in(machine, "p2pd.service", "WatchdogSec=2")
+    machine.run("systemctl restart p2pd.service")
+    before = machine.pid("p2pd.service")
+    os.kill(machine.seen(before), signal.SIGSTOP)
+    machine.until(lambda: machine.pid("p2pd.service") not in (0, before), "systemd has put another p2pd in its place", 30)
+    expect("watchdog" in machine.journal("-b -t systemd -u p2pd.service").lower(), "not by the watchdog")
+    machine.run("p2pctl status")
+    no_drop_in(machine, "p2pd.service")
+
+
+def case_log_level(machine):
+    machine.run("p2pctl status")
+    before = machine.run("systemctl service-log-level p2pd.service")
+    machine.run("systemctl service-log-level p2pd.service debug")
+    expect(machine.run("systemctl service-log-level p2pd.service") == "debug", "it did not stay")
+    machine.run(f"systemctl service-log-level p2pd.service {before}")
+    expect(before == "info", f"it was {before}")
+
+
+def case_ready_target(machine):
+    expect(machine.shell("p2pctl is-ready").returncode == 3, "p2pctl says ready")
+    expect(machine.shell("systemctl start p2pd-ready.target").returncode != 0, "the target was started")
+    expect(machine.shell("systemctl -q is-active p2pd-ready.target").returncode != 0, "the target is active")
+    machine.run("mkdir -p /run/p2pd && touch /run/p2pd/ready && systemctl start p2pd-ready.target && systemctl stop p2pd-ready.target")
+    machine.run("rm /run/p2pd/ready")
+
+
+# ---- a run, as the bus and the journal show it ------------------------------------------------------------------------
+
+def case_bus_shows_progress(machine):
+    with machine.beside("exec busctl monitor org.p2pd1 > /tmp/monitor 2>&1"):
+        machine.until("test -s /tmp/monitor", "busctl monitors", 10)
+        run = machine.apply("toolkit")
+        machine.ends("done", run)
+        machine.until("grep -q RunFinished /tmp/monitor", "a signal that the run ended", 10)
+    seen = machine.run("cat /tmp/monitor")
+    for wanted in ("Member=StepChanged", "Member=PropertiesChanged", "Member=RunFinished", '"Progress"', '"toolkit"'):
+        expect(wanted in seen, f"no {wanted} on the bus")
+    machine.run("p2pctl revert")
+    machine.ends("reverted")
+
+
+def case_journal(machine):
+    """Each message has its id, its fields, and a text in the catalogue that says what to do."""
+    for plan, state in (("blocked", "blocked"), ("fails", "failed")):
+        machine.apply(plan)
+        machine.state(state)
+    machine.run("p2pctl revert || true")
+    machine.apply("toolkit")
+    machine.ends("done")
+    machine.run("p2pctl revert")
+    machine.ends("reverted")
+    for name, message in MESSAGES.items():
+        entries = machine.journal(f"-o verbose MESSAGE_ID={message}")
+        for field in ("P2PD_RUN", "P2PD_PLAN", *FIELDS.get(name, ())):
+            expect(f"{field}=" in entries, f"{name}: no {field} in {entries[:600]}")
+        told = machine.journal(f"-x MESSAGE_ID={message}")
+        expect("-- Subject: " in told or "░░ Subject: " in told, f"{name}: not explained: {told[:400]}")
+        expect("p2pctl" in told, f"{name}: the text names no command: {told[:600]}")
+        expect("@P2PD_" not in told, f"{name}: a field is not filled in: {told[:600]}")
+    catalogue = machine.run("journalctl --list-catalog " + " ".join([*MESSAGES.values(), REBOOTING, READY]))
+    expect(len(catalogue.splitlines()) == len(MESSAGES) + 2, f"the catalogue lacks some: {catalogue}")
+
+
+# ---- helpers ----------------------------------------------------------------------------------------------------------
+
+def drop_in(machine, unit, line):
+    folder = f"/run/systemd/system/{unit}.d"
+    machine.run(f"mkdir -p {folder} && printf '[Service]\\n{line}\\n' > {folder}/test.conf && systemctl daemon-reload")
+
+
+def no_drop_in(machine, unit):
+    machine.run(f"rm -r /run/systemd/system/{unit}.d && systemctl daemon-reload && systemctl stop {unit}")
+
+
+def main():
+    root, work, only = arguments()
+    scenarios = Scenarios(root, work, only)
+    if scenarios.wanted([case_boot_idle]):
+        scenarios.case(case_boot_idle, scenarios)
+    alone, with_runs = [case_boot_idle, case_apply_on_boot_is_off], [case_bus_shows_progress, case_journal]
+    scenarios.together([case for case in cases_of(globals()) if case not in alone + with_runs])
+    scenarios.together(with_runs, files(seconds=1))
+    scenarios.apart([case_apply_on_boot_is_off], files(config="plan: toolkit"))
+    return 1 if scenarios.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "walk/mailbox.hpp"
+
+#include <poll.h>
+
+#include <thread>
+
+#include "catch.hpp"
+
+using namespace p2pd;
+using nlohmann::json;
+
+namespace {
+
+bool readable(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return ::poll(&polled, 1, 0) == 1;
+}
+
+/// Posts; what it is answered, or null as long as it is not.
+std::shared_ptr<json> post(Mailbox& mailbox, Event event, std::string plan = "") {
+  auto answer = std::make_shared<json>();
+  mailbox.post({event, std::move(plan), true, [answer](const json& said) { *answer = said; }});
+  return answer;
+}
+
+Run run_of(RunState state) {
+  Run run;
+  run.id = 7;
+  run.plan = "test";
+  run.state = state;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("requests: what is understood, and what is refused with its reason") {
+  const auto request = parse_request(R"({"do": "apply", "plan": "geforce-p2p", "reboot": false})");
+  REQUIRE(request);
+  CHECK(request->event == Event::apply);
+  CHECK(request->plan == "geforce-p2p");
+  CHECK_FALSE(request->reboot);
+  CHECK(parse_request(R"({"do": "revert"})")->event == Event::revert);
+  for (const char* line : {"", "{", "[]", "7", R"({"do": 7})", R"({"do": "go-on"})", R"({"do": "proven"})", R"({"do": "stopped"})",
+                           R"({"do": "apply", "plan": "/etc/passwd"})", R"({"do": "apply", "plan": "../x"})",
+                           R"({"do": "apply", "plan": 7})", R"({"do": "apply", "reboot": "no"})", R"({"do": "pause", "plan": "x"})",
+                           R"({"do": "apply", "frob": true})"}) {
+    INFO(line);
+    const auto refused = parse_request(line);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ErrorCode::invalid);
+  }
+}
+
+TEST_CASE("requests wait for a worker that is at rest, in order, and not without bound") {
+  Mailbox mailbox;
+  const auto first = post(mailbox, Event::apply, "a");
+  post(mailbox, Event::pause);
+  CHECK(first->is_null());
+  CHECK(mailbox.wait(std::chrono::seconds(0))->plan == "a");
+  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::pause);
+  CHECK_FALSE(mailbox.wait(std::chrono::milliseconds(1)));
+  for (int i = 0; i < 16; ++i) CHECK(post(mailbox, Event::apply)->is_null());
+  CHECK(post(mailbox, Event::apply)->at("code") == "busy");
+}
+
+TEST_CASE("while a run is walked, requests are answered at once, and heard between two steps") {
+  Mailbox mailbox;
+  mailbox.begin();
+  const auto early = post(mailbox, Event::apply, "test");
+  CHECK(early->is_null());
+  mailbox.note(run_of(RunState::walking));
+  CHECK(early->at("run") == 7);
+  CHECK(post(mailbox, Event::apply)->at("run") == 7);
+  CHECK(post(mailbox, Event::apply, "other")->at("code") == "state");
+  CHECK(post(mailbox, Event::resume)->at("code") == "state");
+  CHECK_FALSE(mailbox.poll());
+  CHECK(post(mailbox, Event::pause)->at("ok") == true);
+  CHECK_FALSE(readable(mailbox.halt_fd()));  // a pause lets what runs come to its end
+  CHECK(mailbox.poll() == Event::pause);
+  CHECK_FALSE(mailbox.poll());
+  CHECK_FALSE(mailbox.end());
+}
+
+TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
+  Mailbox mailbox;
+  mailbox.begin();
+  mailbox.note(run_of(RunState::walking));
+  post(mailbox, Event::cancel);
+  post(mailbox, Event::pause);  // less than a cancel
+  CHECK(readable(mailbox.halt_fd()));
+  CHECK(mailbox.end() == Event::cancel);
+  CHECK_FALSE(readable(mailbox.halt_fd()));
+  mailbox.begin();
+  mailbox.note(run_of(RunState::reverting));
+  CHECK(post(mailbox, Event::pause)->at("code") == "state");
+  CHECK(post(mailbox, Event::cancel)->at("ok") == true);  // that is what it does
+  CHECK_FALSE(mailbox.end());
+}
+
+TEST_CASE("a signal ends the wait, what runs, and nothing is taken after it") {
+  Mailbox mailbox;
+  std::thread signal([&] { mailbox.stop(); });
+  CHECK_FALSE(mailbox.wait(std::chrono::seconds(20)));
+  signal.join();
+  CHECK(mailbox.stopping());
+  CHECK(mailbox.poll() == Event::stopped);
+  CHECK(readable(mailbox.halt_fd()));
+  CHECK(post(mailbox, Event::apply)->at("code") == "busy");
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// What a service needs of the walk: a machine in use is waited for, a restart can be called off, each boot looks again.
+#include <nlohmann/json.hpp>
+
+#include "base/ready.hpp"
+#include "catch.hpp"
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+/// A step that needs the machine to be idle, and is in effect at the next boot.
+std::string needs_idle(const std::string& policy) {
+  return "name: test\ntitle: t\npolicy: " + policy +
+         "\nsteps:\n"
+         "  - {requires: idle, title: t, check: idle, with: {name: idle}}\n"
+         "  - {state: a, title: t, check: now, fix: boot, with: {name: a}, needs: [idle]}\n";
+}
+
+std::string each_boot_plan() { return plan_of({"a:each-boot", "b:live", "p:proof after b"}); }
+
+}  // namespace
+
+TEST_CASE("busy: wait waits before anything is changed, and goes on once the machine is idle") {
+  World world;
+  int looks = 0;
+  world.on_wait = [&] {
+    CHECK_FALSE(world.has("want/a"));
+    if (++looks == 25) world.write("live/idle", "yes");  // seconds
+  };
+  const auto run = world.apply(needs_idle("{busy: wait}"));
+  REQUIRE(run);
+  CHECK(run->state == RunState::rebooting);
+  CHECK(looks >= 25);
+  CHECK(world.waited_for.find("a needs idle: idle is not so") != std::string::npos);
+}
+
+TEST_CASE("busy: wait hears a pause, and a cancel, while it waits") {
+  for (const auto& [event, state] : {std::pair(Event::pause, RunState::paused), std::pair(Event::cancel, RunState::idle)}) {
+    World world;
+    world.asked = event;
+    world.quiet_polls = 7;
+    const auto run = world.apply(needs_idle("{busy: wait}"));
+    REQUIRE(run);
+    CHECK(run->state == state);
+    CHECK_FALSE(world.has("want/a"));
+  }
+}
+
+TEST_CASE("busy: block is a person's, and the default") {
+  for (const std::string policy : {"{busy: block}", "{}"}) {
+    World world;
+    CHECK(world.apply(needs_idle(policy))->state == RunState::blocked);
+  }
+}
+
+TEST_CASE("what else stands in the way is not waited for") {
+  World world;
+  std::string plan = needs_idle("{busy: wait}");
+  plan += "  - {state: hopeless, title: t, check: now, with: {name: hopeless}}\n";
+  CHECK(world.apply(plan)->state == RunState::blocked);
+}
+
+TEST_CASE("before a restart the machine is looked at again: who came in between is waited for, or blocks it") {
+  for (const bool waits : {true, false}) {
+    World world;
+    world.write("live/idle", "yes");
+    world.fault("a", "breaks idle");  // somebody starts to use it while the fix runs
+    int seconds = 0;
+    world.on_wait = [&] {
+      CHECK(world.reboots == 0);
+      if (++seconds == 3) world.write("live/idle", "yes");
+    };
+    const auto run = world.apply(needs_idle(waits ? "{busy: wait}" : "{busy: block}"));
+    REQUIRE(run);
+    CHECK(run->state == (waits ? RunState::rebooting : RunState::blocked));
+    CHECK(world.reboots == (waits ? 1 : 0));
+  }
+}
+
+TEST_CASE("a restart that is called off is a pause; resumed, it is the same restart and counted once") {
+  World world;
+  world.calls_off = true;
+  const std::string plan = plan_of({"a:boot"});
+  const auto run = world.apply(plan);
+  REQUIRE(run);
+  CHECK(run->state == RunState::paused);
+  CHECK(run->reason == "the restart was called off");
+  CHECK(run->reboots == 1);
+  CHECK(world.go_on()->state == RunState::paused);
+  world.calls_off = false;
+  const auto resumed = world.start([](Walk& walk) { return walk.request(Event::resume); });
+  CHECK(resumed->state == RunState::rebooting);
+  CHECK(resumed->reboots == 1);
+  CHECK(world.settle(resumed)->result == "done");
+}
+
+TEST_CASE("reboot: external restarts nothing by itself") {
+  World world;
+  CHECK(world.apply(plan_of({"a:boot"}, "{reboot: external}"))->state == RunState::rebooting);
+  CHECK(world.reboots == 0);
+}
+
+TEST_CASE("the ready file is there as long as what was proven stands") {
+  World world;
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::blocked);
+  CHECK_FALSE(world.has("run/p2pd/ready"));
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  CHECK(world.has("run/p2pd/ready"));
+  SECTION("a look that finds everything as it was keeps it") {
+    REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+    CHECK(world.has("run/p2pd/ready"));
+  }
+  SECTION("a proof that fails takes it away") {
+    world.remove("live/p");
+    REQUIRE(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
+    CHECK_FALSE(world.has("run/p2pd/ready"));
+  }
+  SECTION("undo takes it away") {
+    REQUIRE(world.revert()->result == "reverted");
+    CHECK_FALSE(world.has("run/p2pd/ready"));
+  }
+}
+
+TEST_CASE("each boot proves again what was proven, and changes nothing") {
+  World world;
+  const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
+  CHECK(prove()->id == 0);  // nothing to prove
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  world.boot();
+  auto run = prove();
+  REQUIRE(run);
+  CHECK(run->plan == "verify");
+  CHECK(run->state == RunState::ready);
+  CHECK(nlohmann::json::parse(run->resolved)["steps"][1]["with"]["mode"] == "quick");
+  world.remove("live/a");
+  run = prove();
+  CHECK(run->state == RunState::blocked);
+  CHECK_FALSE(world.has("live/a"));
+  CHECK(world.go_on()->state == RunState::blocked);  // a look is nobody's to go on with
+  run = prove();                                     // takes the place of the one before, and of no other's
+  CHECK(run->state == RunState::blocked);
+  run = world.apply(plan_of({"a:live", "p:proof after a"}));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(run->plan == "test");
+}
+
+TEST_CASE("a run that is open proves for itself") {
+  World world;
+  REQUIRE(world.apply(plan_of({"a:boot"}))->state == RunState::rebooting);
+  const auto run = world.start([](Walk& walk) { return walk.prove_again(); });
+  CHECK(run->state == RunState::rebooting);
+  CHECK(world.count("begun") == 1);
+}
+
+TEST_CASE("what lasts for one boot is made again in the next, is undone with the rest, and is no proof") {
+  World world;
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(each_boot_plan())->state == RunState::ready);
+  const auto reassert = [&] { return world.start([](Walk& walk) { return walk.reassert(); }); };
+  world.remove("live/a");  // the boot
+  world.remove("live/b");
+  const auto run = reassert();
+  REQUIRE(run);
+  CHECK(run->plan == "each-boot");
+  CHECK(run->result == "done");
+  CHECK(world.has("live/a"));
+  CHECK_FALSE(world.has("live/b"));  // that is drift, for the proof to find
+  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
+  REQUIRE(world.revert()->result == "reverted");
+  CHECK_FALSE(world.has("live/a"));
+  CHECK(reassert()->result == "reverted");  // nothing to make again
+}
