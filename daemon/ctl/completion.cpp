@@ -4,20 +4,33 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "ctl/verb.hpp"
 
 namespace p2pd::ctl {
 namespace {
+
+/// What may be typed behind a verb: its options, and a second verb with its own.
+void add_words(CLI::App& app, std::vector<std::string>& words) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) words.push_back("-" + name);
+  }
+  for (CLI::App* second : app.get_subcommands([](CLI::App*) { return true; })) {
+    words.push_back(second->get_name());
+    add_words(*second, words);
+  }
+}
 
 std::string options_of(const Verb& verb) {
   CLI::App app;
   Options ignored;
   declare(app, verb, ignored);
   std::vector<std::string> words;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) words.push_back("-" + name);
-  }
+  add_words(app, words);
+  std::ranges::sort(words);
+  words.erase(std::unique(words.begin(), words.end()), words.end());
   return fmt::format("{}", fmt::join(words, " "));
 }
 

@@ -55,6 +55,8 @@ bool runs(const Properties& unit) {
 
 /// What is left of a job that has ended.
 void clear() {
+  const Result<Properties> unit = unit_now();
+  if (!unit || unit->at("ActiveState") == "inactive") return;
   (void)ask_until_answered({"systemctl", "stop", kUnit}).has_value();
   (void)ask({"systemctl", "reset-failed", kUnit}).has_value();  // an error where it did not fail
 }

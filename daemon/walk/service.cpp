@@ -70,6 +70,10 @@ class Service {
     const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
     ::sd_notify(0, "READY=1");
     Result<Run> run = walk(work);
+    if (!run && run.error().code == ErrorCode::busy) {  // who walks looks at all of it
+      spdlog::info("{}", run.error().message);
+      return Run{};
+    }
     if (!run) spdlog::error("{}", run.error().text());
     return run;
   }
@@ -107,10 +111,10 @@ class Service {
   Result<Run> walk(const std::function<Result<Run>(Walk&)>& work) {
     mailbox_.begin();
     Result<Run> run = [&]() -> Result<Run> {
-      TRY(runner_.wait_for_last());
       Worker::Options options;
       options.holder = "p2pd-walk";
       Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
+      TRY(runner_.wait_for_last());  // nobody else's: it is we who hold the lock
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
