@@ -143,6 +143,7 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
   context.vocabulary = vocabulary;
   CLI::App app{"p2pctl: GPU peer-to-peer over PCIe, made to work and proven"};
   app.set_version_flag("--version", "p2pctl " P2PD_VERSION);
+  app.add_option("-H,--host", context.options.host, "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
   app.require_subcommand(1);
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
@@ -152,6 +153,8 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
     sub->callback([&, sub] {
       chosen = &verb;
       context.options.words = sub->remaining();
+      if (!context.options.host.empty() && sub->get_option_no_throw("--host") == nullptr)
+        throw CLI::ValidationError("-H", fmt::format("\"{}\" looks at this machine alone", verb.name));
     });
   }
   try {

@@ -279,6 +279,19 @@ Result<std::optional<Run>> Journal::last_run() const {
   return found.empty() ? std::nullopt : std::optional<Run>(found.front());
 }
 
+Result<std::optional<Run>> Journal::newest_ready() const {
+  Statement s(db_.get(), "SELECT * FROM runs WHERE result='ready' ORDER BY id DESC LIMIT 1");
+  if (!TRY(s.step())) return std::nullopt;
+  return read_run(s);
+}
+
+Result<std::optional<Run>> Journal::newest_besides(std::string_view plan, std::string_view other) const {
+  Statement s(db_.get(), "SELECT * FROM runs WHERE plan NOT IN (?,?) ORDER BY id DESC LIMIT 1");
+  s.bind(plan, other);
+  if (!TRY(s.step())) return std::nullopt;
+  return read_run(s);
+}
+
 Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
   Statement s(db_.get(), "SELECT step,status,attempts,crashes,applied,committed,applied_boot,finding FROM steps WHERE run=?");
   s.bind(run);

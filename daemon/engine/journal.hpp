@@ -88,6 +88,9 @@ class Journal {
   Result<void> save(const Run& run, const JournalEvent& event);
   Result<void> save(const Run& run, const std::vector<StepRecord>& steps, const JournalEvent& event);
   Result<std::optional<Run>> last_run() const;
+  Result<std::optional<Run>> newest_ready() const;
+  /// The newest run of any plan but these two.
+  Result<std::optional<Run>> newest_besides(std::string_view plan, std::string_view other) const;
   Result<std::vector<Run>> runs(int limit) const;  ///< newest first
   Result<std::vector<StepRecord>> steps(std::int64_t run) const;
 

@@ -13,108 +13,9 @@
 namespace p2pd {
 namespace {
 
-constexpr const char* kVerify = "verify";
-constexpr const char* kEachBoot = "each-boot";
-constexpr int kRunsLookedAt = 1000;  // two a boot
 constexpr int kSecondsBetweenLooks = 10;
 
 }  // namespace
-
-// ---- requests ------------------------------------------------------------------------------------------------------
-
-Result<Run> Walk::apply(const Plan& plan) {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last || !is_open(last->state)) {
-    TRY(begin(plan, RunState::walking));
-    return walk();
-  }
-  TRY(load(*last));
-  if (plan_.only_checks()) {
-    TRY(move(Event::superseded));
-    TRY(begin(plan, RunState::walking));
-    return walk();
-  }
-  if (last->plan != plan.name)
-    return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
-                fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
-  TRY(move(Event::apply));
-  return walk();
-}
-
-Result<Run> Walk::go_on() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
-  TRY(load(*last));
-  if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot asks anew
-  TRY(move(Event::go_on));
-  return walk();
-}
-
-Result<Run> Walk::prove_again() {
-  if (const auto last = TRY(s_.journal.last_run()); last && is_open(last->state)) {
-    TRY(load(*last));
-    if (!plan_.only_checks()) return run_;
-    TRY(move(Event::superseded));
-  }
-  const std::optional<Run> proven = TRY(newest_that_changes());
-  if (!proven || proven->result != "ready") return TRY(s_.journal.last_run()).value_or(Run{});
-  TRY(load(*proven));
-  Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
-  checks.name = kVerify;
-  checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
-  TRY(begin(checks, RunState::walking));
-  return walk();
-}
-
-Result<Run> Walk::reassert() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  const std::optional<Run> changed = TRY(newest_that_changes());
-  if (!changed || is_open(last->state) || (changed->result != "ready" && changed->result != "done")) return last.value_or(Run{});
-  TRY(load(*changed));
-  Plan again = each_boot_of(std::move(plan_), s_.vocabulary);
-  std::erase_if(again.steps, [&](const Step& step) { return !record(step.id).applied; });
-  if (again.steps.empty()) return *last;
-  again.name = kEachBoot;
-  again.policy = {.reboots = 0, .on_failure = OnFailure::keep};
-  TRY(begin(again, RunState::walking));
-  return walk();
-}
-
-/// The newest run that was to change this host, and not only to look, or to make anew what a boot had ended.
-Result<std::optional<Run>> Walk::newest_that_changes() const {
-  for (Run& run : TRY(s_.journal.runs(kRunsLookedAt)))
-    if (run.plan != kVerify && run.plan != kEachBoot) return std::optional<Run>(std::move(run));
-  return std::nullopt;
-}
-
-Result<Run> Walk::revert() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
-    TRY(move(plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
-    if (is_open(run_.state)) return walk();
-  }
-  if (!s_.undo.newest()) return last.value_or(Run{});
-  if (const std::optional<Run> changed = TRY(newest_that_changes())) TRY(load(*changed));
-  TRY(begin(plan_, RunState::reverting));
-  return walk();
-}
-
-Result<Run> Walk::request(Event event) {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
-  TRY(load(*last));
-  if (!is_open(last->state) && event == Event::retry) {
-    if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
-    TRY(begin(Plan(plan_), RunState::walking));
-  } else {
-    TRY(move(event));
-  }
-  if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
-  return run_;
-}
-
-// ---- the walk ------------------------------------------------------------------------------------------------------
 
 Result<Run> Walk::walk() {
   if (run_.state == RunState::walking) TRY(choose());
@@ -277,6 +178,7 @@ Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
 
 /// Before a restart: what uses the machine ends first, or is a person's to end.
 Result<std::optional<Event>> Walk::wait_until_idle() {
+  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // that somebody looks for himself
   for (;;) {
     std::string busy;
     for (const Step& step : plan_.steps) {
@@ -301,32 +203,6 @@ bool Walk::passes_by_itself(const Step& step, const Finding& finding) const {
 Event Walk::block(const Pass& pass) {
   reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
   return Event::blocker;
-}
-
-Result<void> Walk::load(const Run& run) {
-  run_ = run;
-  reason_ = run.failing ? run.reason : "";  // why it failed outlives the reboot of the way back
-  plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
-  records_.clear();
-  for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
-  return {};
-}
-
-Result<void> Walk::begin(const Plan& plan, RunState state) {
-  plan_ = plan;
-  records_.clear();
-  Run run;
-  run.plan = plan.name;
-  run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
-  if (!run.resolved.empty())  // what could not be read back after a reboot must not begin
-    TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.vocabulary));
-  run.state = state;
-  run.started = event("", "", "").time;
-  run.reboot_from = "-";  // the first boot of a run is nobody's crash
-  if (state == RunState::reverting) TRY_IN("ready file", withdraw_ready(s_.host));
-  run_ = TRY(s_.journal.begin_run(run, event("begun", "", plan.title)));
-  s_.observer.run_changed(run_, plan_, records_);
-  return {};
 }
 
 Finding Walk::check(const Step& step) const {

@@ -72,7 +72,6 @@ class Walk {
   Result<void> look(const Step& step, Pass& pass);
   std::string obstacle(const Step& step, const Finding& finding, Pass& pass) const;
   std::string out_of_reach(const Step& step, Pass& pass) const;
-  Result<std::optional<Run>> newest_that_changes() const;
   Result<std::optional<Event>> wait_a_while(std::string why);
   Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);

@@ -150,6 +150,23 @@ TEST_CASE("each boot proves again what was proven, and changes nothing") {
   CHECK(run->plan == "test");
 }
 
+TEST_CASE("a plan that only looks, applied once, is proven at each boot too; what was undone is not") {
+  World world;
+  const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
+  world.write("live/p", "yes");
+  std::string looks = plan_of({"p:proof"});
+  looks.replace(looks.find("test"), 4, "verify");
+  REQUIRE(world.apply(looks)->state == RunState::ready);
+  CHECK(prove()->state == RunState::ready);
+  world.remove("live/p");
+  CHECK(prove()->state == RunState::blocked);
+  world.write("live/p", "yes");
+  CHECK(prove()->state == RunState::ready);  // the card is back
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  REQUIRE(world.revert()->result == "reverted");
+  CHECK(prove()->result == "reverted");
+}
+
 TEST_CASE("a run that is open proves for itself") {
   World world;
   REQUIRE(world.apply(plan_of({"a:boot"}))->state == RunState::rebooting);
