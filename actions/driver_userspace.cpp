@@ -132,6 +132,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
     TRY(host.create(kInstallerAtWork));
   spdlog::info("installing: {}", install.text());
   const auto done = host.run(install);
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
   TRY(host.discard(kScratch));
   if (done) return host.discard(kInstallerAtWork);
   if (done.error().code != ErrorCode::command) return Failure(done.error());

@@ -114,6 +114,7 @@ Result<void> change_packages(Host& host, Command command) {
   command.environment["TMPDIR"] = kScratch;
   command.own_unit = true;
   const auto done = host.run(command);
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
   const auto cleared = host.discard(kScratch);
   if (!done) return Failure(done.error());
   return cleared;

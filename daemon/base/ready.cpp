@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/directories.hpp"
 #include "base/pci.hpp"
 
@@ -57,8 +59,15 @@ Result<void> require_ready(const Host& host) {
     return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
   const auto proven = nlohmann::json::parse(TRY(Result<std::string>(text)), nullptr, false);
   const nlohmann::json now = TRY(proof_context(host));
+  const auto stands = [&](const std::string& key, const nlohmann::json& here) {
+    const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
+    if (key != "modules") return then == here;
+    return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
+             return here.value(module.key(), nlohmann::json()) == module.value();
+           });
+  };
   for (const auto& [key, value] : now.items())
-    if (!proven.is_object() || proven.value(key, nlohmann::json()) != value)
+    if (!stands(key, value))
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
   return {};

@@ -85,7 +85,7 @@ int Authority::authorize(sd_bus_message* call, const char* action, std::function
 
 int Authority::left(sd_bus_track*, void* question) {
   delete static_cast<Question*>(question);
-  return 0;
+  return 1;
 }
 
 int Authority::answered(sd_bus_message* reply, void* data, sd_bus_error*) {

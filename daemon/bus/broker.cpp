@@ -86,26 +86,20 @@ class Broker {
     return 0;
   }
 
-  /// Ends where nothing was asked for long. The name goes first: who calls from then on starts p2pd anew.
+  /// Ends where nothing was asked for long. systemd is told first, then the name goes: who calls from then on starts p2pd
+  /// anew.
   static int tick(sd_event_source* source, std::uint64_t, void* data) {
     auto* broker = static_cast<Broker*>(data);
     std::uint64_t now = 0;
     sd_event_now(broker->event_, CLOCK_MONOTONIC, &now);
-    if (broker->manager_->idle() && now > broker->active_ + broker->idle_) {
+    if (!broker->leaving_ && broker->manager_->idle() && now > broker->active_ + broker->idle_) {
+      ::sd_notify(0, "STOPPING=1");
       sd_bus_release_name(broker->bus_, kName);
-      while (sd_bus_process(broker->bus_, nullptr) > 0) continue;
-      return broker->manager_->idle() ? sd_event_exit(broker->event_, 0) : broker->again();
+      broker->leaving_ = true;
     }
+    if (broker->leaving_ && broker->manager_->idle() && sd_bus_process(broker->bus_, nullptr) == 0) return sd_event_exit(broker->event_, 0);
     sd_event_source_set_time_relative(source, kTick);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
-  }
-
-  /// A call came in between: it is answered, and so are others.
-  int again() {
-    sd_bus_request_name(bus_, kName, 0);
-    note_activity();
-    sd_event_source_set_time_relative(timer_, kTick);
-    return sd_event_source_set_enabled(timer_, SD_EVENT_ONESHOT);
   }
 
   void tell_systemd(const char* first) const {
@@ -122,6 +116,7 @@ class Broker {
   std::optional<Manager> manager_;
   std::uint64_t active_ = 0;  ///< CLOCK_MONOTONIC, microseconds
   std::uint64_t idle_ = 0;
+  bool leaving_ = false;  ///< the name is gone; what came before that is answered
 };
 
 }  // namespace

@@ -220,8 +220,7 @@ Result<void> Manager::publish() {
 }
 
 bool Manager::idle() const {
-  const std::string state = text(status_.value("state", json()));
-  return authority_.idle() && worker_.idle() && state != "walking" && state != "reverting";
+  return authority_.idle() && worker_.idle() && status_.value("at_work", json()) != true;
 }
 
 void Manager::look() {

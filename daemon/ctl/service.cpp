@@ -121,7 +121,11 @@ Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& l
   sd_bus_match_signal(bus_.get(), &slot, kName, kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", changed, &news);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> matched(slot, sd_bus_slot_unref);
   for (;;) {
-    if (std::exchange(news, false) && look(TRY(report()))) return {};
+    if (std::exchange(news, false)) {
+      Result<nlohmann::json> now = report();
+      if (!now) now = report();  // a service that was killed with the question starts anew for the next
+      if (look(TRY(std::move(now)))) return {};
+    }
     int code = 0;
     while ((code = sd_bus_process(bus_.get(), nullptr)) > 0) continue;
     if (code < 0) return fail(ErrorCode::io, "the connection to the bus is gone: " + error_text(code), "\"p2pctl status\" shows how it stands");

@@ -129,16 +129,20 @@ int print_status(const Context& context, json status, const Ending& ending) {
   return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
 }
 
-Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask) {
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask, bool turns_back) {
   Service service = TRY(Service::open(context.options));
   {
     const PasswordAgent agent(context.options);
     TRY(ask(service));
   }
   if (context.options.no_block) return print_status(context, TRY(service.report()));
-  const json after = TRY(follow(service, context, at_rest));
+  int looks = 0;
+  const json after = TRY(follow(service, context, [&](const json& status) {
+    if (turns_back && text(status, "state") == "rebooting" && ++looks < 5) return false;
+    return at_rest(status);
+  }));
   Ending ending;
-  ending.stopped = text(after, "state") == "walking";
+  ending.stopped = text(after, "state") == "walking" || (text(after, "state") == "reverting" && !after.value("reboot_required", false));
   return print_status(context, after, ending);
 }
 

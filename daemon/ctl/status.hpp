@@ -19,6 +19,7 @@ struct Ending {
 int print_status(const Context& context, nlohmann::json status, const Ending& ending = {});
 
 /// Lets `ask` ask the service, then follows the run until it comes to rest, unless --no-block. The exit code.
-Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask);
+/// `turns_back`: a run that waits for a restart is not at rest, but about to turn.
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask, bool turns_back = false);
 
 }  // namespace p2pd::ctl

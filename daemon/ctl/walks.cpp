@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
@@ -49,7 +50,7 @@ class Progress : public Observer {
 class AskSystemd : public Rebooter {
  public:
   AskSystemd(CommandRunner& runner, bool allowed) : runner_(runner), allowed_(allowed) {}
-  Result<Outcome> reboot(RebootPolicy policy, std::string_view) override {
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view, bool) override {
     if (!allowed_ || policy == RebootPolicy::external) return Outcome::under_way;
     const Command command{{"systemctl", "reboot"}};
     TRY(require_success(command, TRY_IN("cannot restart", runner_.run(command))));
@@ -82,6 +83,11 @@ std::string next_here(const Context& context, const Run& run, bool stopped) {
   return next_command(run);
 }
 
+Result<void> require_no_options_of_the_plan(const Options& options) {
+  if (!options.no_reboot) return {};
+  return fail(ErrorCode::invalid, "who restarts the machine is said when a run begins: --no-reboot goes with apply", "leave it out, or walk without the service: --no-dbus");
+}
+
 /// p2pd never worked on this tree: there is no state, and none is made to say so.
 bool untouched(const Context& context) {
   std::error_code error;
@@ -109,6 +115,7 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
                                    context.vocabulary, {*runner, progress, requests, rebooter}));
   const Run run = TRY(work(worker.walk()));
+  if (options.root == "/") ::unlink(status_file().c_str());  // of the service's last walk
   pollfd stop{stop_fd, POLLIN, 0};
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
   nlohmann::json status = status_of(run, progress.steps());
@@ -130,7 +137,10 @@ Result<int> apply(const Context& context) {
 }
 
 Result<int> revert(const Context& context) {
-  if (over_the_bus(context.options)) return ask_service(context, [](Service& service) { return service.ask("Revert"); });
+  if (over_the_bus(context.options)) {
+    TRY(require_no_options_of_the_plan(context.options));
+    return ask_service(context, [](Service& service) { return service.ask("Revert"); }, true);
+  }
   if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
   Context undoing = context;  // the undo records are enough: an unusable journal must not keep the changes here
   undoing.options.accept_state_loss = true;
@@ -140,9 +150,10 @@ Result<int> revert(const Context& context) {
 Result<int> request(const Context& context, std::string_view event) {
   if (over_the_bus(context.options)) {
     const char* method = event == "pause" ? "Pause" : event == "resume" ? "Resume" : event == "retry" ? "Retry" : "Cancel";
+    TRY(require_no_options_of_the_plan(context.options));
     Context asked = context;
     asked.options.no_block |= event == "pause";  // it holds between two steps, and this one may take its time
-    return ask_service(asked, [&](Service& service) { return service.ask(method); });
+    return ask_service(asked, [&](Service& service) { return service.ask(method); }, event == "cancel");
   }
   if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", event));
   const Event asked = event == "pause" ? Event::pause : event == "resume" ? Event::resume : event == "retry" ? Event::retry : Event::cancel;

@@ -44,6 +44,7 @@ Result<Event> Walk::restart() {
       s_.undo.begin(owner(step));
       Result<void> armed = action(step).before_reboot(s_.host, step.with);
       if (armed) armed = s_.undo.note_result();
+      if (!armed && armed.error().code == ErrorCode::interrupted) return Failure(armed.error());
       if (!armed) return give_up(fmt::format("{}: {}", step.id, armed.error().text()));
     }
     if (!counted && action(step).hazard && known.status == StepStatus::pending_reboot)

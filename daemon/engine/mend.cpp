@@ -71,7 +71,7 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
     if ((pass.asked = asked_for())) return false;
     if (!TRY(bring(need.needs, pass))) return false;
     TRY(fix(need, pass));
-    if (!pass.failure.empty()) return false;
+    if (!pass.failure.empty() || pass.asked) return false;
     if (const Finding finding = check(need); !finding.holds()) {
       pass.blockers.push_back(fmt::format("{}: {}", name, finding.summary));
       pass.lasting |= !passes_by_itself(need, finding);
@@ -107,9 +107,14 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
   }
   std::string why;
   while (known.attempts < plan_.policy.attempts) {
+    if (known.attempts > 0 && (pass.asked = asked_for())) return {};
     if (known.attempts > 0) s_.clock.wait(kBetweenAttempts);
     why = TRY(attempt(step));
     if (why.empty()) return {};
+  }
+  if ((pass.asked = asked_for())) {  // what may have been cut short by it is no failure
+    known.attempts = 0;
+    return {};
   }
   known.status = StepStatus::failed;
   if (why.empty()) why = check(step).summary;  // an earlier start used up the attempts

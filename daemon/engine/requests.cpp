@@ -24,6 +24,7 @@ Result<Run> Walk::apply(const Plan& plan) {
       return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
                   fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
     } else {
+      if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // walk() saves it
       TRY(move(Event::apply));
       return walk();
     }
@@ -37,6 +38,7 @@ Result<Run> Walk::go_on() {
   if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
   TRY(load(*last));
   if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot asks anew
+  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;  // a person is needed
   TRY(move(Event::go_on));
   return walk();
 }
@@ -62,7 +64,12 @@ Result<Run> Walk::prove_again() {
 Result<Run> Walk::reassert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   const std::optional<Run> changed = TRY(s_.journal.newest_besides(kVerify, kEachBoot));
-  if (!changed || is_open(last->state) || (changed->result != "ready" && changed->result != "done")) return last.value_or(Run{});
+  if (last && is_open(last->state)) {
+    TRY(load(*last));
+    if (!plan_.only_checks()) return run_;  // it sees to all of it
+    TRY(move(Event::superseded));
+  }
+  if (!changed || (changed->result != "ready" && changed->result != "done")) return last.value_or(Run{});
   TRY(load(*changed));
   Plan again = each_boot_of(std::move(plan_), s_.vocabulary);
   std::erase_if(again.steps, [&](const Step& step) { return !record(step.id).applied; });
@@ -94,7 +101,7 @@ Result<Run> Walk::request(Event event) {
     if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
     TRY(begin(Plan(plan_), RunState::walking));
   } else {
-    TRY(move(event));
+    TRY(move(event == Event::cancel && plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : event));
   }
   if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
   return run_;

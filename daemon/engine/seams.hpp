@@ -31,7 +31,8 @@ class Rebooter {
     called_off,  ///< somebody does not want it now
   };
   virtual ~Rebooter() = default;
-  virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason) = 0;
+  /// `way_back`: what was done is being undone, and that cannot be paused.
+  virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) = 0;
 };
 
 /// Hears what the walk does, while it does it.

@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kStatusLimit = 4U << 20;
+constexpr const char* kNotProven = "P2P was proven, but not on this boot, or not with what is here now";
 
 bool holds(const json& finding) {
   const std::string verdict = finding.value("verdict", "");
@@ -101,7 +102,7 @@ Result<json> status_in_journal(const std::filesystem::path& state, bool proven) 
   if (!run) return nothing_yet();
   if (run->state == RunState::ready && !proven) {
     run->state = RunState::idle;
-    run->reason = "P2P was proven on an earlier boot";
+    run->reason = kNotProven;
   }
   std::map<std::string, StepRecord> known;
   for (StepRecord& step : TRY(journal->steps(run->id))) known[step.step] = std::move(step);
@@ -113,7 +114,13 @@ Result<json> current_status(const std::filesystem::path& state) {
   const auto text = root.read(status_file(), kStatusLimit);
   if (text) {
     json status = json::parse(*text, nullptr, false);
-    if (status.is_object() && status.value("schema", "") == kStatusSchema) return status;
+    if (status.is_object() && status.value("schema", "") == kStatusSchema) {
+      if (status.value("state", json()) == "ready" && !root.exists(ready_file())) {
+        status["state"] = to_string(RunState::idle);
+        status["reason"] = kNotProven;
+      }
+      return status;
+    }
   }
   return status_in_journal(state, root.exists(ready_file()));
 }

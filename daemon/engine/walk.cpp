@@ -26,9 +26,15 @@ Result<Run> Walk::walk() {
       const std::optional<Event> asked = TRY(wait_until_idle());
       event = asked ? *asked : TRY(restart());
     }
+    const bool back = *event == Event::cancel || *event == Event::revert;
+    if (back && plan_.only_checks()) {  // of what only looks there is nothing to undo; of what was done before it, there may be
+      TRY(move(Event::superseded));
+      return *event == Event::revert ? revert() : run_;
+    }
     TRY(move(*event));
+    const bool way_back = run_.state == RunState::reverting;
     if (*event == Event::reboot_due &&
-        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_)) == Rebooter::Outcome::called_off &&
+        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_, way_back)) == Rebooter::Outcome::called_off &&
         run_.state == RunState::rebooting) {
       reason_ = "the restart was called off";
       TRY(move(Event::pause));
@@ -59,7 +65,7 @@ Result<Event> Walk::pass() {
       if (!pass.failure.empty()) return give_up(pass.failure);
     }
     const auto blocked = [&]() -> Result<std::optional<Event>> {
-      if (pass.blockers.empty()) return std::nullopt;
+      if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
       if (pass.lasting || plan_.policy.busy == Busy::block) return block(pass);  // a person is needed first
       mended.clear();
       return wait_a_while(fmt::format("{}", fmt::join(pass.blockers, "; ")));
@@ -113,6 +119,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
   const Finding finding = proof ? TRY(prove(step)) : check(step);
   known.finding = to_json(finding);
   s_.observer.checked(step, finding);
+  if (proof && !finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
   if (finding.holds()) {
     pass.proven |= finding.verdict == Verdict::pass && proof;
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
@@ -262,7 +269,7 @@ Result<void> Walk::move(Event change) {
                                               : "failed";
   }
   const bool lasts = run_.state == RunState::ready || run_.state == RunState::walking ||
-                     run_.state == RunState::paused || change == Event::settled;
+                     run_.state == RunState::paused || change == Event::settled || change == Event::superseded;
   if (change == Event::proven) TRY_IN("ready file", announce_ready(s_.host));
   if (!lasts) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;

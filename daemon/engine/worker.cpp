@@ -24,17 +24,23 @@ class SystemClock : public Clock {
 /// STATE/lock, held while a worker lives; its text says who holds it.
 class Lock {
  public:
-  static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, std::string_view holder) {
+  using Options = Worker::Options;
+  static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, const Options& options) {
     const std::string path = state / "lock";
     auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (lock->fd_ < 0) return fail_errno("cannot open " + path);
-    if (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
+    const auto until = std::chrono::steady_clock::now() + options.patience;
+    while (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
+      if (std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        continue;
+      }
       char other[128] = {};
       const ssize_t length = ::pread(lock->fd_, other, sizeof(other) - 1, 0);
       return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", length > 0 ? other : "unknown"),
                   "wait for it, or stop it: SIGTERM ends it at the next safe point");
     }
-    const std::string text = fmt::format("{}, process {}", holder, ::getpid());
+    const std::string text = fmt::format("{}, process {}", options.holder, ::getpid());
     if (::ftruncate(lock->fd_, 0) != 0 || ::pwrite(lock->fd_, text.data(), text.size(), 0) < 0)
       return fail_errno("cannot write " + path);
     return lock;
@@ -85,7 +91,7 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
   if (error)
     return fail(ErrorCode::denied, fmt::format("cannot make the state directory {}: {}", state.string(), error.message()),
                 "run as root, or name another one with --state");
-  auto lock = TRY(Lock::take(state, options.holder));
+  auto lock = TRY(Lock::take(state, options));
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
   Result<Journal> opened = Journal::open(state, Journal::Access::write);
   if (!opened && opened.error().code == ErrorCode::set_aside && options.accept_state_loss) {

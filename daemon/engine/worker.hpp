@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@ class Worker {
     std::filesystem::path state;        ///< empty: state_directory(root)
     std::string holder;                 ///< "p2pctl apply": named to whoever finds the lock taken
     bool accept_state_loss = false;     ///< go on without a state database that is unusable
+    std::chrono::seconds patience{0};   ///< for somebody else who is at work
   };
 
   /// What it hears from, asks and tells: each outlives the worker.

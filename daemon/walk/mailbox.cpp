@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "base/directories.hpp"
 #include "base/parameters.hpp"
+#include "plan/plan.hpp"
 
 namespace p2pd {
 namespace {
@@ -16,6 +20,14 @@ using nlohmann::json;
 
 constexpr std::size_t kWaiting = 16;
 constexpr Event kRequests[] = {Event::apply, Event::pause, Event::resume, Event::retry, Event::cancel, Event::revert};
+
+std::string asked_file() { return runtime_directory() + "/asked"; }
+
+/// Whether the run leaves its restarts to somebody else.
+bool is_external(const Run& run) {
+  const json plan = json::parse(run.resolved, nullptr, false);
+  return plan.is_object() && plan.value("/policy/reboot"_json_pointer, "") == to_string(RebootPolicy::external);
+}
 
 void raise(const Descriptor& event) { ::eventfd_write(event.get(), 1); }
 
@@ -60,7 +72,22 @@ json answer_of(const Error& error) {
   return {{"ok", false}, {"code", to_string(error.code)}, {"message", error.message}, {"next", error.next}};
 }
 
-Mailbox::Mailbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), halt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Mailbox::Mailbox(std::string configured)
+    : configured_(std::move(configured)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      halt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  std::string word;
+  std::ifstream(asked_file()) >> word;
+  for (const Event event : {Event::pause, Event::cancel, Event::revert})
+    if (word == to_string(event)) asked_ = event;
+}
+
+void Mailbox::remember() const {
+  if (asked_)
+    std::ofstream(asked_file()) << to_string(*asked_) << '\n';
+  else
+    ::unlink(asked_file().c_str());
+}
 
 void Mailbox::post(Request request) {
   json answer;
@@ -84,7 +111,13 @@ json Mailbox::take_while_walking(const Request& request) {
   const bool undoing = run_->state == RunState::reverting;
   switch (request.event) {
     case Event::apply:
-      if (undoing || (!request.plan.empty() && request.plan != run_->plan)) return answer_of(busy(*run_, "apply " + request.plan));
+      if (const std::string& plan = request.plan.empty() ? configured_ : request.plan; undoing || plan != run_->plan)
+        return answer_of(busy(*run_, "apply " + plan));
+      if (!request.reboot && !is_external(*run_)) return answer_of(busy(*run_, "leave its restarts to somebody else"));
+      break;
+    case Event::resume:
+    case Event::retry:
+      if (undoing) return answer_of(busy(*run_, to_string(request.event)));
       break;
     case Event::pause:
       if (undoing) return answer_of(busy(*run_, "pause"));
@@ -96,8 +129,9 @@ json Mailbox::take_while_walking(const Request& request) {
       asked_ = request.event;
       raise(halt_);
       break;
-    default: return answer_of(busy(*run_, to_string(request.event)));
+    default: break;
   }
+  remember();
   return answer_of(*run_);
 }
 
@@ -111,8 +145,18 @@ void Mailbox::stop() {
 std::optional<Event> Mailbox::poll() {
   const std::lock_guard lock(mutex_);
   if (stopping_) return Event::stopped;
-  if (asked_) lower(halt_);
-  return std::exchange(asked_, std::nullopt);
+  if (!asked_) return std::nullopt;
+  lower(halt_);
+  const std::optional<Event> told = std::exchange(asked_, std::nullopt);
+  remember();
+  return told;
+}
+
+void Mailbox::done_with(Event event) {
+  const std::lock_guard lock(mutex_);
+  if (asked_ != event) return;
+  asked_.reset();
+  remember();
 }
 
 bool Mailbox::stopping() const {
@@ -174,8 +218,11 @@ std::optional<Event> Mailbox::end() {
   const std::lock_guard lock(mutex_);
   walking_ = false;
   run_.reset();
-  if (!stopping_) lower(halt_);
-  return std::exchange(asked_, std::nullopt);
+  if (stopping_) return std::nullopt;  // the next start hears of it
+  lower(halt_);
+  const std::optional<Event> promised = std::exchange(asked_, std::nullopt);
+  remember();
+  return promised;
 }
 
 }  // namespace p2pd

@@ -29,11 +29,13 @@ Result<Request> parse_request(std::string_view line);
 nlohmann::json answer_of(const Run& run);
 nlohmann::json answer_of(const Error& error);
 
-/// Requests on their way from the listener's thread to the walk. While a run is walked each is answered at once, and the
+/// Requests on their way from the listener's thread to the walk. What was promised to somebody outlives a kill of the
+/// worker: RUNTIME/asked. While a run is walked each is answered at once, and the
 /// walk hears of it between two steps; else it waits until the worker takes it.
 class Mailbox : public Requests {
  public:
-  Mailbox();
+  /// `configured`: the plan of an apply that names none.
+  explicit Mailbox(std::string configured = {});
 
   // For the listener.
   void post(Request request);
@@ -45,6 +47,7 @@ class Mailbox : public Requests {
   int halt_fd() const { return halt_.get(); }
   bool stopping() const;
   std::optional<Event> asked() const;  ///< what poll() will tell
+  void done_with(Event event);         ///< poll() need not tell it any more
   bool has_waiting() const;            ///< wait() would return at once
 
   // For the worker.
@@ -58,7 +61,9 @@ class Mailbox : public Requests {
 
  private:
   nlohmann::json take_while_walking(const Request& request);
+  void remember() const;
 
+  std::string configured_;
   mutable std::mutex mutex_;
   std::deque<Request> waiting_;
   std::optional<Event> asked_;

@@ -42,6 +42,7 @@ spdlog::level::level_enum level_of(RunState state) {
 
 void Publisher::checking(const Step& step) {
   if (step.id.empty()) return;  // whether what is undone is still in effect
+  lock_.reset();
   activity_ = {true, step.id, "checking", ""};
   publish();
 }
@@ -66,6 +67,7 @@ void Publisher::checked(const Step& step, const Finding& finding) {
 
 void Publisher::fixing(const Step& step) {
   activity_ = {true, step.id, "fixing", ""};
+  follow_ready_file();
   lock("changing this machine: " + step.title);
   const log::Field name("P2PD_STEP", step.id);
   spdlog::info("{}: making it so: {}", step.id, step.title);
@@ -97,7 +99,9 @@ void Publisher::undoing(std::string_view step) {
 }
 
 void Publisher::waiting(std::string_view why) {
-  if (activity_.message != why) spdlog::info("waiting: {}", why);
+  lock_.reset();
+  if (activity_.doing == "waiting" && activity_.message == why) return;
+  spdlog::info("waiting: {}", why);
   activity_ = {true, "", "waiting", std::string(why)};
   publish();
 }
@@ -110,7 +114,9 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   activity_.at_work = run.state == RunState::walking || run.state == RunState::reverting;
   error_.reset();
   lock_.reset();
-  mailbox_.note(run);
+  const bool superseded = run.result == "superseded";  // another one begins right behind it
+  told_ = true;
+  if (!superseded) mailbox_.note(run);
   if (systemd_ && !std::exchange(broker_started_, true)) systemctl("start", kBroker);  // who watches the bus is told
   plan_field_.emplace("P2PD_PLAN", run.plan);
   run_field_.emplace("P2PD_RUN", std::to_string(run.id));
@@ -120,7 +126,7 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   }
   tell(run);
   publish();
-  if (begun) std::exchange(begun, nullptr)(run);
+  if (begun && !superseded) std::exchange(begun, nullptr)(run);
 }
 
 void Publisher::tell(const Run& run) {
@@ -131,9 +137,14 @@ void Publisher::tell(const Run& run) {
   std::optional<log::Field> id;
   if (!message.empty()) id.emplace("MESSAGE_ID", std::string(message));
   spdlog::log(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
+  follow_ready_file();
+}
+
+/// p2pd-ready.target is active while the ready file is there.
+void Publisher::follow_ready_file() {
   if (!systemd_) return;
-  if (run.state == RunState::ready) systemctl("start", kReadyTarget);
-  if (run.state != RunState::ready && ::access(ready_file().c_str(), F_OK) != 0) systemctl("stop", kReadyTarget);
+  const bool ready = ::access(ready_file().c_str(), F_OK) == 0;
+  if (std::exchange(target_, ready) != ready) systemctl(ready ? "start" : "stop", kReadyTarget);
 }
 
 void Publisher::know(const Run& run, const std::vector<StepRecord>& steps) {
@@ -157,7 +168,7 @@ void Publisher::error(const std::optional<Error>& error) {
 void Publisher::rest() {
   activity_ = {};
   lock_.reset();
-  if (run_.id != 0 || error_) publish();
+  if (told_ || error_) publish();
 }
 
 /// Without the lock the fix is made all the same: it only keeps people from a mistake.

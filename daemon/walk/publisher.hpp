@@ -38,6 +38,8 @@ class Publisher : public Observer {
   void error(const std::optional<Error>& error);
   /// The worker is at rest.
   void rest();
+  /// A walk is not at its end.
+  bool walking() const { return told_ && (run_.state == RunState::walking || run_.state == RunState::reverting); }
 
   /// What to tell as soon as the run is known to have begun.
   std::function<void(const Run&)> begun;
@@ -45,6 +47,7 @@ class Publisher : public Observer {
  private:
   void publish();
   void tell(const Run& run);
+  void follow_ready_file();
   void lock(const std::string& why);
 
   Mailbox& mailbox_;
@@ -58,6 +61,8 @@ class Publisher : public Observer {
   std::optional<log::Field> plan_field_, run_field_;  ///< of every record of the journal while the run is walked
   bool broker_started_ = false;
   bool telling_ = false;
+  bool told_ = false;             ///< of a run that is walked here
+  std::optional<bool> target_;    ///< what p2pd-ready.target was last told
   std::chrono::steady_clock::time_point published_;
 };
 

@@ -43,20 +43,37 @@ void require_by_files() {
 
 }  // namespace
 
-Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason) {
+Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason, bool way_back) {
   if (policy == RebootPolicy::external) {
     require_by_files();
     put(kMessageOfTheDay, fmt::format("p2pd waits for a restart of this machine: {}\n", reason));
     return Outcome::under_way;
   }
-  const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. \"p2pctl pause\" or \"shutdown -c\" stops it.",
-                                       delay_.count(), reason);
+  const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.", delay_.count(),
+                                       reason, way_back ? "" : "\"p2pctl pause\" or ");
   put(kMessageOfTheDay, text + "\n");
   std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
   spdlog::info("{}", text);
   const Result<Outcome> outcome = wait(text);
   if (!outcome || *outcome == Outcome::called_off) take_away(kMessageOfTheDay);
   return outcome;
+}
+
+void Restart::take_back() {
+  const Result<Root> root = Root::open("/");
+  if (!root || !root->exists(kMessageOfTheDay)) return;
+  take_away(kMessageOfTheDay);
+  if (const Result<bool> scheduled = logind_.restart_under_way(); scheduled && *scheduled) (void)logind_.cancel_restart().has_value();
+  std::string packages = "\n" + root->read(kRequiredBy).value_or("");
+  const std::size_t ours = packages.find("\np2pd\n");
+  if (ours == std::string::npos) return;
+  packages.erase(ours + 1, std::string_view("p2pd\n").size());
+  if (packages == "\n") {
+    take_away(kRequiredBy);
+    take_away(kRequired);
+  } else {
+    put(kRequiredBy, packages.substr(1));
+  }
 }
 
 Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
@@ -70,9 +87,9 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
   const auto due = std::chrono::steady_clock::now() + delay_;
   for (auto now = due - delay_; now < due + kPatience; now = std::chrono::steady_clock::now()) {
     if (mailbox_.stopping()) return Outcome::under_way;
-    if (const std::optional<Event> asked = mailbox_.asked()) {
-      if (asked == Event::pause) mailbox_.poll();  // done with; a cancel is still to be heard
+    if (mailbox_.asked()) {
       TRY(logind_.cancel_restart());
+      mailbox_.done_with(Event::pause);  // a cancel is still to be heard
       return Outcome::called_off;
     }
     // from its time on logind has other things to do than to tell of it

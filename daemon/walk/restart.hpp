@@ -17,7 +17,10 @@ class Restart : public Rebooter {
   Restart(Mailbox& mailbox, std::chrono::seconds delay) : mailbox_(mailbox), delay_(delay) {}
 
   /// Returns once the machine goes down, which ends p2pd, or somebody called it off.
-  Result<Outcome> reboot(RebootPolicy policy, std::string_view reason) override;
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) override;
+
+  /// Takes back what an earlier start, or this one, announced: it is announced anew where it is still to come.
+  void take_back();
 
  private:
   Result<Outcome> wait(std::string_view text);

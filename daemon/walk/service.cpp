@@ -24,6 +24,7 @@ namespace p2pd {
 namespace {
 
 constexpr int kIdleSeconds = 5;
+constexpr std::chrono::seconds kPatience{30};  // for the one who proves, or makes anew, at the same boot
 
 int stop_signal() {
   sigset_t set;
@@ -42,6 +43,7 @@ class Service {
         stop_fd_(stop_signal()),
         config_(load_config()),
         systemd_(::sd_booted() > 0),
+        mailbox_(config_ ? config_->plan : std::string()),
         publisher_(mailbox_, systemd_),
         restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
         runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
@@ -81,9 +83,11 @@ class Service {
  private:
   /// Goes on with what an earlier start left open; false where that ended in an error.
   bool start() {
-    const std::optional<Run> newest = newest_run();
+    restart_.take_back();
+    const Result<std::optional<Run>> read = newest_run();  // what cannot be read is told by the walk
+    const std::optional<Run> newest = read ? *read : std::nullopt;
     const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
-    const bool first = !newest && config_ && config_->apply_on_boot;
+    const bool first = read && !newest && config_ && config_->apply_on_boot;
     if (!open && !first) return true;
     wait_for_first_boot(mailbox_, publisher_);
     const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
@@ -95,9 +99,10 @@ class Service {
 
   bool take(const Request& request) {
     publisher_.begun = [&](const Run& run) { request.answer(answer_of(run)); };
-    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); });
-    if (std::exchange(publisher_.begun, nullptr)) request.answer(run ? answer_of(*run) : answer_of(run.error()));
-    return settle(run);
+    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.event == Event::revert);
+    const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
+    if (!told) request.answer(run ? answer_of(*run) : answer_of(run.error()));
+    return told ? settle(run) : true;  // an error before it began is the caller's to hear
   }
 
   Result<Run> answer(Walk& walk, const Request& request) const {
@@ -108,19 +113,23 @@ class Service {
     return walk.apply(plan);
   }
 
-  Result<Run> walk(const std::function<Result<Run>(Walk&)>& work) {
+  /// `undoes`: the undo records are enough for it: an unusable journal must not keep the changes here.
+  Result<Run> walk(const std::function<Result<Run>(Walk&)>& work, bool undoes = false) {
     mailbox_.begin();
     Result<Run> run = [&]() -> Result<Run> {
       Worker::Options options;
       options.holder = "p2pd-walk";
+      options.accept_state_loss = undoes;
+      options.patience = kPatience;
       Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
       TRY(runner_.wait_for_last());  // nobody else's: it is we who hold the lock
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
     publisher_.rest();
+    if (run && !is_open(run->state)) restart_.take_back();
     if (promised != Event::cancel && promised != Event::revert) return run;
-    return walk([&](Walk& walk) { return *promised == Event::cancel ? walk.request(Event::cancel) : walk.revert(); });
+    return walk([](Walk& walk) { return walk.revert(); }, true);
   }
 
   /// False where the walk ended in an error, and not because it was to stop.
@@ -133,12 +142,13 @@ class Service {
     return well;
   }
 
-  /// Of which the publisher knows from here on. A journal that cannot be read is told of by the walk.
-  std::optional<Run> newest_run() {
+  /// Of which the publisher knows from here on; nothing: none was ever begun.
+  Result<std::optional<Run>> newest_run() {
     const auto journal = Journal::open(state_directory(), Journal::Access::read);
-    if (!journal) return std::nullopt;
-    std::optional<Run> run = journal->last_run().value_or(std::nullopt);
-    if (run) publisher_.know(*run, journal->steps(run->id).value_or(std::vector<StepRecord>()));
+    if (!journal && journal.error().code == ErrorCode::not_found) return std::optional<Run>();
+    if (!journal) return Failure(journal.error());
+    std::optional<Run> run = TRY(journal->last_run());
+    if (run) publisher_.know(*run, TRY(journal->steps(run->id)));
     return run;
   }
 

@@ -89,7 +89,7 @@ class FakeClock : public Clock {
 class FakeRebooter : public Rebooter {
  public:
   FakeRebooter(int& count, bool calls_off) : count_(count), calls_off_(calls_off) {}
-  Result<Outcome> reboot(RebootPolicy policy, std::string_view) override {
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view, bool) override {
     if (calls_off_) return Outcome::called_off;
     if (policy == RebootPolicy::automatic) ++count_;
     return Outcome::under_way;
