@@ -3,9 +3,11 @@
 
 #include <poll.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "catch.hpp"
+#include "temporary.hpp"
 
 using namespace p2pd;
 using nlohmann::json;
@@ -16,6 +18,13 @@ bool readable(int fd) {
   pollfd polled{fd, POLLIN, 0};
   return ::poll(&polled, 1, 0) == 1;
 }
+
+/// A runtime directory of the test's own.
+struct Runtime {
+  test::TemporaryDirectory directory;
+  Runtime() { ::setenv("P2PD_RUNTIME", directory.path().c_str(), 1); }
+  ~Runtime() { ::unsetenv("P2PD_RUNTIME"); }
+};
 
 /// Posts; what it is answered, or null as long as it is not.
 std::shared_ptr<json> post(Mailbox& mailbox, Event event, std::string plan = "") {
@@ -65,7 +74,8 @@ TEST_CASE("requests wait for a worker that is at rest, in order, and not without
 }
 
 TEST_CASE("while a run is walked, requests are answered at once, and heard between two steps") {
-  Mailbox mailbox;
+  const Runtime runtime;
+  Mailbox mailbox("test");
   mailbox.begin();
   const auto early = post(mailbox, Event::apply, "test");
   CHECK(early->is_null());
@@ -73,7 +83,8 @@ TEST_CASE("while a run is walked, requests are answered at once, and heard betwe
   CHECK(early->at("run") == 7);
   CHECK(post(mailbox, Event::apply)->at("run") == 7);
   CHECK(post(mailbox, Event::apply, "other")->at("code") == "state");
-  CHECK(post(mailbox, Event::resume)->at("code") == "state");
+  CHECK(post(mailbox, Event::resume)->at("run") == 7);  // it goes on already
+  CHECK(post(mailbox, Event::retry)->at("run") == 7);
   CHECK_FALSE(mailbox.poll());
   CHECK(post(mailbox, Event::pause)->at("ok") == true);
   CHECK_FALSE(readable(mailbox.halt_fd()));  // a pause lets what runs come to its end
@@ -82,7 +93,53 @@ TEST_CASE("while a run is walked, requests are answered at once, and heard betwe
   CHECK_FALSE(mailbox.end());
 }
 
+TEST_CASE("an apply without a plan is one of the configured plan, whatever is walked") {
+  Mailbox mailbox("other");
+  mailbox.begin();
+  mailbox.note(run_of(RunState::walking));
+  CHECK(post(mailbox, Event::apply)->at("code") == "state");
+}
+
+TEST_CASE("restarts of a run that makes them cannot be left to somebody else in its middle") {
+  Mailbox mailbox("test");
+  mailbox.begin();
+  Run run = run_of(RunState::walking);
+  const auto leave = [&] {
+    json answer;
+    mailbox.note(run);
+    mailbox.post({Event::apply, "test", false, [&](const json& said) { answer = said; }});
+    return answer;
+  };
+  run.resolved = R"({"policy": {"reboot": "automatic"}})";
+  CHECK(leave().at("code") == "state");
+  run.resolved = R"({"policy": {"reboot": "external"}})";
+  CHECK(leave().at("run") == 7);
+}
+
+TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
+  const Runtime runtime;
+  {
+    Mailbox killed("test");
+    killed.begin();
+    killed.note(run_of(RunState::walking));
+    post(killed, Event::pause);
+  }
+  CHECK(Mailbox().asked() == Event::pause);
+  Mailbox next;
+  CHECK(next.poll() == Event::pause);
+  CHECK_FALSE(Mailbox().asked());
+  next.begin();
+  next.note(run_of(RunState::walking));
+  post(next, Event::cancel);
+  next.done_with(Event::pause);
+  CHECK(Mailbox().asked() == Event::cancel);
+  next.stop();
+  CHECK_FALSE(next.end());  // the next start hears of it
+  CHECK(Mailbox().asked() == Event::cancel);
+}
+
 TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
+  const Runtime runtime;
   Mailbox mailbox;
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));

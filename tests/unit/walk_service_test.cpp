@@ -167,6 +167,42 @@ TEST_CASE("a plan that only looks, applied once, is proven at each boot too; wha
   CHECK(prove()->result == "reverted");
 }
 
+TEST_CASE("a look that failed is not undone: cancel ends it, revert undoes what was done before it") {
+  World world;
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  world.remove("live/p");
+  REQUIRE(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
+  const auto cancelled = world.start([](Walk& walk) { return walk.request(Event::cancel); });
+  REQUIRE(cancelled);
+  CHECK(cancelled->result == "superseded");
+  CHECK(world.has("live/a"));
+  world.asked = Event::revert;  // while it looks
+  const auto reverted = world.start([](Walk& walk) { return walk.prove_again(); });
+  REQUIRE(reverted);
+  CHECK(reverted->result == "reverted");
+  CHECK_FALSE(world.has("live/a"));
+}
+
+TEST_CASE("a blocked run goes on by itself at the next boot, and not before") {
+  World world;
+  REQUIRE(world.apply(plan_of({"a:live", "b"}))->state == RunState::blocked);
+  world.write("live/b", "yes");
+  CHECK(world.go_on()->state == RunState::blocked);
+  world.boot();
+  CHECK(world.go_on()->result == "done");
+}
+
+TEST_CASE("who goes on with a run may leave its restarts to somebody else") {
+  World world;
+  world.asked = Event::pause;
+  REQUIRE(world.apply(plan_of({"a:boot"}))->state == RunState::paused);
+  REQUIRE(world.start([](Walk& walk) { return walk.request(Event::resume); })->state == RunState::rebooting);
+  CHECK(world.reboots == 1);
+  CHECK(world.apply(plan_of({"a:boot"}, "{reboot: external}"))->state == RunState::rebooting);
+  CHECK(world.reboots == 1);
+}
+
 TEST_CASE("a run that is open proves for itself") {
   World world;
   REQUIRE(world.apply(plan_of({"a:boot"}))->state == RunState::rebooting);
