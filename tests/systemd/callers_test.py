@@ -52,20 +52,6 @@ def written(machine):
                        " cat /run/systemd/shutdown/scheduled 2>/dev/null || true")
 
 
-# ---- somebody with a password ------------------------------------------------------------------------------------------
-
-def case_a_person_is_asked_for_the_password(machine):
-    """p2pctl, typed by a user at a terminal, brings polkit's agent; root's password is an administrator's."""
-    machine.run("useradd --create-home tester && echo root:secret | chpasswd && chmod 666 /dev/console; p2pctl status")
-    typed = "(sleep 3; echo {}; sleep 2) | runuser -u tester -- script --quiet --return --command 'p2pctl apply blocked --no-block' /dev/null"
-    wrong = machine.shell(typed.format("wrong"), timeout_s=40)
-    expect(wrong.returncode != 0 and machine.status().get("run", 0) == 0, f"the wrong password: {wrong.stdout}")
-    right = machine.shell(typed.format("secret"), timeout_s=40)
-    expect("assword" in right.stdout, f"nobody was asked: {right.stdout}")
-    expect(machine.state("blocked")["plan"] == "blocked", f"the right password: {right.stdout}")
-    machine.run("p2pctl cancel")
-
-
 # ---- nobody -----------------------------------------------------------------------------------------------------------
 
 def case_nobody_reads(machine):
