@@ -38,6 +38,7 @@ PLANS = {  # name: its steps, its policy
     "patient": (["nobody", "patient"], "busy: wait"),
     "patient-late": (["nobody", "toolkit", "patient"], "busy: wait"),
     "blocked": (["gpus"], ""),
+    "stuck": (["toolkit", "gpus"], ""),
     "fails": (["none"], "attempts: 1"),
 }
 ARGUMENT = "test.p2pd=1"

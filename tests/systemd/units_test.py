@@ -228,6 +228,21 @@ def case_bus_shows_progress(machine):
     machine.ends("reverted")
 
 
+def case_retry_when_the_worker_has_gone(machine):
+    """A blocked run waits for a person, and not for a worker; no other request goes on with it."""
+    run = machine.apply("stuck")
+    machine.state("blocked")
+    machine.until("! systemctl -q is-active p2pd-walk.service", "the worker has gone", 30)
+    done = machine.shell("p2pctl apply toolkit --no-block")
+    expect(done.returncode == 1 and "is blocked" in done.stdout, f"another plan: {done.returncode}: {done.stdout}")
+    machine.until("! systemctl -q is-active p2pd-walk.service", "the worker has gone", 30)
+    done = machine.shell("p2pctl retry")
+    expect(done.returncode == 4, f"retry: {done.returncode}: {done.stdout}")
+    expect(machine.status()["run"] == run, "there is another run")
+    machine.run("p2pctl cancel")
+    machine.ends("reverted")
+
+
 def case_journal(machine):
     """Each message has its id, its fields, and a text in the catalogue that says what to do."""
     for plan, state in (("blocked", "blocked"), ("fails", "failed")):
@@ -266,7 +281,7 @@ def main():
     scenarios = Scenarios(root, work, only)
     if scenarios.wanted([case_boot_idle]):
         scenarios.case(case_boot_idle, scenarios)
-    alone, with_runs = [case_boot_idle, case_apply_on_boot_is_off], [case_bus_shows_progress, case_journal]
+    alone, with_runs = [case_boot_idle, case_apply_on_boot_is_off], [case_bus_shows_progress, case_retry_when_the_worker_has_gone, case_journal]
     scenarios.together([case for case in cases_of(globals()) if case not in alone + with_runs])
     scenarios.together(with_runs, files(seconds=1))
     scenarios.apart([case_apply_on_boot_is_off], files(config="plan: toolkit"))
