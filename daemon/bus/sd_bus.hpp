@@ -25,7 +25,7 @@ class BusError {
   std::string text(int code) const { return error_.message != nullptr ? error_.message : error_text(code); }
 
  private:
-  sd_bus_error error_ = SD_BUS_ERROR_NULL;
+  sd_bus_error error_{};
 };
 
 /// A reference to a message.
