@@ -191,7 +191,8 @@ Result<std::optional<Event>> Walk::wait_until_idle() {
     for (const Step& step : plan_.steps) {
       if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
       const Finding finding = check(step);
-      if (!finding.holds()) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
+      // what cannot be told is not waited for: it would be for ever
+      if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
     }
     if (busy.empty()) return std::nullopt;
     if (plan_.policy.busy == Busy::block && run_.state != RunState::reverting) {
