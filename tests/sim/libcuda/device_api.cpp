@@ -159,6 +159,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     const u64 bit = 1ULL << other->device;
     if ((context.peers & bit) != 0) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     if (std::popcount(context.peers.load()) >= kMostPeers) return CUDA_ERROR_TOO_MANY_PEERS;
+    if (here.machine.on_peer) here.machine.on_peer();
     context.peers |= bit;
     return CUDA_SUCCESS;
   });

@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/sim/libcuda/host_machine.hpp"
+
 namespace p2pd::sim {
 
 namespace {
 
-/// What this process is given of the machine file, and the driver once it runs.
+/// What this process is given of the machine, and the driver once it runs.
 struct Process {
   ~Process() {
     if (pid != ::getpid()) static_cast<void>(driver.release());  // its threads are the parent's
@@ -32,15 +34,14 @@ Process& process() {
   return instance;
 }
 
-/// Reads the machine file once; null when it is broken. The lock is held.
+/// Reads the machine file, or the host, once; null when it is broken. The lock is held.
 Machine* machine_of(Process& here) {
   if (here.machine != nullptr || !here.error.empty()) return here.machine.get();
   const char* path = std::getenv("P2PD_SIM_CUDA");
   try {
-    if (path == nullptr) throw std::runtime_error("P2PD_SIM_CUDA is not set");
-    here.machine = Machine::read(path);
+    here.machine = path != nullptr ? Machine::read(path) : machine_of_host();
   } catch (const std::exception& error) {
-    here.error = std::string(path == nullptr ? "" : path) + ": " + error.what();
+    here.error = std::string(path == nullptr ? "this host" : path) + ": " + error.what();
     std::ranges::replace(here.error, '\n', ' ');
   }
   return here.machine.get();

@@ -143,7 +143,7 @@ void handshake(Operation& gpu, u64 mine_at, u64 theirs_at, u32 sends, u32 protoc
   const bool reads = protocol == kPull && sends == 0;
   Window theirs = gpu.open(theirs_at, sizeof(Mailbox), reads ? Use::both : Use::store);
   Seen& seen = *gpu.object<Seen>(seen_at);
-  const Side side{gpu, mine, theirs, protocol, key, limit_ns};
+  const Side side{gpu, mine, theirs, protocol, key, gpu.patience() * limit_ns};
   u64 round = 1;
   while (round <= rounds && (sends != 0 ? side.send(round) : side.receive(round, seen))) ++round;
   const int peer = theirs.device();

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <stdexcept>
 #include <string_view>
+
+#include "tests/sim/json_object.hpp"
 
 namespace p2pd::sim {
 
@@ -37,64 +36,6 @@ constexpr std::pair<std::string_view, Wrong> kWrongs[] = {
     {"atomics-fault", Wrong::atomics_fault},
     {"ipc", Wrong::ipc},
     {"busy", Wrong::busy},
-};
-
-/// One JSON object, every key of which must be asked for.
-class Object {
- public:
-  Object(const json& value, std::string where) : value_(value), where_(std::move(where)) {
-    if (!value.is_object()) broken("is not an object");
-  }
-  [[noreturn]] void broken(const std::string& why) const { throw std::runtime_error(where_ + " " + why); }
-
-  const json* find(const char* key) {
-    asked_.insert(key);
-    const auto found = value_.find(key);
-    return found == value_.end() ? nullptr : &*found;
-  }
-  std::optional<std::string> text(const char* key) {
-    const json* found = find(key);
-    if (found == nullptr) return std::nullopt;
-    if (!found->is_string()) broken(std::string(key) + " is not a text");
-    return found->get<std::string>();
-  }
-  std::optional<bool> yes(const char* key) {
-    const json* found = find(key);
-    if (found == nullptr) return std::nullopt;
-    if (!found->is_boolean()) broken(std::string(key) + " is not true or false");
-    return found->get<bool>();
-  }
-  std::optional<u64> natural(const char* key, u64 most = ~0ULL) {
-    const json* found = find(key);
-    if (found == nullptr) return std::nullopt;
-    if (!found->is_number_unsigned() || found->get<u64>() > most) broken(std::string(key) + " is no fitting number");
-    return found->get<u64>();
-  }
-  std::optional<int> number(const char* key, int most) {
-    const auto found = natural(key, static_cast<u64>(std::max(most, 0)));
-    if (found && most < 0) broken(std::string(key) + " names no device");
-    return found ? std::optional(static_cast<int>(*found)) : std::nullopt;
-  }
-  std::optional<double> positive(const char* key) {
-    const json* found = find(key);
-    if (found == nullptr) return std::nullopt;
-    if (!found->is_number() || found->get<double>() <= 0) broken(std::string(key) + " is not a positive number");
-    return found->get<double>();
-  }
-  template <class Value>
-  Value needed(std::optional<Value> value, const char* key) const {
-    if (!value) broken("has no " + std::string(key));
-    return *std::move(value);
-  }
-  void end() const {
-    for (const auto& [key, value] : value_.items())
-      if (!asked_.contains(key)) broken("has an unknown key \"" + key + "\"");
-  }
-
- private:
-  const json& value_;
-  std::string where_;
-  std::set<std::string> asked_;
 };
 
 /// `found` with what this object says different; a link that is new has `found` of zeros.
@@ -188,27 +129,21 @@ std::pair<int, int> read_version(const Object& object, const std::string& text) 
   return {std::stoi(text), std::stoi(text.substr(dot + 1))};
 }
 
-/// The rows of a list that may be missing, each with what to call it in a message.
-std::vector<Object> rows(Object& object, const char* key) {
-  std::vector<Object> found;
-  const json* list = object.find(key);
-  if (list == nullptr) return found;
-  if (!list->is_array()) object.broken(std::string(key) + " is not a list");
-  for (const json& row : *list) found.emplace_back(row, std::string(key) + "[" + std::to_string(found.size()) + "]");
-  return found;
-}
-
 }  // namespace
 
 std::unique_ptr<Machine> Machine::read(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot be read");
-  const json parsed = json::parse(file);
+  return from(json::parse(file));
+}
+
+std::unique_ptr<Machine> Machine::from(const json& parsed) {
   Object object(parsed, "the machine");
   auto machine = std::make_unique<Machine>();
   machine->driver_version = object.number("driver_version", 1'000'000).value_or(machine->driver_version);
   machine->kernel_log = object.text("kernel_log").value_or("");
   machine->init_error = static_cast<CUresult>(object.number("init_error", CUDA_ERROR_UNKNOWN).value_or(CUDA_SUCCESS));
+  machine->patience = object.natural("patience", 1000).value_or(1);
   if (const auto newest = object.text("ptx_isa_most")) machine->newest_ptx = read_version(object, *newest);
   for (Object& row : rows(object, "devices")) machine->devices.push_back(read_device(row));
   if (machine->count() > kMostDevices) object.broken("has too many devices");

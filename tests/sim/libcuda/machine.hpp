@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -88,6 +90,8 @@ struct Machine {
   int driver_version = 12080;
   CUresult init_error = bench::cuda::CUDA_SUCCESS;
   std::string kernel_log;  ///< empty: none
+  u64 patience = 1;        ///< times the limit of a wait in a handshake
+  std::function<void()> on_peer;  ///< called before peer access is enabled; empty: nothing
   std::pair<int, int> newest_ptx{99, 0};
   Link link;
   std::map<std::pair<int, int>, Link> links;  ///< of pairs that differ
@@ -96,6 +100,7 @@ struct Machine {
 
   /// Throws std::exception whose text is one line.
   static std::unique_ptr<Machine> read(const std::string& path);
+  static std::unique_ptr<Machine> from(const nlohmann::json& description);
 
   int count() const { return static_cast<int>(devices.size()); }
   const DeviceModel& device(int number) const { return devices[static_cast<std::size_t>(number)]; }

@@ -144,6 +144,7 @@ class Operation {
   const Grid grid;
   int device() const { return context_.device; }
   bool stopping() const { return simulation_.stopping; }
+  u64 patience() const { return simulation_.machine.patience; }
   const Link& link(int from, int to) const { return simulation_.machine.link_of(from, to); }
 
  private:

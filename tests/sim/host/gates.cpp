@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// The predicates of gates.json. They share no code with the checks of p2pd: each is written from what the field
+// reports, so that a check that looks at the wrong thing is found out by a driver that does not work.
+#include "tests/sim/host/gates.hpp"
+
+#include <algorithm>
+#include <array>
+#include <regex>
+#include <string_view>
+
+#include "tests/sim/json_object.hpp"
+
+namespace p2pd::sim {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr char kText[] =
+#include "gates.inc"
+    ;
+
+// ---- the driver ----------------------------------------------------------------------------------------------------
+
+bool modules_loaded(const GpuHost& host) { return host.module && host.controls && !host.gpus.empty(); }
+
+bool same_version(const GpuHost& host) { return host.module == host.library; }
+
+bool unified_memory(const GpuHost& host) { return host.unified_memory; }
+
+// ---- two GPUs ------------------------------------------------------------------------------------------------------
+
+bool same_generation(const GpuHost&, const HostGpu& one, const HostGpu& other) {
+  return one.board->major == other.board->major && one.board->minor == other.board->minor;
+}
+
+bool p2p_modules(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
+  constexpr unsigned kRead = 0x03;
+  constexpr unsigned kWrite = 0x30;
+  const bool forced = (host.p2p_override & kRead) != 0 && (host.p2p_override & kWrite) != 0;
+  return forced || (!one.board->geforce && !other.board->geforce);
+}
+
+bool bar1(const GpuHost&, const HostGpu& one, const HostGpu& other) {
+  const auto covers = [](const HostGpu& gpu) {
+    return !gpu.board->geforce || gpu.function.bar_bytes(1) >= gpu.board->vram_mib << 20;
+  };
+  return covers(one) && covers(other);
+}
+
+/// What chooses the mailbox changed at 575.
+bool options(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
+  if (!one.board->geforce && !other.board->geforce) return true;
+  const bool old = std::stoi(*host.module) < 575;
+  const std::regex mailbox(old ? "(^|;)\\s*RMForceP2PType=(0x)?0*1(;|$)" : "(^|;)\\s*RMPcieP2PType=(0x)?0+(;|$)");
+  return !std::regex_search(host.registry, mailbox);
+}
+
+bool iommu(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
+  const auto passes = [&](const HostGpu& gpu) {
+    const auto type = gpu.function.iommu_type();
+    return !type || (*type == "identity" && !host.quirks.iommu_absent);
+  };
+  return passes(one) && passes(other);
+}
+
+bool acs(const GpuHost&, const HostGpu& one, const HostGpu& other) {
+  constexpr unsigned kRedirects = 0x04 | 0x08 | 0x20;  // requests, completions, egress control
+  const std::vector<PciFunction> ports = path_between(one.function, other.function).parting;
+  return std::ranges::none_of(ports, [](const PciFunction& port) { return (port.acs_control() & kRedirects) != 0; });
+}
+
+// ---- the file ------------------------------------------------------------------------------------------------------
+
+template <class Gate>
+struct Predicate {
+  std::string_view name;
+  decltype(Gate::open) open;
+};
+constexpr Predicate<StartGate> kStart[] = {
+    {"modules-loaded", modules_loaded}, {"same-version", same_version}, {"unified-memory", unified_memory}};
+constexpr Predicate<PairGate> kPair[] = {{"same-generation", same_generation},
+                                         {"p2p-modules", p2p_modules},
+                                         {"bar1", bar1},
+                                         {"options", options},
+                                         {"iommu", iommu},
+                                         {"acs", acs}};
+
+// nvmlGpuP2PStatus_t, as nvidia-smi prints it
+constexpr std::array<std::string_view, 7> kStatuses = {"OK", "CNS", "GNS", "TNS", "DR", "NS", "U"};
+
+void read_shut(Object& shut, StartGate& gate) {
+  constexpr int kMost = 999;
+  gate.cu_init = shut.needed(shut.number("cuInit", kMost), "cuInit");
+  gate.nvml_init = shut.needed(shut.number("nvmlInit", kMost), "nvmlInit");
+}
+
+void read_shut(Object& shut, PairGate& gate) {
+  gate.fault = shut.needed(shut.text("fault"), "fault");
+  const std::string status = shut.needed(shut.text("nvml"), "nvml");
+  const auto known = std::ranges::find(kStatuses, status);
+  if (known == kStatuses.end()) shut.broken("has an unknown status \"" + status + "\"");
+  gate.nvml_status = static_cast<unsigned>(known - kStatuses.begin());
+}
+
+/// The gates of one list, each with its predicate: all rows have one, and all predicates have a row.
+template <class Gate, std::size_t kCount>
+std::vector<Gate> read_list(Object& file, const char* key, const Predicate<Gate> (&predicates)[kCount]) {
+  std::vector<Gate> gates;
+  for (Object& row : rows(file, key)) {
+    Gate gate;
+    gate.name = row.needed(row.text("name"), "name");
+    const auto known = std::ranges::find(predicates, gate.name, &Predicate<Gate>::name);
+    if (known == std::end(predicates)) row.broken("is \"" + gate.name + "\", which has no predicate");
+    if (std::ranges::count(gates, gate.name, &Gate::name) > 0) row.broken("is \"" + gate.name + "\" again");
+    gate.open = known->open;
+    row.needed(row.text("what"), "what");
+    if (row.find("source") == nullptr) row.broken("has no source");
+    const json* consequence = row.find("shut");
+    if (consequence == nullptr) row.broken("does not tell what happens where it is shut");
+    Object shut(*consequence, gate.name + ": shut");
+    read_shut(shut, gate);
+    shut.end();
+    row.end();
+    gates.push_back(gate);
+  }
+  for (const Predicate<Gate>& predicate : predicates)
+    if (std::ranges::count(gates, predicate.name, &Gate::name) == 0)
+      file.broken("lacks the gate \"" + std::string(predicate.name) + "\"");
+  return gates;
+}
+
+}  // namespace
+
+Gates Gates::read() { return read(kText); }
+
+Gates Gates::read(const std::string& text) {
+  const json parsed = json::parse(text);
+  Object file(parsed, "gates.json");
+  file.find("about");
+  Gates gates{read_list(file, "start", kStart), read_list(file, "pair", kPair)};
+  file.end();
+  return gates;
+}
+
+}  // namespace p2pd::sim

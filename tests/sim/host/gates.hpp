@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/host/gpu_host.hpp"
+
+namespace p2pd::sim {
+
+/// A gate of the whole driver: what starting it returns where it is shut.
+struct StartGate {
+  std::string name;
+  int cu_init = 0;
+  int nvml_init = 0;
+  bool (*open)(const GpuHost& host) = nullptr;
+};
+
+/// A gate between two GPUs: the fault that it is where it is shut, and what NVML says of the pair.
+struct PairGate {
+  std::string name;
+  std::string fault;         ///< a kind of tests/sim/libcuda
+  unsigned nvml_status = 0;  ///< nvmlGpuP2PStatus_t
+  bool (*open)(const GpuHost& host, const HostGpu& one, const HostGpu& other) = nullptr;
+};
+
+/// What P2P needs: the rows of gates.json, which is compiled in, with the predicates of their names.
+struct Gates {
+  std::vector<StartGate> start;
+  std::vector<PairGate> pair;
+
+  /// Throws std::exception where the file names a gate without a predicate, or lacks one that has one.
+  static Gates read();
+  static Gates read(const std::string& text);
+};
+
+}  // namespace p2pd::sim

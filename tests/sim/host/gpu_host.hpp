@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/host/pci_function.hpp"
+
+namespace p2pd::sim {
+
+/// A board by its PCI device id.
+struct Board {
+  unsigned long id;
+  unsigned major, minor;  ///< SM version
+  int multiprocessors;
+  std::uint64_t vram_mib;
+  bool geforce;  ///< P2P only where the module forces it, through BAR1
+};
+
+/// A GPU that the nvidia module drives.
+struct HostGpu {
+  PciFunction function;
+  const Board* board;
+  std::string name;
+  std::string uuid;  ///< "GPU-..."
+};
+
+/// What a test scenario wants beside the state of the host: etc/driver-world/quirks.json.
+struct Quirks {
+  nlohmann::json faults = nlohmann::json::array();  ///< rows as in a machine file
+  bool iommu_absent = false;                        ///< identity is not enough: no IOMMU at all
+  int crashes = 0;                                  ///< the host crashes the first times that peers are opened
+};
+
+/// The host of the driver as sysfs and procfs show it, read once.
+struct GpuHost {
+  std::filesystem::path root;
+  std::string library;                ///< version, of the file name of the library that this is part of
+  std::optional<std::string> module;  ///< version of the loaded one; nothing: none is
+  bool controls = false;              ///< the module's control device can be opened
+  unsigned p2p_override = 0;          ///< what the loaded module was built with: 1:0 read, 5:4 write
+  bool unified_memory = false;        ///< nvidia-uvm is loaded
+  std::string registry;               ///< keys in force, "A=1;B=2"
+  std::vector<HostGpu> gpus;          ///< in the order of their addresses
+  Quirks quirks;
+
+  /// Of "/", or the root that P2PD_SIM_ROOT names. On "/", lets nvidia-modprobe load what is not loaded,
+  /// `unified_memory` among it or not, as the real libraries do. What is there and cannot be understood throws
+  /// std::exception.
+  static GpuHost read(bool unified_memory);
+};
+
+}  // namespace p2pd::sim

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace p2pd::sim {
+
+/// All of a file; nothing where it cannot be read.
+std::optional<std::string> read_text(const std::filesystem::path& file);
+
+/// A PCI function by its folder in sysfs. What must be there and is not throws std::runtime_error.
+class PciFunction {
+ public:
+  /// `folder` may be a link, as those of /sys/bus/pci/devices are.
+  explicit PciFunction(const std::filesystem::path& folder);
+
+  std::string address() const { return folder_.filename(); }  ///< "0000:01:00.0"
+  std::string line(const char* name) const;
+  unsigned long number(const char* name) const;
+  std::string driver() const;                     ///< empty: none
+  std::optional<std::string> iommu_type() const;  ///< of its group, "identity"; nothing: it is in none
+  std::uint64_t bar_bytes(std::size_t bar) const;
+  /// The ports above it, from the root port down, and itself.
+  std::vector<PciFunction> way() const;
+
+  double link_gb_s() const;                      ///< of the link in force, one way, raw
+  int link_generation(const char* speed) const;  ///< of a file with a speed, "max_link_speed"
+  int max_payload_bytes() const;                 ///< in force
+  unsigned acs_control() const;                  ///< 0 where there is no such capability
+
+  bool operator==(const PciFunction&) const = default;
+
+ private:
+  double transfers(const char* name) const;  ///< GT/s, of "16.0 GT/s PCIe"
+  std::string config(std::size_t least) const;
+
+  std::filesystem::path folder_;
+};
+
+/// What lies between two functions.
+struct PciPath {
+  std::vector<PciFunction> parting;  ///< ports at which their ways part
+  bool below_switch = false;         ///< they part below one root port
+  bool one_switch = false;           ///< and below one switch
+  double raw_gb_s = 0;               ///< of the slowest link
+  double payload_gb_s = 0;           ///< what packet headers leave of it
+};
+PciPath path_between(const PciFunction& one, const PciFunction& other);
+
+}  // namespace p2pd::sim
