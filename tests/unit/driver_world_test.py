@@ -75,14 +75,19 @@ class Made(unittest.TestCase):
         done = run(WORLD / "make", OUT)
         self.assertEqual((done.returncode, "is not empty" in done.stdout), (1, True), done.stdout)
 
-    def test_another_libcuda(self):
-        out, library = pathlib.Path(FOLDER.name, "libcuda"), pathlib.Path(FOLDER.name, "libcuda.so")
-        library.write_bytes(b"\x7fELF of somebody")
-        make(out, "--libcuda", library, "--version", "570.86.16")
-        deb = next((out / "apt/debian/pool").rglob(f"libcuda1_{OLD}*.deb"))
-        run("dpkg-deb", "-x", deb, out / "x")
-        found = out / f"x/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.{OLD}"
-        self.assertEqual(found.read_bytes(), library.read_bytes())
+    def test_other_libraries(self):
+        out, names = pathlib.Path(FOLDER.name, "others"), {"libcuda": "libcuda1", "libnvidia-ml": "libnvidia-ml1"}
+        files = {name: pathlib.Path(FOLDER.name, name) for name in names}
+        for name, file in files.items():
+            file.write_bytes(b"\x7fELF of somebody: " + name.encode())
+        make(out, "--version", "570.86.16", *(word for name, file in files.items() for word in (f"--{name}", file)))
+        runfile = out / "http/XFree86/Linux-x86_64/570.86.16/NVIDIA-Linux-x86_64-570.86.16.run"
+        self.assertEqual(run("sh", runfile, "--extract-only", "--target", out / "r").returncode, 0)
+        for name, package in names.items():
+            run("dpkg-deb", "-x", next((out / "apt/debian/pool").rglob(f"{package}_{OLD}*.deb")), out / "x")
+            found = out / f"x/usr/lib/x86_64-linux-gnu/nvidia/current/{name}.so.{OLD}"
+            self.assertEqual(found.read_bytes(), files[name].read_bytes())
+            self.assertEqual((out / f"r/{name}.so.570.86.16").read_bytes(), files[name].read_bytes())
         self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:short)").stdout.split(),
                          ["570.86.16", "570.86.16-p2p", "570.86.16-p2p-fails-late", "570.86.16-p2p-moved"])
 

@@ -33,8 +33,8 @@ def scripts(package, folder=HERE, **values):
     return found
 
 
-def libs(names, version, libcuda=None, folder=CURRENT):
-    return {f"{folder}/{name}": entry for lib in names for name, entry in libraries.library(lib, version, libcuda).items()}
+def libs(names, version, given=None, folder=CURRENT):
+    return {f"{folder}/{name}": entry for lib in names for name, entry in libraries.library(lib, version, given).items()}
 
 
 def support_packages():
@@ -81,12 +81,12 @@ def kernel_packages(v, r):
     ]
 
 
-def library_packages(v, r, libcuda):
+def library_packages(v, r, given):
     alternative = f"nvidia-alternative (= {r})"
     kernel = f"nvidia-kernel-dkms (= {r}) | nvidia-kernel-{v} | nvidia-open-kernel-{v}"
 
     def lib(name, names, depends=alternative, **relations):
-        return Package(name, r, {"Multi-Arch": "same", "Depends": depends, **relations}, libs(names, v, libcuda))
+        return Package(name, r, {"Multi-Arch": "same", "Depends": depends, **relations}, libs(names, v, given))
     return [
         lib("libcuda1", ["libcuda", "libcudadebugger"], f"nvidia-support, {alternative}, libnvidia-ptxjitcompiler1 (= {r})",
             **{"Pre-Depends": LEGACY, "Provides": f"{CUDA}, libcuda.so.1 (= {v}), libcuda1-any",
@@ -153,11 +153,11 @@ def source_of(name):
     return "nvidia-open-gpu-kernel-modules" if "open" in name else "nvidia-graphics-drivers"
 
 
-def packages(versions, libcuda):
+def packages(versions, given):
     found = support_packages()
     for version in versions:
         revision = f"{version}-1"
-        found += kernel_packages(version, revision) + library_packages(version, revision, libcuda) + program_packages(version, revision)
+        found += kernel_packages(version, revision) + library_packages(version, revision, given) + program_packages(version, revision)
     for package in found:
         package.source = source_of(package.name)
     return found

@@ -22,10 +22,8 @@ FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
 
 
 @functools.cache
-def built(name, version, libcuda=None):
-    """The bytes of NAME.so.VERSION; libcuda is a file to take instead of the stub."""
-    if name == "libcuda" and libcuda:
-        return pathlib.Path(libcuda).read_bytes()
+def built(name, version):
+    """The bytes of the stub NAME.so.VERSION."""
     macro = name.upper().replace("-", "_")
     with tempfile.TemporaryDirectory(prefix="driver-world.") as folder:
         out = pathlib.Path(folder, "library.so")
@@ -34,10 +32,10 @@ def built(name, version, libcuda=None):
         return out.read_bytes()
 
 
-def library(name, version, libcuda=None):
-    """A library and the links to it, as a table of names in its folder."""
+def library(name, version, given=None):
+    """A library and the links to it, as a table of names in its folder; `given` has files to take instead of stubs, by name."""
     file, soname = f"{name}.so.{version}", SONAMES[name]
-    files = {file: built(name, version, libcuda)}
+    files = {file: pathlib.Path(given[name]).read_bytes() if name in (given or {}) else built(name, version)}
     if soname:
         files[soname] = ("link", file)
     if name in HAS_PLAIN_LINK:

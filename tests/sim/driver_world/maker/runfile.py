@@ -25,7 +25,7 @@ def path(version):
     return f"/{folder}/{version}/NVIDIA-Linux-x86_64-{version}.run"
 
 
-def content(version, libcuda):
+def content(version, given):
     """What is unpacked, and the manifest's lines: file, mode, type, target of a link."""
     files, lines = {}, []
 
@@ -37,7 +37,7 @@ def content(version, libcuda):
         files[name] = entry
         lines.append(f"{name} {'0755' if what == 'program' or '.so.' in name else '0644'} {kind}")
     for library, kind in LIBRARIES.items():
-        for name, entry in libraries.library(library, version, libcuda).items():
+        for name, entry in libraries.library(library, version, given).items():
             add(name, entry, f"{kind}_{'SYMLINK' if tree.split(entry)[0] == 'link' else 'LIB'}")
     for name in ("nvidia-smi", "nvidia-persistenced", "nvidia-modprobe"):
         add(name, libraries.program(name, version), "UTILITY_BINARY")
@@ -51,9 +51,9 @@ def content(version, libcuda):
     return files, lines
 
 
-def make(out, version, libcuda):
+def make(out, version, given):
     """Writes the runfile and its .sha256sum below `out`; returns the SHA-256 and the bytes."""
-    files, lines = content(version, libcuda)
+    files, lines = content(version, given)
     files[".manifest"] = f"NVIDIA Accelerated Graphics Driver for Linux-x86_64\n{version}\n---\n" + "\n".join(lines) + "\n"
     payload = tree.tar_gz(files)
     header = (HERE / "header").read_text()

@@ -46,9 +46,9 @@ def kernel_packages(v, r):
     ]
 
 
-def user_packages(v, r, libcuda):
+def user_packages(v, r, given):
     def lib(name, names, **relations):
-        return Package(f"{name}-570", r, alone(name, **{"Multi-Arch": "same", **relations}), debian.libs(names, v, libcuda, LIB))
+        return Package(f"{name}-570", r, alone(name, **{"Multi-Arch": "same", **relations}), debian.libs(names, v, given, LIB))
     everything = ", ".join(f"{name} (= {r})" for name in (
         "libnvidia-compute-570", "libnvidia-extra-570", "nvidia-compute-utils-570", "libnvidia-decode-570", "libnvidia-encode-570",
         "nvidia-utils-570", "xserver-xorg-video-nvidia-570", "libnvidia-cfg1-570", "libnvidia-fbc1-570"))
@@ -56,7 +56,7 @@ def user_packages(v, r, libcuda):
         Package("libnvidia-compute-570", r,
                 {"Multi-Arch": "same", "Conflicts": f"libnvidia-compute, {CUDA}", "Replaces": "libnvidia-compute",
                  "Provides": f"libnvidia-compute, libnvidia-ml.so.1 (= {v}), libnvidia-ml1 (= {v}), {CUDA}, libcuda.so.1 (= {v}), libcuda1 (= {v})"},
-                debian.libs(["libcuda", "libcudadebugger", "libnvidia-ml", "libnvidia-ptxjitcompiler"], v, libcuda, LIB)),
+                debian.libs(["libcuda", "libcudadebugger", "libnvidia-ml", "libnvidia-ptxjitcompiler"], v, given, LIB)),
         lib("libnvidia-gl", ["libGLX_nvidia", "libEGL_nvidia", "libnvidia-glcore", "libnvidia-eglcore"],
             Depends="libnvidia-common-570", Provides="libnvidia-gl, libglx-vendor, libegl-vendor"),
         lib("libnvidia-common", []),
@@ -104,12 +104,12 @@ def prebuilt_packages(v, r, kernel):
     ]
 
 
-def packages(codename, versions, libcuda):
+def packages(codename, versions, given):
     ending, kernel = RELEASES[codename]
     found = []
     for v in versions:
         r = f"{v}-{ending}"
-        for package in kernel_packages(v, r) + user_packages(v, r, libcuda):
+        for package in kernel_packages(v, r) + user_packages(v, r, given):
             package.section = package.section.replace("non-free", "restricted")
             package.source = "" if package.name in ("nvidia-settings", "nvidia-modprobe") else "nvidia-graphics-drivers-570"
             found.append(package)

@@ -12,11 +12,20 @@ static int nv_open(struct inode *inode, struct file *file)
 {
 	unsigned int minor = iminor(inode);
 
-	return minor == 255 || minor < nvidia_gpu_count() ? 0 : -ENODEV;
+	return minor == NV_CONTROL || minor < nvidia_gpu_count() ? 0 : -ENODEV;
+}
+
+/* The control device tells what this module was compiled with: no name or version tells one build from another */
+static ssize_t nv_read(struct file *file, char __user *to, size_t length, loff_t *at)
+{
+	char told[16];
+	int bytes = scnprintf(told, sizeof(told), "p2p 0x%02x\n", nv_p2p_override());
+
+	return iminor(file_inode(file)) == NV_CONTROL ? simple_read_from_buffer(to, length, at, told, bytes) : -EINVAL;
 }
 
 /* Whoever has one of the files open holds the module: rmmod then says "in use" */
-static const struct file_operations nv_files = { .owner = THIS_MODULE, .open = nv_open };
+static const struct file_operations nv_files = { .owner = THIS_MODULE, .open = nv_open, .read = nv_read };
 
 unsigned int nvidia_gpu_count(void)
 {

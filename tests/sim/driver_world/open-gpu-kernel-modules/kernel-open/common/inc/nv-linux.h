@@ -9,6 +9,7 @@
 #include "conftest/functions.h"
 
 #define NV_MAJOR 195	/* /dev/nvidiaN, /dev/nvidiactl */
+#define NV_CONTROL 255	/* minor of the latter */
 #define NV_MODULE_INFO(text)                                                                                           \
 	MODULE_LICENSE("Dual MIT/GPL");                                                                                \
 	MODULE_DESCRIPTION(text);                                                                                      \
