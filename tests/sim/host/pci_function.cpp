@@ -105,10 +105,9 @@ double PciFunction::link_gb_s() const {
 }
 
 int PciFunction::link_generation(const char* speed) const {
-  double left = transfers(speed);  // 2.5, 5, 8, 16, 32
-  int generation = left < 5 ? 1 : left < 8 ? 2 : 3;
-  for (; left >= 16; left /= 2) ++generation;
-  return generation;
+  constexpr double kTransfers[] = {2.5, 5, 8, 16, 32, 64};  // GT/s, by generation
+  const double now = transfers(speed);
+  return static_cast<int>(std::ranges::count_if(kTransfers, [&](double one) { return one <= now; }));
 }
 
 std::string PciFunction::config(std::size_t least) const {
