@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/sim/libcuda/handshake.hpp"
 
-#include <sched.h>
-
 #include <cstddef>
 
 namespace p2pd::sim {
@@ -30,8 +28,7 @@ struct Side {
 
   u64 first_at(u64 round, u32 lane) const { return round * 2 * kLanes + 2 * lane; }
 
-  /// Spins until `reached`; false when the clock, which is a real one, ran out. Lets others run: there are more
-  /// spinning kernels than processors.
+  /// Until `reached`; false when the clock, which is a real one, ran out. Spins for a while, then sleeps.
   template <class Condition>
   bool wait(Condition reached) const {
     if (reached()) return true;
@@ -39,7 +36,7 @@ struct Side {
     for (u32 spin = 1; !reached(); ++spin) {
       if (spin % 64 != 0) continue;
       if (Clock::now() > end || gpu.stopping()) return false;
-      ::sched_yield();
+      gpu.doorbell().wait(reached);
     }
     return true;
   }
@@ -79,6 +76,7 @@ bool Side::send(u64 round) const {
     }
   }
   if (protocol != kLl && protocol != kLl128) theirs.store(kFlagAt, round);
+  gpu.doorbell().ring();
   return reaches(kAcknowledgeAt, round);
 }
 
@@ -124,6 +122,7 @@ bool Side::receive(u64 round, Seen& seen) const {
     check(seen, 8 * at + 8, second, pattern(key, at + 1));
   }
   theirs.store(kAcknowledgeAt, round);
+  gpu.doorbell().ring();
   return true;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -23,6 +25,30 @@ struct Context {
   std::atomic<CUresult> error = bench::cuda::CUDA_SUCCESS;  ///< sticky
 };
 
+/// Lets kernels that wait for each other sleep: there are more of them than processors, and some of those are emulated.
+class Doorbell {
+ public:
+  void ring() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // what was stored comes before the look at who waits
+    if (waiting_ == 0) return;
+    const std::lock_guard lock(mutex_);
+    bell_.notify_all();
+  }
+  /// Until it rings, or for a millisecond: not all that is waited for rings. Not at all where `reached` holds.
+  template <class Condition>
+  void wait(Condition reached) {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    if (!reached()) bell_.wait_for(lock, std::chrono::milliseconds(1));
+    --waiting_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable bell_;
+  std::atomic<int> waiting_ = 0;
+};
+
 /// The machine at work.
 struct Simulation {
   explicit Simulation(Machine& described) : machine(described), used(described.devices.size()) {}
@@ -30,6 +56,7 @@ struct Simulation {
   std::vector<std::atomic<u64>> used;  ///< bytes of each device's memory
   AddressSpace space;
   LateWrites late;
+  Doorbell doorbell;
   std::atomic<bool> stopping = false;
 };
 
@@ -145,6 +172,7 @@ class Operation {
   int device() const { return context_.device; }
   bool stopping() const { return simulation_.stopping; }
   u64 patience() const { return simulation_.machine.patience; }
+  Doorbell& doorbell() const { return simulation_.doorbell; }
   const Link& link(int from, int to) const { return simulation_.machine.link_of(from, to); }
 
  private:
