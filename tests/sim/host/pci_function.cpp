@@ -136,25 +136,29 @@ unsigned PciFunction::acs_control() const {
   return 0;
 }
 
+double PciPath::payload_gb_s() const {
+  double raw = std::numeric_limits<double>::max();
+  int payload = intel_root ? kIntelSplitBytes : std::numeric_limits<int>::max();
+  for (const PciFunction& port : ports) {
+    raw = std::min(raw, port.link_gb_s());
+    payload = std::min(payload, port.max_payload_bytes());
+  }
+  return raw * payload / (payload + kWriteOverheadBytes);
+}
+
 PciPath path_between(const PciFunction& one, const PciFunction& other) {
   const std::vector<PciFunction> ways[] = {one.way(), other.way()};
-  const auto parts = std::ranges::mismatch(ways[0], ways[1]);
-  const auto common = parts.in1 - ways[0].begin();
+  const auto common = std::ranges::mismatch(ways[0], ways[1]).in1 - ways[0].begin();
   PciPath path;
   path.below_switch = common > 0;
   path.one_switch = path.below_switch;
-  path.raw_gb_s = std::numeric_limits<double>::max();
-  int payload = std::numeric_limits<int>::max();
   for (const std::vector<PciFunction>& way : ways) {
-    for (auto port = way.begin() + common; port != way.end(); ++port) {
-      path.raw_gb_s = std::min(path.raw_gb_s, port->link_gb_s());
-      payload = std::min(payload, port->max_payload_bytes());
-    }
-    if (way.end() - way.begin() - common > 1) path.parting.push_back(way[static_cast<std::size_t>(common)]);
-    if (way.end() - way.begin() - common > 2) path.one_switch = false;
-    if (common == 0 && way.front().number("vendor") == kIntel) payload = std::min(payload, kIntelSplitBytes);
+    const auto begin = way.begin() + common;
+    path.ports.insert(path.ports.end(), begin, way.end());
+    if (way.end() - begin > 1) path.parting.push_back(*begin);
+    if (way.end() - begin > 2) path.one_switch = false;
+    if (!path.below_switch) path.intel_root |= begin->number("vendor") == kIntel;
   }
-  path.payload_gb_s = path.raw_gb_s * payload / (payload + kWriteOverheadBytes);
   return path;
 }
 

@@ -43,11 +43,14 @@ class PciFunction {
 
 /// What lies between two functions.
 struct PciPath {
-  std::vector<PciFunction> parting;  ///< ports at which their ways part
+  std::vector<PciFunction> ports;    ///< from one to the other, both of them too
+  std::vector<PciFunction> parting;  ///< of these, where the two ways part
   bool below_switch = false;         ///< they part below one root port
   bool one_switch = false;           ///< and below one switch
-  double raw_gb_s = 0;               ///< of the slowest link
-  double payload_gb_s = 0;           ///< what packet headers leave of it
+  bool intel_root = false;           ///< they part at root ports of Intel
+
+  /// What packet headers leave of the slowest link; reads configuration space, so it takes root.
+  double payload_gb_s() const;
 };
 PciPath path_between(const PciFunction& one, const PciFunction& other);
 

@@ -36,7 +36,7 @@ json device_of(const HostGpu& gpu) {
 
 /// Every row in both directions.
 void add_pair(json& machine, const GpuHost& host, const Gates& gates, std::size_t one, std::size_t other) {
-  const double gb_s = kShare * path_between(host.gpus[one].function, host.gpus[other].function).payload_gb_s;
+  const double gb_s = kShare * path_between(host.gpus[one].function, host.gpus[other].function).payload_gb_s();
   for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
     machine["links"].push_back({{"from", from},
                                 {"to", to},
