@@ -5,6 +5,8 @@
 // installer itself: the fix keeps it for the way back.
 // Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names.
 // Reference: backup.c of NVIDIA nvidia-installer.
+#include <fmt/format.h>
+
 #include "base/probe.hpp"
 #include "base/runfile_install.hpp"
 #include "base/staging.hpp"
@@ -25,7 +27,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                    {"version", entry.base_version},
                    {"installed", manifest ? nlohmann::json(manifest->version) : nlohmann::json()},
                    {"files", manifest ? manifest->installed.size() : 0}};
-  finding.evidence.push_back({std::string(kInstalledByRunfile) + "/log", manifest ? manifest->version : "not there"});
+  finding.evidence.push_back({fmt::format("{}/log", kInstalledByRunfile), manifest ? manifest->version : "not there"});
   finding.summary = "the user space of " + entry.base_version + " is " +
                     (lacking.empty() ? "installed by its runfile" : "not installed: " + lacking);
   return finding;

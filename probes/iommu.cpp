@@ -19,6 +19,9 @@
 namespace p2pd {
 namespace {
 
+constexpr Parameter kParameters[] = {
+    {"absent", Parameter::Type::boolean, false, "true: not even one that passes everything through is in force"},
+};
 constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC beyond needs interrupt remapping
 constexpr std::string_view kPci = "/sys/bus/pci/devices/";
 constexpr std::string_view kTables = "/sys/firmware/acpi/tables";
@@ -181,7 +184,23 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
   for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+/// With `absent`: one that passes everything through is one too many, where this system could do without.
+void judge_absence(Finding& finding) {
+  const Json& facts = finding.facts;
+  const bool grouped = std::ranges::any_of(facts["gpus"], [](const Json& gpu) { return !gpu["group"].is_null(); });
+  if (!grouped || finding.verdict == Verdict::not_applicable) return;
+  if (facts["off_possible"] == false || !facts["vfio_devices"].empty()) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = facts["off_possible"] == false ? "more than 255 logical CPUs cannot do without their IOMMU"
+                                                     : "VFIO devices cannot do without the IOMMU";
+    return;
+  }
+  finding.verdict = Verdict::fail;
+  finding.summary = "an IOMMU is in force";
+  finding.next = "Turn it off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).";
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   Finding finding;
   std::vector<Gpu> gpus;
@@ -215,12 +234,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
                    {"kvm_in_use", kvm_in_use(host)},
                    {"gpus", std::move(listed)}};
   judge(finding, gpus, machine, passthrough(line));
+  if (parameters.value("absent", false)) judge_absence(finding);
   return finding;
 }
 
 }  // namespace
 
 extern const Probe kIommu;
-const Probe kIommu = {"iommu", "no IOMMU of this system translates what the GPUs address", {}, nullptr, check, false};
+const Probe kIommu = {"iommu", "no IOMMU of this system translates what the GPUs address", kParameters, nullptr, check, false};
 
 }  // namespace p2pd

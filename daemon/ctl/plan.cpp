@@ -36,6 +36,14 @@ nlohmann::json to_json(const Standing& s, const Host& host) {
   return json;
 }
 
+/// What is tried where the proof fails, in order.
+nlohmann::json alternatives(const Plan& plan) {
+  nlohmann::json found = nlohmann::json::array();
+  for (const Step& step : plan.steps)
+    if (step.kind == StepKind::alternative) found.push_back({{"step", step.id}, {"title", step.title}});
+  return found;
+}
+
 void print_change(const Standing::Change& change, bool reboot, const Host& host) {
   const Description& description = change.description;
   fmt::print("   {}{}\n", description.summary, reboot ? paint(Colour::yellow, "  (reboot)") : "");
@@ -60,6 +68,7 @@ Result<int> show_plan(const Context& context) {
                                        {"blocked", found.blocked()},
                                        {"reboots", found.reboots()},
                                        {"reboots_at_most", plan.policy.reboots},
+                                       {"alternatives", alternatives(plan)},
                                        {"steps", std::move(steps)}});
   } else {
     fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
@@ -74,6 +83,8 @@ Result<int> show_plan(const Context& context) {
     const char* verdict = found.holds()     ? "Nothing to do."
                           : found.blocked() ? "Blocked: nothing is changed until the points above are settled."
                                             : "p2pctl apply makes these changes; p2pctl revert takes them back.";
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::alternative) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
     fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict), found.reboots(), plan.policy.reboots);
   }
   if (found.blocked()) return kBlocked;

@@ -92,7 +92,7 @@ Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, 
   std::set<std::string> unsettled;  // does not hold, or comes after such a step, however far
   std::set<std::string> shut;       // does not hold, nor can p2pd make it so now: what comes after it is not looked at
   for (const Step& step : plan.steps) {
-    if (step.kind != StepKind::state) continue;
+    if (!step.is_checked()) continue;
     Standing standing;
     standing.step = &step;
     const auto among = [&](const std::set<std::string>& steps) {

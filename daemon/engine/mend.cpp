@@ -2,6 +2,8 @@
 // What a walk does about a step that does not hold: what it needs first, then its fix, as often as the plan allows.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ready.hpp"
 #include "engine/walk.hpp"
 
@@ -42,6 +44,40 @@ std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
   return "";
 }
 
+/// Whether this run has changed what `step` needs or comes after, however far: then that was to make it hold.
+bool Walk::follows_a_change(const Step& step) const {
+  const auto changed = [&](const std::string& name) { return is_changed(name) || follows_a_change(*plan_.step(name)); };
+  return std::ranges::any_of(step.after, changed) || std::ranges::any_of(step.needs, changed);
+}
+
+/// The proof failed: the alternative on trial is taken back, and the plan's next one that does not hold yet becomes a
+/// step. False: there is none left.
+Result<bool> Walk::try_alternative() {
+  std::string found;
+  for (Step& step : plan_.steps) {
+    if (step.kind != StepKind::alternative || step.tried == Tried::in_vain) continue;
+    if (step.tried == Tried::now) TRY(take_back(step));
+    step.tried = step.tried == Tried::now || check(step).holds() ? Tried::in_vain : Tried::now;
+    if (step.tried == Tried::in_vain) continue;
+    found = step.id;
+    break;
+  }
+  run_.resolved = to_json(plan_).dump();
+  const char* text = found.empty() ? "the proof failed, and no alternative is left" : "the proof failed: this is tried";
+  TRY(s_.journal.save(run_, event("escalated", found, text)));
+  return !found.empty();
+}
+
+/// Undoes what a step of this run changed, and so what was changed after it.
+Result<void> Walk::take_back(const Step& step) {
+  while (is_changed(step.id)) {
+    const std::optional<UndoStore::Owner> newest = s_.undo.newest();
+    if (!newest) return {};
+    TRY_IN("undo of " + newest->step, undo(*newest));
+  }
+  return {};
+}
+
 /// Makes a step hold that does not, and can be made to.
 Result<void> Walk::mend(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
@@ -55,6 +91,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     known.status = StepStatus::blocked;
     pass.blockers.push_back(fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary));
     pass.lasting = true;
+    pass.in_vain |= follows_a_change(step);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};

@@ -59,13 +59,15 @@ Result<Event> Walk::pass() {
   for (;;) {
     Pass pass;
     for (const Step& step : plan_.steps) {
-      if (step.kind != StepKind::state) continue;
+      if (!step.is_checked()) continue;
       if (const std::optional<Event> asked = asked_for()) return *asked;
       TRY(look(step, pass));
       if (!pass.failure.empty()) return give_up(pass.failure);
     }
     const auto blocked = [&]() -> Result<std::optional<Event>> {
       if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
+      if (pass.refuted && TRY(try_alternative())) return std::nullopt;
+      if (pass.in_vain) return give_up(fmt::format("{}", fmt::join(pass.blockers, "; ")));
       if (pass.lasting || plan_.policy.busy == Busy::block) return block(pass);  // a person is needed first
       mended.clear();
       return wait_a_while(fmt::format("{}", fmt::join(pass.blockers, "; ")));
@@ -120,6 +122,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
   known.finding = to_json(finding);
   s_.observer.checked(step, finding);
   if (proof && !finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
+  pass.refuted |= proof && finding.verdict == Verdict::fail;
   if (finding.holds()) {
     pass.proven |= finding.verdict == Verdict::pass && proof;
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
@@ -137,6 +140,7 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
   } else if (const std::string why = obstacle(step, finding, pass); !why.empty()) {
     known.status = StepStatus::blocked;
     pass.blockers.push_back(why);
+    pass.in_vain |= pass.lasting && follows_a_change(step);
   } else {
     if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
     pass.fixable.push_back(&step);
@@ -233,6 +237,12 @@ Result<Finding> Walk::prove(const Step& step) {
   const Finding finding = found ? *found : unknown(found.error());
   TRY(s_.journal.close_intent(intent, run_, known, event("proof", step.id, finding.summary)));
   return finding;
+}
+
+/// Whether this run has changed something for a step.
+bool Walk::is_changed(const std::string& step) const {
+  const auto known = records_.find(step);
+  return known != records_.end() && known->second.applied;
 }
 
 StepRecord& Walk::record(const std::string& step) {

@@ -60,6 +60,8 @@ class Walk {
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of them does not pass by itself
     std::string failure;                ///< why the run fails; empty while it does not
+    bool refuted = false;               ///< the proof was tried, and failed
+    bool in_vain = false;               ///< one of them stands although what it comes after was changed
     std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
 
@@ -75,6 +77,9 @@ class Walk {
   Result<std::optional<Event>> wait_a_while(std::string why);
   Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
+  bool follows_a_change(const Step& step) const;
+  Result<bool> try_alternative();
+  Result<void> take_back(const Step& step);
   Result<void> mend(const Step& step, Pass& pass);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
@@ -91,6 +96,7 @@ class Walk {
   Finding check(const Step& step) const;
   bool passes_by_itself(const Step& step, const Finding& finding) const;
   StepRecord& record(const std::string& step);
+  bool is_changed(const std::string& step) const;
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<void> move(Event event);
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;

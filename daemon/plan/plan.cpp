@@ -15,6 +15,8 @@ constexpr std::size_t kStepLimit = 256;
 constexpr std::string_view kOnFailure[] = {"revert", "keep"};
 constexpr std::string_view kReboot[] = {"automatic", "external"};
 constexpr std::string_view kBusy[] = {"wait", "block"};
+constexpr std::string_view kKinds[] = {"state", "requires", "alternative"};
+constexpr std::string_view kTried[] = {"no", "now", "in-vain"};
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
@@ -100,14 +102,20 @@ Result<Parameters> read_parameters(const yaml::Node& step, const Probe& probe, c
   return values;
 }
 
+Result<StepKind> read_kind(const yaml::Node& node) {
+  std::vector<StepKind> found;
+  for (const StepKind kind : {StepKind::state, StepKind::requires_, StepKind::alternative})
+    if (node.has(std::string(to_string(kind)))) found.push_back(kind);
+  if (found.size() == 1) return found.front();
+  return Failure(node.error("expected one of \"state: NAME\", \"requires: NAME\" and \"alternative: NAME\""));
+}
+
 Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
-  static constexpr std::string_view kKeys[] = {"state", "requires", "title", "why",   "check",
-                                               "fix",   "with",     "after", "needs", "operator"};
+  static constexpr std::string_view kKeys[] = {"state", "requires", "alternative", "title", "why",      "check",
+                                               "fix",   "with",     "after",       "needs", "operator", "tried"};
   TRY(node.keys(kKeys));
-  if (node.has("state") == node.has("requires"))
-    return Failure(node.error("expected either \"state: NAME\" or \"requires: NAME\""));
   Step step;
-  step.kind = node.has("state") ? StepKind::state : StepKind::requires_;
+  step.kind = TRY(read_kind(node));
   step.id = TRY(name(TRY(node.at(std::string(to_string(step.kind))))));
   step.title = TRY(TRY(node.at("title")).text());
   step.why = TRY(optional_text(node, "why"));
@@ -123,6 +131,12 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
     return Failure(node.error("a requires step has no \"after\" of its own"));
   if (step.kind == StepKind::requires_ && action == nullptr && !step.needs.empty())
     return Failure(node.error("\"needs\" of a requires step without a \"fix\""));
+  if (step.kind == StepKind::alternative && action == nullptr)
+    return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));
+  if (node.has("tried")) {
+    if (step.kind != StepKind::alternative) return Failure(node.error("\"tried\" of what is no alternative"));
+    step.tried = Tried(TRY(TRY(node.at("tried")).choice(kTried)));
+  }
   return step;
 }
 
@@ -159,7 +173,7 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     TRY(check(i, "after", plan.steps[i].after, StepKind::state));
     TRY(check(i, "needs", plan.steps[i].needs, StepKind::requires_));
-    const bool state = plan.steps[i].kind == StepKind::state;
+    const bool state = plan.steps[i].kind != StepKind::requires_;
     for (const std::string& word : state ? plan.steps[i].after : plan.steps[i].needs) {
       if (at[word] < i) continue;
       const char* what = at[word] == i ? "waits for itself" : "comes later: a cycle or the wrong order";
@@ -195,6 +209,17 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabular
   return nodes;
 }
 
+/// An alternative after the proof would be looked at too late.
+Result<void> check_alternatives(const Plan& plan, const Vocabulary& vocabulary, const StepNodes& nodes, const yaml::Node& root) {
+  bool proven = false;
+  for (const Step& step : plan.steps) {
+    proven |= vocabulary.probe(step.check)->proves_p2p;
+    if (proven && step.kind == StepKind::alternative)
+      return Failure(error_at(nodes, root, step, "alternative", "stands after the step that proves P2P; move it before that"));
+  }
+  return {};
+}
+
 Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Plan& plan) {
   static constexpr std::string_view kWords[] = {"all", "none"};
   if (TRY(node.choice(kWords)) == 1) plan = checks_of(std::move(plan), vocabulary, false);
@@ -206,7 +231,8 @@ Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Pl
 const Probe* Vocabulary::probe(std::string_view id) const { return find(probes, id); }
 const Action* Vocabulary::action(std::string_view id) const { return find(actions, id); }
 
-std::string_view to_string(StepKind kind) { return kind == StepKind::state ? "state" : "requires"; }
+std::string_view to_string(StepKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+std::string_view to_string(Tried value) { return kTried[static_cast<std::size_t>(value)]; }
 std::string_view to_string(OnFailure value) { return kOnFailure[static_cast<std::size_t>(value)]; }
 std::string_view to_string(RebootPolicy value) { return kReboot[static_cast<std::size_t>(value)]; }
 std::string_view to_string(Busy value) { return kBusy[static_cast<std::size_t>(value)]; }
@@ -221,7 +247,7 @@ bool Plan::only_checks() const {
 }
 
 Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
-  std::erase_if(plan.steps, [](const Step& step) { return step.kind == StepKind::requires_; });
+  std::erase_if(plan.steps, [](const Step& step) { return !step.is_checked(); });
   for (Step& step : plan.steps) {
     const Probe& probe = *vocabulary.probe(step.check);
     step.fix.clear();
@@ -238,7 +264,7 @@ Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
 Plan each_boot_of(Plan plan, const Vocabulary& vocabulary) {
   std::erase_if(plan.steps, [&](const Step& step) {
     const Action* action = vocabulary.action(step.fix);
-    return step.kind != StepKind::state || action == nullptr || !action->each_boot;
+    return !step.is_checked() || action == nullptr || !action->each_boot;
   });
   for (Step& step : plan.steps) {
     step.after.clear();
@@ -261,6 +287,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
   if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
   if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), vocabulary, plan));
   TRY(check_references(plan, nodes, root));
+  TRY(check_alternatives(plan, vocabulary, nodes, root));
   return plan;
 }
 
@@ -274,6 +301,7 @@ nlohmann::json to_json(const Plan& plan) {
     if (!step.operator_text.empty()) json["operator"] = step.operator_text;
     if (!step.after.empty()) json["after"] = step.after;
     if (!step.needs.empty()) json["needs"] = step.needs;
+    if (step.tried != Tried::no) json["tried"] = to_string(step.tried);
     steps.push_back(std::move(json));
   }
   return {{"name", plan.name},

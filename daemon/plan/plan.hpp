@@ -25,10 +25,15 @@ struct Vocabulary {
 };
 
 enum class StepKind {
-  state,     ///< always checked
-  requires_  ///< checked only when a step that needs it is about to be fixed
+  state,       ///< always checked
+  requires_,   ///< checked only when a step that needs it is about to be fixed
+  alternative  ///< once the proof has failed: one at a time, in order, each kept only if the proof then passes
 };
 std::string_view to_string(StepKind kind);
+
+/// What has become of an alternative in a run.
+enum class Tried { no, now, in_vain };
+std::string_view to_string(Tried value);
 
 /// One entry of a plan: what should be true, how it is checked, and what makes it so.
 struct Step {
@@ -42,7 +47,9 @@ struct Step {
   std::string operator_text;  ///< what a person does where there is no fix
   std::vector<std::string> after;  ///< state steps whose effect this one waits for
   std::vector<std::string> needs;  ///< requires steps that come before its fix; each may need others
+  Tried tried = Tried::no;         ///< of an alternative, in the plan of a run
 
+  bool is_checked() const { return kind == StepKind::state || tried == Tried::now; }
   bool can_be_mended() const { return !fix.empty() || !needs.empty(); }
 };
 

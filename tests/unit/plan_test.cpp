@@ -81,7 +81,7 @@ TEST_CASE("every error names file, line, key and what was expected") {
        "p.yaml:4: steps[0].with.nam: unknown key; did you mean \"name\"?"},
       {with_step("{state: a, title: t, check: now, with: {name: [a]}}"), "p.yaml:4: steps[0].with.name: expected text"},
       {with_step("{state: a, requires: a, title: t, check: now, with: {name: a}}"),
-       "p.yaml:4: steps[0]: expected either \"state: NAME\" or \"requires: NAME\""},
+       "p.yaml:4: steps[0]: expected one of \"state: NAME\", \"requires: NAME\" and \"alternative: NAME\""},
       {with_step("{state: a, title: t, check: now, with: {name: a}, after: [a]}"),
        "p.yaml:4: steps[0].after: \"a\" waits for itself"},
       {with_step("{state: aa, title: t, check: now, with: {name: a}, after: [bb]}\n"

@@ -201,6 +201,7 @@ TEST_CASE("quirks of a scenario") {
   SECTION("crashes, counted") {
     quirks(R"({"crash": 2})");
     for (int i = 0; i < 2; ++i) CHECK(bench(host, {"--quick"}).status != 0);
+    CHECK(fs::exists(host.root() / "var/lib/driver-world/crashes"));
     CHECK(problems(host).empty());
   }
   SECTION("what nobody knows") {

@@ -80,6 +80,20 @@ TEST_CASE("before a restart the machine is looked at again: who came in between 
   }
 }
 
+TEST_CASE("before a restart, what cannot be told is not waited for") {
+  World world;
+  world.write("live/idle", "yes");
+  world.fault("a", "breaks idle");
+  int seconds = 0;
+  world.on_wait = [&] {
+    REQUIRE(++seconds < 60);
+    world.fault("idle", "unreadable");
+  };
+  const auto run = world.apply(needs_idle("{busy: wait}"));
+  REQUIRE(run);
+  CHECK(run->state == RunState::rebooting);
+}
+
 TEST_CASE("a restart that is called off is a pause; resumed, it is the same restart and counted once") {
   World world;
   world.calls_off = true;
@@ -105,8 +119,10 @@ TEST_CASE("reboot: external restarts nothing by itself") {
 
 TEST_CASE("the ready file is there as long as what was proven stands") {
   World world;
+  world.write("live/a", "yes");
   REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::blocked);
   CHECK_FALSE(world.has("run/p2pd/ready"));
+  world.remove("live/a");
   world.write("live/p", "yes");
   REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
   CHECK(world.has("run/p2pd/ready"));

@@ -85,12 +85,20 @@ TEST_CASE("nothing is changed while a person is needed, wherever in the plan") {
   CHECK(state(world.settle(world.start([](Walk& walk) { return walk.request(Event::retry); }))) == "idle");
 }
 
-TEST_CASE("what is right only once a fix has run is judged after it") {
+TEST_CASE("what is right only once a fix has run is judged after it; where that did not help, it is taken back") {
   World world;
-  const auto run = world.apply(plan_of({"a:live", "b after a"}));
-  CHECK(state(run) == "blocked");
-  CHECK(run->reason == "b: b is not so");
-  CHECK(world.has("live/a"));
+  const std::string before = world.tree();
+  SECTION("what was found wrong then") {
+    const auto run = world.apply(plan_of({"a:live", "b after a"}));
+    CHECK(state(run) == "failed");
+    CHECK(run->reason == "b: b is not so");
+    CHECK(world.tree() == before);
+  }
+  SECTION("a proof that fails") { CHECK(state(world.apply(plan_of({"a:live", "p:proof after a"}))) == "failed"); }
+  SECTION("what nothing was changed for waits for a person") {
+    world.write("live/a", "yes");
+    CHECK(state(world.apply(plan_of({"a:live", "p:proof after a"}))) == "blocked");
+  }
 }
 
 TEST_CASE("two fixes that undo each other fail, and do not go on for ever") {

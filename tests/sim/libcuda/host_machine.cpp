@@ -79,12 +79,16 @@ bool write_durably(const fs::path& file, const std::string& text) {
     if (opened >= 0) ::close(opened);
     return flushed;
   };
-  return flush(file, O_WRONLY | O_CREAT | O_TRUNC, text) && flush(file.parent_path(), O_RDONLY | O_DIRECTORY, "");
+  const fs::path folder = file.parent_path();
+  std::error_code none;
+  fs::create_directories(folder, none);
+  return flush(file, O_WRONLY | O_CREAT | O_TRUNC, text) && flush(folder, O_RDONLY | O_DIRECTORY, "") &&
+         flush(folder.parent_path(), O_RDONLY | O_DIRECTORY, "");
 }
 
 /// Crashes the host, unless it did so often enough; below another root, this process only.
 void crash(const fs::path& root, int times) {
-  const fs::path counter = root / "etc/driver-world/crashes";
+  const fs::path counter = root / "var/lib/driver-world/crashes";
   const int before = std::atoi(read_text(counter).value_or("").c_str());
   if (before >= times) return;
   if (write_durably(counter, std::to_string(before + 1) + "\n") && root == "/") {

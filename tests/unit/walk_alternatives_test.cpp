@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// What is tried where the proof fails, and what that leaves behind.
+#include "catch.hpp"
+
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+/// a, then the alternatives, then the proof, which passes where `needed` is in effect.
+std::string plan_with(const std::vector<std::string>& alternatives, const std::string& needed, const std::string& policy = "{reboots: 9}") {
+  std::string yaml = plan_of({"a:trial"}, policy);
+  for (const std::string& name : alternatives)
+    yaml += "  - {alternative: " + name + ", title: t, check: now, fix: trial, with: {name: " + name + "}}\n";
+  return yaml + "  - {state: p, title: t, check: proof, with: {name: " + needed + "}, after: [a]}\n";
+}
+
+std::string told(const std::string& steps) {
+  const auto plan = parse_plan("name: n\ntitle: t\nsteps:\n" + steps, "p.yaml", World::vocabulary());
+  return plan ? "" : plan.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("where the proof passes, no alternative is tried") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with({"b"}, "a")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(run->reboots == 1);
+  CHECK_FALSE(world.has("want/b"));
+  CHECK(world.count("escalated") == 0);
+}
+
+TEST_CASE("an alternative with which the proof passes is kept, and is in the plan of the run") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with({"b", "c"}, "b")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(run->reboots == 2);
+  CHECK(world.has("default/b"));
+  CHECK_FALSE(world.has("want/c"));
+  CHECK(run->resolved.find(R"("tried":"now")") != std::string::npos);
+  SECTION("and another apply changes nothing") {
+    const std::string tree = world.tree();
+    const auto again = world.apply(plan_with({"b", "c"}, "b"));
+    CHECK(again->state == RunState::ready);
+    CHECK(world.tree() == tree);
+  }
+  SECTION("and goes with the rest") {
+    CHECK(world.settle(world.revert())->result == "reverted");
+    CHECK_FALSE(world.has("want/b"));
+  }
+}
+
+TEST_CASE("one that does not help is taken back before the next is tried") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with({"b", "c"}, "c")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK_FALSE(world.has("want/b"));
+  CHECK_FALSE(world.has("default/b"));
+  CHECK(world.has("default/c"));
+  CHECK(world.count("escalated") == 2);
+}
+
+TEST_CASE("one that holds already is not tried") {
+  World world;
+  world.write("live/b", "yes");
+  const auto run = world.settle(world.apply(plan_with({"b", "c"}, "c")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(run->reboots == 2);
+  CHECK(world.count("escalated") == 1);
+}
+
+TEST_CASE("where none helps, the machine ends as it was found") {
+  World world;
+  const std::string before = world.tree();
+  const auto run = world.settle(world.apply(plan_with({"b", "c"}, "nothing")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::failed);
+  CHECK(run->reason.find("nothing is not so") != std::string::npos);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("where none helps and what was changed is kept, no alternative is") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with({"b"}, "nothing", "{reboots: 9, on_failure: keep}")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::failed);
+  CHECK(world.has("want/a"));
+  CHECK_FALSE(world.has("want/b"));
+}
+
+TEST_CASE("alternatives stop at the plan's reboots") {
+  World world;
+  const std::string before = world.tree();
+  const auto run = world.settle(world.apply(plan_with({"b", "c", "d"}, "nothing", "{reboots: 3}")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::failed);
+  CHECK(run->reboots <= 3);
+  CHECK(world.tree() == before);
+}
+
+TEST_CASE("a power cut while an alternative is on trial: it is tried all the same") {
+  World world;
+  Result<Run> run = world.apply(plan_with({"b"}, "b"));
+  world.boot();
+  run = world.go_on();  // the proof failed, b waits for its boot
+  REQUIRE(run->state == RunState::rebooting);
+  world.fault("b", "cut");  // in the proof
+  world.boot();
+  CHECK_THROWS_AS(world.go_on(), PowerCut);
+  world.fault("b", "");
+  world.boot();
+  CHECK(world.settle(world.go_on())->state == RunState::ready);
+}
+
+TEST_CASE("alternatives in a plan: with a fix, before the proof") {
+  CHECK(told("  - {alternative: b, title: t, check: now, with: {name: b}}\n") ==
+        "p.yaml:4: steps[0]: an alternative without a \"fix\": there is nothing to try");
+  CHECK(told("  - {state: p, title: t, check: proof, with: {name: p}}\n"
+             "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}}\n") ==
+        "p.yaml:5: steps[1].alternative: stands after the step that proves P2P; move it before that");
+  CHECK(told("  - {state: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
+        "p.yaml:4: steps[0]: \"tried\" of what is no alternative");
+}
