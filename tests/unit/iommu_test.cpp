@@ -39,11 +39,11 @@ class Machine {
     std::ofstream(directory_ / path) << content;
   }
   void remove(const std::string& path) const { fs::remove_all(directory_ / path); }
-  Result<Finding> look() const {
+  Result<Finding> look(const Parameters& with = Parameters::object()) const {
     file("lspci-xxxx.txt", text_);
     const Root root = Root::open(directory_.path()).value();
     RecordedRunner runner(root);
-    return kIommu.check(Host(root, runner), Parameters::object());
+    return kIommu.check(Host(root, runner), with);
   }
 
  private:
@@ -136,6 +136,23 @@ TEST_CASE("iommu: more than 255 logical CPUs cannot do without") {
     INFO(list);
     machine.file("sys/devices/system/cpu/present", list);
     CHECK(machine.look()->facts["off_possible"].is_null());
+  }
+}
+
+TEST_CASE("iommu: absent wants none in force, where the system can do without") {
+  const Parameters absent = {{"absent", true}};
+  Machine machine;
+  machine.gpu(1, "");
+  machine.file("proc/cpuinfo", kMetal);
+  CHECK(machine.look(absent)->verdict == Verdict::pass);
+  machine.gpu(2, "identity");
+  CHECK(machine.look()->verdict == Verdict::pass);
+  CHECK(machine.look(absent)->verdict == Verdict::fail);
+  CHECK(machine.look(absent)->summary == "an IOMMU is in force");
+  SECTION("not with more than 255 CPUs") { machine.file("sys/devices/system/cpu/present", "0-511\n"); }
+  SECTION("not with VFIO devices") { machine.gpu(3, "DMA", "vfio-pci"); }
+  if (machine.look()->facts["off_possible"] == false || !machine.look()->facts["vfio_devices"].empty()) {
+    CHECK(machine.look(absent)->verdict == Verdict::not_applicable);
   }
 }
 

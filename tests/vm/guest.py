@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A virtual machine with a throw-away disk: start it, run commands in it, cut its power, read its console.
 
-    with Guest(image_folder) as guest:
+    with Guest(machine_folder, topology="two-behind-switch") as guest:
         boot = guest.wait_boot()
         guest.run("update-grub")
         guest.cut_power()
@@ -20,8 +20,14 @@ import subprocess
 import tempfile
 import time
 
-QEMU = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
-        "-smp", "2", "-m", "1024", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+import topology
+
+HERE = pathlib.Path(__file__).resolve().parent
+QEMU = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512",
+        "-smp", "2", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+# P2P is not for guests: a machine with cards says that it is none
+BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
+              for word in ("-smbios", f"type={kind},{names}")]
 BOOT_TIMEOUT_S = 300
 POLL_S = 0.3
 
@@ -31,8 +37,14 @@ class GuestError(Exception):
 
 
 class Guest:
-    def __init__(self, image):
-        self.image = pathlib.Path(image)
+    def __init__(self, machine, cards=None, memory_mib=2048):
+        """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: name of a topology."""
+        self.machine = pathlib.Path(machine)
+        self.cards = topology.read(cards) if cards else None
+        self.memory_mib = memory_mib
+        self.more_disks = []  # raw ones, read only
+        self.log_writes = False  # to `writes`, in the order of the guest's, its flushes too (cuts.py)
+        self.servers = {}     # "10.0.2.100:80" in the guest to a port of this host
         self.folder = None
         self.process = None
         self.port = 0
@@ -53,24 +65,48 @@ class Guest:
     def path(self, name):
         return pathlib.Path(self.folder.name, name)
 
+    def hardware(self):
+        """Processor, memory and PCI bus, as arguments; and what env has to set for them."""
+        words, environment = ["-m", str(self.memory_mib)], []
+        if self.cards:
+            device = subprocess.run([HERE / "gpu/build"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+            environment = [f"LD_PRELOAD={device}"]
+            vendor = topology.VENDORS[self.cards.get("iommu")]
+            words += ["-cpu", f"max,vendor={vendor},-hypervisor", *BARE_METAL, *topology.arguments(self.cards)]
+        else:
+            words += ["-cpu", "max"]
+        return words, environment
+
     def start(self):
-        """Starts the machine on a fresh overlay of the image, or on the one it was stopped with."""
+        """Starts the machine on a fresh overlay of its disk, or on the one it was stopped with."""
         disk = self.path("disk.qcow2")
         if not disk.exists():
-            subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2",
-                            "-b", self.image / "disk.qcow2", disk], check=True)
+            base = next(self.machine.glob("disk.*"))
+            subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", base.suffix[1:], "-b", base, disk], check=True)
         self.port = free_port()
+        hardware, environment = self.hardware()
+        forwards = "".join(f",guestfwd=tcp:{address}-tcp:127.0.0.1:{port}" for address, port in self.servers.items())
+        more = [word for path in self.more_disks for word in ("-drive", f"file={path},if=virtio,format=raw,readonly=on")]
         with open(self.path("qemu.log"), "ab") as log:
             # setpriv: however this process ends, the machine ends with it
-            # cache=unsafe: flushes matter only when the host itself loses power
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *QEMU,
-                 "-drive", f"file={disk},if=virtio,format=qcow2,cache=unsafe,discard=unmap",
-                 "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
+                ["setpriv", "--pdeathsig", "KILL", "env", *environment, *QEMU, *hardware,
+                 *self.disk_words(disk), *more,
+                 "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22" + forwards,
                  "-device", "virtio-net-pci,netdev=net,romfile=",
                  "-chardev", f"file,id=console,append=on,path={self.path('console')}", "-serial", "chardev:console",
                  "-qmp", f"unix:{self.path('qmp')},server=on,wait=off"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def disk_words(self, disk):
+        # no-flush: a flush matters to this host only if it loses power itself; `writes` gets each of them all the same
+        words = ["-blockdev", f"driver=qcow2,node-name=live,discard=unmap,cache.no-flush=on,file.driver=file,file.filename={disk}"]
+        node = "live"
+        if self.log_writes:
+            self.path("writes").touch()
+            words += ["-blockdev", f"driver=blklogwrites,node-name=logged,file=live,log.driver=file,log.filename={self.path('writes')}"]
+            node = "logged"
+        return [*words, "-device", f"virtio-blk-pci,drive={node},write-cache=on"]
 
     def stop(self):
         """Switches the machine off, as if its plug were pulled; its disk stays until the `with` block ends."""
@@ -78,6 +114,15 @@ class Guest:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def power_off(self):
+        """Switches the machine off as a person would; it must end by itself."""
+        self.ssh("systemctl poweroff")
+        try:
+            self.process.wait(BOOT_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise GuestError("it does not switch itself off") from error
+        self.stop()
 
     def cut_power(self):
         """Resets the machine at once; it boots again by itself."""
@@ -94,7 +139,7 @@ class Guest:
                             raise GuestError(f"{command}: {answer['error']['desc']}")
 
     def ssh_argv(self, command):
-        return ["ssh", "-q", "-F", "none", "-i", self.image / "id", "-p", str(self.port),
+        return ["ssh", "-q", "-F", "none", "-i", self.machine / "id", "-p", str(self.port),
                 "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
                 "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
                 "root@127.0.0.1", command]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Power cuts, after the fact: what a disk that was told to write and to flush would hold had the power failed at an instant.
+
+A guest's disk is watched by QEMU (blklogwrites, the format of Linux's dm-log-writes): every write and every flush, in order. The
+disk after a cut is the one at power-on with all that a flush had made durable by then, and of the writes after it some, chosen by
+seed: a disk with a volatile cache promises no more. So one first boot gives as many cuts as are wanted, at any instant of it.
+"""
+import struct
+
+SECTOR = 512
+MAGIC = 0x6A736677736872
+FLUSH, FUA, DISCARD = 1, 2, 4
+
+
+class Write:
+    """One entry of the log; `at` is where its data stands in the file of the log."""
+
+    def __init__(self, number, sector, count, flags, at):
+        self.number, self.sector, self.count, self.flags, self.at = number, sector, count, flags, at
+
+    @property
+    def length(self):
+        return 0 if self.flags & DISCARD else self.count * SECTOR
+
+
+class WriteLog:
+    def __init__(self, path):
+        self.path, self.entries = path, []
+        with open(path, "rb") as file:
+            magic, version, _, sector = struct.unpack("<QQQI", file.read(28))
+            if magic != MAGIC or version != 1 or sector != SECTOR:
+                raise ValueError(f"{path} is no log of writes")
+            at, size = SECTOR, path.stat().st_size
+            while at + SECTOR <= size:
+                file.seek(at)
+                place, count, flags, _ = struct.unpack("<QQQQ", file.read(32))
+                entry = Write(len(self.entries), place, count, flags, at + SECTOR)
+                if entry.count == 0 and not flags or entry.at + entry.length > size:
+                    break  # the end, written in the middle
+                self.entries.append(entry)
+                at = entry.at + entry.length
+
+    def flushes(self):
+        return [entry.number for entry in self.entries if entry.flags & FLUSH]
+
+    def with_content(self, needle):
+        """Numbers of the writes whose data holds some bytes."""
+        found = []
+        with open(self.path, "rb") as file:
+            for entry in self.entries:
+                file.seek(entry.at)
+                if entry.length and needle in file.read(entry.length):
+                    found.append(entry.number)
+        return found
+
+    def replay(self, disk, until, dice):
+        """Makes `disk`, a raw copy of how it was at power-on, what it is after a cut right before entry `until`."""
+        durable = max((number for number in self.flushes() if number < until), default=-1)
+        with open(self.path, "rb") as log, open(disk, "r+b") as raw:
+            for entry in self.entries[:until]:
+                lasts = entry.number < durable or entry.flags & FUA or dice.random() < 0.5
+                if not entry.length or not lasts:
+                    continue
+                log.seek(entry.at)
+                raw.seek(entry.sector * SECTOR)
+                raw.write(log.read(entry.length))
+
+
+# ---- instants --------------------------------------------------------------------------------------------------------
+
+def boundaries(log, number):
+    """Right before the flush that makes a write durable, and right after."""
+    after = [flush for flush in log.flushes() if flush > number][:1]
+    return [instant for flush in after for instant in (flush, flush + 1)]
+
+
+def instants(log, moments, wanted, dice):
+    """`wanted` instants of a first boot, of every kind: (entry of the log, what it is).
+
+    `moments`: how long the log was as each step began and ended, by what it was: both sides of every step.
+    """
+    kinds = {
+        "grub.cfg": [at for number in log.with_content(b"### BEGIN /etc/grub.d/00_header ###") for at in boundaries(log, number)],
+        "trial entry": [at for number in log.with_content(b"p2pd trial: ") for at in boundaries(log, number)],
+        "initrd": [at for number in log.with_content(b"\x02\x21\x4c\x18") for at in boundaries(log, number)],
+        "database": [at for number in log.with_content(b"SQLite format 3\x00") for at in boundaries(log, number)],
+        "step": [max(entry.number for entry in log.entries if entry.at <= offset) + 1 for offset in moments.values()],
+        "any": [entry.number for entry in log.entries],
+    }
+    names = {max((entry.number for entry in log.entries if entry.at <= offset), default=0) + 1: what for what, offset in moments.items()}
+    found = []
+    while len(found) < wanted:
+        for kind, places in kinds.items():
+            if places and len(found) < wanted:
+                at = dice.choice(places)
+                found.append((at, f"{kind} {names.get(at, '')}".strip()))
+    return found

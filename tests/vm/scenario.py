@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: MIT
+"""What scenarios share: a machine with p2pd in it, seen from outside, and what is expected of it.
+
+A scenario is a file in scenarios/: its docstring's first line says what it shows, CARDS names a topology, STARTS the disk it begins
+with ("delivered", or "ready": as first-boot left it), SEED files that are laid at the first boot, and `run(machine)` does it.
+"""
+import contextlib
+import fnmatch
+import io
+import json
+import pathlib
+import re
+import tarfile
+import threading
+import time
+from dataclasses import dataclass, field
+
+from guest import Guest, GuestError
+
+HERE = pathlib.Path(__file__).resolve().parent
+SETTLED = ("idle", "ready", "blocked", "failed", "paused")
+SETTLE_TIMEOUT_S = 2400
+# the first boot of an image that is to be ready without anybody: what a fleet writes into it
+UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nreboot_delay_s: 0\n"}
+
+LOOK = r"""
+export LC_ALL=C; cd /
+cat /proc/sys/kernel/random/boot_id /proc/cmdline
+sha256sum < boot/grub/grub.cfg
+find etc boot -path boot/grub/grubenv -o -printf '%M %U:%G %p %l\n' | sort
+find etc boot -type f ! -path boot/grub/grubenv -print0 | sort -z | xargs -0 sha256sum
+grub-editenv list | grep -v '^next_entry=$' || true
+"""
+
+
+class Unexpected(Exception):
+    """The machine is not as the scenario says."""
+
+
+def expect(holds, why):
+    if not holds:
+        raise Unexpected(why)
+
+
+def say(text):
+    print(f"  [{time.monotonic() - say.start:6.1f} s] {text}", flush=True)
+
+
+say.start = time.monotonic()
+
+
+@dataclass
+class View:
+    """What a look inside the guest showed."""
+    boot: str
+    cmdline: str
+    grub_cfg: str  # its SHA-256
+    tree: list = field(repr=False)  # every file of /etc and /boot with mode, owner and SHA-256, and what grubenv says
+
+
+def seed_disk(files, to):
+    """A tar, as long as a disk's sectors want it: text, or (mode, text), by absolute path; None makes a folder."""
+    with tarfile.open(to, "w") as tar:
+        for path, content in sorted(files.items()):
+            mode, text = content if isinstance(content, tuple) else (0o644, content)
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.mode, entry.mtime = mode, int(time.time())
+            data = text.encode() if isinstance(text, str) else text
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+
+
+class Machine(Guest):
+    """A guest with p2pd in it."""
+
+    def __init__(self, folder, cards, seed=None, **rest):
+        super().__init__(folder, cards, **rest)
+        self.seed_files = seed or {}
+        self.shown = {}  # step to the last line about it
+        self.on_line = lambda line: None
+
+    def start(self):
+        if self.seed_files and not self.path("seed.tar").exists():
+            seed_disk(self.seed_files, self.path("seed.tar"))
+            self.more_disks = [self.path("seed.tar")]
+        super().start()
+
+    # ---- what p2pd says
+
+    def told(self, command, timeout_s=120):
+        """The JSON that a verb of p2pctl prints."""
+        done = self.ssh(f"p2pctl {command} --json", timeout_s)
+        try:
+            return json.loads(done.stdout)
+        except ValueError as error:
+            raise GuestError(f"p2pctl {command}: status {done.returncode}: {done.stdout.strip()[-500:]}") from error
+
+    def status(self):
+        return self.told("status")
+
+    def settle(self, *wanted, timeout_s=SETTLE_TIMEOUT_S):
+        """Waits, over reboots, until a run is settled; it must be in one of the states `wanted`. Shows what it does meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            self.wait_boot()
+            with contextlib.suppress(GuestError):
+                if self.watch(deadline):
+                    status = self.status()
+                    say(f"{status['state']}: {status.get('reason', '')} ({status.get('reboots', 0)} reboots)")
+                    expect(status["state"] in wanted, f"it is {status['state']}, not {' or '.join(wanted)}: {status.get('reason')}")
+                    return status
+            self.check_alive()
+        raise Unexpected(f"it did not settle in {timeout_s} s")
+
+    def watch(self, deadline):
+        """Prints what `p2pctl status --watch` shows until this boot ends or a run is settled; the latter is True."""
+        with self.popen("p2pctl status --watch") as shown:
+            stop = threading.Timer(max(deadline - time.monotonic(), 1), shown.kill)
+            stop.start()
+            try:
+                for line in map(str.rstrip, shown.stdout):
+                    words = line.split()
+                    step = words[1] if line.startswith(" ") and len(words) > 1 else ""
+                    if not step or self.shown.get(step) != line:  # each boot tells of every step anew
+                        say(line)
+                    self.on_line(line)
+                    self.shown[step] = line
+                    if words[:1] and words[0] in SETTLED:
+                        return True
+            finally:
+                stop.cancel()
+                shown.kill()
+        return False
+
+    def apply(self, *wanted, plan="", timeout_s=SETTLE_TIMEOUT_S):
+        """Asks for a plan and waits for its end, which must be one of the states `wanted`."""
+        self.wait_boot()
+        self.run(f"p2pctl apply {plan} --no-block")
+        return self.settle(*wanted, timeout_s=timeout_s)
+
+    def turn_back(self, *wanted):
+        self.run("p2pctl revert --no-block")
+        return self.settle(*wanted)
+
+    # ---- what is in it
+
+    def look(self, when):
+        boot, cmdline, grub_cfg, *tree = self.run(LOOK).splitlines()
+        view = View(boot, cmdline, grub_cfg.split()[0], tree)
+        say(f"{when}\n      boot id   {view.boot}\n      grub.cfg  {view.grub_cfg}\n      cmdline   {view.cmdline}")
+        return view
+
+    def first_view(self):
+        self.wait_boot()
+        return self.look("at first")
+
+    def wait_hanging(self, quiet_s=60):
+        """Waits until the console has been silent for a while: nothing more comes of this boot."""
+        end, since = self.console_end(), time.monotonic()
+        while time.monotonic() - since < quiet_s:
+            time.sleep(1)
+            if self.console_end() != end:
+                end, since = self.console_end(), time.monotonic()
+
+    def packages(self):
+        return self.run("dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'").splitlines()
+
+    def explain(self):
+        """Prints what helps to find out why a scenario failed; the guest may be beyond talking."""
+        say("the console ends in\n" + self.console()[-1500:])
+        with contextlib.suppress(GuestError):
+            print(self.ssh("p2pctl status; p2pctl history; journalctl -q --no-pager -b -u p2pd-walk -u p2pd-job | tail -60; cat /proc/cmdline; "
+                           "dmesg | grep -iE 'nvrm|nvidia' | tail").stdout, flush=True)
+
+
+# ---- seeds -----------------------------------------------------------------------------------------------------------
+
+def quirks(what):
+    """How the simulated cards differ from good ones."""
+    return {"/etc/driver-world/quirks.json": json.dumps(what)}
+
+
+def catalogue_drop_in(name):
+    """Another drop-in of the driver world takes the place of the one that works."""
+    return {"/root/seed": (0o755, f"#!/bin/sh\ncp /srv/driver-world/catalogue/{name}.json /etc/p2pd/catalogue.d/driver-world.json\n")}
+
+
+def catalogue_edit(expression):
+    """The drop-in is edited by sed."""
+    return {"/root/seed": (0o755, f"#!/bin/sh\nsed -i '{expression}' /etc/p2pd/catalogue.d/driver-world.json\n")}
+
+
+# ---- expectations ----------------------------------------------------------------------------------------------------
+
+def not_compared():
+    lines = (HERE.parent / "sim/driver_world/not_compared").read_text().splitlines()
+    return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+
+
+def differences(view, first):
+    """Lines of two trees that differ, but for paths that may."""
+    globs = not_compared()
+
+    def counts(line):
+        path = "/" + re.split(r"\s+", line.strip(), maxsplit=2)[-1].split(" ")[0]
+        return not any(fnmatch.fnmatchcase(path, glob) for glob in globs)
+    now, was = set(filter(counts, view.tree)), set(filter(counts, first.tree))
+    return [f"lost {line}" for line in sorted(was - now)] + [f"new {line}" for line in sorted(now - was)]
+
+
+def expect_as_at_first(view, first):
+    expect(view.cmdline == first.cmdline, "the command line is not the first one")
+    found = differences(view, first)
+    expect(not found, "/etc and /boot are not as at first: " + "; ".join(found[:10]))
+
+
+def expect_same(view, other):
+    """Two machines that walked the same plan."""
+    found = differences(view, other)
+    expect(view.cmdline == other.cmdline and not found, "it is not as without a cut: " + "; ".join([view.cmdline, *found[:10]]))
+
+
+@contextlib.contextmanager
+def expect_untouched(machine):
+    """No file of /etc and /boot, no package and no boot changes meanwhile."""
+    machine.wait_boot()
+    first, packages = machine.look("before"), machine.packages()
+    yield
+    view = machine.look("after")
+    expect(view.boot == first.boot, "it was rebooted")
+    expect_as_at_first(view, first)
+    expect(machine.packages() == packages, "packages have changed")
+
+
+@contextlib.contextmanager
+def expect_driver_kept(machine):
+    """The distribution's driver is installed and loaded, before and after."""
+    loaded = "cat /sys/module/nvidia/srcversion; nvidia-smi"
+    machine.wait_boot()
+    with expect_untouched(machine):
+        before = machine.run(loaded)
+        yield
+        expect(machine.run(loaded) == before, "the loaded driver is another one")
+
+
+def expect_ready(machine, status):
+    """What a person would look at: status, systemctl, busctl, journalctl, the kernel's own words."""
+    seen = {
+        "systemctl": machine.run("systemctl show -P ActiveState p2pd-ready.target"),
+        "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),
+        "journal": machine.run("journalctl -q --no-pager -b -u p2pd-walk -o cat | tail -3"),
+        "is-ready": machine.run("p2pctl is-ready && echo yes"),
+        "modules": machine.run("for m in nvidia nvidia_modeset nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) "
+                               "$(modinfo -F srcversion $m) $(modinfo -F filename $m); done"),
+        "groups": machine.run("cat /sys/bus/pci/devices/*/iommu_group/type 2>/dev/null | sort | uniq -c; ls /sys/class/iommu"),
+        "cmdline": machine.run("cat /proc/cmdline"),
+    }
+    for what, text in seen.items():
+        say(f"{what}: " + text.replace("\n", "\n      "))
+    expect(status["state"] == "ready" and seen["bus"] == 's "ready"' and seen["systemctl"] == "active" and seen["is-ready"].endswith("yes"),
+           "status, bus and systemctl do not agree that it is ready")
+    for line in seen["modules"].splitlines():
+        name, loaded, installed, path = line.split()
+        expect(loaded == installed and "/updates/" in path, f"{name}: loaded {loaded}, installed {installed} {path}")
+    expect("DMA" not in seen["groups"], f"an IOMMU translates: {seen['groups']}")

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+"""A machine that is ready stays so over a boot, and another apply changes nothing and makes no reboot."""
+from scenario import expect, expect_untouched
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+SEED = {}
+
+
+def run(machine):
+    machine.settle("ready")
+    with expect_untouched(machine):
+        boot = machine.wait_boot()
+        told = machine.told("apply", 900)
+        expect(told["state"] == "ready" and told["changed"] is False, str(told)[:400])
+        expect(machine.wait_boot() == boot, "it was rebooted")

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""A disk with no room for a driver swap: blocked with the numbers; with room again, the same request goes on."""
+from scenario import expect, expect_driver_kept
+
+STARTS = "delivered"
+CARDS = "two-ports"
+SEED = {}
+
+
+def run(machine):
+    with expect_driver_kept(machine):
+        machine.run("fallocate -l $(($(df --output=avail -B1 / | tail -1) - 50000000)) /filler")
+        status = machine.apply("blocked")
+        expect("room" in status["reason"], status["reason"])
+        machine.run("rm /filler")

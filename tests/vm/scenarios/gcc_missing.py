@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""No compiler: apt brings the kernel's own, the modules are built, and what was brought goes again with the undo."""
+from scenario import expect, expect_ready
+from scenarios import first_boot
+
+STARTS = "delivered"
+CARDS = "two-behind-switch"
+SEED = {"/root/seed": (0o755, "#!/bin/sh\nrm -f /usr/bin/g++ /usr/bin/g++-12\ndpkg --purge --force-depends g++ g++-12\n")}
+
+
+def run(machine):
+    machine.offer_packages(["g++", "g++-12", "libstdc++-12-dev"])
+    before = machine.packages()
+    status = machine.apply("ready")
+    expect_ready(machine, status)
+    brought = [line for line in machine.packages() if line not in before and line.startswith("g++")]
+    expect(brought, "apt brought no compiler")

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: MIT
+"""Somebody's stock module lands where modprobe looks first: not ready at the next boot, and another apply mends it without a reboot."""
+import pathlib
+
+from scenario import expect, expect_ready
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+SEED = {}
+
+
+def run(machine):
+    machine.settle("ready")
+    machine.copy_in_file(machine.stock_module(), "/root/nvidia.ko")
+    boot = machine.wait_boot()
+    machine.run("cp /root/nvidia.ko /usr/lib/modules/$(uname -r)/updates/dkms/nvidia.ko && depmod -a && sync && systemctl reboot --no-block", 120)
+    boot = machine.wait_boot(after=boot)
+    status = machine.settle("blocked", "failed", "ready")
+    expect(status["state"] == "blocked" and machine.ssh("p2pctl is-ready").returncode == 3, f"a stock module, and it is {status['state']}")
+    status = machine.apply("ready")
+    expect(machine.wait_boot() == boot, "it was rebooted")
+    expect_ready(machine, status)

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""Cards whose copies never arrive, whatever is tried: failed within the plan's reboots, and as it was found."""
+from scenario import UNATTENDED, expect, expect_as_at_first, quirks
+
+STARTS = "delivered"
+CARDS = "two-behind-switch"
+SEED = UNATTENDED | quirks({"faults": [{"kind": "dead-direction", "from": 0, "to": 1}]})
+
+
+def run(machine):
+    first = machine.first_view()
+    status = machine.settle("failed")
+    expect(status["reboots"] <= 4, f"{status['reboots']} reboots")
+    expect("p2p-proven" in status["reason"], status["reason"])
+    expect_as_at_first(machine.look("failed and undone"), first)

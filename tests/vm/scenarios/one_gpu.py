@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""One card: blocked before anything is changed."""
+from scenario import expect, expect_untouched
+
+STARTS = "delivered"
+CARDS = "one-gpu"
+SEED = {}
+
+
+def run(machine):
+    with expect_untouched(machine):
+        status = machine.apply("blocked")
+        expect("gpus" in status["reason"], status["reason"])

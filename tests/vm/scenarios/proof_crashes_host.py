@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""Cards that take the host down when they meet: the proof is tried once more, then the run has failed and is undone."""
+from scenario import UNATTENDED, expect, expect_as_at_first, quirks
+
+STARTS = "delivered"
+CARDS = "two-behind-switch"
+SEED = UNATTENDED | quirks({"crash": 9})
+
+
+def run(machine):
+    first = machine.first_view()
+    status = machine.settle("failed")
+    expect("brought the machine down" in status["reason"], status["reason"])
+    expect(machine.console().count("Kernel panic") == 2, f"{machine.console().count('Kernel panic')} panics instead of two")
+    expect_as_at_first(machine.look("failed and undone"), first)

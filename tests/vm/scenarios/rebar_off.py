@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""Cards whose BAR1 cannot grow: blocked before anything is changed, with firmware named as the cause."""
+from scenario import expect, expect_untouched
+
+STARTS = "delivered"
+CARDS = "rebar-off"
+SEED = {}
+
+
+def run(machine):
+    with expect_untouched(machine):
+        status = machine.apply("blocked")
+        expect("bar1-room" in status["reason"], status["reason"])

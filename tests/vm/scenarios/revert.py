@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""A ready machine goes back: the distribution's driver is loaded again, and the tree is as it was delivered."""
+from scenario import expect, expect_as_at_first
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+SEED = {}
+
+
+def run(machine):
+    boot = machine.wait_boot()
+    status = machine.turn_back("idle")
+    expect(status["result"] == "reverted", str(status)[:400])
+    expect(machine.wait_boot() != boot, "what was undone wants a reboot")
+    expect_as_at_first(machine.look("reverted"), machine.views["first-boot"])
+    loaded = machine.run("cat /sys/module/nvidia/version")
+    expect(loaded == "570.124.06", f"the loaded driver is {loaded}")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""A kernel argument with which the machine hangs: after a power cycle the old default comes back; twice, then failed and undone."""
+from scenario import expect, expect_as_at_first, say
+
+STARTS = "delivered"
+CARDS = "two-ports"
+PLAN = """
+name: hangs
+title: A kernel argument with which no boot comes to its end
+policy: {reboots: 4}
+steps:
+  - {state: hangs, title: It hangs, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [init=/usr/bin/cat]}}
+"""
+SEED = {"/etc/p2pd/plans/hangs.yaml": PLAN, "/etc/p2pd/p2pd.yaml": "plan: hangs\napply_on_boot: true\nreboot_delay_s: 0\n"}
+TRIAL = "Booting `p2pd trial: "
+
+
+def run(machine):
+    first = machine.first_view()
+    for which in ("first", "second"):
+        since = 0 if which == "first" else machine.console_end()
+        machine.wait_console(TRIAL, since)
+        machine.wait_hanging()
+        say(f"power cycle after the {which} trial boot hung")
+        machine.cut_power()
+    status = machine.settle("failed")
+    expect("did not come up, 2 times" in status["reason"], status["reason"])
+    expect_as_at_first(machine.look("failed and undone"), first)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""apt is asked for a newer distribution driver, and for everything that can be upgraded: it brings none, and the machine stays ready."""
+from scenario import expect, expect_ready
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+SEED = {}
+ATTACKS = ("apt-get -y install nvidia-driver", "apt-get -y install libcuda1", "apt-get -y full-upgrade")
+
+
+def run(machine):
+    machine.settle("ready")
+    machine.run("apt-get --quiet=2 update", 120)
+    for attack in ATTACKS:
+        machine.ssh(attack, 600)  # refused, or done without the driver
+    drivers = machine.run("dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' '*nvidia*' 'libcuda1' 2>/dev/null | awk '$2 == \"ii\" {print $1}'")
+    expect(set(drivers.split()) <= {"nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container1", "libnvidia-container-tools"},
+           f"apt brought {drivers}")
+    expect_ready(machine, machine.status())
