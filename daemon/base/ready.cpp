@@ -23,6 +23,17 @@ std::string place_of(const Host& host, const std::string& address) {
 
 std::string line_or_nothing(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
 
+std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
+std::string proven_on_file() { return state_directory() / "proven-on"; }
+
+FileState file_of(std::string content) {
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.mode = 0644;
+  file.content = std::move(content);
+  return file;
+}
+
 }  // namespace
 
 std::string ready_file() { return runtime_directory() + "/ready"; }
@@ -33,19 +44,21 @@ Result<nlohmann::json> proof_context(const Host& host) {
     if (device.is_nvidia_gpu()) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
   for (const std::string& name : host.files().list(kModules).value_or(std::vector<std::string>()))
     if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kModules, name));
-  return nlohmann::json{{"machine_id", line_or_nothing(host, "/etc/machine-id")},
+  return nlohmann::json{{"machine_id", machine_id(host)},
                         {"boot_id", line_or_nothing(host, "/proc/sys/kernel/random/boot_id")},
                         {"gpus", std::move(gpus)},
                         {"modules", std::move(modules)}};
 }
 
 Result<void> announce_ready(Host& host) {
-  FileState file;
-  file.kind = FileState::Kind::regular;
-  file.mode = 0644;
-  file.content = TRY(proof_context(host)).dump(2) + "\n";
+  const std::string context = TRY(proof_context(host)).dump(2);
   Root files = host.files();
-  return files.put(ready_file(), file);
+  TRY(files.put(proven_on_file(), file_of(machine_id(host) + "\n")));
+  return files.put(ready_file(), file_of(context + "\n"));
+}
+
+bool proven_on_this_machine(const Host& host) {
+  return !host.files().exists(proven_on_file()) || line_or_nothing(host, proven_on_file()) == machine_id(host);
 }
 
 Result<void> withdraw_ready(Host& host) {

@@ -19,6 +19,9 @@ Result<nlohmann::json> proof_context(const Host& host);
 Result<void> announce_ready(Host& host);
 Result<void> withdraw_ready(Host& host);
 
+/// False where the last proof was another machine's, of which this one has a copy of the disk.
+bool proven_on_this_machine(const Host& host);
+
 /// Whether the ready file is there, and of what `host` is now; the reason where it is not.
 Result<void> require_ready(const Host& host);
 

@@ -65,6 +65,7 @@ class Show {
       print_table({{mark_of(step), id, text(step, "summary")}});
     }
     if (live_) fmt::print("{}\r", paint(Colour::blue, progress_line(status).substr(0, 100)));
+    if (!live_) tell_change(status.value("step", json::object()));
     drawn_ = live_;
     if (const std::string state = text(status, "state"); ends_ && at_rest(status) && std::exchange(told_, state) != state) {
       clear();
@@ -72,6 +73,12 @@ class Show {
     }
     if (!at_rest(status)) told_.clear();
     std::fflush(stdout);
+  }
+  /// Without a terminal, a line for each fix as it begins.
+  void tell_change(const json& step) {
+    const std::string doing = text(step, "doing"), now = text(step, "id") + " " + doing;
+    if (std::exchange(doing_, now) != now && (doing == "fixing" || doing == "undoing"))
+      print_table({{paint(Colour::blue, "…"), text(step, "id"), doing}});
   }
   void clear() {
     if (std::exchange(drawn_, false)) fmt::print("\r\033[K");
@@ -83,6 +90,7 @@ class Show {
   bool live_;
   bool drawn_ = false;
   std::map<std::string, json> known_;
+  std::string doing_;  ///< the step at work, and what is done about it
   std::string told_;  ///< the state in which it last came to rest
 };
 

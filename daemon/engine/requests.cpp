@@ -52,7 +52,7 @@ Result<Run> Walk::prove_again() {
   }
   const std::optional<Run> proven = TRY(s_.journal.newest_ready());
   const std::optional<Run> changed = TRY(s_.journal.newest_besides(kVerify, kEachBoot));
-  if (!proven || (changed && changed->id > proven->id)) return last.value_or(Run{});
+  if (!proven || (changed && changed->id > proven->id) || !proven_on_this_machine(s_.host)) return last.value_or(Run{});
   TRY(load(*proven));
   Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
   checks.name = kVerify;

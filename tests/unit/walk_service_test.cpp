@@ -166,6 +166,21 @@ TEST_CASE("each boot proves again what was proven, and changes nothing") {
   CHECK(run->plan == "test");
 }
 
+TEST_CASE("what was proven on another machine, of which the disk is a copy, is not proven here before somebody asks") {
+  World world;
+  world.write("etc/machine-id", "aaaa\n");
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  world.write("etc/machine-id", "bbbb\n");
+  world.remove("run/p2pd/ready");
+  world.boot();
+  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->plan == "test");
+  CHECK_FALSE(world.has("run/p2pd/ready"));
+  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
+  world.boot();
+  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->plan == "verify");
+}
+
 TEST_CASE("a plan that only looks, applied once, is proven at each boot too; what was undone is not") {
   World world;
   const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
