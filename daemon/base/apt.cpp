@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::minutes kDeadline{60};  // DKMS builds modules for each kernel in between
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
-constexpr std::string_view kScratch = "/var/lib/p2pd/scripts";
+constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // of maintainer scripts: /run and /tmp may be noexec
 
 Command quietly(std::vector<std::string> argv) {
   Command command;
@@ -109,6 +109,7 @@ Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& i
 }
 
 Result<void> change_packages(Host& host, Command command) {
+  TRY(host.will_change(kScratch, Restore::discarded));
   TRY(host.discard(kScratch));
   TRY(host.make_directory(kScratch));
   command.environment["TMPDIR"] = kScratch;

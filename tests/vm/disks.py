@@ -37,5 +37,7 @@ class Store:
         folder = pathlib.Path(self.scratch.name, name)
         folder.mkdir()
         machine.path("disk.qcow2").rename(folder / "disk.qcow2")
-        (folder / "id").symlink_to(machine.machine / "id")
+        for other in machine.machine.iterdir():
+            if not other.name.startswith("disk."):
+                (folder / other.name).symlink_to(other)
         self.folders[name] = folder

@@ -15,6 +15,7 @@ above all, is lost. What it had handed to the disk stays, flushed or not: the di
 import json
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -23,8 +24,8 @@ import time
 import topology
 
 HERE = pathlib.Path(__file__).resolve().parent
-QEMU = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512",
-        "-smp", "2", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
 # P2P is not for guests: a machine with cards says that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
               for word in ("-smbios", f"type={kind},{names}")]
@@ -37,10 +38,12 @@ class GuestError(Exception):
 
 
 class Guest:
-    def __init__(self, machine, cards=None, memory_mib=2048):
-        """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: name of a topology."""
+    def __init__(self, machine, cards=None, firmware="bios", memory_mib=2048):
+        """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: a topology, or its name;
+        `firmware`: bios, or secure-boot: UEFI with the keys that machines are sold with."""
         self.machine = pathlib.Path(machine)
-        self.cards = topology.read(cards) if cards else None
+        self.cards = topology.read(cards) if isinstance(cards, str) else cards
+        self.firmware = firmware
         self.memory_mib = memory_mib
         self.more_disks = []  # raw ones, read only
         self.log_writes = False  # to `writes`, in the order of the guest's, its flushes too (cuts.py)
@@ -67,7 +70,7 @@ class Guest:
 
     def hardware(self):
         """Processor, memory and PCI bus, as arguments; and what env has to set for them."""
-        words, environment = ["-m", str(self.memory_mib)], []
+        words, environment = ["-m", str(self.memory_mib), *self.firmware_words()], []
         if self.cards:
             device = subprocess.run([HERE / "gpu/build"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
             environment = [f"LD_PRELOAD={device}"]
@@ -97,6 +100,16 @@ class Guest:
                  "-chardev", f"file,id=console,append=on,path={self.path('console')}", "-serial", "chardev:console",
                  "-qmp", f"unix:{self.path('qmp')},server=on,wait=off"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def firmware_words(self):
+        if self.firmware == "bios":
+            return ["-machine", "q35"]
+        variables = self.path("variables")
+        if not variables.exists():
+            shutil.copy(f"{OVMF}/OVMF_VARS_4M.ms.fd", variables)
+        return ["-machine", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on",
+                "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M.ms.fd",
+                "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
 
     def disk_words(self, disk):
         # no-flush: a flush matters to this host only if it loses power itself; `writes` gets each of them all the same
@@ -165,11 +178,11 @@ class Guest:
             raise GuestError(f"status {done.returncode}: {command}\n{done.stdout.strip()}")
         return done.stdout.strip()
 
-    def copy_in(self, tree):
-        """Copies a folder over the root of the guest, as root's."""
+    def copy_in(self, tree, to="/"):
+        """Copies what a folder holds over one of the guest, as root's."""
         tar = ["tar", "-C", tree, "--owner=0", "--group=0", "-cf", "-", "."]
         with subprocess.Popen(tar, stdout=subprocess.PIPE) as packer:
-            self.run("tar -C / --no-overwrite-dir -xf - && sync", 300, packer.stdout)
+            self.run(f"mkdir -p {to} && tar -C {to} --no-overwrite-dir -xf - && sync", 600, packer.stdout)
         if packer.returncode != 0:
             raise GuestError(f"cannot pack {tree}")
 

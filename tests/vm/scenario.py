@@ -10,7 +10,9 @@ import io
 import json
 import pathlib
 import re
+import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -161,6 +163,19 @@ class Machine(Guest):
             time.sleep(1)
             if self.console_end() != end:
                 end, since = self.console_end(), time.monotonic()
+
+    def copy_in_file(self, path, to):
+        with open(path, "rb") as file:
+            self.run(f"cat > {to}", 120, file)
+
+    def offer_packages(self, names):
+        """An archive of apt in the guest with packages of the one that this host uses."""
+        with tempfile.TemporaryDirectory(prefix="p2pd-packages.") as folder:
+            subprocess.run(["apt-get", "-o", "APT::Sandbox::User=root", "--quiet=2", "download", *names], cwd=folder, check=True)
+            index = subprocess.run(["dpkg-scanpackages", "."], cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+            pathlib.Path(folder, "Packages").write_bytes(index)
+            self.copy_in(folder, "/srv/offered")
+        self.run("echo 'deb [trusted=yes] file:///srv/offered ./' > /etc/apt/sources.list.d/offered.list && apt-get --quiet=2 update", 300)
 
     def packages(self):
         return self.run("dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'").splitlines()

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Somebody's stock module lands where modprobe looks first: not ready at the next boot, and another apply mends it without a reboot."""
-import pathlib
-
 from scenario import expect, expect_ready
 
 STARTS = "first-boot"
@@ -11,7 +9,7 @@ SEED = {}
 
 def run(machine):
     machine.settle("ready")
-    machine.copy_in_file(machine.stock_module(), "/root/nvidia.ko")
+    machine.copy_in_file(machine.machine / "stock-nvidia.ko", "/root/nvidia.ko")
     boot = machine.wait_boot()
     machine.run("cp /root/nvidia.ko /usr/lib/modules/$(uname -r)/updates/dkms/nvidia.ko && depmod -a && sync && systemctl reboot --no-block", 120)
     boot = machine.wait_boot(after=boot)

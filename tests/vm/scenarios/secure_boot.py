@@ -6,10 +6,12 @@ STARTS = "delivered"
 CARDS = "two-ports"
 FIRMWARE = "secure-boot"
 SEED = {}
+VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
 def run(machine):
-    expect("SecureBoot enabled" in machine.firmware_says() or machine.firmware_says(), "Secure Boot is off")
+    machine.wait_boot()
+    expect(machine.run(f"od -An -tu1 -j4 {VARIABLE}").strip() == "1", "Secure Boot is off")
     with expect_untouched(machine):
         status = machine.apply("blocked")
         expect("module-loading" in status["reason"], status["reason"])
