@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""No step of the plan that ships is there for nothing: without it, some recorded machine is no longer told its cause, or some scenario
+of the virtual machine fails (tests/vm/run --without STEP)."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
+PLAN = ROOT / "config/plans/geforce-p2p.yaml"
+IN_VM = json.loads((ROOT / "tests/vm/each_step.json").read_text())
+
+
+def without(plan, name):
+    """The plan without a step, and without what refers to it."""
+    steps = [dict(step) for step in plan["steps"] if name not in (step.get("state"), step.get("requires"), step.get("alternative"))]
+    for step in steps:
+        for key in ("after", "needs"):
+            if name in step.get(key, []):
+                step[key] = [one for one in step[key] if one != name]
+    return {**plan, "steps": steps}
+
+
+def name_of(step):
+    return step.get("state") or step.get("requires") or step.get("alternative")
+
+
+class EachStep(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.plan = yaml.safe_load(PLAN.read_text())
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.records = sorted(path.parent for path in (ROOT / "tests/machines").glob("*/machine.json"))
+        cls.causes = {record: cls.cause(record, cls.plan) for record in cls.records}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def cause(cls, record, plan):
+        """The step that doctor names as the root cause."""
+        path = pathlib.Path(cls.folder.name, "plan.yaml")
+        path.write_text(json.dumps(plan))
+        done = subprocess.run([P2PCTL, "doctor", path, "--root", record, "--json"], stdout=subprocess.PIPE, check=False, text=True)
+        conclusion = json.loads(done.stdout).get("conclusion")
+        return conclusion and conclusion.get("step")
+
+    def test_each_state_is_somebodys_cause(self):
+        names = [name_of(step) for step in self.plan["steps"]]
+        for step in self.plan["steps"]:
+            name = name_of(step)
+            told = [record for record in self.records if self.causes[record] == name]
+            with self.subTest(name):
+                if told:
+                    self.assertNotEqual(self.cause(told[0], without(self.plan, name)), name)
+                else:
+                    self.assertIn(name, IN_VM, "no record has this cause, and tests/vm/each_step.json names no scenario for it")
+        self.assertEqual([name for name in IN_VM if name not in names], [], "tests/vm/each_step.json names steps that are not there")
+
+    def test_the_scenarios_are_there(self):
+        known = {path.stem.replace("_", "-") for path in (ROOT / "tests/vm/scenarios").glob("*.py")}
+        self.assertEqual([why for why in IN_VM.values() if why["fails"] not in known | {"nothing"}], [])
+
+    def test_few_fail_nothing(self):
+        nothing = {name for name, why in IN_VM.items() if why["fails"] == "nothing"}
+        self.assertLessEqual(nothing, {"display", "resize-option", "bar1", "driver-peers", "rdma"}, "a step that nobody would miss")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""Somebody keeps the machine from being restarted: nothing is changed before that ends, and the run is not over."""
+import time
+
+from scenario import expect, expect_untouched
+
+STARTS = "delivered"
+CARDS = "two-ports"
+SEED = {}
+
+
+def run(machine):
+    with expect_untouched(machine):
+        machine.run("systemd-run --unit=keeper systemd-inhibit --what=shutdown --who=backup --why='a backup runs' sleep 600")
+        machine.run("p2pctl apply --no-block")
+        time.sleep(120)
+        status = machine.status()
+        expect(status["state"] == "walking" and "backup" in str(status), str(status)[:400])
+        machine.run("p2pctl pause")

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""The right modules, loaded before their options were written: they are loaded anew, without a reboot."""
+from scenario import expect, expect_ready
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+SEED = {}
+
+
+def run(machine):
+    machine.settle("ready")
+    boot = machine.wait_boot()
+    machine.run("systemctl stop nvidia-persistenced; rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
+                "insmod /usr/lib/modules/$(uname -r)/updates/dkms/nvidia.ko; modprobe nvidia-modeset; modprobe nvidia-drm; modprobe nvidia-uvm")
+    expect("EnableResizableBar: 0" in machine.run("cat /proc/driver/nvidia/params"), "the option is in force")
+    status = machine.apply("ready")
+    expect(machine.wait_boot() == boot, "it was rebooted")
+    expect("EnableResizableBar: 1" in machine.run("cat /proc/driver/nvidia/params"), "the option is not in force")
+    expect_ready(machine, status)
