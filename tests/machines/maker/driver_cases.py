@@ -151,6 +151,15 @@ def xid31():
                        "nothing in files is wrong, but the log has an MMU fault of unsupported kind: the patch is incomplete")
 
 
+def display():
+    name, card_0 = "rtx4090-x2-display", "sys/class/drm/card0"
+    files = {f"{card_0}/device": ("link", "../../../bus/pci/devices/0000:01:00.0"), f"{card_0}-DP-1/status": "connected\n",
+             f"{card_0}-DP-1/enabled": "enabled\n", f"{card_0}-HDMI-A-1/status": "disconnected\n", f"{card_0}-HDMI-A-1/enabled": "disabled\n"}
+    return healthy_but(name, "Two RTX 4090, a monitor on the first", "aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules "
+                       "PR 49 (a framebuffer at the start of BAR1)", installed() | TWO_4090 | files, "display-gpus",
+                       "a framebuffer takes the start of BAR1: pairs with that GPU are refused, or copy garbage while the driver calls them OK")
+
+
 def professional():
     name, version = "rtxa6000-x2", "580.95.05"
     slot = dict(link=(4, 16), current=(IDLE, 16))
@@ -165,4 +174,4 @@ def professional():
 
 def driver_cases():
     return [nouveau(), proprietary(), stock_still_loaded(), dkms_shadow(), mismatch(), no_headers(), kernel_without_modules(),
-            secure_boot(), dpkg_broken(), dwords(), xid31(), professional()]
+            secure_boot(), dpkg_broken(), dwords(), xid31(), display(), professional()]
