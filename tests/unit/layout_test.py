@@ -14,8 +14,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-TOP = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "actions", "config", "daemon", "packaging", "probes",
-       "tests", "units"}
+TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "actions", "config", "daemon", "packaging",
+       "probes", "tests", "units"}
 TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".gitignore"}
 
 # files -> folders whose headers they may include with quotes; the first row that fits counts

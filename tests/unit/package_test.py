@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The Debian package: what it holds, what it enables, that it goes without a trace and not before p2pd's changes are undone;
+packaging/install where it must refuse; the fact of Ansible.
+
+The package is made of the build in P2PD_BUILD and installed into an empty tree, by dpkg without chroot.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGING = ROOT / "packaging"
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD", ROOT / "build/dev"))
+RULES = (PACKAGING / "debian/rules").read_text()
+UNITS = sorted(p for p in (ROOT / "units").iterdir() if p.suffix in {".service", ".socket", ".timer", ".target"} and p.name[:4] == "p2pd")
+# of the tree, not of the package: dpkg's and systemd's own records, and copies of the tables of users
+NOT_OURS = re.compile(r"var/lib/dpkg|var/log|etc/(passwd|group|shadow|gshadow)-?$|etc/\.pwd\.lock|var/lib/systemd(/|$)|etc/systemd(/system)?$")
+
+
+def run(*argv, **more):
+    return subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
+
+
+class Rules(unittest.TestCase):
+    def test_enabled_units_are_those_of_the_preset(self):
+        preset = set(re.findall(r"(?m)^enable (\S+)$", (ROOT / "units/p2pd.preset").read_text()))
+        self.assertEqual({u.name for u in UNITS if "[Install]" in u.read_text()}, preset)
+
+    def test_every_unit_is_dealt_with_once(self):
+        named = re.findall(r"p2pd[\w-]*\.(?:service|socket|timer|target)", RULES[RULES.index("override_dh_installsystemd"):])
+        self.assertEqual(sorted(named), [u.name for u in UNITS])
+
+    def test_an_upgrade_leaves_worker_and_job_alone(self):
+        calls = re.findall(r"dh_installsystemd (.*(?:\\\n.*)?)", RULES)
+        restarted = [c for c in calls if "--no-restart-after-upgrade --no-stop-on-upgrade" not in c]
+        self.assertEqual(restarted, ["--no-start --restart-after-upgrade p2pd.service"])
+        scripts = "".join(p.read_text() for p in PACKAGING.glob("debian/p2pd.p*"))
+        self.assertNotIn("p2pd-job", scripts)
+
+    def test_nothing_but_the_socket_is_started(self):
+        started = [c for c in re.findall(r"dh_installsystemd (.*)", RULES) if "--no-start" not in c]
+        self.assertEqual([c.split()[-1] for c in started], ["p2pd-walk.socket"])
+
+    def test_version(self):
+        version = re.search(r"project\(p2pd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        self.assertTrue((PACKAGING / "debian/changelog").read_text().startswith(f"p2pd ({version})"))
+
+
+class Package(unittest.TestCase):
+    """One package for all cases: it takes its time."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not all(map(shutil.which, ("dh", "lintian", "dpkg-buildpackage"))):
+            raise unittest.SkipTest("packaging/deps install package: debhelper or lintian is missing")
+        if not (BUILD / "bin/p2pctl").exists():
+            raise unittest.SkipTest(f"nothing is built in {BUILD}")
+        cls.work = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-package-"))
+        cls.addClassCleanup(shutil.rmtree, cls.work)
+        made = run(PACKAGING / "deb", "--build", BUILD, cls.work)
+        assert made.returncode == 0, made.stdout
+        cls.deb = pathlib.Path(made.stdout.strip().splitlines()[-1])
+
+    def setUp(self):
+        self.tree = pathlib.Path(tempfile.mkdtemp(dir=self.work))
+        for folder in ("var/lib/dpkg/info", "var/lib/dpkg/updates", "etc"):
+            (self.tree / folder).mkdir(parents=True)
+        (self.tree / "var/lib/dpkg/status").touch()
+
+    def dpkg(self, *arguments):
+        return run("dpkg", f"--root={self.tree}", "--force-script-chrootless", "--force-not-root", "--force-depends", *arguments)
+
+    def must(self, *arguments):
+        done = self.dpkg(*arguments)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def files(self):
+        found = (p.relative_to(self.tree).as_posix() for p in self.tree.rglob("*"))
+        return {f for f in found if not NOT_OURS.search(f)}
+
+    def test_lintian(self):
+        done = run("lintian", "--allow-root", *self.work.glob("*.changes"))
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_what_it_needs(self):
+        needs = {word.split()[0] for word in run("dpkg-deb", "-f", self.deb, "Depends").stdout.split(",")}
+        for other in ("yaml-cpp", "fmt", "spdlog"):  # of another version on each system
+            self.assertFalse([n for n in needs if other in n], needs)
+        self.assertFalse(needs & {"dkms", "gcc", "g++", "make", "git", "grub-common", "grub-pc"}, "installing p2pd brings none of these")
+
+    def test_configuration(self):
+        listed = run("dpkg-deb", "-I", self.deb, "conffiles").stdout.split()
+        self.assertEqual(listed, ["/etc/needrestart/conf.d/p2pd.conf", "/etc/p2pd/catalogue.d/README", "/etc/p2pd/p2pd.yaml",
+                                  "/etc/p2pd/plans/README"])
+
+    def test_install_and_purge(self):
+        before = self.files()
+        self.must("-i", self.deb)
+        wants = {p.name for p in self.tree.glob("etc/systemd/system/*.wants/*")}
+        self.assertEqual(wants, {u.name for u in UNITS if "[Install]" in u.read_text()})
+        self.assertEqual((self.tree / "etc/p2pd/p2pd.yaml").read_bytes(), (ROOT / "config/p2pd.yaml").read_bytes())
+        state = self.tree / "var/lib/p2pd"
+        state.mkdir(parents=True, exist_ok=True)
+        (state / "state.db").touch()
+        (self.tree / "etc/p2pd/catalogue.d/mine.json").touch()
+        self.must("--purge", "p2pd")
+        self.assertEqual({f for f in self.files() - before if "p2pd" in f}, set())
+
+    def test_goes_last(self):
+        self.must("-i", self.deb)
+        undo = self.tree / "var/lib/p2pd/undo"
+        undo.mkdir(parents=True)
+        (undo / "000001.json").write_text("{}")
+        for verb in ("--remove", "--purge"):
+            done = self.dpkg(verb, "p2pd")
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertIn("p2pctl revert", done.stdout)
+            self.assertTrue((self.tree / "usr/bin/p2pctl").exists())
+        self.must("-i", self.deb)  # an upgrade asks for nothing
+        shutil.rmtree(undo)
+        self.must("--purge", "p2pd")
+        self.assertFalse((self.tree / "var/lib/p2pd").exists())
+
+
+class Fact(unittest.TestCase):
+    def fact(self, p2pctl):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "p2pctl")
+            if p2pctl:
+                program.write_text("#!/bin/sh\n" + p2pctl)
+                program.chmod(0o755)
+            return json.loads(run(PACKAGING / "p2pd.fact", env={"PATH": f"{folder}:/usr/bin:/bin"}).stdout)
+
+    def test_ready(self):
+        told = self.fact("""[ "$1" = is-ready ] || printf '{\\n  "reboots": 1,\\n  "schema": "p2pd.status/1",\\n  "state": "ready"\\n}\\n'""")
+        self.assertEqual(told, {"ready": True, "reboots": 1, "schema": "p2pd.status/1", "state": "ready"})
+
+    def test_blocked(self):
+        told = self.fact("""[ "$1" = is-ready ] && exit 3; echo '{"schema": "p2pd.status/1", "state": "blocked"}'; exit 4""")
+        self.assertEqual((told["ready"], told["state"]), (False, "blocked"))
+
+    def test_no_answer(self):
+        for p2pctl in (None, "exit 1", "echo Segmentation fault; exit 139", """echo '{"error": "denied"}'; exit 1"""):
+            told = self.fact(p2pctl and f'[ "$1" = is-ready ] && exit 3; {p2pctl}')
+            self.assertEqual((told["ready"], told["state"]), (False, "unknown"))
+
+
+class Install(unittest.TestCase):
+    """packaging/install says what is wrong before it does anything."""
+
+    def install(self, *arguments, release="ID=debian\nVERSION_ID=12\n", tools="", user=None):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            pathlib.Path(folder, "os-release").write_text(release)
+            for name, script in {"id": "echo 0", "apt-get": "exit 99", "cmake": "exit 99", **dict(tools or {})}.items():
+                pathlib.Path(folder, name).write_text(f"#!/bin/sh\n{script}\n")
+                pathlib.Path(folder, name).chmod(0o755)
+            done = run(PACKAGING / "install", *arguments,
+                       env={"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin", "P2PD_OS_RELEASE": f"{folder}/os-release"})
+            return done.returncode, done.stdout.strip()
+
+    def test_no_root(self):
+        self.assertEqual(self.install(tools={"id": "echo 1000"}), (1, "install: must be root: sudo packaging/install"))
+
+    def test_other_systems(self):
+        self.assertEqual(self.install(release="ID=fedora\nVERSION_ID=40\n"),
+                         (1, "install: this is fedora 40; p2pd is for Debian 12, Ubuntu 22.04 and 24.04"))
+        self.assertEqual(self.install(tools={"uname": "echo aarch64"}), (1, "install: this is aarch64; p2pd is for x86_64"))
+
+    def test_no_room(self):
+        status, said = self.install(tools={"df": "echo Avail; echo 12M"})
+        self.assertEqual(status, 1)
+        self.assertRegex(said, r"^install: \S+ has 12 MB free, \d+ are needed$")
+
+    def test_words(self):
+        self.assertEqual(self.install("--aply")[0], 2)
+        self.assertEqual(self.install("--apply", "now")[0], 2)
+        self.assertIn("--uninstall", self.install("--help")[1])
+
+    def test_uninstall(self):
+        gone = {"p2pctl": "echo reverting; exit 4"}
+        self.assertEqual(self.install("--uninstall", tools=gone)[0], 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
