@@ -15,6 +15,9 @@ import sys
 import tempfile
 import unittest
 
+import jsonschema
+import yaml
+
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
@@ -128,6 +131,25 @@ class Package(unittest.TestCase):
         shutil.rmtree(undo)
         self.must("--purge", "p2pd")
         self.assertFalse((self.tree / "var/lib/p2pd").exists())
+
+
+class Images(unittest.TestCase):
+    def schema(self, name):
+        return json.loads((ROOT / f"config/schema/{name}.schema.json").read_text())
+
+    def test_plan(self):
+        plan = yaml.safe_load((PACKAGING / "images/mkosi/image.yaml").read_text())
+        jsonschema.validate(plan, self.schema("plan"))
+        enabled = {e["id"] for e in yaml.safe_load((ROOT / "config/catalogue.yaml").read_text())["entries"] if e["enabled"]}
+        entries = {step["with"]["entry"] for step in plan["steps"] if "entry" in step.get("with", {})}
+        self.assertEqual((len(entries), entries - enabled), (1, set()), "one build, and one that is pinned")
+
+    def test_configurations(self):
+        told = yaml.safe_load((PACKAGING / "images/user-data.yaml").read_text())
+        written = [yaml.safe_load(f["content"]) for f in told["write_files"] if f["path"] == "/etc/p2pd/p2pd.yaml"]
+        for config in [*written, yaml.safe_load((PACKAGING / "images/mkosi/mkosi.extra/etc/p2pd/p2pd.yaml").read_text())]:
+            jsonschema.validate(config, self.schema("config"))
+            self.assertTrue(config["apply_on_boot"])
 
 
 class Fact(unittest.TestCase):
