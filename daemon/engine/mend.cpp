@@ -14,18 +14,15 @@ constexpr std::chrono::seconds kBetweenAttempts{2};
 
 }  // namespace
 
-/// Why a step cannot be made to hold: nothing does so, or what that needs is not there and cannot be brought. Empty: it
-/// can.
-std::string Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
-  if (finding.verdict == Verdict::unknown || !step.can_be_mended()) {
-    pass.lasting |= !passes_by_itself(step, finding);
-    return step.id + ": " + finding.summary;
-  }
+/// What keeps a step from being made to hold: nothing does so, or what that needs is not there and cannot be brought.
+Walk::Obstacle Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
+  if (finding.verdict == Verdict::unknown || !step.can_be_mended())
+    return {step.id + ": " + finding.summary, !passes_by_itself(step, finding)};
   return out_of_reach(step, pass);
 }
 
 /// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought.
-std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
+Walk::Obstacle Walk::out_of_reach(const Step& step, Pass& pass) const {
   for (const std::string& name : step.needs) {
     const Step& need = *plan_.step(name);
     const auto [seen, first] = pass.needs.try_emplace(name);
@@ -35,13 +32,18 @@ std::string Walk::out_of_reach(const Step& step, Pass& pass) const {
     }
     const Finding& found = seen->second;
     if (found.holds()) continue;
-    if (found.verdict == Verdict::unknown || !need.can_be_mended()) {
-      pass.lasting |= !passes_by_itself(need, found);
-      return fmt::format("{} needs {}: {}", step.id, name, found.summary);
-    }
-    if (std::string why = out_of_reach(need, pass); !why.empty()) return why;
+    if (found.verdict == Verdict::unknown || !need.can_be_mended())
+      return {fmt::format("{} needs {}: {}", step.id, name, found.summary), !passes_by_itself(need, found)};
+    if (Obstacle further = out_of_reach(need, pass); !further.why.empty()) return further;
   }
-  return "";
+  return {};
+}
+
+/// Notes an obstacle; where what the step comes after was changed by this run, that was in vain.
+void Walk::block(const Step& step, Obstacle found, Pass& pass) const {
+  pass.in_vain |= found.lasting && follows_a_change(step);
+  pass.lasting |= found.lasting;
+  pass.blockers.push_back(std::move(found.why));
 }
 
 /// Whether this run has changed what `step` needs or comes after, however far: then that was to make it hold.
@@ -89,9 +91,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     known.status = StepStatus::fixed;
   } else {
     known.status = StepStatus::blocked;
-    pass.blockers.push_back(fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary));
-    pass.lasting = true;
-    pass.in_vain |= follows_a_change(step);
+    block(step, {fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary)}, pass);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
@@ -110,8 +110,7 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
     TRY(fix(need, pass));
     if (!pass.failure.empty() || pass.asked) return false;
     if (const Finding finding = check(need); !finding.holds()) {
-      pass.blockers.push_back(fmt::format("{}: {}", name, finding.summary));
-      pass.lasting |= !passes_by_itself(need, finding);
+      block(need, {fmt::format("{}: {}", name, finding.summary), !passes_by_itself(need, finding)}, pass);
       return false;
     }
   }

@@ -64,16 +64,9 @@ Result<Event> Walk::pass() {
       TRY(look(step, pass));
       if (!pass.failure.empty()) return give_up(pass.failure);
     }
-    const auto blocked = [&]() -> Result<std::optional<Event>> {
-      if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
-      if (pass.refuted && TRY(try_alternative())) return std::nullopt;
-      if (pass.in_vain) return give_up(fmt::format("{}", fmt::join(pass.blockers, "; ")));
-      if (pass.lasting || plan_.policy.busy == Busy::block) return block(pass);  // a person is needed first
-      mended.clear();
-      return wait_a_while(fmt::format("{}", fmt::join(pass.blockers, "; ")));
-    };
     if (!pass.blockers.empty()) {  // nothing is changed before
-      if (const std::optional<Event> event = TRY(blocked())) return *event;
+      if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+      mended.clear();
       continue;
     }
     bool again = false;
@@ -86,7 +79,8 @@ Result<Event> Walk::pass() {
       again |= record(step->id).status == StepStatus::fixed;
     }
     if (!pass.blockers.empty()) {
-      if (const std::optional<Event> event = TRY(blocked())) return *event;
+      if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+      mended.clear();
       continue;
     }
     if (again) continue;  // what waited for it can be judged now
@@ -99,6 +93,17 @@ Result<Event> Walk::pass() {
     reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
     return pass.proven ? Event::proven : Event::settled;
   }
+}
+
+/// What comes of blockers: an alternative or some time, after which it is looked again; else the end, or a person's turn.
+Result<std::optional<Event>> Walk::obstructed(const Pass& pass) {
+  if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
+  if (pass.refuted && TRY(try_alternative())) return std::nullopt;
+  std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
+  if (pass.in_vain) return give_up(std::move(why));
+  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
+  reason_ = std::move(why);
+  return Event::blocker;
 }
 
 /// Checks one step; one that does not hold is pending, waits, blocks, or can be fixed.
@@ -137,10 +142,9 @@ Result<void> Walk::look(const Step& step, Pass& pass) {
     pass.pending.push_back(step.id);
   } else if (waits) {
     if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
-  } else if (const std::string why = obstacle(step, finding, pass); !why.empty()) {
+  } else if (const Obstacle found = obstacle(step, finding, pass); !found.why.empty()) {
     known.status = StepStatus::blocked;
-    pass.blockers.push_back(why);
-    pass.in_vain |= pass.lasting && follows_a_change(step);
+    block(step, found, pass);
   } else {
     if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
     pass.fixable.push_back(&step);
@@ -210,11 +214,6 @@ Result<std::optional<Event>> Walk::wait_until_idle() {
 
 bool Walk::passes_by_itself(const Step& step, const Finding& finding) const {
   return finding.verdict == Verdict::fail && s_.vocabulary.probe(step.check)->passes_by_itself;
-}
-
-Event Walk::block(const Pass& pass) {
-  reason_ = fmt::format("{}", fmt::join(pass.blockers, "; "));
-  return Event::blocker;
 }
 
 Finding Walk::check(const Step& step) const {

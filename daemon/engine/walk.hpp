@@ -49,6 +49,12 @@ class Walk {
   Result<Run> request(Event event);
 
  private:
+  /// Why a step cannot be made to hold.
+  struct Obstacle {
+    std::string why;       ///< empty: it can
+    bool lasting = true;  ///< it does not pass by itself
+  };
+
   /// What one pass over the plan has met so far.
   struct Pass {
     bool proven = false;
@@ -72,8 +78,10 @@ class Walk {
   Result<void> choose();
   Result<Event> pass();
   Result<void> look(const Step& step, Pass& pass);
-  std::string obstacle(const Step& step, const Finding& finding, Pass& pass) const;
-  std::string out_of_reach(const Step& step, Pass& pass) const;
+  Obstacle obstacle(const Step& step, const Finding& finding, Pass& pass) const;
+  Obstacle out_of_reach(const Step& step, Pass& pass) const;
+  void block(const Step& step, Obstacle found, Pass& pass) const;
+  Result<std::optional<Event>> obstructed(const Pass& pass);
   Result<std::optional<Event>> wait_a_while(std::string why);
   Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
@@ -89,7 +97,6 @@ class Walk {
   Result<void> undo(const UndoStore::Owner& owner);
   Result<Event> restart();
   Event give_up(std::string reason);
-  Event block(const Pass& pass);
   std::optional<Event> asked_for();
 
   Result<Finding> prove(const Step& step);

@@ -107,7 +107,7 @@ class Guest:
         variables = self.path("variables")
         if not variables.exists():
             shutil.copy(f"{OVMF}/OVMF_VARS_4M.ms.fd", variables)
-        return ["-machine", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on",
+        return ["-machine", "q35,smm=on", "-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={512 << 10}", "-global", "driver=cfi.pflash01,property=secure,value=on",
                 "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M.ms.fd",
                 "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
 
