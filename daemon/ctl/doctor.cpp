@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2pctl doctor: every check of the plan, the first gate that is shut, and the one next thing to do.
+#include "ctl/doctor.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -135,6 +137,17 @@ void print_person(const Survey& survey, const Plan& plan, bool proven, const Cos
 
 }  // namespace
 
+nlohmann::json diagnosis_of(const Survey& survey, const Plan& plan, const Vocabulary& vocabulary) {
+  const Standing* gate = survey.root_cause();
+  nlohmann::json steps = nlohmann::json::array();
+  for (const Standing& s : survey.steps) steps.push_back(to_json(s));
+  return {{"plan", plan.name},
+          {"holds", gate == nullptr},
+          {"proven", is_proven(survey, vocabulary)},
+          {"steps", std::move(steps)},
+          {"conclusion", gate == nullptr ? nlohmann::json() : to_json(conclude(survey, *gate, plan))}};
+}
+
 Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
@@ -142,23 +155,15 @@ Result<int> doctor(const Context& context) {
   const Host host = TRY(context.host(counted)).snapshot();
   const Plan plan = TRY(context.plan(host));
   const Survey found = survey(plan, context.vocabulary, host, false);
-  const Standing* gate = found.root_cause();
-  const bool proven = is_proven(found, context.vocabulary);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   const Cost cost{took.count(), counted.count};
   if (context.options.json) {
-    nlohmann::json steps = nlohmann::json::array();
-    for (const Standing& s : found.steps) steps.push_back(to_json(s));
-    print_json("p2pd.doctor/1",
-               {{"plan", plan.name},
-                {"holds", gate == nullptr},
-                {"proven", proven},
-                {"steps", std::move(steps)},
-                {"conclusion", gate == nullptr ? nlohmann::json() : to_json(conclude(found, *gate, plan))},
-                {"commands_run", cost.commands},
-                {"took_ms", cost.milliseconds}});
+    nlohmann::json body = diagnosis_of(found, plan, context.vocabulary);
+    body["commands_run"] = cost.commands;
+    body["took_ms"] = cost.milliseconds;
+    print_json("p2pd.doctor/1", std::move(body));
   } else {
-    print_person(found, plan, proven, cost);
+    print_person(found, plan, is_proven(found, context.vocabulary), cost);
   }
   return found.holds() ? kDone : kBlocked;
 }

@@ -4,19 +4,23 @@
 
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
+#include "ctl/status.hpp"
 #include "engine/status.hpp"
 
 namespace p2pd::ctl {
 
-Result<int> history(const Context& context) {
-  const int runs = context.options.lines;
+Result<nlohmann::json> known_history(const Context& context, int runs) {
   Result<nlohmann::json> read = fail(ErrorCode::io, "not asked");
   if (over_the_bus(context.options)) {
     Result<Service> service = Service::open(context.options);
     read = service ? service->history(runs) : Failure(service.error());
   }
   if (!read && context.options.host.empty()) read = history_in_journal(context.state(), runs);  // it is as good
-  const nlohmann::json found = TRY(std::move(read));
+  return read;
+}
+
+Result<int> history(const Context& context) {
+  const nlohmann::json found = TRY(known_history(context, context.options.lines));
   if (context.options.json) {
     print_json(found.value("schema", ""), found);
     return kDone;

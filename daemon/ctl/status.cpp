@@ -119,6 +119,14 @@ Result<json> status_here(const Context& context) {
 
 }  // namespace
 
+Result<json> known_status(const Context& context) {
+  if (!over_the_bus(context.options)) return status_here(context);
+  Result<Service> service = Service::open(context.options);
+  Result<json> report = service ? service->report() : Failure(service.error());
+  if (!report && context.options.host.empty()) return current_status(context.state());  // the bus is down: what is published is as good
+  return report;
+}
+
 int print_status(const Context& context, json status, const Ending& ending) {
   const std::string state = text(status, "state"), result = text(status, "result"), reason = text(status, "reason");
   if (ending.changed) status["changed"] = *ending.changed;
@@ -156,24 +164,17 @@ Result<int> ask_service(const Context& context, const std::function<Result<std::
 
 Result<int> status(const Context& context) {
   const Options& options = context.options;
-  if (!over_the_bus(options)) {
-    if (options.watch || options.wait)
-      return fail(ErrorCode::invalid, "--watch and --wait need the service", "it runs where systemd does, and for the running system only");
-    print_status(context, TRY(status_here(context)));
+  if (!options.watch && !options.wait) {
+    print_status(context, TRY(known_status(context)));
     return kDone;
   }
-  Result<Service> service = Service::open(options);
-  if (options.watch || options.wait) {
-    const auto settled = [&](const json& now) { return options.wait && at_rest(now) && text(now, "state") != "rebooting"; };
-    Service watched = TRY(std::move(service));
-    const Result<json> seen = follow(watched, context, settled);
-    if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // seen enough
-    return print_status(context, TRY(Result<json>(seen)));
-  }
-  Result<json> report = service ? service->report() : Failure(service.error());
-  if (!report && options.host.empty()) report = current_status(context.state());  // the bus is down: what is published is as good
-  print_status(context, TRY(std::move(report)));
-  return kDone;
+  if (!over_the_bus(options))
+    return fail(ErrorCode::invalid, "--watch and --wait need the service", "it runs where systemd does, and for the running system only");
+  const auto settled = [&](const json& now) { return options.wait && at_rest(now) && text(now, "state") != "rebooting"; };
+  Service service = TRY(Service::open(options));
+  const Result<json> seen = follow(service, context, settled);
+  if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // seen enough
+  return print_status(context, TRY(Result<json>(seen)));
 }
 
 Result<int> is_ready(const Context& context) {
