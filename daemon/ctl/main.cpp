@@ -57,6 +57,11 @@ void takes_step(CLI::App& app, Options& o) {
 }
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
 void takes_directory(CLI::App& app, Options& o) { app.add_option("DIR", o.name, "a new directory")->required(); }
+void takes_page(CLI::App& app, Options& o) {
+  app.add_option("FILE", o.name, "what is written (default: p2pd-report.html); \"-\": standard output");
+  app.add_flag("--no-redact", o.no_redact, "leave UUIDs, host name and machine id in it");
+  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+}
 void takes_addition(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
   CLI::App* add = app.add_subcommand("add", "pin a branch of a fork: writes a drop-in that a person reviews and enables");
@@ -80,6 +85,7 @@ constexpr Verb kVerbs[] = {
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
     {"logs", "what the system's journal has of p2pd", takes_lines, logs},
     {"catalogue", "list the driver builds and what speaks for or against each here; add pins one more", takes_addition, catalogue},
+    {"report", "write what is known and what was done as one HTML file", takes_page, write_report},
     {"record", "capture this machine into a directory that --root reads", takes_directory, record},
     {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, "pause"); }},
     {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, "resume"); }},

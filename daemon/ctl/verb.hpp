@@ -32,7 +32,7 @@ struct Options {
   std::string root = "/";
   std::string state;
   bool json = false;
-  std::string name;  ///< plan, step or directory, as the verb says
+  std::string name;  ///< step, directory or file, as the verb says
   std::string plan;
   bool no_reboot = false;
   std::string host;      ///< [USER@]HOST, reached by ssh; empty: here
@@ -43,6 +43,7 @@ struct Options {
   bool follow = false;
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
+  bool no_redact = false;
   int lines = 20;
   bool add = false;                        ///< `catalogue add` with what follows
   std::string repository;
@@ -101,6 +102,7 @@ Result<int> history(const Context& context);
 Result<int> bench(const Context& context);
 Result<int> explain(const Context& context);
 Result<int> record(const Context& context);
+Result<int> write_report(const Context& context);
 Result<int> catalogue(const Context& context);
 Result<int> catalogue_add(const Context& context);
 

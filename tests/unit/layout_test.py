@@ -37,6 +37,7 @@ FOLDERS = [
 HOMES = {"base", "plan", "engine", "bus", "walk", "ctl", "probes", "actions"}  # first word of a header of ours
 GENERATED = {("daemon/base/catalogue.cpp", "catalogue.inc"), ("daemon/base/compat.cpp", "compat.inc"),
              ("daemon/base/gpus.cpp", "gpus.inc"),
+             ("daemon/ctl/report/page.cpp", "report_page.html.inc"), ("daemon/ctl/report/page.cpp", "report_page.css.inc"),
              ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 
 # headers of a library -> the only files of the programs that may include them

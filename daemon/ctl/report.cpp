@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// p2pctl report [FILE]: what is known of this machine and of what p2pd did to it, as one HTML file to hand on.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "base/directories.hpp"
+#include "ctl/doctor.hpp"
+#include "ctl/print.hpp"
+#include "ctl/report/document.hpp"
+#include "ctl/report/page.hpp"
+#include "ctl/status.hpp"
+#include "ctl/survey.hpp"
+#include "plan/config.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kRuns = 200;
+constexpr const char* kDefaultFile = "p2pd-report.html";
+constexpr std::size_t kBaselineLimit = 16U << 20;
+
+std::string now() {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)));
+}
+
+/// What `found` holds; what it does not is noted.
+json known_or_noted(Result<json> found, std::string_view what, std::vector<std::string>& notes) {
+  if (found) return *std::move(found);
+  notes.push_back(fmt::format("{}: {}", what, found.error().text()));
+  return nullptr;
+}
+
+/// What the GPUs exchanged before the first change: where the plans keep it.
+json baseline_of(const Context& context) {
+  const Result<Root> root = Root::open(context.state());
+  const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
+  return text ? json::parse(*text, nullptr, false) : json();
+}
+
+/// The plan that the run walked, else the one that is configured; null where neither can be read.
+Result<Plan> plan_of(const Context& context, const json& status, const Host& host) {
+  Context named = context;
+  if (status.value("run", 0) != 0) named.options.plan = status.value("plan", "");
+  Result<Plan> plan = named.plan(host);
+  return plan ? plan : context.plan(host);  // a plan that is not there any more
+}
+
+Result<Sources> sources_of(const Context& context, const Host& host) {
+  Sources sources;
+  sources.made = now();
+  sources.status = known_or_noted(known_status(context), "how the run stands", sources.notes);
+  sources.history = known_or_noted(known_history(context, kRuns), "what was done", sources.notes);
+  sources.machine = machine_facts(host);
+  sources.baseline = baseline_of(context);
+  const bool ran = sources.status.is_object() && sources.status.value("run", 0) != 0;
+  const Result<Plan> plan = plan_of(context, sources.status.is_object() ? sources.status : json::object(), host);
+  if (!plan && !ran) return Failure(plan.error());
+  if (!plan) return sources;
+  sources.plan = to_json(*plan);
+  if (!ran) sources.diagnosis = diagnosis_of(survey(*plan, context.vocabulary, host, false), *plan, context.vocabulary);
+  return sources;
+}
+
+/// Writes `text` so that the file is the old one or the new one, whole.
+Result<void> replace_file(const std::string& name, std::string text, mode_t mode) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(name, error).lexically_normal();
+  if (error || !std::filesystem::is_directory(path.parent_path(), error))
+    return fail(ErrorCode::not_found, fmt::format("{}: there is no directory for it", name));
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.content = std::move(text);
+  file.mode = mode;
+  file.uid = ::geteuid();
+  file.gid = ::getegid();
+  Root root = TRY(Root::open("/"));
+  return root.put(path.string(), file);
+}
+
+/// Where nothing has run there is a diagnosis to tell, and it is said that it is no more than that.
+void say_what_is_missing(const json& document) {
+  if (document.value("ran", false)) return;
+  fmt::print(stderr,
+             "p2pctl: nothing has run on this machine yet: the report holds a diagnosis, and no proof\n  next: "
+             "\"p2pctl plan\" shows what a run would do\n");
+}
+
+}  // namespace
+
+Result<int> write_report(const Context& context) {
+  const Options& options = context.options;
+  if (options.json && !options.name.empty())
+    return fail(ErrorCode::invalid, "--json prints the content and writes no file", "leave out FILE, or --json");
+  const auto runner = TRY(context.runner());
+  const Host host = TRY(context.host(*runner)).snapshot();
+  json document = report_document(TRY(sources_of(context, host)));
+  if (!options.no_redact) redact(document, identity_of(host));
+  if (options.json) {
+    print_json(kReportSchema, std::move(document));
+    return kDone;
+  }
+  const std::string file = options.name.empty() ? kDefaultFile : options.name;
+  std::string page = report_page(document);
+  say_what_is_missing(document);
+  if (file == "-") {
+    fmt::print("{}", page);
+    return kDone;
+  }
+  const std::size_t size = page.size();
+  TRY(replace_file(file, std::move(page), options.no_redact ? 0600 : 0644));
+  fmt::print("{}: {} KiB, {}{}\n", harmless(file), (size + 1023) / 1024, document["verdict"].value("headline", ""),
+             options.no_redact ? "; not redacted: it names this machine" : "");
+  return kDone;
+}
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// The content of a report: what a person wants to know first, drawn from status, history, diagnosis and measurements.
+#include "ctl/report/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/redact.hpp"
+#include "ctl/report/fields.hpp"
+#include "ctl/report/proof.hpp"
+#include "ctl/report/timeline.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using nlohmann::json;
+
+struct Word {
+  const char* state;  ///< of a run, or the result of one that is idle
+  const char* tone;   ///< good, warn, bad, open: no verdict yet
+  const char* headline;
+};
+constexpr Word kWords[] = {
+    {"ready", "good", "Ready: P2P is proven"},
+    {"blocked", "warn", "Blocked: a person is needed"},
+    {"failed", "bad", "Failed"},
+    {"reverted", "open", "Reverted: this machine is as it was found"},
+    {"done", "good", "Every step of the plan holds"},
+    {"walking", "open", "A run is under way"},
+    {"rebooting", "open", "A run waits for a restart"},
+    {"paused", "open", "A run is paused"},
+    {"reverting", "open", "Being undone"},
+};
+
+json verdict_of_run(const json& status) {
+  const std::string state = text_of(status, "state"), result = text_of(status, "result");
+  json verdict = {{"state", state},
+                  {"tone", "open"},
+                  {"headline", state},
+                  {"text", text_of(status, "reason")},
+                  {"next", text_of(status, "next")}};
+  if (state == "idle" && result == "ready") {
+    verdict["tone"] = "warn";
+    verdict["headline"] = "Proven, but not on this boot";
+    return verdict;
+  }
+  const std::string& key = state == "idle" ? result : state;
+  const auto word = std::ranges::find_if(kWords, [&](const Word& w) { return key == w.state; });
+  if (word == std::end(kWords)) return verdict;
+  verdict["tone"] = word->tone;
+  verdict["headline"] = word->headline;
+  return verdict;
+}
+
+json verdict_of_diagnosis(const json& diagnosis) {
+  const json& conclusion = field_of(diagnosis, "conclusion");
+  json verdict = {{"state", "diagnosed"},
+                  {"tone", "open"},
+                  {"headline", "Nothing is known"},
+                  {"text", ""},
+                  {"next", text_of(conclusion, "next")}};
+  if (flag_of(diagnosis, "proven")) {
+    verdict["tone"] = "good";
+    verdict["headline"] = "P2P is proven between every pair of GPUs";
+  } else if (flag_of(diagnosis, "holds")) {
+    verdict["headline"] = "Nothing is in the way; P2P is not proven yet";
+    verdict["next"] = fmt::format("p2pctl apply {}", text_of(diagnosis, "plan"));
+  } else if (conclusion.is_object()) {
+    const bool shut = text_of(conclusion, "verdict") == "fail";
+    verdict["tone"] = shut ? "bad" : "warn";
+    verdict["headline"] = shut ? "P2P cannot work as this machine is" : "It cannot be told whether P2P works";
+    verdict["text"] = text_of(conclusion, "summary");
+  }
+  return verdict;
+}
+
+// ---- what keeps P2P from working, or kept it ------------------------------------------------------------------------
+
+json cause_of(const json& finding, const std::string& step, const PlanWords& words) {
+  json cause = {{"step", step}, {"title", words.title(step)}, {"why", words.why(step)}, {"evidence", json::array()}};
+  for (const char* key : {"verdict", "summary", "next", "obstacle"}) cause[key] = text_of(finding, key);
+  for (const json& seen : list_of(finding, "evidence"))
+    cause["evidence"].push_back({{"source", text_of(seen, "source")}, {"value", text_of(seen, "value")}});
+  return cause;
+}
+
+bool is_shut(const json& finding) {
+  return text_of(finding, "verdict") == "fail" || text_of(finding, "verdict") == "unknown";
+}
+
+/// The run's findings, or those of the diagnosis: those that are shut, in the order of the plan, what is not known
+/// last.
+json causes_of(const Sources& sources, const PlanWords& words) {
+  json causes = json::array();
+  const std::string gate = text_of(field_of(sources.diagnosis, "conclusion"), "step");
+  if (!gate.empty()) causes.push_back(cause_of(field_of(sources.diagnosis, "conclusion"), gate, words));
+  for (const json& step : list_of(sources.diagnosis, "steps")) {
+    const std::string standing = text_of(step, "standing");
+    if (text_of(step, "step") != gate && (standing == "blocked" || standing == "fixable"))
+      causes.push_back(cause_of(step, text_of(step, "step"), words));
+  }
+  const json& run = item_of(list_of(sources.history, "runs"), 0);
+  std::map<std::string, const json*> findings;
+  for (const json& step : list_of(run, "steps")) findings[text_of(step, "step")] = &field_of(step, "finding");
+  for (const json& step : list_of(sources.status, "steps")) {
+    const std::string id = text_of(step, "id");
+    if (!is_shut(step)) continue;
+    const auto whole = findings.find(id);
+    causes.push_back(cause_of(whole == findings.end() ? step : *whole->second, id, words));
+  }
+  std::ranges::stable_partition(causes, [](const json& cause) { return text_of(cause, "verdict") == "fail"; });
+  return causes;
+}
+
+json steps_of(const Sources& sources, const PlanWords& words) {
+  json steps = json::array();
+  const bool ran = !list_of(sources.status, "steps").empty();
+  for (const json& step : ran ? list_of(sources.status, "steps") : list_of(sources.diagnosis, "steps")) {
+    const std::string id = text_of(step, ran ? "id" : "step");
+    const bool looked_at = ran || !text_of(step, "summary").empty();
+    steps.push_back({{"id", id},
+                     {"title", words.title(id).empty() ? text_of(step, "title") : words.title(id)},
+                     {"verdict", looked_at ? text_of(step, "verdict") : ""},
+                     {"status", text_of(step, ran ? "status" : "standing")},
+                     {"summary", text_of(step, "summary")}});
+  }
+  return steps;
+}
+
+// ---- redaction ------------------------------------------------------------------------------------------------------
+
+/// Replaces each `part`; what is too short to be one machine's alone stays.
+void replace_all(std::string& text, const std::string& part, std::string_view by) {
+  if (part.size() < 8) return;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + by.size()))
+    text.replace(at, part.size(), by);
+}
+
+/// "/home/jo/x" becomes "/home/user/x".
+void hide_homes(std::string& text) {
+  constexpr std::string_view kHomes = "/home/";
+  for (std::size_t at = text.find(kHomes); at != std::string::npos; at = text.find(kHomes, at + kHomes.size())) {
+    const std::size_t name = at + kHomes.size();
+    text.replace(name, std::min(text.find_first_of("/ \n\"',:)", name), text.size()) - name, "user");
+  }
+}
+
+std::string redacted(std::string text, const Identity& identity) {
+  replace_all(text, identity.machine_id, "removed");
+  for (const std::string_view kind : {"GPU-", "MIG-"}) {  // the rest of such an id is a UUID of its own
+    for (std::size_t at = text.find(kind); at != std::string::npos; at = text.find(kind, at + kind.size())) {
+      const std::size_t id = at + kind.size();
+      text.replace(id, 36, without_ids(text.substr(id, 36)));
+    }
+  }
+  hide_homes(text);
+  return log_line_without_identity(without_private_arguments(std::move(text)), identity.host_name);
+}
+
+}  // namespace
+
+json report_document(const Sources& sources) {
+  const PlanWords words(sources.plan);
+  const bool ran = number_of(sources.status, "run").value_or(0) > 0;
+  const json proof = proof_of(sources);
+  json document = {{"schema", kReportSchema},
+                   {"version", P2PD_VERSION},
+                   {"made", sources.made},
+                   {"redacted", false},
+                   {"notes", sources.notes},
+                   {"verdict", ran ? verdict_of_run(sources.status) : verdict_of_diagnosis(sources.diagnosis)},
+                   {"ran", ran},
+                   {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
+                   {"causes", causes_of(sources, words)},
+                   {"steps", steps_of(sources, words)},
+                   {"proof", proof},
+                   {"pairs", pairs_with(sources.machine, proof)},
+                   {"before", before_of(sources.baseline)},
+                   {"numbers", numbers_of(sources, proof)}};
+  for (const char* key : {"environment", "gpus", "topology"}) document[key] = list_of(sources.machine, key);
+  document.update(timeline_of(sources.history, words));
+  return document;
+}
+
+void redact(json& document, const Identity& identity) {
+  json& environment = document["environment"];
+  std::erase_if(environment.get_ref<json::array_t&>(), [](const json& row) {
+    return text_of(row, "name") == "Host name" || text_of(row, "name") == "Machine id";
+  });
+  const std::function<void(json&)> visit = [&](json& value) {
+    if (value.is_string()) {
+      value = redacted(value.get<std::string>(), identity);
+    } else if (value.is_structured()) {
+      for (json& inner : value) visit(inner);
+    }
+  };
+  visit(document);
+  document["redacted"] = true;
+}
+
+}  // namespace p2pd::ctl

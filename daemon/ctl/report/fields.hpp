@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace p2pd::ctl {
+
+// Fields of JSON that another program wrote, or a stranger's file: what is absent, or of another type, reads as empty.
+
+inline const nlohmann::json& field_of(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kNothing;
+  const auto found = object.find(key);
+  return object.is_object() && found != object.end() ? *found : kNothing;
+}
+
+inline std::string text_of(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+inline std::string text_of(const nlohmann::json& object, const char* key) { return text_of(field_of(object, key)); }
+
+inline const nlohmann::json& list_of(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kEmpty = nlohmann::json::array();
+  const nlohmann::json& list = field_of(object, key);
+  return list.is_array() ? list : kEmpty;
+}
+
+inline const nlohmann::json& item_of(const nlohmann::json& list, std::size_t index) {
+  static const nlohmann::json kNothing;
+  return list.is_array() && index < list.size() ? list[index] : kNothing;
+}
+
+/// The entry [row][column] of a list of lists.
+inline const nlohmann::json& cell_of(const nlohmann::json& grid, std::size_t row, std::size_t column) {
+  return item_of(item_of(grid, row), column);
+}
+
+inline std::optional<double> number_of(const nlohmann::json& value) {
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+inline std::optional<double> number_of(const nlohmann::json& object, const char* key) {
+  return number_of(field_of(object, key));
+}
+
+inline bool flag_of(const nlohmann::json& object, const char* key) { return field_of(object, key) == true; }
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace p2pd::ctl {
+
+// Sections at the end of a page, of a document of schema p2pd.report/1: who reads them looks something up.
+
+std::string checks_section(const nlohmann::json& document);
+std::string environment_section(const nlohmann::json& document);
+std::string runs_section(const nlohmann::json& document);
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "ctl/report/timeline.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "ctl/report/fields.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// An event of the journal in words; without words it is one of two that tell the same.
+struct Word {
+  const char* type;
+  const char* words;
+};
+constexpr Word kWords[] = {
+    {"begun", "the run begins"},
+    {"boot", "boot"},
+    {"unexpected-boot", "unexpected boot"},
+    {"fixed", "made so"},
+    {"fix-failed", "the fix failed"},
+    {"crashed", "brought the machine down"},
+    {"escalated", "an alternative is tried"},
+    {"reboot-due", "restart"},
+    {"committed", "made permanent"},
+    {"proof", "proof"},
+    {"undone", "undone"},
+    {"blocker", "blocked"},
+    {"failure", "failed"},
+    {"give-back", "failed: all is undone"},
+    {"given-back", "undone after the failure"},
+    {"reverted", "everything is undone"},
+    {"settled", "every step holds"},
+    {"proven", "ready"},
+    {"pause", "paused"},
+    {"resume", "goes on"},
+    {"retry", "tried again"},
+    {"cancel", "cancelled"},
+    {"revert", "to be undone"},
+    {"stopped", "stopped"},
+    {"chosen", nullptr},
+    {"fixing", nullptr},
+    {"trial", nullptr},
+    {"held", nullptr},
+    {"proving", nullptr},
+    {"proving-again", nullptr},
+    {"committing", nullptr},
+    {"undoing", nullptr},
+    {"apply", nullptr},
+    {"go-on", nullptr},
+    {"superseded", nullptr},
+};
+constexpr const char* kChange[] = {"fixed", "fix-failed", "undone", "committed", "crashed", "escalated"};
+
+std::int64_t run_of(const json& event, const char* key) {
+  const json& run = field_of(event, key);
+  return run.is_number_integer() ? run.get<std::int64_t>() : 0;
+}
+
+json runs_of(const json& history) {
+  json runs = json::array();
+  for (const json& run : list_of(history, "runs")) {
+    json row = {{"id", run_of(run, "id")}, {"reboots", run_of(run, "reboots")}};
+    for (const char* key : {"plan", "state", "result", "reason", "started", "ended"}) row[key] = text_of(run, key);
+    runs.push_back(std::move(row));
+  }
+  return runs;
+}
+
+/// What the newest run that changed something made so, or took back.
+json changes_of(const json& history, const PlanWords& words) {
+  json changes = json::array();
+  for (const json& run : list_of(history, "runs")) {
+    for (const json& step : list_of(run, "steps")) {
+      const std::string id = text_of(step, "step"), status = text_of(step, "status");
+      if (status != "fixed" && status != "reverted" && status != "pending_reboot") continue;
+      changes.push_back({{"step", id}, {"title", words.title(id)}, {"why", words.why(id)}, {"status", status}});
+    }
+    if (!changes.empty()) break;
+  }
+  return changes;
+}
+
+std::set<std::int64_t> runs_that_changed(const json& history) {
+  std::set<std::int64_t> runs;
+  if (const json& newest = item_of(list_of(history, "runs"), 0); newest.is_object()) runs.insert(run_of(newest, "id"));
+  for (const json& event : list_of(history, "events"))
+    if (std::ranges::find(kChange, text_of(event, "type")) != std::end(kChange)) runs.insert(run_of(event, "run"));
+  return runs;
+}
+
+}  // namespace
+
+PlanWords::PlanWords(const json& plan) {
+  for (const json& step : list_of(plan, "steps"))
+    for (const char* kind : {"state", "requires", "alternative"})
+      if (const std::string id = text_of(step, kind); !id.empty())
+        words_[id] = {text_of(step, "title"), text_of(step, "why")};
+}
+
+std::string PlanWords::title(const std::string& step) const {
+  const auto found = words_.find(step);
+  return found == words_.end() ? std::string() : found->second.first;
+}
+
+std::string PlanWords::why(const std::string& step) const {
+  const auto found = words_.find(step);
+  return found == words_.end() ? std::string() : found->second.second;
+}
+
+json timeline_of(const json& history, const PlanWords& words) {
+  const std::set<std::int64_t> told = runs_that_changed(history);
+  std::map<std::string, int> boots;
+  json events = json::array();
+  for (const json& event : list_of(history, "events")) {
+    const std::string type = text_of(event, "type"), step = text_of(event, "step");
+    const int boot = boots.emplace(text_of(event, "boot_id"), static_cast<int>(boots.size()) + 1).first->second;
+    const auto word = std::ranges::find_if(kWords, [&](const Word& w) { return type == w.type; });
+    if (!told.contains(run_of(event, "run")) || (word != std::end(kWords) && word->words == nullptr)) continue;
+    const bool names_boot = type == "boot" || type == "unexpected-boot";  // its text is the boot's id
+    events.push_back({{"time", text_of(event, "time")},
+                      {"run", run_of(event, "run")},
+                      {"boot", boot},
+                      {"type", type},
+                      {"what", word == std::end(kWords) ? type : word->words},
+                      {"step", step},
+                      {"title", words.title(step)},
+                      {"text", names_boot ? "" : text_of(event, "text")}});
+  }
+  const std::size_t runs = list_of(history, "runs").size();
+  return {{"runs", runs_of(history)},
+          {"changes", changes_of(history, words)},
+          {"events", std::move(events)},
+          {"looks", runs - std::min(runs, told.size())}};
+}
+
+}  // namespace p2pd::ctl

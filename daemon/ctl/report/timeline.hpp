@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace p2pd::ctl {
+
+/// What the steps of a plan mean, by their ids; empty where the plan does not say.
+class PlanWords {
+ public:
+  explicit PlanWords(const nlohmann::json& plan);
+  std::string title(const std::string& step) const;
+  std::string why(const std::string& step) const;
+
+ private:
+  std::map<std::string, std::pair<std::string, std::string>> words_;
+};
+
+/// Keys `runs`, `changes`, `events` and `looks` of a report, out of a history. Boots are numbered, the oldest is 1.
+/// Runs that changed nothing, as at every boot, are counted in `looks`; the newest run is told whatever it did.
+nlohmann::json timeline_of(const nlohmann::json& history, const PlanWords& words);
+
+}  // namespace p2pd::ctl
