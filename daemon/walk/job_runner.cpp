@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kUnit = "p2pd-job.service";
 constexpr std::chrono::milliseconds kBetweenLooks{300};
+constexpr int kShareOfAsking = 10;  // systemd is asked for a tenth of the time at most
 constexpr std::chrono::seconds kStartLimit{20};
 constexpr std::chrono::hours kLongest{2};
 constexpr int kTries = 10;
@@ -132,10 +133,16 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
   bool late = false;
   const auto begun_until = std::chrono::steady_clock::now() + kStartLimit;
   const auto& on_line = command.on_line ? command.on_line : on_line_;
-  for (;;) {
-    const Properties unit = TRY(unit_now());
+  for (auto ask_at = std::chrono::steady_clock::now();; std::this_thread::sleep_for(kBetweenLooks)) {
     output.look(on_line);
     errors.look(on_line);
+    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
+    if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // to end it would tear dpkg
+      spdlog::warn("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
+    const auto asked_at = std::chrono::steady_clock::now();
+    if (asked_at < ask_at) continue;
+    const Properties unit = TRY(unit_now());
+    ask_at = asked_at + kShareOfAsking * (std::chrono::steady_clock::now() - asked_at);
     const bool waits = unit.at("ActiveState") == "inactive";  // it remains after its exit: this is before, or somebody stopped it
     if (waits && std::chrono::steady_clock::now() > begun_until)
       return fail(ErrorCode::command, fmt::format("`{}`: {} was stopped", command.text(), kUnit));
@@ -144,15 +151,13 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
       const int status = std::atoi(unit.at("ExecMainStatus").c_str());
       result.status = unit.at("ExecMainCode") == "1" ? status : 128 + status;  // 1: CLD_EXITED
       if (unit.at("Result") != "success" && result.status == 0) result.status = 255;
+      output.look(on_line);
+      errors.look(on_line);
       result.output = output.take();
       result.errors = errors.take();
       clear();
       return result;
     }
-    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
-    if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // to end it would tear dpkg
-      spdlog::warn("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
-    std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 
