@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/directories.hpp"
@@ -37,6 +38,15 @@ std::string progress_line(const json& status) {
   for (const std::string& word : {text(step, "id"), text(step, "doing"), text(progress, "message")})
     if (!word.empty()) line += "  " + harmless(word);
   return line;
+}
+
+/// Whether the run of a report has changed something, be it to undo it.
+bool changed_something(const json& status) {
+  const json steps = status.value("steps", json::array());
+  return std::ranges::any_of(steps, [](const json& step) {
+    const std::string now = text(step, "status");
+    return now == "fixed" || now == "pending-reboot" || now == "reverted";
+  });
 }
 
 /// Nothing more happens by itself before the next boot.
@@ -158,6 +168,7 @@ Result<int> ask_service(const Context& context, const std::function<Result<std::
     return at_rest(status);
   }));
   Ending ending;
+  ending.changed = changed_something(after);
   ending.stopped = text(after, "state") == "walking" || (text(after, "state") == "reverting" && !after.value("reboot_required", false));
   return print_status(context, after, ending);
 }

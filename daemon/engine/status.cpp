@@ -6,6 +6,7 @@
 #include "base/directories.hpp"
 #include "base/ready.hpp"
 #include "base/root.hpp"
+#include "plan/plan.hpp"
 
 namespace p2pd {
 namespace {
@@ -22,10 +23,12 @@ bool holds(const json& finding) {
 
 /// A step of the resolved plan with what is known of it.
 json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
-  const bool state = step.contains("state");
-  json out = {{"id", step.value(state ? "state" : "requires", "")},
+  std::string kind;
+  for (const StepKind known_kind : {StepKind::state, StepKind::requires_, StepKind::alternative})
+    if (step.contains(to_string(known_kind))) kind = to_string(known_kind);
+  json out = {{"id", step.value(kind, "")},
               {"title", step.value("title", "")},
-              {"kind", state ? "state" : "requires"},
+              {"kind", kind},
               {"status", to_string(StepStatus::waiting)},
               {"verdict", ""},
               {"summary", ""},

@@ -12,5 +12,5 @@ def run(machine):
     with expect_untouched(machine):
         boot = machine.wait_boot()
         told = machine.told("apply", 900)
-        expect(told["state"] == "ready" and told["changed"] is False, str(told)[:400])
+        expect(told["state"] == "ready" and told.get("changed") is False, str(told)[:400])
         expect(machine.wait_boot() == boot, "it was rebooted")
