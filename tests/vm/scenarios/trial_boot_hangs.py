@@ -11,17 +11,19 @@ policy: {reboots: 4}
 steps:
   - {state: hangs, title: It hangs, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [init=/usr/bin/cat]}}
 """
-SEED = {"/etc/p2pd/plans/hangs.yaml": PLAN, "/etc/p2pd/p2pd.yaml": "plan: hangs\napply_on_boot: true\nreboot_delay_s: 0\n"}
+SEED = {"/etc/p2pd/plans/hangs.yaml": PLAN, "/etc/p2pd/p2pd.yaml": "plan: hangs\nreboot_delay_s: 5\n"}
 TRIAL = "Booting `p2pd trial: "
 
 
 def run(machine):
     first = machine.first_view()
+    since = machine.console_end()
+    machine.run("p2pctl apply --no-block")
     for which in ("first", "second"):
-        since = 0 if which == "first" else machine.console_end()
         machine.wait_console(TRIAL, since)
         machine.wait_hanging()
         say(f"power cycle after the {which} trial boot hung")
+        since = machine.console_end()
         machine.cut_power()
     status = machine.settle("failed")
     expect("did not come up, 2 times" in status["reason"], status["reason"])
