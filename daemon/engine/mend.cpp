@@ -55,19 +55,23 @@ bool Walk::follows_a_change(const Step& step) const {
 /// The proof failed: the alternative on trial is taken back, and the plan's next one that does not hold yet becomes a
 /// step. False: there is none left.
 Result<bool> Walk::try_alternative() {
-  std::string found;
+  bool spent = false;
   for (Step& step : plan_.steps) {
     if (step.kind != StepKind::alternative || step.tried == Tried::in_vain) continue;
+    if (step.tried == Tried::no && !check(step).holds()) {
+      step.tried = Tried::now;
+      run_.resolved = to_json(plan_).dump();
+      TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this is tried")));
+      return true;
+    }
     if (step.tried == Tried::now) TRY(take_back(step));
-    step.tried = step.tried == Tried::now || check(step).holds() ? Tried::in_vain : Tried::now;
-    if (step.tried == Tried::in_vain) continue;
-    found = step.id;
-    break;
+    step.tried = Tried::in_vain;
+    spent = true;
   }
+  if (!spent) return false;
   run_.resolved = to_json(plan_).dump();
-  const char* text = found.empty() ? "the proof failed, and no alternative is left" : "the proof failed: this is tried";
-  TRY(s_.journal.save(run_, event("escalated", found, text)));
-  return !found.empty();
+  TRY(s_.journal.save(run_, event("not-escalated", "", "the proof failed, and no alternative is left")));
+  return false;
 }
 
 /// Undoes what a step of this run changed, and so what was changed after it.

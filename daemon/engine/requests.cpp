@@ -99,7 +99,9 @@ Result<Run> Walk::request(Event event) {
   TRY(load(*last));
   if (!is_open(last->state) && event == Event::retry) {
     if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
-    TRY(begin(Plan(plan_), RunState::walking));
+    Plan anew = plan_;
+    for (Step& step : anew.steps) step.tried = Tried::no;
+    TRY(begin(anew, RunState::walking));
   } else {
     TRY(move(event == Event::cancel && plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : event));
   }

@@ -220,6 +220,12 @@ Result<void> check_alternatives(const Plan& plan, const Vocabulary& vocabulary, 
   return {};
 }
 
+/// What proved to help is asserted like any other state.
+void settle_alternative(Step& step) {
+  step.kind = StepKind::state;
+  step.tried = Tried::no;
+}
+
 Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Plan& plan) {
   static constexpr std::string_view kWords[] = {"all", "none"};
   if (TRY(node.choice(kWords)) == 1) plan = checks_of(std::move(plan), vocabulary, false);
@@ -250,6 +256,7 @@ Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
   std::erase_if(plan.steps, [](const Step& step) { return !step.is_checked(); });
   for (Step& step : plan.steps) {
     const Probe& probe = *vocabulary.probe(step.check);
+    settle_alternative(step);
     step.fix.clear();
     step.needs.clear();
     Parameters with = Parameters::object();
@@ -267,6 +274,7 @@ Plan each_boot_of(Plan plan, const Vocabulary& vocabulary) {
     return !step.is_checked() || action == nullptr || !action->each_boot;
   });
   for (Step& step : plan.steps) {
+    settle_alternative(step);
     step.after.clear();
     step.needs.clear();
   }

@@ -6,35 +6,22 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
-import yaml
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/vm"))
+from plan_without import name_of, shipped, without  # noqa: E402
+
 P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
-PLAN = ROOT / "config/plans/geforce-p2p.yaml"
 IN_VM = json.loads((ROOT / "tests/vm/each_step.json").read_text())
-
-
-def without(plan, name):
-    """The plan without a step, and without what refers to it."""
-    steps = [dict(step) for step in plan["steps"] if name not in (step.get("state"), step.get("requires"), step.get("alternative"))]
-    for step in steps:
-        for key in ("after", "needs"):
-            if name in step.get(key, []):
-                step[key] = [one for one in step[key] if one != name]
-    return {**plan, "steps": steps}
-
-
-def name_of(step):
-    return step.get("state") or step.get("requires") or step.get("alternative")
 
 
 class EachStep(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.plan = yaml.safe_load(PLAN.read_text())
+        cls.plan = shipped()
         cls.folder = tempfile.TemporaryDirectory()
         cls.records = sorted(path.parent for path in (ROOT / "tests/machines").glob("*/machine.json"))
         cls.causes = {record: cls.cause(record, cls.plan) for record in cls.records}

@@ -95,6 +95,33 @@ TEST_CASE("where none helps and what was changed is kept, no alternative is") {
   CHECK_FALSE(world.has("want/b"));
 }
 
+TEST_CASE("each boot proves again what an alternative made work, and looks at that, too") {
+  World world;
+  REQUIRE(world.settle(world.apply(plan_with({"b"}, "b")))->state == RunState::ready);
+  world.boot();
+  auto run = world.start([](Walk& walk) { return walk.prove_again(); });
+  REQUIRE(run);
+  CHECK(run->plan == "verify");
+  CHECK(run->state == RunState::ready);
+  world.remove("now/b");
+  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->reason.find("b: b is not so") != std::string::npos);
+}
+
+TEST_CASE("a retry tries the alternatives again") {
+  World world;
+  REQUIRE(world.settle(world.apply(plan_with({"b"}, "nothing")))->state == RunState::failed);
+  REQUIRE(world.count("escalated") == 1);
+  REQUIRE(world.settle(world.start([](Walk& walk) { return walk.request(Event::retry); }))->state == RunState::failed);
+  CHECK(world.count("escalated") == 2);
+}
+
+TEST_CASE("a plan without alternatives tells of none") {
+  World world;
+  REQUIRE(world.settle(world.apply(plan_of({"a:live", "p:proof after a"})))->state == RunState::failed);
+  CHECK(world.count("escalated") == 0);
+  CHECK(world.count("not-escalated") == 0);
+}
+
 TEST_CASE("alternatives stop at the plan's reboots") {
   World world;
   const std::string before = world.tree();

@@ -4,15 +4,6 @@
 # listed FILE...: the packages that such files name, for mmdebstrap --include
 listed() { cat "$@" | grep -v '^#' | xargs | tr ' ' ,; }
 
-# archive: the address of the archive that apt uses here, or MIRROR
-archive() {
-    # shellcheck disable=SC2016  # $(...) is for apt
-    targets=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)')
-    address=${MIRROR:-$(echo "$targets" | awk '$1 == "bookworm" {print $2; exit}')}
-    [ -z "$address" ] || echo "$address"
-    [ -n "$address" ]
-}
-
 # sources: a line for each of its suites that apt knows here, security updates too; with MIRROR just that one
 sources() {
     if [ -n "${MIRROR:-}" ]; then echo "deb $MIRROR bookworm main"; return; fi

@@ -2,15 +2,16 @@
 """What scenarios share: a machine with p2pd in it, seen from outside, and what is expected of it.
 
 A scenario is a file in scenarios/: its docstring's first line says what it shows, CARDS names a topology, STARTS the disk it begins
-with ("delivered", or "ready": as first-boot left it), SEED files that are laid at the first boot, and `run(machine)` does it.
+with ("delivered", or as the scenario of that name left it), and `run(machine)` does it. It may have SEED, files that are laid at the
+first boot; FIRMWARE, in place of BIOS; `around(machine)`, a context in which the machine is switched on.
 """
 import contextlib
-import fnmatch
 import io
 import json
 import pathlib
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 
 from guest import Guest, GuestError
 
-HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim/driver_world"))
+from world_tree import compared  # noqa: E402
+
 SETTLED = ("idle", "ready", "blocked", "failed", "paused")
 SETTLE_TIMEOUT_S = 2400
 # the first boot of an image that is to be ready without anybody: what a fleet writes into it
@@ -61,13 +64,13 @@ class View:
 
 
 def seed_disk(files, to):
-    """A tar, as long as a disk's sectors want it: text, or (mode, text), by absolute path; None makes a folder."""
+    """A tar that is a disk: text, or (mode, text), by absolute path."""
     with tarfile.open(to, "w") as tar:
         for path, content in sorted(files.items()):
             mode, text = content if isinstance(content, tuple) else (0o644, content)
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.mode, entry.mtime = mode, int(time.time())
-            data = text.encode() if isinstance(text, str) else text
+            data = text.encode()
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
 
@@ -207,18 +210,11 @@ def catalogue_edit(expression):
 
 # ---- expectations ----------------------------------------------------------------------------------------------------
 
-def not_compared():
-    lines = (HERE.parent / "sim/driver_world/not_compared").read_text().splitlines()
-    return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
-
-
 def differences(view, first):
-    """Lines of two trees that differ, but for paths that may."""
-    globs = not_compared()
-
+    """Lines of two trees that differ, but for paths that may (driver_world/not_compared)."""
     def counts(line):
-        path = "/" + re.split(r"\s+", line.strip(), maxsplit=2)[-1].split(" ")[0]
-        return not any(fnmatch.fnmatchcase(path, glob) for glob in globs)
+        path = re.split(r"\s+", line.strip(), maxsplit=2)[-1].split(" ")[0]
+        return compared(path, when=("apt", "packages", "walks"))
     now, was = set(filter(counts, view.tree)), set(filter(counts, first.tree))
     return [f"lost {line}" for line in sorted(was - now)] + [f"new {line}" for line in sorted(now - was)]
 

@@ -65,6 +65,8 @@ class Bus:
         if unknown:
             raise TopologyError(f"a card has no {sorted(unknown)[0]}")
         device = card.get("device", "2684")
+        if device not in CHIPS:
+            raise TopologyError(f"there is no simulated card {device}; there are {', '.join(sorted(CHIPS))}")
         generation, lanes = card.get("link", [4, 16])
         boot_0, boot_42 = CHIPS[device]
         self.device("simulated-gpu", bus=bus, addr="0.0", multifunction="on", device_id=f"0x{device}", boot_0=boot_0, boot_42=boot_42,

@@ -137,6 +137,16 @@ void describe(const HostGpu& gpu, PciInfo& info) {
   info.subsystem = both("subsystem_device", "subsystem_vendor");
 }
 
+int link_generation(Device device, unsigned* generation, const char* attribute) {
+  return on_gpu(device, [&](const HostGpu& gpu) {
+    return set(generation, static_cast<unsigned>(gpu.function.link_generation(attribute)));
+  });
+}
+
+int link_width(Device device, unsigned* width, const char* attribute) {
+  return on_gpu(device, [&](const HostGpu& gpu) { return set(width, static_cast<unsigned>(gpu.function.number(attribute))); });
+}
+
 }  // namespace
 
 #define P2PD_NVML extern "C" __attribute__((visibility("default"))) int
@@ -206,28 +216,16 @@ P2PD_NVML nvmlDeviceGetMemoryInfo(Device device, Memory* memory) {
 }
 
 P2PD_NVML nvmlDeviceGetCurrPcieLinkGeneration(Device device, unsigned* generation) {
-  return on_gpu(device, [&](const HostGpu& gpu) {
-    return set(generation, static_cast<unsigned>(gpu.function.link_generation("current_link_speed")));
-  });
+  return link_generation(device, generation, "current_link_speed");
 }
 
 P2PD_NVML nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* generation) {
-  return on_gpu(device, [&](const HostGpu& gpu) {
-    return set(generation, static_cast<unsigned>(gpu.function.link_generation("max_link_speed")));
-  });
+  return link_generation(device, generation, "max_link_speed");
 }
 
-P2PD_NVML nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* width) {
-  return on_gpu(device, [&](const HostGpu& gpu) {
-    return set(width, static_cast<unsigned>(gpu.function.number("current_link_width")));
-  });
-}
+P2PD_NVML nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* width) { return link_width(device, width, "current_link_width"); }
 
-P2PD_NVML nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* width) {
-  return on_gpu(device, [&](const HostGpu& gpu) {
-    return set(width, static_cast<unsigned>(gpu.function.number("max_link_width")));
-  });
-}
+P2PD_NVML nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* width) { return link_width(device, width, "max_link_width"); }
 
 P2PD_NVML nvmlDeviceGetP2PStatus(Device one, Device other, unsigned capability, unsigned* status) {
   return on_pair(one, other, [&](const Library& here, const HostGpu& first, const HostGpu& second) {

@@ -4,7 +4,6 @@ from scenario import expect, expect_untouched
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-SEED = {}
 
 
 def run(machine):

@@ -6,7 +6,6 @@ from scenario import expect, say
 
 STARTS = "delivered"
 CARDS = "no-iommu"
-SEED = {}
 
 
 def run(machine):

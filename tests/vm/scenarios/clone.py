@@ -4,7 +4,6 @@ from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-ports"
-SEED = {}
 
 
 def run(machine):

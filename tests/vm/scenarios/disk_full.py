@@ -4,7 +4,6 @@ from scenario import expect, expect_driver_kept
 
 STARTS = "delivered"
 CARDS = "two-ports"
-SEED = {}
 
 
 def run(machine):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""No compiler: apt brings the kernel's own, the modules are built, and what was brought goes again with the undo."""
+"""No compiler for C++: apt brings it, and the modules are built."""
 from scenario import expect, expect_ready
-from scenarios import first_boot
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A display manager and a container hold the old driver: they are stopped for the swap and started again, and no reboot is needed."""
+"""A display manager holds the old driver: it is stopped for the swap and started again, and no reboot is needed."""
 from scenario import expect, expect_ready
 
 STARTS = "delivered"
@@ -14,15 +14,6 @@ Restart=on-failure
 
 [Install]
 WantedBy=multi-user.target
-"""
-# what a container's engine is asked, by the words that p2pd uses: the container is a scope of its name
-DOCKER = """#!/bin/sh
-case "$1" in
-    stop) shift; systemctl stop "docker-$(cat /run/container).scope" ;;
-    start) systemd-run --scope --unit="docker-$(cat /run/container).scope" --slice=system.slice sh -c 'exec 3</dev/nvidia0; exec sleep infinity' >/dev/null 2>&1 & ;;
-    inspect) echo trainer ;;
-    ps) cat /run/container ;;
-esac
 """
 SEED = {
     "/etc/systemd/system/gdm.service": HOLDER.format(what="like a display manager"),

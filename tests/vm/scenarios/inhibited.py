@@ -6,7 +6,6 @@ from scenario import expect, expect_untouched
 
 STARTS = "delivered"
 CARDS = "two-ports"
-SEED = {}
 
 
 def run(machine):

@@ -7,7 +7,6 @@ from scenario import expect, expect_ready, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-SEED = {}
 
 
 def newest_kernel():

@@ -4,7 +4,6 @@ from scenario import expect, expect_ready
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-SEED = {}
 
 
 def run(machine):

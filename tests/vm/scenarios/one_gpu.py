@@ -4,7 +4,6 @@ from scenario import expect, expect_untouched
 
 STARTS = "delivered"
 CARDS = "one-gpu"
-SEED = {}
 
 
 def run(machine):

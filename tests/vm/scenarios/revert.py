@@ -4,7 +4,6 @@ from scenario import expect, expect_as_at_first
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-SEED = {}
 
 
 def run(machine):

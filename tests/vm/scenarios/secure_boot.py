@@ -5,7 +5,6 @@ from scenario import expect, expect_untouched
 STARTS = "delivered"
 CARDS = "two-ports"
 FIRMWARE = "secure-boot"
-SEED = {}
 VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 

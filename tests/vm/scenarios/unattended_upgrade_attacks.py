@@ -4,7 +4,6 @@ from scenario import expect, expect_ready
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-SEED = {}
 ATTACKS = ("apt-get -y install nvidia-driver", "apt-get -y install libcuda1", "apt-get -y full-upgrade")
 
 

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""The plan that ships, with a step taken away: whoever wants to see what fails then."""
+import pathlib
+
+import yaml
+
+PLAN = pathlib.Path(__file__).resolve().parents[2] / "config/plans/geforce-p2p.yaml"
+
+
+def shipped():
+    return yaml.safe_load(PLAN.read_text())
+
+
+def name_of(step):
+    return step.get("state") or step.get("requires") or step.get("alternative")
+
+
+def without(plan, name):
+    """The plan without a step, and without what refers to it."""
+    steps = [dict(step) for step in plan["steps"] if name_of(step) != name]
+    for step in steps:
+        for key in ("after", "needs"):
+            if name in step.get(key, []):
+                step[key] = [other for other in step[key] if other != name]
+    return {**plan, "steps": steps}
