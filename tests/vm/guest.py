@@ -38,7 +38,7 @@ class GuestError(Exception):
 
 
 class Guest:
-    def __init__(self, machine, cards=None, firmware="bios", memory_mib=2048):
+    def __init__(self, machine, cards=None, firmware="bios", memory_mib=4096):
         """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: a topology, or its name;
         `firmware`: bios, or secure-boot: UEFI with the keys that machines are sold with."""
         self.machine = pathlib.Path(machine)
