@@ -144,6 +144,7 @@ class Machine(Guest):
         return self.settle(*wanted, timeout_s=timeout_s)
 
     def turn_back(self, *wanted):
+        self.wait_boot()
         self.run("p2pctl revert --no-block")
         return self.settle(*wanted)
 
@@ -261,7 +262,7 @@ def expect_ready(machine, status):
         "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),
         "journal": machine.run("journalctl -q --no-pager -b -u p2pd-walk -o cat | tail -3"),
         "is-ready": machine.run("p2pctl is-ready && echo yes"),
-        "modules": machine.run("for m in nvidia nvidia_modeset nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) "
+        "modules": machine.run("for m in nvidia nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) "
                                "$(modinfo -F srcversion $m) $(modinfo -F filename $m); done"),
         "groups": machine.run("cat /sys/bus/pci/devices/*/iommu_group/type 2>/dev/null | sort | uniq -c; ls /sys/class/iommu"),
         "cmdline": machine.run("cat /proc/cmdline"),
