@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // initramfs: makes the initramfs of each kernel anew where it differs from modprobe.d about the driver.
 // The old image is kept beside, however big, and put back by undo to the byte; where somebody made the image anew
-// since, undo makes it anew, too. Commit does the same as apply, because the blacklist of the trial is lifted by then.
+// since, undo makes it anew, too. Commit does the same as apply: where the modules are in the image, the blacklist of the
+// trial, which is lifted by then, has to leave it.
 // Writes /boot/initrd.img-RELEASE, by update-initramfs or dracut; keeps the old one in /var/lib/p2pd/initramfs.
 // Reference: update-initramfs(8), dracut(8).
 #include <fmt/format.h>

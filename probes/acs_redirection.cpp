@@ -105,6 +105,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kAcsRedirection;
 const Probe kAcsRedirection = {
-    "acs-redirection", "no port at which the ways of two GPUs part redirects peer traffic", {}, nullptr, check, false};
+    .id = "acs-redirection",
+    .asserts = "no port at which the ways of two GPUs part redirects peer traffic",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

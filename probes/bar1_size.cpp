@@ -182,6 +182,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kBar1Size;
-const Probe kBar1Size = {"bar1-size", "BAR1 of every GeForce GPU covers its VRAM", kParameters, nullptr, check, false};
+const Probe kBar1Size = {
+    .id = "bar1-size",
+    .asserts = "BAR1 of every GeForce GPU covers its VRAM",
+    .parameters = kParameters,
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

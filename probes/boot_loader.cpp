@@ -167,7 +167,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kBootLoader;
-const Probe kBootLoader = {"boot-loader", "GRUB booted this host and can boot a trial entry once", {}, nullptr, check,
-                           false};
+const Probe kBootLoader = {
+    .id = "boot-loader",
+    .asserts = "GRUB booted this host and can boot a trial entry once",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

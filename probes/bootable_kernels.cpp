@@ -108,11 +108,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kBootableKernels;
-const Probe kBootableKernels = {"bootable-kernels",
-                                "the kernel that boots next has a module nvidia, or headers to build the first one",
-                                {},
-                                nullptr,
-                                check,
-                                false};
+const Probe kBootableKernels = {
+    .id = "bootable-kernels",
+    .asserts = "the kernel that boots next has a module nvidia, or headers to build the first one",
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -159,11 +159,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kBridgeWindows;
-const Probe kBridgeWindows = {"bridge-windows",
-                              "the bridges above every GPU let BAR1 through at the size that covers its VRAM",
-                              {},
-                              nullptr,
-                              check,
-                              false};
+const Probe kBridgeWindows = {
+    .id = "bridge-windows",
+    .asserts = "the bridges above every GPU let BAR1 through at the size that covers its VRAM",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

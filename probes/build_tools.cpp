@@ -46,11 +46,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kBuildTools;
 const Probe kBuildTools = {
-    "build-tools",
-    "headers, compiler and tools to build a driver for the running and the newest kernel are there",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "build-tools",
+    .asserts = "headers, compiler and tools to build a driver for the running and the newest kernel are there",
+    .check = check,
+};
 
 }  // namespace p2pd

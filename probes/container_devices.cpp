@@ -51,11 +51,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kContainerDevices;
-const Probe kContainerDevices = {"container-devices",
-                                 "what CDI gives to containers is of the installed driver's version",
-                                 {},
-                                 nullptr,
-                                 check,
-                                 false};
+const Probe kContainerDevices = {
+    .id = "container-devices",
+    .asserts = "what CDI gives to containers is of the installed driver's version",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

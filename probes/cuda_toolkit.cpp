@@ -35,8 +35,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kCudaToolkit;
-const Probe kCudaToolkit = {"cuda-toolkit",  "the CUDA toolkit of `version` is installed, and on the PATH",
-                            kCudaParameters, validate_cuda_toolkit,
-                            check,           false};
+const Probe kCudaToolkit = {
+    .id = "cuda-toolkit",
+    .asserts = "the CUDA toolkit of `version` is installed, and on the PATH",
+    .parameters = kCudaParameters,
+    .validate = validate_cuda_toolkit,
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -94,6 +94,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kDiskSpace;
-const Probe kDiskSpace = {"disk-space", "/usr, /var and /boot have room for a driver and its build", {}, nullptr, check, false};
+const Probe kDiskSpace = {
+    .id = "disk-space",
+    .asserts = "/usr, /var and /boot have room for a driver and its build",
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -195,7 +195,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kDisplayGpus;
 const Probe kDisplayGpus = {
-    "display-gpus", "no GPU that does P2P drives a display or carries the firmware's console", {}, nullptr, check,
-    false};
+    .id = "display-gpus",
+    .asserts = "no GPU that does P2P drives a display or carries the firmware's console",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

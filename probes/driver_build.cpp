@@ -56,8 +56,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kDriverBuild;
-const Probe kDriverBuild = {"driver-build", "the entry's modules are built for every bootable kernel that has headers",
-                            kParameters,    validate_staging,
-                            check,          false};
+const Probe kDriverBuild = {
+    .id = "driver-build",
+    .asserts = "the entry's modules are built for every bootable kernel that has headers",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

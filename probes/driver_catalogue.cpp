@@ -79,11 +79,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kDriverCatalogue;
 const Probe kDriverCatalogue = {
-    "driver-catalogue",
-    "an enabled driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "driver-catalogue",
+    .asserts = "an enabled driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -50,11 +50,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kDriverModulesInstalled;
 const Probe kDriverModulesInstalled = {
-    "driver-modules",
-    "modprobe would load the entry's modules, as they were built, on every kernel that can boot",
-    kParameters,
-    validate_module_install,
-    check,
-    false};
+    .id = "driver-modules",
+    .asserts = "modprobe would load the entry's modules, as they were built, on every kernel that can boot",
+    .parameters = kParameters,
+    .validate = validate_module_install,
+    .check = check,
+};
 
 }  // namespace p2pd

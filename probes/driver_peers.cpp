@@ -189,7 +189,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kDriverPeers;
 const Probe kDriverPeers = {
-    "driver-peers", "the driver says that every GPU can read and write every other GPU's memory", {}, nullptr, check,
-    false};
+    .id = "driver-peers",
+    .asserts = "the driver says that every GPU can read and write every other GPU's memory",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -57,8 +57,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kDriverPins;
-const Probe kDriverPins = {"driver-pins", "apt and unattended-upgrades bring no driver of a package",
-                           kParameters,   validate_staging,
-                           check,         false};
+const Probe kDriverPins = {
+    .id = "driver-pins",
+    .asserts = "apt and unattended-upgrades bring no driver of a package",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -42,11 +42,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kDriverRunfile;
-const Probe kDriverRunfile = {"driver-runfile",
-                              "NVIDIA's runfile of the entry's version lies in the cache, with the right SHA-256",
-                              kParameters,
-                              validate_staging,
-                              check,
-                              false};
+const Probe kDriverRunfile = {
+    .id = "driver-runfile",
+    .asserts = "NVIDIA's runfile of the entry's version lies in the cache, with the right SHA-256",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

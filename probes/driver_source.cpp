@@ -45,8 +45,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kDriverSource;
 const Probe kDriverSource = {
-    "driver-source", "the module source of the entry lies in the cache, at the pinned commit to the byte",
-    kParameters,     validate_staging,
-    check,           false};
+    .id = "driver-source",
+    .asserts = "the module source of the entry lies in the cache, at the pinned commit to the byte",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

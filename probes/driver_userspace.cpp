@@ -36,11 +36,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kDriverUserspace;
-const Probe kDriverUserspace = {"driver-userspace",
-                                "the libraries and programs of the entry's version are installed, by its runfile",
-                                kParameters,
-                                validate_staging,
-                                check,
-                                false};
+const Probe kDriverUserspace = {
+    .id = "driver-userspace",
+    .asserts = "the libraries and programs of the entry's version are installed, by its runfile",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -188,9 +188,9 @@ const Probe kGpuHolders = {
     .id = "gpu-holders",
     .asserts = "no process uses an NVIDIA GPU: the kernel modules can be removed",
     .parameters = kParameters,
-    .validate = nullptr,
     .check = check,
     .passes_by_itself = true,
+    .of_the_machine = true,
 };
 
 }  // namespace p2pd

@@ -151,7 +151,11 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
 
 extern const Probe kGpuInventory;
 const Probe kGpuInventory = {
-    "gpu-inventory", "at least `at_least` NVIDIA GPUs are on the PCI bus and answer", kParameters, nullptr, gpu_inventory,
-    false};
+    .id = "gpu-inventory",
+    .asserts = "at least `at_least` NVIDIA GPUs are on the PCI bus and answer",
+    .parameters = kParameters,
+    .check = gpu_inventory,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -99,11 +99,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kGpudirectRdma;
-const Probe kGpudirectRdma = {"gpudirect-rdma",
-                              "advice, never a gate: which network cards can read and write VRAM directly",
-                              {},
-                              nullptr,
-                              check,
-                              false};
+const Probe kGpudirectRdma = {
+    .id = "gpudirect-rdma",
+    .asserts = "advice, never a gate: which network cards can read and write VRAM directly",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -40,11 +40,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kInitramfs;
 const Probe kInitramfs = {
-    "initramfs",
-    "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another driver",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "initramfs",
+    .asserts = "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another driver",
+    .check = check,
+};
 
 }  // namespace p2pd

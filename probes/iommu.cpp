@@ -241,6 +241,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kIommu;
-const Probe kIommu = {"iommu", "no IOMMU of this system translates what the GPUs address", kParameters, nullptr, check, false};
+const Probe kIommu = {
+    .id = "iommu",
+    .asserts = "no IOMMU of this system translates what the GPUs address",
+    .parameters = kParameters,
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -86,7 +86,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kKernelCmdline;
 const Probe kKernelCmdline = {
-    "kernel-cmdline", "the running kernel was started with the kernel arguments in `arguments`", kParameters,
-    validate_kernel_arguments, check, false};
+    .id = "kernel-cmdline",
+    .asserts = "the running kernel was started with the kernel arguments in `arguments`",
+    .parameters = kParameters,
+    .validate = validate_kernel_arguments,
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -106,7 +106,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kKernelLog;
 const Probe kKernelLog = {
-    "kernel-log", "what is left of the kernel's log of this boot holds no known sign of a failure", {}, nullptr, check,
-    false};
+    .id = "kernel-log",
+    .asserts = "what is left of the kernel's log of this boot holds no known sign of a failure",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

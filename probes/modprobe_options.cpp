@@ -82,7 +82,11 @@ Result<Finding> check(const Host& host, const Parameters& given) {
 
 extern const Probe kModprobeOptions;
 const Probe kModprobeOptions = {
-    "modprobe-options", "modprobe gives `module` the options in `options` and the keys in `registry_dwords`",
-    kParameters, validate_module_options, check, false};
+    .id = "modprobe-options",
+    .asserts = "modprobe gives `module` the options in `options` and the keys in `registry_dwords`",
+    .parameters = kParameters,
+    .validate = validate_module_options,
+    .check = check,
+};
 
 }  // namespace p2pd

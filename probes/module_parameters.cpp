@@ -88,11 +88,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kModuleParameters;
 const Probe kModuleParameters = {
-    "module-parameters",
-    "no option or registry key of the loaded nvidia module is known to be wrong for its version",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "module-parameters",
+    .asserts = "no option or registry key of the loaded nvidia module is known to be wrong for its version",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -29,6 +29,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kNouveauBlacklist;
 const Probe kNouveauBlacklist = {
-    "nouveau-blacklist", "modprobe.d keeps nouveau off the GPUs", {}, nullptr, check, false};
+    .id = "nouveau-blacklist",
+    .asserts = "modprobe.d keeps nouveau off the GPUs",
+    .check = check,
+};
 
 }  // namespace p2pd

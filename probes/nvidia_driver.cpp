@@ -47,6 +47,7 @@ bool open_is_installed(const Host& host) {
 Result<Running> running_driver(const Host& host, Finding& finding) {
   Running out;
   out.needs_built = TRY(needs_built_driver(host));
+  if (is_image(host)) return out;
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;
     const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
@@ -118,7 +119,7 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   const Running running = TRY(running_driver(host, finding));
-  if (running.by_gpu.empty()) {
+  if (running.by_gpu.empty() && !is_image(host)) {
     finding = {Verdict::not_applicable, "no NVIDIA GPU", {}, {}, ""};
     return finding;
   }
@@ -153,11 +154,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kNvidiaDriver;
-const Probe kNvidiaDriver = {"nvidia-driver",
-                             "one NVIDIA driver is installed, drives every GPU, and is of a kind that can give P2P",
-                             {},
-                             nullptr,
-                             check,
-                             false};
+const Probe kNvidiaDriver = {
+    .id = "nvidia-driver",
+    .asserts = "one NVIDIA driver is installed, drives every GPU, and is of a kind that can give P2P",
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -169,11 +169,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kNvidiaModules;
 const Probe kNvidiaModules = {
-    "nvidia-modules",
-    "the NVIDIA modules are loaded, are the files that modprobe would load, and nouveau has no GPU",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "nvidia-modules",
+    .asserts = "the NVIDIA modules are loaded, are the files that modprobe would load, and nouveau has no GPU",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

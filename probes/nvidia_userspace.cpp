@@ -64,11 +64,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kNvidiaUserspace;
-const Probe kNvidiaUserspace = {"nvidia-userspace",
-                                "the driver's libraries on disk are of the version of the loaded kernel module",
-                                {},
-                                nullptr,
-                                check,
-                                false};
+const Probe kNvidiaUserspace = {
+    .id = "nvidia-userspace",
+    .asserts = "the driver's libraries on disk are of the version of the loaded kernel module",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

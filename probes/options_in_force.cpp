@@ -66,6 +66,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kOptionsInForce;
 const Probe kOptionsInForce = {
-    "options-in-force", "the loaded nvidia module runs with the options that modprobe.d gives it", {}, nullptr, check, false};
+    .id = "options-in-force",
+    .asserts = "the loaded nvidia module runs with the options that modprobe.d gives it",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -62,8 +62,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kOtherModules;
 const Probe kOtherModules = {
-    "other-modules", "no kernel module of another driver than the installed one is loaded",
-    kParameters,     nullptr,
-    check,           false};
+    .id = "other-modules",
+    .asserts = "no kernel module of another driver than the installed one is loaded",
+    .parameters = kParameters,
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

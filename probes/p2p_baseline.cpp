@@ -39,7 +39,11 @@ Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
 
 extern const Probe kP2pBaseline;
 const Probe kP2pBaseline = {
-    "p2p-baseline", "what the GPUs exchanged before anything was changed is on record", kParameters, nullptr,
-    p2p_baseline, false};
+    .id = "p2p-baseline",
+    .asserts = "what the GPUs exchanged before anything was changed is on record",
+    .parameters = kParameters,
+    .check = p2p_baseline,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

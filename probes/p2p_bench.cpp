@@ -89,6 +89,7 @@ const Probe kP2pBench = {
     .check = p2p_bench,
     .proves_p2p = true,
     .quick = R"({"mode": "quick"})",
+    .of_the_machine = true,
 };
 
 }  // namespace p2pd

@@ -196,6 +196,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kPackageState;
-const Probe kPackageState = {"package-state", "dpkg is sound and at rest", {}, nullptr, check, false};
+const Probe kPackageState = {
+    .id = "package-state",
+    .asserts = "dpkg is sound and at rest",
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -73,6 +73,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 extern const Probe kPackagedDriver;
 const Probe kPackagedDriver = {
-    "packaged-driver", "no package brings an NVIDIA driver", kParameters, validate_staging, check, false};
+    .id = "packaged-driver",
+    .asserts = "no package brings an NVIDIA driver",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

@@ -184,11 +184,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kPcieLinks;
 const Probe kPcieLinks = {
-    "pcie-links",
-    "every visible link between two GPUs runs at the width that both of its ends support, and can leave Gen1",
-    {},
-    nullptr,
-    check,
-    false};
+    .id = "pcie-links",
+    .asserts = "every visible link between two GPUs runs at the width that both of its ends support, and can leave Gen1",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -24,16 +24,12 @@ std::string lacking(const Persistenced& found) {
   return found.enabled_by.empty() ? found.unit + " is not enabled" : "";
 }
 
-Result<bool> has_gpu(const Host& host) {
-  const auto devices = pci_devices(host);
-  if (!devices && !host.live()) return true;  // an image has no bus: what it will boot on is not known
-  return !nvidia_gpus(TRY(devices)).empty();
-}
+Result<bool> may_have_gpu(const Host& host) { return is_image(host) || !nvidia_gpus(TRY(pci_devices(host))).empty(); }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   finding.facts = {{"unit", nullptr}, {"enabled", false}, {"runs", nullptr}};
-  if (!host.has_program(kPersistencedProgram) || !TRY(has_gpu(host))) {
+  if (!host.has_program(kPersistencedProgram) || !TRY(may_have_gpu(host))) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no NVIDIA GPU, or no nvidia-persistenced";
     return finding;
@@ -64,7 +60,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kPersistenced;
 const Probe kPersistenced = {
-    "persistenced", "nvidia-persistenced starts at boot, runs, and keeps the GPUs initialised", {}, nullptr, check,
-    false};
+    .id = "persistenced",
+    .asserts = "nvidia-persistenced starts at boot, runs, and keeps the GPUs initialised",
+    .check = check,
+};
 
 }  // namespace p2pd

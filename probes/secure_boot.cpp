@@ -127,6 +127,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kSecureBoot;
 const Probe kSecureBoot = {
-    "secure-boot", "the kernel takes modules that are not signed with a key it trusts", {}, nullptr, check, false};
+    .id = "secure-boot",
+    .asserts = "the kernel takes modules that are not signed with a key it trusts",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

@@ -70,10 +70,9 @@ extern const Probe kShutdownInhibitors;
 const Probe kShutdownInhibitors = {
     .id = "shutdown-inhibitors",
     .asserts = "nobody has asked that this machine be not restarted now",
-    .parameters = {},
-    .validate = nullptr,
     .check = check,
     .passes_by_itself = true,
+    .of_the_machine = true,
 };
 
 }  // namespace p2pd

@@ -40,7 +40,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
 }  // namespace
 
 extern const Probe kVfioGuests;
-const Probe kVfioGuests = {"vfio-guests", "no device of this machine is given to a virtual machine (vfio-pci)", {}, nullptr, check,
-                           false};
+const Probe kVfioGuests = {
+    .id = "vfio-guests",
+    .asserts = "no device of this machine is given to a virtual machine (vfio-pci)",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

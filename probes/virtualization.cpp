@@ -74,6 +74,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kVirtualization;
 const Probe kVirtualization = {
-    "virtualization", "GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data", {}, nullptr, check, false};
+    .id = "virtualization",
+    .asserts = "GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data",
+    .check = check,
+    .of_the_machine = true,
+};
 
 }  // namespace p2pd

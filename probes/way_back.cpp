@@ -52,8 +52,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 }  // namespace
 
 extern const Probe kWayBack;
-const Probe kWayBack = {"way-back",  "every package that the swap takes away can be installed again without network",
-                        kParameters, validate_staging,
-                        check,       false};
+const Probe kWayBack = {
+    .id = "way-back",
+    .asserts = "every package that the swap takes away can be installed again without network",
+    .parameters = kParameters,
+    .validate = validate_staging,
+    .check = check,
+};
 
 }  // namespace p2pd

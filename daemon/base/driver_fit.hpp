@@ -28,6 +28,7 @@ struct Machine {
     std::map<std::string, bool> rules;  ///< compat rule to whether it applies; what is absent could not be read
   };
   std::vector<Gpu> gpus;
+  bool gpus_known = true;          ///< an image will boot on any
   std::vector<Target> kernels;     ///< oldest first
   std::vector<int> gcc_installed;  ///< major versions
   Distribution distribution;

@@ -69,6 +69,7 @@ Result<std::vector<GpuModel>> gpu_models() {
 }
 
 Result<bool> needs_built_driver(const Host& host) {
+  if (is_image(host)) return true;
   const std::vector<GpuModel> models = TRY(gpu_models());
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;

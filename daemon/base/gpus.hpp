@@ -29,7 +29,7 @@ Result<std::vector<GpuModel>> gpu_models();
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
 
 /// True when a GPU of `host` is a GeForce, or of a model that is not known: those get P2P from a driver that is built
-/// here alone; NVIDIA's own driver gives it to the others.
+/// here alone; NVIDIA's own driver gives it to the others. True of an image, too: it is made for such a driver.
 Result<bool> needs_built_driver(const Host& host);
 
 }  // namespace p2pd

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bar1.hpp"
+#include "base/pci.hpp"
 #include "base/vram.hpp"
 
 namespace p2pd {
@@ -41,7 +42,8 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
 
 Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   Machine machine;
-  machine.gpus = TRY(gpus_of(host));
+  machine.gpus_known = !is_image(host);
+  if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
   machine.driver_version = host.line(kLoadedDriver).value_or("");
   for (BuildTarget& kernel : TRY(build_targets(host))) {
     Machine::Target bootable{std::move(kernel), {}};

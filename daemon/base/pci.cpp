@@ -14,6 +14,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/recorded.hpp"
+
 extern "C" {
 #include <pci/pci.h>
 }
@@ -322,6 +324,10 @@ std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
     if (device.is_nvidia_gpu()) gpus.push_back(device.address);
   }
   return gpus;
+}
+
+bool is_image(const Host& host) {
+  return !host.live() && !has_dump(host) && !RecordedRunner::is_record(host.files()) && !host.files().exists(kBus);
 }
 
 std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kDevices; }

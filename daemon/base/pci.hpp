@@ -59,6 +59,9 @@ Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t off
 /// Where pci_devices() reads `host`, for evidence.
 std::string pci_source(const Host& host);
 
+/// True of a tree that has no PCI bus: it is no machine's, and what hardware it will boot on is not known.
+bool is_image(const Host& host);
+
 /// A range of bus addresses; of length 0 where none is assigned.
 struct PciRange {
   std::uint64_t first = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ranges>
 
 namespace p2pd {
 namespace {
@@ -34,7 +35,7 @@ bool is_turing(const Machine::Gpu& gpu) {
 }
 
 std::optional<Gate> model_gate(const Machine& machine) {
-  if (machine.gpus.empty())
+  if (machine.gpus.empty() && machine.gpus_known)
     return Gate{"no-gpu", "no NVIDIA GPU, so no driver to choose", "Install two GPUs of one model."};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (is_turing(gpu))
@@ -105,8 +106,9 @@ std::optional<Gate> distribution_gate(const Machine& machine) {
 
 /// Data-centre and professional cards have P2P in NVIDIA's own driver: nothing to replace.
 bool needs_no_patch(const Machine& machine) {
-  return std::ranges::none_of(machine.gpus,
-                              [](const Machine::Gpu& gpu) { return !gpu.model || gpu.model->segment == "GeForce"; });
+  return machine.gpus_known && std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) {
+           return !gpu.model || gpu.model->segment == "GeForce";
+         });
 }
 
 void settle(Choice& choice, Gate gate) {
@@ -178,8 +180,12 @@ const CatalogueEntry* newest_of(const Catalogue& catalogue, const Choice& choice
 
 void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& machine) {
   choice.entry = &entry;
-  choice.summary = fmt::format("{} fits {} and {} bootable kernel{}", entry.id, fmt::join(generations(machine), ", "),
+  const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
+  choice.summary = fmt::format("{} fits {}{} bootable kernel{}", entry.id, cards,
                                machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
+  if (!machine.gpus_known)
+    choice.notes.push_back(fmt::format("an image: whether its GPUs are of {} is told where it boots",
+                                       fmt::join(std::views::keys(entry.architectures), ", ")));
   for (const std::string& generation : generations(machine))
     if (entry.architectures.at(generation) != "reported")
       choice.notes.push_back(fmt::format("nobody reported P2P between {} cards with it yet", generation));

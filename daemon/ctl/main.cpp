@@ -62,6 +62,10 @@ void takes_page(CLI::App& app, Options& o) {
   app.add_flag("--no-redact", o.no_redact, "leave UUIDs, host name and machine id in it");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
+void takes_file(CLI::App& app, Options& o) {
+  app.add_option("--output", o.name, "write them into this file, atomically (default: standard output)");
+  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+}
 void takes_addition(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
   CLI::App* add = app.add_subcommand("add", "pin a branch of a fork: writes a drop-in that a person reviews and enables");
@@ -80,6 +84,7 @@ constexpr Verb kVerbs[] = {
     {"revert", "undo everything, to the byte", takes_walk, revert},
     {"status", "how the last run stands", takes_status, status},
     {"is-ready", "exit 0 where P2P is proven on this boot, else 3", takes_host, is_ready},
+    {"metrics", "print how it stands for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {"history", "what was done, when, on which boot", takes_runs, history},
     {"explain", "what a step is for and what its fix does", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
@@ -132,7 +137,7 @@ Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
 
 Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(Root::open(options.root)), runner); }
 
-Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), host); }
+Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), vocabulary, host); }
 
 Result<Plan> Context::plan() const {
   return load_plan(options.plan.empty() ? TRY(load_config()).plan : options.plan, vocabulary);

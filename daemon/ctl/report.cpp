@@ -2,13 +2,13 @@
 // p2pctl report [FILE]: what is known of this machine and of what p2pd did to it, as one HTML file to hand on.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 
 #include "base/directories.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
+#include "ctl/replace_file.hpp"
 #include "ctl/report/document.hpp"
 #include "ctl/report/page.hpp"
 #include "ctl/status.hpp"
@@ -65,22 +65,6 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.plan = to_json(*plan);
   if (!ran) sources.diagnosis = diagnosis_of(survey(*plan, context.vocabulary, host, false), *plan, context.vocabulary);
   return sources;
-}
-
-/// Writes `text` so that the file is the old one or the new one, whole.
-Result<void> replace_file(const std::string& name, std::string text, mode_t mode) {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::absolute(name, error).lexically_normal();
-  if (error || !std::filesystem::is_directory(path.parent_path(), error))
-    return fail(ErrorCode::not_found, fmt::format("{}: there is no directory for it", name));
-  FileState file;
-  file.kind = FileState::Kind::regular;
-  file.content = std::move(text);
-  file.mode = mode;
-  file.uid = ::geteuid();
-  file.gid = ::getegid();
-  Root root = TRY(Root::open("/"));
-  return root.put(path.string(), file);
 }
 
 /// Where nothing has run there is a diagnosis to tell, and it is said that it is no more than that.

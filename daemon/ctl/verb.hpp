@@ -96,6 +96,7 @@ Result<int> revert(const Context& context);
 Result<int> request(const Context& context, std::string_view event);
 Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
+Result<int> metrics(const Context& context);
 Result<int> logs(const Context& context);
 Result<int> completion(const Context& context);
 Result<int> history(const Context& context);

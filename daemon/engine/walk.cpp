@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/pci.hpp"
 #include "base/ready.hpp"
 #include "plan/resolve.hpp"
 
@@ -46,7 +47,7 @@ Result<Run> Walk::walk() {
 
 /// Makes the choices that are still open; once made, they stand for the rest of the run.
 Result<void> Walk::choose() {
-  plan_ = resolve(std::move(plan_), s_.host.snapshot());
+  plan_ = resolve(std::move(plan_), s_.vocabulary, s_.host.snapshot());
   std::string resolved = to_json(plan_).dump();
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
@@ -90,7 +91,9 @@ Result<Event> Walk::pass() {
     }
     if (const std::optional<Event> asked = asked_for()) return *asked;
     if (const std::optional<Event> failed = TRY(commit())) return *failed;
-    reason_ = pass.proven ? "P2P is proven between every pair of GPUs on this boot" : "every step holds";
+    reason_ = pass.proven           ? "P2P is proven between every pair of GPUs on this boot"
+              : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
+                                  : "every step holds";
     return pass.proven ? Event::proven : Event::settled;
   }
 }

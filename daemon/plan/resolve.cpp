@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/acs_port.hpp"
 #include "base/kernel_arguments.hpp"
 #include "base/machine.hpp"
 #include "base/module_install.hpp"
+#include "base/pci.hpp"
 #include "base/pcie_path.hpp"
 #include "base/solver.hpp"
 #include "base/staging.hpp"
@@ -54,9 +56,25 @@ std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
   return values;
 }
 
+/// The plan without what can only be told of the machine that an image will boot on.
+Plan of_an_image(Plan plan, const Vocabulary& vocabulary) {
+  std::set<std::string> left;
+  std::erase_if(plan.steps, [&](const Step& step) {
+    const Probe* probe = vocabulary.probe(step.check);
+    return probe != nullptr && probe->of_the_machine && left.insert(step.id).second;
+  });
+  const auto is_left = [&](const std::string& id) { return left.contains(id); };
+  for (Step& step : plan.steps) {
+    std::erase_if(step.after, is_left);
+    std::erase_if(step.needs, is_left);
+  }
+  return plan;
+}
+
 }  // namespace
 
-Plan resolve(Plan plan, const Host& host) {
+Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host) {
+  if (is_image(host)) plan = of_an_image(std::move(plan), vocabulary);
   for (const Open& open : kOpen) {
     const std::vector<nlohmann::json*> values = open_values(plan, open);
     if (values.empty()) continue;

@@ -10,8 +10,9 @@ namespace p2pd {
 /// - `entry: chosen` is the entry that p2pd installed, as long as it fits; else the one that the solver takes, or "none"
 ///   where the driver that runs gives P2P already;
 /// - kernel argument `pci=disable_acs_redir=chosen` names the ports at which ACS redirects traffic between GPUs.
+/// - of an image, steps whose check is of_the_machine are left to its first boot: they are not in the plan.
 /// Where there is nothing to choose, or the machine cannot be read, the word stays: a check says why, and the next walk
 /// chooses again.
-Plan resolve(Plan plan, const Host& host);
+Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host);
 
 }  // namespace p2pd

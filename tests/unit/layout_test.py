@@ -60,7 +60,7 @@ SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?|(sys|linux|asm|net|netinet|arpa)/[a-z0-9_
 
 SPDX = "SPDX-License-Identifier: MIT"
 LOADED_INTO_QEMU = {"tests/vm/gpu/simulated_gpu.c": "SPDX-License-Identifier: GPL-2.0-or-later"}
-NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket"}
+NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
 # Spelled in two halves, so that this file does not hold them.
 NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]
 NOT_DONE = ["TO" + "DO", "FIX" + "ME"]
@@ -156,7 +156,7 @@ def cmake_breaches(root, names):
         content = re.sub(r"#.*", "", text(root, name))
         content = content.replace("${CMAKE_CURRENT_SOURCE_DIR}/", "").replace("${CMAKE_SOURCE_DIR}/", "/")
         content = re.sub(r"\S*[$<]\{?\S*", " ", content)
-        for word in re.findall(r"(?<![\w./-])[\w./-]+\.(?:cpp|c|cu|yaml|json|service|timer|socket|py|in)(?![\w.-])", content):
+        for word in re.findall(r"(?<![\w./-])[\w./-]+\.(?:cpp|c|cu|yaml|json|service|timer|socket|path|py|in)(?![\w.-])", content):
             file = word[1:] if word.startswith("/") else (folder / word).as_posix()
             named.add(file)
             if not (root / file).is_file():

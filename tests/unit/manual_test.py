@@ -22,7 +22,7 @@ BIN = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev").resolve()
 PAGES = ["p2pctl.1", "p2pd.plan.5", "org.p2pd1.5", "p2pd.8"]
 MESSAGE_IDS = ROOT / "daemon/base/message_ids.hpp"
 MADE_AT_RUN_TIME = {"p2pd-job.service"}
-UNIT_KINDS = {".service", ".socket", ".timer", ".target"}
+UNIT_KINDS = {".service", ".socket", ".timer", ".path", ".target"}
 
 
 def needs(program):

@@ -20,7 +20,7 @@ Plan plan_of(const std::vector<Parameters>& parameters) {
 Plan resolved_on(const char* record, Plan plan) {
   const test::ChangedRecord machine(record);
   RecordedRunner runner(machine.root());
-  return resolve(std::move(plan), Host(machine.root(), runner));
+  return resolve(std::move(plan), {}, Host(machine.root(), runner));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
   const auto chosen = [&](const char* commit) {
     machine.file("usr/src/p2pd-nvidia-1/dkms.conf", "# Written by p2pd for x/y, commit " + std::string(commit) + "; gone\n");
     RecordedRunner runner(machine.root());
-    return resolve(plan_of({{{"entry", "chosen"}}}), Host(machine.root(), runner)).steps[0].with["entry"];
+    return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
   };
   CHECK(chosen("9e39420bc4cb50cd7f8033ac6dd5c5583fd07567") == "tinygrad/565.57.01-p2p");
   CHECK(chosen("1111111111111111111111111111111111111111") == "aikitoria/570.86.16-p2p");  // of no entry
@@ -64,4 +64,28 @@ TEST_CASE("resolve: what the plan chose itself stays") {
                                          {{"arguments", {"iommu=pt"}}}};
   const Plan plan = resolved_on("rtx4090-x2-am5", plan_of(given));
   for (std::size_t i = 0; i < given.size(); ++i) CHECK(plan.steps[i].with == given[i]);
+}
+
+TEST_CASE("resolve: of an image, what is about the machine is left to its first boot") {
+  constexpr Probe kProbes[] = {{.id = "bus", .asserts = "", .of_the_machine = true}, {.id = "file", .asserts = ""}};
+  const Vocabulary vocabulary{kProbes, {}};
+  Plan plan;
+  for (const auto& [id, check] : {std::pair{"gpus", "bus"}, {"quiet", "bus"}, {"driver", "file"}}) {
+    plan.steps.emplace_back();
+    plan.steps.back().id = id;
+    plan.steps.back().check = check;
+  }
+  plan.steps.back().after = {"gpus"};
+  plan.steps.back().needs = {"quiet"};
+  const test::ChangedRecord tree;
+  RecordedRunner runner(tree.root());
+  const Host host(tree.root(), runner);
+  const Plan left = resolve(plan, vocabulary, host);
+  REQUIRE(left.steps.size() == 1);
+  CHECK(left.steps[0].id == "driver");
+  CHECK(left.steps[0].after.empty());
+  CHECK(left.steps[0].needs.empty());
+  tree.file("sys/bus/pci/devices/none", "");  // a machine's tree, looked at from elsewhere
+  CHECK(resolve(plan, vocabulary, host).steps.size() == 3);
+  CHECK(resolved_on("no-gpu", plan).steps.size() == 3);
 }

@@ -92,7 +92,7 @@ def no_headers():
     name = "rtx4090-x2-no-headers"
     return healthy_but(name, "Two RTX 4090, the newest kernel has no headers", "cases.md missing-headers-dkms-multi-kernel, issue 3/7 "
                        "(running and newest installed kernel, headers)",
-                       installed() | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), "build-tools",
+                       installed() | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), "bootable-kernels",
                        f"the next boot starts {NEWER}, for which no modules can be built: its headers are not installed",
                        [f"{KERNEL} is running, with patched modules and headers"])
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace p2pd::ctl {
+
+inline constexpr std::string_view kMetricsSchema = "p2pd.metrics/1";
+
+using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values, in the order of printing
+
+/// A metric that may go up and down. Its name ends in its unit, a base unit of Prometheus, where it has one.
+struct Gauge {
+  std::string_view name;
+  std::string_view help;
+  std::map<Labels, double> samples;
+};
+
+/// How P2P stands, out of documents p2pd.status/1 and p2pd.history/1 and of what `p2pctl is-ready` says. What they do
+/// not tell is left out.
+std::vector<Gauge> gauges_of(const nlohmann::json& status, const nlohmann::json& history, bool ready);
+
+/// Prometheus' text exposition format, without timestamps.
+std::string exposition(const std::vector<Gauge>& gauges);
+
+}  // namespace p2pd::ctl

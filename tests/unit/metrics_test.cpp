@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// The text of `p2pctl metrics` for machines that are ready, blocked and new, and what strange names do to it.
+#include "ctl/metrics.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "catch.hpp"
+
+using namespace p2pd;
+using namespace p2pd::ctl;
+using nlohmann::json;
+
+namespace {
+
+json step(const char* id, const char* status) { return {{"id", id}, {"status", status}}; }
+
+json status_of_run(const char* state, json steps) {
+  return {{"run", 3},
+          {"plan", "geforce-p2p"},
+          {"state", state},
+          {"started", "2026-11-22T11:00:00Z"},
+          {"ended", ""},
+          {"reboots", 1},
+          {"reboots_at_most", 4},
+          {"reboot_required", false},
+          {"steps", std::move(steps)}};
+}
+
+json pair(int from, int to, double copy_gb_s, json chase_ns) {
+  return {{"from", from}, {"to", to}, {"copy_gb_s", {{"median", copy_gb_s}}}, {"chase_ns", std::move(chase_ns)}};
+}
+
+json bench(const char* mode, bool proven, json pairs) {
+  return {{"schema", "p2pd.bench/1"},
+          {"mode", mode},
+          {"gpus", {{{"address", "0000:03:00.0"}}, {{"address", "0000:04:00.0"}}}},
+          {"pairs", std::move(pairs)},
+          {"judgement", {{"proven", proven}}}};
+}
+
+json run_with(int id, const char* ended, json facts) {
+  const json proof = {{"step", "p2p-proven"}, {"finding", {{"facts", std::move(facts)}}}};
+  return {{"id", id}, {"ended", ended}, {"steps", {{{"step", "acs"}, {"finding", json::object()}}, proof}}};
+}
+
+/// A full proof, a quick one at a later boot, and a measurement after that which proved nothing.
+json proven_history() {
+  const json latency = {{"median", 1180.0}};
+  return {{"runs",
+           {run_with(3, "2026-11-24T11:00:00Z", bench("quick", false, json::array({pair(0, 1, 3, nullptr)}))),
+            run_with(2, "2026-11-23T11:00:00Z", bench("quick", true, json::array({pair(0, 1, 24, nullptr)}))),
+            run_with(1, "2026-11-22T11:09:00Z",
+                     bench("full", true, {pair(0, 1, 26.1, latency), pair(1, 0, 25.5, nullptr)}))}},
+          {"events", json::array()}};
+}
+
+json idle_status() {
+  return {{"run", 0},     {"plan", ""},           {"state", "idle"},          {"started", ""},         {"ended", ""},
+          {"reboots", 0}, {"reboots_at_most", 0}, {"reboot_required", false}, {"steps", json::array()}};
+}
+
+std::string ready_text() {
+  json status = status_of_run("ready", {step("gpus", "holds"), step("acs", "fixed"), step("p2p-proven", "holds")});
+  status["ended"] = "2026-11-22T11:09:00Z";
+  return exposition(gauges_of(status, proven_history(), true));
+}
+
+std::string blocked_text() {
+  const json steps = {step("gpus", "holds"), step("secure-boot", "blocked"), step("driver", "blocked"),
+                      step("proof", "waiting")};
+  return exposition(gauges_of(status_of_run("blocked", steps), nullptr, false));
+}
+
+std::string strange_text() {
+  json status = status_of_run("blocked", json::array({step("a\"b\\c\nd\xff\x1b", "blocked")}));
+  status["plan"] = "\"}\np2pd_ready 1";
+  return exposition(gauges_of(status, nullptr, false));
+}
+
+bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("metrics: a ready machine") {
+  CHECK(ready_text() ==
+        "# HELP p2pd_info Version of p2pd, and the plan of the last run.\n"
+        "# TYPE p2pd_info gauge\n"
+        "p2pd_info{version=\"" P2PD_VERSION
+        "\",plan=\"geforce-p2p\"} 1\n"
+        R"(# HELP p2pd_state Whether the last run is in this state.
+# TYPE p2pd_state gauge
+p2pd_state{state="blocked"} 0
+p2pd_state{state="failed"} 0
+p2pd_state{state="idle"} 0
+p2pd_state{state="paused"} 0
+p2pd_state{state="ready"} 1
+p2pd_state{state="rebooting"} 0
+p2pd_state{state="reverting"} 0
+p2pd_state{state="walking"} 0
+# HELP p2pd_ready Whether P2P is proven on this boot, with what is here now.
+# TYPE p2pd_ready gauge
+p2pd_ready 1
+# HELP p2pd_reboot_required Whether changes wait for a reboot.
+# TYPE p2pd_reboot_required gauge
+p2pd_reboot_required 0
+# HELP p2pd_run_reboots Reboots of the last run, crashes included.
+# TYPE p2pd_run_reboots gauge
+p2pd_run_reboots 1
+# HELP p2pd_run_reboots_max Reboots that the plan of the last run allows.
+# TYPE p2pd_run_reboots_max gauge
+p2pd_run_reboots_max 4
+# HELP p2pd_run_start_timestamp_seconds When the last run began.
+# TYPE p2pd_run_start_timestamp_seconds gauge
+p2pd_run_start_timestamp_seconds 1795345200
+# HELP p2pd_run_end_timestamp_seconds When the last run ended.
+# TYPE p2pd_run_end_timestamp_seconds gauge
+p2pd_run_end_timestamp_seconds 1795345740
+# HELP p2pd_steps Steps of the last run with this status.
+# TYPE p2pd_steps gauge
+p2pd_steps{status="blocked"} 0
+p2pd_steps{status="failed"} 0
+p2pd_steps{status="fixed"} 1
+p2pd_steps{status="holds"} 2
+p2pd_steps{status="pending-reboot"} 0
+p2pd_steps{status="reverted"} 0
+p2pd_steps{status="waiting"} 0
+# HELP p2pd_last_proof_timestamp_seconds When P2P was proven last.
+# TYPE p2pd_last_proof_timestamp_seconds gauge
+p2pd_last_proof_timestamp_seconds 1795431600
+# HELP p2pd_pair_copy_bytes_per_second Rate of a copy from one GPU to another, in the last full proof.
+# TYPE p2pd_pair_copy_bytes_per_second gauge
+p2pd_pair_copy_bytes_per_second{from="0000:03:00.0",to="0000:04:00.0"} 26100000000
+p2pd_pair_copy_bytes_per_second{from="0000:04:00.0",to="0000:03:00.0"} 25500000000
+# HELP p2pd_pair_latency_seconds Latency of a load by one GPU from another, in the last full proof.
+# TYPE p2pd_pair_latency_seconds gauge
+p2pd_pair_latency_seconds{from="0000:03:00.0",to="0000:04:00.0"} 1.18e-06
+)");
+}
+
+TEST_CASE("metrics: a blocked machine") {
+  const std::string text = blocked_text();
+  for (const char* told : {"p2pd_ready 0\n", "p2pd_state{state=\"blocked\"} 1\n",
+                           "p2pd_blocked_step{step=\"driver\"} 1\n", "p2pd_blocked_step{step=\"secure-boot\"} 1\n",
+                           "p2pd_steps{status=\"blocked\"} 2\n", "p2pd_steps{status=\"waiting\"} 1\n"})
+    CHECK(holds(text, told));
+  for (const char* unknown : {"p2pd_run_end", "p2pd_last_proof", "p2pd_pair"}) CHECK(!holds(text, unknown));
+}
+
+TEST_CASE("metrics: nothing has run") {
+  const std::string text =
+      exposition(gauges_of(idle_status(), {{"runs", json::array()}, {"events", json::array()}}, false));
+  for (const char* told : {"p2pd_info{version=\"" P2PD_VERSION "\"} 1\n", "p2pd_state{state=\"idle\"} 1\n",
+                           "p2pd_ready 0\n", "p2pd_reboot_required 0\n"})
+    CHECK(holds(text, told));
+  for (const char* unknown : {"p2pd_run", "p2pd_steps", "p2pd_blocked_step", "p2pd_last_proof", "p2pd_pair"})
+    CHECK(!holds(text, unknown));
+}
+
+TEST_CASE("metrics: names from elsewhere stay within their quotes") {
+  const std::string text = strange_text();
+  CHECK(holds(text, "p2pd_blocked_step{step=\"a\\\"b\\\\c\\nd\xef\xbf\xbd?\"} 1\n"));
+  CHECK(holds(text, "plan=\"\\\"}\\np2pd_ready 1\"} 1\n"));
+  CHECK(!holds(text, "\np2pd_ready 1"));
+}
+
+TEST_CASE("metrics: JSON of any shape makes a text") {
+  const json shapes[] = {
+      nullptr,
+      1,
+      "x",
+      json::array({1, json::object()}),
+      {{"runs", {1, {{"steps", {1, "x"}}}}}},
+      {{"run", "3"}, {"steps", {1, nullptr}}, {"started", 5}, {"reboot_required", "no"}, {"state", 1}}};
+  for (const json& shape : shapes) {
+    const std::string text = exposition(gauges_of(shape, shape, false));
+    CHECK(holds(text, "p2pd_ready 0\n"));
+    CHECK(!holds(text, "p2pd_state"));
+  }
+}
+
+TEST_CASE("metrics: promtool takes them") {
+  if (std::system("command -v promtool >/dev/null") != 0) return;  // package prometheus
+  for (const std::string& text : {ready_text(), blocked_text(), strange_text()}) {
+    std::FILE* promtool = ::popen("promtool check metrics 2>&1", "w");
+    REQUIRE(promtool != nullptr);
+    std::fputs(text.c_str(), promtool);
+    INFO(text);
+    CHECK(::pclose(promtool) == 0);
+  }
+}
