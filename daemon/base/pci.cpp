@@ -19,6 +19,10 @@
 extern "C" {
 #include <pci/pci.h>
 }
+// Ubuntu 22.04 has libpci 3.7. What is used here of these and of their structures is the same since 3.5.
+__asm__(".symver pci_fill_info, pci_fill_info@LIBPCI_3.5");
+__asm__(".symver pci_filter_init, pci_filter_init@LIBPCI_3.3");
+__asm__(".symver pci_filter_parse_slot, pci_filter_parse_slot@LIBPCI_3.3");
 
 namespace p2pd {
 namespace {

@@ -148,6 +148,21 @@ TEST_CASE("a proof that brings the machine down is tried once more, then everyth
   CHECK(world.tree() == before);
 }
 
+TEST_CASE("a proof that brought the machine down twice gets no third boot to be tried on") {
+  World world;
+  world.fault("p", "cut");
+  CHECK(state(world.apply(plan_of({"a:trial", "p:proof after a"}, "{reboots: 9}"))) == "rebooting");
+  for (int crash = 1; crash <= 2; ++crash) {
+    world.boot();
+    CHECK_THROWS_AS(world.go_on(), PowerCut);
+    world.boot();
+    world.remove("now/a");  // the trial was for one boot
+    const auto run = world.go_on();
+    if (crash == 1) CHECK(state(run) == "rebooting");
+    if (crash == 2) CHECK(world.settle(run)->reason.find("its check brought the machine down 2 times") != std::string::npos);
+  }
+}
+
 TEST_CASE("no proof is tried while a step before it does not hold") {
   World world;
   world.fault("p", "cut");  // would throw
