@@ -144,7 +144,6 @@ class Machine(Guest):
         return self.settle(*wanted, timeout_s=timeout_s)
 
     def turn_back(self, *wanted):
-        self.wait_boot()
         self.run("p2pctl revert --no-block")
         return self.settle(*wanted)
 
