@@ -140,8 +140,20 @@ class Machine(Guest):
     def apply(self, *wanted, plan="", timeout_s=SETTLE_TIMEOUT_S):
         """Asks for a plan and waits for its end, which must be one of the states `wanted`."""
         self.wait_boot()
+        before = self.status().get("run")
         self.run(f"p2pctl apply {plan} --no-block")
+        self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
+
+    def wait_run(self, before, timeout_s=120):
+        """Waits until the status tells of another run than `before`: it is that one's end that is waited for then."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(GuestError):  # it may restart already
+                if self.status().get("run") != before:
+                    return
+            time.sleep(1)
+        raise Unexpected(f"no run has begun in {timeout_s} s")
 
     def turn_back(self, *wanted):
         self.run("p2pctl revert --no-block")
