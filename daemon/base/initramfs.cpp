@@ -87,7 +87,7 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
   const auto held = parse_initramfs_list(TRY(listing(host, initramfs)));
   const bool bears_driver = std::ranges::any_of(held, [](const auto& file) { return is_driver_module(file.first); });
   // keeps modules from loading that are not in there: no reason for another image once the trial is over
-  const auto no_matter = [&](std::string_view inside) { return !bears_driver && kTrialBan.ends_with(inside); };
+  const auto no_matter = [&](std::string_view inside) { return !bears_driver && inside == kTrialBan.substr(1); };
   const auto same = [&](const std::string& path, const std::optional<std::uint64_t>& bytes) {
     const auto now = host.files().stat("/" + path);
     return now && (!bytes || static_cast<std::uint64_t>(now->st_size) == *bytes);
@@ -95,7 +95,8 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
   for (const auto& [name, path] : TRY(modprobe_files(host))) {
     const std::string inside = name_in_image(path);
     const auto text = host.files().read(path);
-    if (inside.empty() || no_matter(inside) || !text || !mentions(*text)) continue;  // what modprobe cannot read, the image need not have
+    if (inside.empty() || no_matter(inside)) continue;
+    if (!text || !mentions(*text)) continue;  // what modprobe cannot read, the image need not have
     const auto found = held.find(inside);
     if (found == held.end()) return fmt::format("{} lacks {}", initramfs.image, path);
     if (!same(path.substr(1), found->second)) return fmt::format("{} has another {}", initramfs.image, path);
@@ -103,7 +104,8 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
   for (const auto& [path, bytes] : held) {
     const bool ours =
         path.find("modprobe.d/") != std::string::npos && (mentions(path) || path.find("p2pd") != path.npos);
-    if (ours && !no_matter(path) && !host.files().exists("/" + path)) return fmt::format("{} still has /{}", initramfs.image, path);
+    if (ours && !no_matter(path) && !host.files().exists("/" + path))
+      return fmt::format("{} still has /{}", initramfs.image, path);
     if (is_driver_module(path) && !same(path, bytes))
       return fmt::format("{} holds /{}, a module of another driver", initramfs.image, path);
   }
