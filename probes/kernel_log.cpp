@@ -2,9 +2,10 @@
 // kernel-log: what the kernel has said since it booted holds no known sign of a failure that stops P2P.
 // A page fault of the IOMMU, an Xid, a module that the kernel refused: the log names the gate, mostly long before a
 // benchmark does. A sign is a row of config/signatures.yaml; of each the first line is shown, the first in the table
-// leads, since causes stand there before their consequences. A fault of a device that is no GPU is a note only.
+// leads, since causes stand there before their consequences. A fault of a device that is no GPU is a note only, and so
+// is what was said before the load of the driver that came last: a swap without a reboot leaves the old one's words.
 // Reads /dev/kmsg, which is what is left of this boot; of a machine record dev/kmsg or var/log/kern.log.
-// Reference: Documentation/ABI/testing/dev-kmsg of Linux; the source of each row.
+// Reference: Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,17 +38,30 @@ Result<std::vector<std::string>> gpu_addresses(const Host& host) {
   return out;
 }
 
-/// The matches of `signature` among `lines`: failures apart from those of other devices.
-void look_for(const Signature& signature, const std::vector<std::string>& lines, const std::vector<std::string>& gpus,
-              std::vector<Match>& matches) {
+/// The index of the line with which the last load of the NVIDIA driver that succeeded began; 0 where none is told. It
+/// registers NVLink's core first, and names itself when the GPUs are its own: what was wrong with one lies between.
+std::size_t load_of_driver(const std::vector<std::string>& lines) {
+  std::size_t begun = 0;
+  std::size_t loaded = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].find("Nvlink Core is being initialized") != std::string::npos) begun = i;
+    if (lines[i].find("NVRM: loading NVIDIA") != std::string::npos) loaded = begun;
+  }
+  return loaded;
+}
+
+/// The matches of `signature` among `lines`: failures apart from those of other devices and of drivers before `load`.
+void look_for(const Signature& signature, const std::vector<std::string>& lines, std::size_t load,
+              const std::vector<std::string>& gpus, std::vector<Match>& matches) {
   Match failure{&signature, true, 0, {}};
   Match note{&signature, false, 0, {}};
-  for (const std::string& line : lines) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
     if (!signature.matches(line)) continue;
     const bool ours = !signature.gpu_only || std::ranges::any_of(gpus, [&](const std::string& address) {
       return line.find(address) != std::string::npos;
     });
-    Match& match = signature.failure && ours ? failure : note;
+    Match& match = signature.failure && ours && i >= load ? failure : note;
     if (match.count++ == 0) match.first = line;
   }
   for (const Match& match : {failure, note})
@@ -67,9 +81,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<Signature> table = TRY(signatures());
   const KernelLog log = TRY(kernel_log(host));
   const std::vector<std::string> gpus = TRY(gpu_addresses(host));
+  const std::size_t load = load_of_driver(log.lines);
   std::vector<Match> matches;
   for (const Signature& signature : table)
-    if (signature.log == "kernel") look_for(signature, log.lines, gpus, matches);
+    if (signature.log == "kernel") look_for(signature, log.lines, load, gpus, matches);
 
   Finding finding;
   finding.facts = {{"source", log.source},

@@ -294,6 +294,29 @@ TEST_CASE("kernel-log: cases of the field mean what they meant there") {
   }
 }
 
+TEST_CASE("kernel-log: what was said before the load of the driver that came last is a note") {
+  const std::string begins = "[ 7.0] nvidia-nvlink: Nvlink Core is being initialized, major device number 236\n";
+  const std::string loading = "[ 7.5] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.16\n";
+  const std::string refused =
+      "[ 7.1] NVRM: The NVIDIA probe routine was not called for 2 device(s).\n"
+      "[ 7.2] NVRM: No NVIDIA devices probed.\n"
+      "[ 7.3] nvidia-nvlink: Unregistered Nvlink Core, major device number 236\n";
+  const std::string nouveau = "[ 2.1] nouveau 0000:01:00.0: NVIDIA AD102 (192000a1)\n";
+  const std::string lost = "[ 7.2] NVRM: GPU at PCI:0000:21:00 has fallen off the bus.\n";
+
+  const Finding swapped = Machine().look(kBoot + nouveau + begins + refused + begins + loading);
+  CHECK(swapped.verdict == Verdict::pass);
+  CHECK(ids(swapped, "notes") == Ids{"nouveau-drives-gpu", "gpu-owned-by-another-driver"});
+  // one of two cards, lost while the driver came
+  const Finding half = Machine().look(kBoot + nouveau + begins + refused + begins + lost + loading);
+  CHECK(ids(half, "failures") == Ids{"xid-79-fallen-off-bus"});
+  // a load that did not succeed ends nothing, and of one whose begin is not told nothing is known
+  CHECK(Machine().look(kBoot + nouveau + begins + refused).verdict == Verdict::fail);
+  CHECK(Machine().look(kBoot + nouveau + loading).verdict == Verdict::fail);
+  // a driver that fails after it came
+  CHECK(Machine().look(kBoot + begins + loading + lost).verdict == Verdict::fail);
+}
+
 TEST_CASE("kernel-log: a clean log matches nothing") {
   const Finding finding = Machine().look(kClean);
   CHECK(finding.verdict == Verdict::pass);

@@ -58,6 +58,7 @@ static int __init nvidia_init_module(void)
 
 	if (error)
 		return error;
+	pr_info("nvidia-nvlink: Nvlink Core is being initialized, major device number %d\n", NV_MAJOR);
 	error = nv_procfs_init();
 	if (error)
 		goto no_proc;
