@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // kill_at N -- PROGRAM ARGUMENT...: runs PROGRAM and kills it (SIGKILL) right before the N-th of its own system calls
 // that change a file; then exits 137, else with PROGRAM's status. N 0 never kills and prints the count.
+// kill_at each FD -- PROGRAM ARGUMENT...: stops it before each instead: writes a line to the socket FD, the call's number and
+// "busy" where a child of PROGRAM is at work, and goes on when a line comes back; PROGRAM is killed where none comes.
 // Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every sync.
 // SQLite writes its database and log with pwrite64 and fdatasync, so each point within a commit is among them; its
 // shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. The calls of the children that
@@ -28,6 +30,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -123,8 +127,33 @@ struct Traced {
   int listener;
 };
 
+/// What is done at a call that counts.
+struct Wanted {
+  long killed_at = 0;  ///< 0: at none
+  int told = -1;       ///< a socket, -1: nobody is told
+};
+
+/// Whether a child of `pid` has not ended yet.
+bool has_children(pid_t pid) {
+  std::ifstream children("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  for (std::string child; children >> child;) {
+    std::ifstream stat("/proc/" + child + "/stat");
+    const std::string line((std::istreambuf_iterator<char>(stat)), {});
+    const std::size_t name_end = line.rfind(')');
+    if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) return true;
+  }
+  return false;
+}
+
+/// Tells who listens of call `count`, and waits. False where nobody does any more.
+bool tell(int to, long count, bool busy) {
+  const std::string line = std::to_string(count) + (busy ? " busy\n" : "\n");
+  char answer = 0;
+  return ::write(to, line.data(), line.size()) == static_cast<ssize_t>(line.size()) && ::read(to, &answer, 1) == 1;
+}
+
 /// Starts `argv` under the filter. It waits, stopped, until its end of the filter has been fetched.
-Traced start(char** argv) {
+Traced start(char** argv, const Wanted& wanted) {
   void* shared = ::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) die("mmap");
   int* listener = static_cast<int*>(shared);
@@ -133,6 +162,7 @@ Traced start(char** argv) {
   if (pid == 0) {
     *listener = install_filter();
     if (*listener < 0) die("seccomp");
+    if (wanted.told >= 0) ::close(wanted.told);
     ::raise(SIGSTOP);
     ::execvp(argv[0], argv);
     die(argv[0]);
@@ -146,14 +176,17 @@ Traced start(char** argv) {
   return {pid, pidfd, fetched};
 }
 
-/// Takes one waiting call and lets it go on, or kills `program` when it is its call number `wanted`.
-void answer(const Traced& program, long wanted, long& count) {
+/// Takes one waiting call and lets it go on, or kills `program` where that is wanted.
+void answer(const Traced& program, const Wanted& wanted, long& count) {
   seccomp_notif call{};
   if (::ioctl(program.listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;  // the caller died meanwhile
   const auto caller = static_cast<pid_t>(call.pid);
-  if (caller == program.pid && counts(caller, call.data) && ++count == wanted) {
-    ::kill(program.pid, SIGKILL);  // the call is not made
-    return;
+  if (caller == program.pid && counts(caller, call.data)) {
+    ++count;
+    if (count == wanted.killed_at || (wanted.told >= 0 && !tell(wanted.told, count, has_children(program.pid)))) {
+      ::kill(program.pid, SIGKILL);  // the call is not made
+      return;
+    }
   }
   seccomp_notif_resp go_on{};
   go_on.id = call.id;
@@ -164,12 +197,16 @@ void answer(const Traced& program, long wanted, long& count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4 || std::strcmp(argv[2], "--") != 0) {
-    std::fprintf(stderr, "usage: kill_at N -- PROGRAM ARGUMENT...\n");
+  const bool each = argc > 2 && std::strcmp(argv[1], "each") == 0;
+  const int words = each ? 3 : 2;  // before "--"
+  if (argc < words + 2 || std::strcmp(argv[words], "--") != 0) {
+    std::fprintf(stderr, "usage: kill_at N | each FD -- PROGRAM ARGUMENT...\n");
     return 2;
   }
-  const long wanted = std::atol(argv[1]);
-  const Traced program = start(argv + 3);
+  Wanted wanted;
+  if (each) wanted.told = std::atoi(argv[2]);
+  else wanted.killed_at = std::atol(argv[1]);
+  const Traced program = start(argv + words + 1, wanted);
   long count = 0;
   int status = 0;
   pollfd fds[] = {{program.listener, POLLIN, 0}, {program.pidfd, POLLIN, 0}};
@@ -182,6 +219,6 @@ int main(int argc, char** argv) {
       fds[1].fd = -1;
     }
   }
-  if (wanted == 0) std::fprintf(stderr, "%ld\n", count);
+  if (!each && wanted.killed_at == 0) std::fprintf(stderr, "%ld\n", count);
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

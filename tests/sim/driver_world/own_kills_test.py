@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""own_kills_test.py ROOT [--every K] [--within S] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
+"""own_kills_test.py ROOT [--sample K] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
 
-For every row of actions_test.py, on its ground: SIGKILL (kill_at) right before call N of p2pctl apply that creates, writes, renames,
-removes or syncs a file, for every K-th N (1 unless told; each sweep begins at another one); then p2pctl apply, with the reboots that it
-asks for, until it has settled. The calls after such a reboot are points, too. The tree must be equal to that of an apply that nobody
-killed: paths, kind, content, mode, owner, extended attributes; not_compared says what may differ. The same for p2pctl revert on the
-applied tree, which must end as the ground. Calls of the tools that p2pctl starts do not count: those are kills_test.py's.
---within S: no new point of a sweep after S seconds; the table says how many were tried. Needs root.
+For every row of actions_test.py, on its ground: SIGKILL right before call N of p2pctl apply that creates, writes, renames, removes or
+syncs a file, for every N; then p2pctl apply, with the reboots that it asks for, until it has settled. The calls after such a reboot are
+points, too. The tree must be equal to that of an apply that nobody killed: paths, kind, content, mode, owner, extended attributes;
+not_compared says what may differ. The same for p2pctl revert on the applied tree, which must end as the ground. Calls of the tools that
+p2pctl starts do not count: those are kills_test.py's.
+What a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the stop before, that
+is what the one before left. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
+--sample K: K points of each sweep, evenly spread. Needs root.
 Prints what is not equal, a line an action, and the totals.
 """
 import argparse
+import concurrent.futures
 import os
 import re
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -27,68 +31,112 @@ KILLED = 137
 BOOTS = ("rebooting", "reverting")
 
 
+def written(upper):
+    """What tells whether anything was written to a folder: what there is, and when each was changed last."""
+    return {entry.path: (info.st_ino, info.st_ctime_ns, info.st_size) for entry in walk(upper) for info in (entry.stat(follow_symlinks=False),)}
+
+
+def walk(folder):
+    for entry in os.scandir(folder):
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from walk(entry.path)
+
+
 class Sweep:
     """Kills of one start of p2pctl on trees like `on`, each of which must end as `wanted` says."""
 
     def __init__(self, name, words, on, since, wanted, asked):
-        self.name, self.words, self.on, self.since, self.wanted, self.within = name, words, on, since, wanted, asked.within
-        self.lock, self.failures, self.tried, self.seconds = threading.Lock(), [], 0, 0
+        self.name, self.words, self.on, self.since, self.wanted, self.asked = name, words, on, since, wanted, asked
+        self.room, self.failures, self.tried, self.alike, self.seconds = threading.Semaphore(2 * asked.jobs), [], 0, 0, 0
         self.unkilled = self.tree("unkilled")
         status, told = self.start(self.unkilled, 0)
         need(status == 0, f"{name}, unkilled: {status} {told}")
         self.points = int(self.unkilled.said.split()[-1])
         self.boots = told["state"] in BOOTS
-        self.left = list(range(1 + zlib.crc32(name.encode()) % asked.every, self.points + 1, asked.every))
 
-    def tree(self, name):
-        tree = Tree(self.on.work.parent, f"{self.name}-{name}", self.on, self.since)
+    def tree(self, name, upper=None):
+        tree = Tree(self.on.work.parent, f"{self.name}-{name}", self.on, self.since, upper)
         for boot in ("boot_id", "cmdline"):  # the same boot
             shutil.copy(self.on.work / boot, tree.work / boot)
         return tree
 
+    def begin(self, tree, *how, **options):
+        return tree.start(*self.words, live=True, inside=("env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/kill_at", *how, "--"), **options)
+
     def start(self, tree, number):
-        return tree.finish(tree.start(*self.words, live=True, inside=("env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/kill_at", number, "--")))
+        return tree.finish(self.begin(tree, number))
 
-    def point(self, number):
+    def stops(self, tree):
+        """Number of each call of a run on `tree`, and whether a tool is at work; it waits until the next is asked for."""
+        ours, theirs = socket.socketpair()
+        with ours, ours.makefile("rw") as told:
+            process = self.begin(tree, "each", theirs.fileno(), pass_fds=(theirs.fileno(),))
+            theirs.close()
+            for line in told:
+                number, *busy = line.split()
+                yield int(number), bool(busy)
+                told.write("\n")
+                told.flush()
+        status, said = tree.finish(process)
+        need(status == 0, f"{self.name}, stopped at each call: {status} {said}")
+
+    def chosen(self):
+        count = min(self.points, self.asked.sample or self.points)
+        first = zlib.crc32(self.name.encode()) % self.points  # another one in each sweep
+        return {(first + index * self.points // count) % self.points + 1 for index in range(count)}
+
+    def kill(self, number):
+        """A tree with what a kill before a call left, of a run of its own; None where that took fewer calls than the one counted."""
         tree = self.tree(number)
-        try:
-            status, told = self.start(tree, number)
-            # a run may take fewer calls than the one that was counted: then nobody killed it
-            need(status in (0, KILLED), f"killed: {status} {told}")
-            if status == 0 and told["state"] in BOOTS:
-                tree.boot()
-            told = settle(tree, *self.words)
-            need(told["result"] == ("done" if self.words[0] == "apply" else "reverted"), told)
-            self.wanted(tree)
-        finally:
+        status, told = self.start(tree, number)
+        if status != KILLED:
             tree.close()
-        return status == KILLED
+            need(status == 0, f"killed: {status} {told}")
+            return None
+        return tree
 
-    def work_on(self):
-        began = time.monotonic()
-        while self.left and len(self.failures) < 10 and time.monotonic() - began < self.within:
-            with self.lock:
-                number = self.left.pop(0) if self.left else None
-            if number is None:
-                return
-            try:
-                why, killed = None, self.point(number)
-            except Exception as error:  # a thread must not end without a word
-                told = "\n    ".join(str(error).splitlines()[:4])[:1000]
-                why, killed = f"FAIL {self.name}, killed before call {number}: {told}", True
-            with self.lock:
-                self.tried += killed
-                if why:
-                    self.failures.append(why)
-                    print(why, flush=True)
+    def ends(self, tree):
+        told = settle(tree, *self.words)
+        need(told["result"] == ("done" if self.words[0] == "apply" else "reverted"), told)
+        self.wanted(tree)
 
-    def run(self, jobs):
-        began = time.monotonic()
-        workers = [threading.Thread(target=self.work_on) for _ in range(jobs)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    def point(self, number, tree):
+        why = None
+        try:
+            tree = tree or self.kill(number)
+            if tree:
+                self.ends(tree)
+        except Exception as error:  # a thread must not end without a word
+            told = "\n    ".join(str(error).splitlines()[:4])[:1000]
+            why = f"FAIL {self.name}, killed before call {number}: {told}"
+            print(why, flush=True)
+        if tree:
+            tree.close()
+        self.room.release()
+        return number, tree is not None, why
+
+    def run(self):
+        began, walker, before, last, killed = time.monotonic(), self.tree("walker"), None, None, []
+        chosen = self.chosen()
+        with concurrent.futures.ThreadPoolExecutor(self.asked.jobs) as workers:
+            for number, busy in self.stops(walker):
+                if number not in chosen:
+                    continue
+                now = None if busy else written(walker.upper)
+                if now is not None and now == before:
+                    last.append(number)
+                    continue
+                before, last = now, [number]
+                self.room.acquire()
+                tree = None if busy else self.tree(number, walker.upper)
+                killed.append((last, workers.submit(self.point, number, tree)))
+        walker.close()
+        for numbers, done in killed:
+            _, stood, why = done.result()
+            self.tried += len(numbers) if stood else 0
+            self.alike += len(numbers) - 1
+            self.failures += [why] * len(numbers) if why else []
         self.seconds = time.monotonic() - began
         return self
 
@@ -107,7 +155,7 @@ def sweeps_of(name, words, on, since, wanted, asked):
     """A sweep for each boot that it takes."""
     found = []
     while not found or found[-1].boots:
-        found.append(Sweep(f"{name}-{len(found)}", words, on, since, wanted, asked).run(asked.jobs))
+        found.append(Sweep(f"{name}-{len(found)}", words, on, since, wanted, asked).run())
         on = found[-1].unkilled
         on.boot()
     for sweep in reversed(found):
@@ -155,8 +203,7 @@ def main():
     root, work, words = arguments()
     parser = argparse.ArgumentParser()
     parser.add_argument("actions", nargs="*")
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--within", type=float, default=10**6)
+    parser.add_argument("--sample", type=int)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args(words)
     ground, sweeps = Ground(work, root), []

@@ -126,13 +126,15 @@ def lay_program(root, to):
 
 class Tree:
     """A machine that is an overlay `on` a folder or another Tree: `path` is how it is now, `before` how it was, or how the
-    Tree `since` is, on which the other one lies."""
+    Tree `since` is, on which the other one lies. `upper`: of another one on the same, how this one begins."""
 
-    def __init__(self, work, name, on, since=None):
+    def __init__(self, work, name, on, since=None, upper=None):
         self.work, self.name = work / name, name
         self.upper, self.path = self.work / "upper", self.work / "tree"
-        for folder in ("upper", "overlay", "tree"):
+        for folder in ("overlay", "tree", *(() if upper else ("upper",))):
             (self.work / folder).mkdir(parents=True)
+        if upper:
+            subprocess.run(["cp", "--archive", "--reflink=auto", upper, self.upper], check=True)
         self.before, self.folders = (on.path, [self.upper, *on.folders]) if isinstance(on, Tree) else (on, [self.upper, on])
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
                         f"lowerdir={':'.join(map(str, self.folders[1:]))},upperdir={self.upper},workdir={self.work}/overlay", self.path],
@@ -161,7 +163,7 @@ class Tree:
         need(status == 0 or not check, f"{argv}: {said[-2000:]}")
         return said
 
-    def start(self, *words, live=False, inside=()):
+    def start(self, *words, live=False, inside=(), pass_fds=()):
         """p2pctl as a process: on the tree as its own machine, else as on an image; `inside`: words before its own."""
         if live:
             words = [f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words]
@@ -170,7 +172,7 @@ class Tree:
         else:
             argv = [*inside, BUILD / "bin/p2pctl", *words, "--root", self.path, "--json"]
         return subprocess.Popen([str(word) for word in (HERE / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, errors="replace", env=self.environment(outside=not live))
+                                text=True, errors="replace", env=self.environment(outside=not live), pass_fds=pass_fds)
 
     def finish(self, process, timeout=1800):
         """Exit status of a started p2pctl, and the JSON it printed; -9 where it was killed."""
