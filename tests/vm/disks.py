@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The disks that scenarios begin with: those that `machine` makes, and what a scenario left behind for others."""
 import pathlib
+import pickle
 import subprocess
 import tempfile
 
@@ -10,11 +11,10 @@ MADE = (DELIVERED, "applied")
 
 
 class Store:
-    """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them."""
+    """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them; processes that are forked from its own share it."""
 
-    def __init__(self, build, wanted):
-        self.build, self.wanted = build, wanted - set(MADE)
-        self.scratch, self.folders, self.views = None, {}, {}
+    def __init__(self, build):
+        self.build, self.scratch = build, None
 
     def __enter__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="p2pd-disks.")
@@ -24,22 +24,26 @@ class Store:
         self.scratch.cleanup()
 
     def folder(self, start):
-        if start in MADE and start not in self.folders:
+        if start in MADE:
             made = subprocess.run([HERE / "machine", self.build, start], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-            self.folders[start] = pathlib.Path(made)
-        return self.folders[start]
+            return pathlib.Path(made)
+        return pathlib.Path(self.scratch.name, start)
 
-    def missing(self, known, names):
-        """What these scenarios begin with, and is not among them."""
-        return [known[name].STARTS for name in names if known[name].STARTS not in (*MADE, *names)]
+    def notes(self, start):
+        """What was noted about the machine that was kept there."""
+        path = pathlib.Path(self.scratch.name, start, "notes")
+        return pickle.loads(path.read_bytes()) if path.exists() else {}
 
     def keep(self, name, machine):
-        """The disk of a machine as it is now, switched off, for scenarios that begin with it."""
+        """The disk of a machine as it is now, switched off, for scenarios that begin with it; its notes, and what was written on
+        the way if that was logged."""
         machine.power_off()
         folder = pathlib.Path(self.scratch.name, name)
         folder.mkdir()
-        machine.path("disk.qcow2").rename(folder / "disk.qcow2")
+        for file in ("disk.qcow2", "writes"):
+            if machine.path(file).exists():
+                machine.path(file).rename(folder / file)
         for other in machine.machine.iterdir():
             if not other.name.startswith("disk."):
                 (folder / other.name).symlink_to(other)
-        self.folders[name] = folder
+        (folder / "notes").write_bytes(pickle.dumps(machine.notes))

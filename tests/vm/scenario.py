@@ -82,7 +82,7 @@ class Machine(Guest):
         super().__init__(folder, cards, **rest)
         self.seed_files = seed or {}
         self.shown = {}  # step to the last line about it
-        self.on_line = lambda line: None
+        self.notes = {}  # for scenarios that begin where this one ends
 
     def start(self):
         if self.seed_files and not self.path("seed.tar").exists():
@@ -128,7 +128,8 @@ class Machine(Guest):
                     step = words[1] if line.startswith(" ") and len(words) > 1 else ""
                     if not step or self.shown.get(step) != line:  # each boot tells of every step anew
                         say(line)
-                    self.on_line(line)
+                    if self.log_writes:
+                        self.notes.setdefault("moments", {}).setdefault(line.strip()[:60], self.path("writes").stat().st_size)
                     self.shown[step] = line
                     if words[:1] and words[0] in SETTLED:
                         return True

@@ -39,7 +39,7 @@ def on_trial(tree):
     tree.file("/tmp/.X0-lock").write_text("         1\n")
     before = tree.snapshot()
     status, run = tree.apply([*STAGE, USERSPACE, modules("dkms"), *REST], proof=True)
-    t("past the X check and alternate-install-present", status == 4 and "proof" in run.get("reason", ""), tree.said)
+    t("past the X check and alternate-install-present", status != 0 and "proof" in run.get("reason", ""), tree.said)
     t("the runfile's libraries are there", tree.file(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}").exists(), tree.said)
     t("modprobe would load what was built", tree.srcversion("nvidia") == tree.staged()["nvidia"]["srcversion"],
       tree.loaded("nvidia"))
@@ -85,7 +85,8 @@ def proven(tree):
     t("a whole run", status == 0 and run.get("result") == "done", tree.said)
     t("commit lifts the blacklist", not tree.file("/etc/modprobe.d/p2pd-trial.conf").exists())
     listed = tree.enter("lsinitramfs", f"/boot/initrd.img-{tree.kernel}")[1]
-    t("in the initramfs, too", "p2pd-trial" not in listed and "p2pd-nouveau.conf" in listed, listed[:2000])
+    t("in the initramfs, where it could blacklist anything, too",
+      "p2pd-nouveau.conf" in listed and not ("p2pd-trial" in listed and "nvidia.ko" in listed), listed[:2000])
     after = tree.snapshot()
     status, run = tree.apply(steps)
     lines = tree.differences(after)

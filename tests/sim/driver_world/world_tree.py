@@ -206,7 +206,7 @@ class Tree:
         that cannot hold, so that nothing is made permanent."""
         rows = [{"state": name, "title": name, "check": name, "fix": name, "with": given} for name, given in steps]
         if proof:
-            rows.append({"state": "proof", "title": "proof", "check": "gpu-inventory", "with": {"at_least": 2}})
+            rows.append({"state": "proof", "title": "proof", "check": "modprobe-options", "with": {"module": "proof", "options": {"never": 1}}})
         for number, row in enumerate(rows):  # all of them: one that holds already keeps nobody waiting for those before it
             row["after"] = [before["state"] for before in rows[:number]]
         policy = {"attempts": 1, "on_failure": "keep", "reboot": "external", **(policy or {})}

@@ -10,6 +10,6 @@ SEED = UNATTENDED | quirks({"faults": [{"kind": "dead-direction", "from": 0, "to
 def run(machine):
     first = machine.first_view()
     status = machine.settle("failed")
-    expect(status["reboots"] <= 4, f"{status['reboots']} reboots")
+    expect(status["reboots"] <= 5, f"{status['reboots']} reboots")
     expect("p2p-proven" in status["reason"], status["reason"])
     expect_as_at_first(machine.look("failed and undone"), first)

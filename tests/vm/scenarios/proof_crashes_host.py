@@ -12,4 +12,5 @@ def run(machine):
     status = machine.settle("failed")
     expect("brought the machine down" in status["reason"], status["reason"])
     expect(machine.console().count("Kernel panic") == 2, f"{machine.console().count('Kernel panic')} panics instead of two")
+    expect(status["reboots"] == 5, f"{status['reboots']} reboots: the swap, a crash, the second trial, a crash, the way back")
     expect_as_at_first(machine.look("failed and undone"), first)

@@ -11,6 +11,6 @@ def run(machine):
     status = machine.turn_back("idle")
     expect(status["result"] == "reverted", str(status)[:400])
     expect(machine.wait_boot() != boot, "what was undone wants a reboot")
-    expect_as_at_first(machine.look("reverted"), machine.views["first-boot"])
+    expect_as_at_first(machine.look("reverted"), machine.notes["first"])
     loaded = machine.run("cat /sys/module/nvidia/version")
     expect(loaded == "570.124.06", f"the loaded driver is {loaded}")
