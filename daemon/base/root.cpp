@@ -4,8 +4,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/ioctl.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -59,6 +61,14 @@ Result<struct stat> status_of(const Descriptor& handle, const std::string& path)
   struct stat info {};
   if (::fstat(handle.get(), &info) != 0) return fail_errno(path);
   return info;
+}
+
+/// True of what the running kernel makes up: tools that build an image mount it there, too.
+Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
+  struct statfs info {};
+  if (::fstatfs(handle.get(), &info) != 0) return fail_errno(std::string(path));
+  constexpr std::array<unsigned long, 3> kKinds{PROC_SUPER_MAGIC, SYSFS_MAGIC, EFIVARFS_MAGIC};
+  return std::ranges::find(kKinds, static_cast<unsigned long>(info.f_type)) != kKinds.end();
 }
 
 std::string_view kind_name(mode_t mode) {
@@ -252,7 +262,10 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
 }
 
 Result<Descriptor> Root::open_at(std::string_view path, std::uint64_t flags) const {
-  return open_inside(fd_->get(), TRY(clean(path)), flags);
+  Descriptor found = TRY(open_inside(fd_->get(), TRY(clean(path)), flags));
+  if (!live() && TRY(is_of_kernel(found, path)))
+    return fail(ErrorCode::not_found, std::string(path) + " is of the kernel that runs, not of " + directory_.string());
+  return found;
 }
 
 Result<std::string> Root::read(std::string_view path, std::size_t limit) const {

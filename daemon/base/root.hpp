@@ -34,7 +34,8 @@ std::string_view to_string(FileState::Kind kind);
 
 /// A directory tree seen as a whole file system: every path, and every symlink on the way, resolves inside it.
 ///
-/// Paths are absolute ("/etc/fstab"); ".." stops at the root. Needs openat2(2), Linux 5.6.
+/// Paths are absolute ("/etc/fstab"); ".." stops at the root. Of a tree that is not the one this process lives in, what
+/// the running kernel shows of itself (proc, sysfs, efivarfs mounted there) is absent. Needs openat2(2), Linux 5.6.
 class Root {
  public:
   static constexpr std::size_t kReadLimit = 64U << 20;  ///< bytes; larger files are an error, not a memory hog

@@ -2,8 +2,11 @@
 #include "base/root.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -326,4 +329,26 @@ TEST_CASE("free bytes are those of the file system that a path lies on, inside t
   CHECK(code_of(jail.root.free_bytes("/../secret")) == ErrorCode::not_found);
   const Root live = Root::open("/").value();
   CHECK(live.free_bytes("/proc").value() == 0);
+}
+
+TEST_CASE("what the running kernel shows of itself is not of a tree in which it is mounted") {
+  Jail jail;
+  for (const char* name : {"/proc", "/sys"}) fs::create_directories(jail.real(name));
+  const pid_t child = ::fork();
+  if (child == 0) {  // in mounts of its own
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWNS) != 0) ::_exit(77);
+    for (const char* name : {"/proc", "/sys"})
+      if (::mount(name, jail.real(name).c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) ::_exit(77);
+    const Root tree = Root::open(jail.real("")).value();  // the other one holds the mounts of before
+    const bool there = fs::exists(jail.real("/proc/version")) && fs::exists(jail.real("/sys/kernel"));
+    const bool seen = tree.exists("/proc/version") || tree.exists("/sys/kernel") || tree.list("/proc").has_value() ||
+                      tree.real_path("/sys/kernel").has_value();
+    const bool live = Root::open("/").value().exists("/proc/version");
+    ::_exit((there ? 0 : 1) | (seen ? 2 : 0) | (live ? 0 : 4));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) WARN("nothing can be mounted here: not tested");
+  else CHECK(WEXITSTATUS(status) == 0);
 }
