@@ -9,7 +9,7 @@ not_compared says what may differ. The same for p2pctl revert on the applied tre
 p2pctl starts do not count: those are kills_test.py's.
 What a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the stop before, that
 is what the one before left. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
---sample K: K points of each sweep, evenly spread. Needs root.
+--sample K: K points of each sweep, evenly spread; 0: all. Needs root.
 Prints what is not equal, a line an action, and the totals.
 """
 import argparse
@@ -203,7 +203,7 @@ def main():
     root, work, words = arguments()
     parser = argparse.ArgumentParser()
     parser.add_argument("actions", nargs="*")
-    parser.add_argument("--sample", type=int)
+    parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args(words)
     ground, sweeps = Ground(work, root), []
