@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <ranges>
 
 namespace p2pd {
 namespace {
@@ -183,9 +182,12 @@ void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& mac
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
   choice.summary = fmt::format("{} fits {}{} bootable kernel{}", entry.id, cards,
                                machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
-  if (!machine.gpus_known)
-    choice.notes.push_back(fmt::format("an image: whether its GPUs are of {} is told where it boots",
-                                       fmt::join(std::views::keys(entry.architectures), ", ")));
+  if (!machine.gpus_known) {
+    std::vector<std::string_view> known;
+    for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
+    choice.notes.push_back(
+        fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
+  }
   for (const std::string& generation : generations(machine))
     if (entry.architectures.at(generation) != "reported")
       choice.notes.push_back(fmt::format("nobody reported P2P between {} cards with it yet", generation));

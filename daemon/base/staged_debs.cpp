@@ -36,7 +36,7 @@ std::string info_of(const Host& host, const DpkgPackage& package, std::string_vi
 
 /// SHA-256 of the .deb files by package id, as far as apt's lists know the installed versions.
 Result<std::map<std::string, std::string>> listed_sums(const Host& host, const std::vector<DpkgPackage>& packages) {
-  Command show{{"apt-cache", "show"}, {}, {}};
+  Command show{{"apt-cache", "show"}, {}, {}, kDeadline};
   for (const DpkgPackage& package : packages) show.argv.push_back(package.id() + "=" + package.version);
   const CommandResult shown =
       TRY(host.ask(show));  // its status says that one is not known; others are told all the same

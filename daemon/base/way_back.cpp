@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -20,6 +21,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kManifest = "/var/lib/p2pd/way-back/manifest.json";
 constexpr std::string_view kNext = "Restore it from a backup, or install the driver's packages by hand.";
+
+constexpr std::chrono::minutes kDeadline{10};  // a machine under load is waited for: half a way back is none
 
 constexpr std::string_view kAlternatives = "/var/lib/dpkg/alternatives";
 constexpr std::string_view kUnits = "lib/systemd/system/";
@@ -65,7 +68,7 @@ Result<void> keep_files(Host& host, const DriverPackages& list, const std::set<s
   }
   for (const std::string& link : links_to_units(host, way.units)) way.kept.push_back(link);
   TRY(host.make_directory(scratch + "/kept"));
-  Command copy{{"cp", "--archive", "--parents", "--target-directory=" + scratch + "/kept"}, {}, {}};
+  Command copy{{"cp", "--archive", "--parents", "--target-directory=" + scratch + "/kept"}, {}, {}, kDeadline};
   copy.argv.insert(copy.argv.end(), way.kept.begin(), way.kept.end());
   if (!way.kept.empty()) TRY(host.run(copy));
   return {};
@@ -93,7 +96,7 @@ Result<void> put_back(Host& host, const std::string& path) {
   const std::string beside = unfinished(path);
   TRY(host.discard(beside));
   TRY(host.run({{"mkdir", "--parents", path.substr(0, path.rfind('/'))}, {}, {}}));
-  TRY(host.run({{"cp", "--archive", "--no-target-directory", kept, beside}, {}, {}}));
+  TRY(host.run({{"cp", "--archive", "--no-target-directory", kept, beside}, {}, {}, kDeadline}));
   return host.move(beside, path);
 }
 
@@ -106,12 +109,12 @@ Result<void> put_back_all(Host& host, const WayBack& way) {
 }
 
 Result<void> mark(Host& host, const WayBack& way) {
-  Command choose{{"update-alternatives", "--set-selections"}, {}, {}};
+  Command choose{{"update-alternatives", "--set-selections"}, {}, {}, kDeadline};
   choose.input = fmt::format("{}\n", fmt::join(way.alternatives, "\n"));
   if (!way.alternatives.empty()) TRY(host.run(choose));
   for (const auto& [verb, flag] :
        {std::pair{"auto", &WayBack::Package::automatic}, {"hold", &WayBack::Package::held}}) {
-    Command marks{{"apt-mark", verb}, {}, {}};
+    Command marks{{"apt-mark", verb}, {}, {}, kDeadline};
     for (const WayBack::Package& package : way.packages)
       if (package.*flag) marks.argv.push_back(package.id());
     if (marks.argv.size() > 2) TRY(host.run(marks));

@@ -240,7 +240,7 @@ class Fuzzer {
 
  private:
   void discover(const std::string& path) {
-    sd_bus_error error = SD_BUS_ERROR_NULL;
+    sd_bus_error error{};
     sd_bus_message* answer = nullptr;
     const int status = sd_bus_call_method(bus_.get(), options_.name.c_str(), path.c_str(),
                                           "org.freedesktop.DBus.Introspectable", "Introspect", &error, &answer, "");
@@ -348,7 +348,7 @@ class Fuzzer {
   }
 
   void ping() {
-    sd_bus_error error = SD_BUS_ERROR_NULL;
+    sd_bus_error error{};
     const int status = sd_bus_call_method(bus_.get(), options_.name.c_str(), options_.paths.front().c_str(),
                                           "org.freedesktop.DBus.Peer", "Ping", &error, nullptr, "");
     if (status < 0)

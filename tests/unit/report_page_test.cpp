@@ -30,20 +30,20 @@ json two_gpus() {
 json figure(double median) { return {{"median", median}, {"low", median}, {"high", median}, {"repetitions", 3}}; }
 
 /// A real report, its pairs copied for so many GPUs: four to a switch, two switches on two sockets.
-json bench_of(int gpus) {
+json bench_of(std::size_t gpus) {
   json bench = two_gpus();
   const json gpu = bench["gpus"][0], pair = bench["pairs"][0], path = bench["paths"][0][1];
   for (const char* key : {"gpus", "pairs", "paths"}) bench[key] = json::array();
   bench["judgement"]["grades"] = json(gpus, json(gpus, "pass"));
   bench["advice"] = {"NCCL_P2P_LEVEL=SYS: recent NCCL uses P2P up to PXB only",
                      "Tensor parallelism (NCCL rings), not NVSHMEM (DeepEP): atomics are NS on every pair"};
-  for (int from = 0; from < gpus; ++from) {
+  for (std::size_t from = 0; from < gpus; ++from) {
     bench["gpus"].push_back(gpu);
     bench["gpus"].back().update({{"index", from},
                                  {"uuid", kUuid + std::to_string(from)},
                                  {"address", fmt::format("0000:{:02x}:00.0", from + 1)}});
     bench["paths"].push_back(json::array());
-    for (int to = 0; to < gpus; ++to) {
+    for (std::size_t to = 0; to < gpus; ++to) {
       const bool far = from / 4 != to / 4;
       bench["paths"].back().push_back(path);
       bench["paths"].back().back().update({{"kind", far ? "cross_socket" : "pcie_switch"},
@@ -138,20 +138,20 @@ Sources run_of(const char* state, const char* result, const json& acs, const jso
   return sources;
 }
 
-Sources ready_run(int gpus) {
+Sources ready_run(std::size_t gpus) {
   Sources sources =
       run_of("ready", "ready", finding("pass", "no port redirects"), finding("pass", "proven", bench_of(gpus)));
   sources.baseline = before_of(bench_of(gpus));
   return sources;
 }
 
-json machine_of(int gpus) {
+json machine_of(std::size_t gpus) {
   json machine = {{"environment", {{{"name", "Kernel"}, {"value", "6.8.0-60-generic"}}}},
                   {"gpus", json::array()},
                   {"topology", json::array()},
                   {"pairs", json::array()}};
-  for (int i = 0; i < gpus; ++i) {
-    const int half = i / 4;
+  for (std::size_t i = 0; i < gpus; ++i) {
+    const std::size_t half = i / 4;
     const std::string cpu = fmt::format("cpu {}", half), bridge = fmt::format("0000:a{}:00.0", half),
                       address = fmt::format("0000:{:02x}:00.0", i + 1);
     if (i % 4 == 0) {
@@ -186,7 +186,7 @@ json machine_of(int gpus) {
                                {"vram_mib", 24576},
                                {"bar1_mib", 32768}});
     machine["pairs"].push_back(json::array());
-    for (int to = 0; to < gpus; ++to)
+    for (std::size_t to = 0; to < gpus; ++to)
       machine["pairs"].back().push_back(i == to ? json()
                                                 : json{{"kind", "pcie_switch"},
                                                        {"topology", half == to / 4 ? "PIX" : "SYS"},

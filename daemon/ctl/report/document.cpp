@@ -110,7 +110,8 @@ json causes_of(const Sources& sources, const PlanWords& words) {
     const auto whole = findings.find(id);
     causes.push_back(cause_of(whole == findings.end() ? step : *whole->second, id, words));
   }
-  std::ranges::stable_partition(causes, [](const json& cause) { return text_of(cause, "verdict") == "fail"; });
+  std::stable_partition(causes.begin(), causes.end(),
+                        [](const json& cause) { return text_of(cause, "verdict") == "fail"; });
   return causes;
 }
 

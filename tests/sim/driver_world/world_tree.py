@@ -296,7 +296,10 @@ class Tree:
         need(not found, "\n".join(found[:20]))
 
     def close(self):
-        subprocess.run(["umount", self.path], check=True)
+        deadline = time.monotonic() + 60  # the mounts of who was killed there go when the kernel gets to it
+        while subprocess.run(["umount", self.path], check=False, stderr=subprocess.DEVNULL).returncode:
+            need(time.monotonic() < deadline, f"{self.path} stays busy")
+            time.sleep(0.1)
         shutil.rmtree(self.work)
 
 
