@@ -67,14 +67,20 @@ struct Shared {
   CUipcMemHandle legacy;
 };
 
-void send_with(int channel, const Shared& shared, int fd) {
-  iovec data{const_cast<Shared*>(&shared), sizeof(shared)};
+/// A message of what is shared, with room for a descriptor.
+struct Message : msghdr {
+  explicit Message(Shared& shared) : msghdr{}, data{&shared, sizeof(shared)} {
+    msg_iov = &data;
+    msg_iovlen = 1;
+    msg_control = control;
+    msg_controllen = sizeof(control);
+  }
+  iovec data;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+};
+
+void send_with(int channel, Shared& shared, int fd) {
+  Message message(shared);
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
@@ -84,13 +90,7 @@ void send_with(int channel, const Shared& shared, int fd) {
 }
 
 int receive_with(int channel, Shared& shared) {
-  iovec data{&shared, sizeof(shared)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  Message message(shared);
   need(::recvmsg(channel, &message, 0) == sizeof(shared), "recvmsg");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));

@@ -14,6 +14,7 @@ Prints what is not equal, a line an action, and the totals.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import re
 import shutil
@@ -102,19 +103,20 @@ class Sweep:
         self.wanted(tree)
 
     def point(self, number, tree):
-        why = None
+        """Whether a kill was made, and why what came of it is not right."""
         try:
             tree = tree or self.kill(number)
             if tree:
-                self.ends(tree)
+                with contextlib.closing(tree):
+                    self.ends(tree)
+            return tree is not None, None
         except Exception as error:  # a thread must not end without a word
             told = "\n    ".join(str(error).splitlines()[:4])[:1000]
             why = f"FAIL {self.name}, killed before call {number}: {told}"
             print(why, flush=True)
-        if tree:
-            tree.close()
-        self.room.release()
-        return number, tree is not None, why
+            return True, why
+        finally:
+            self.room.release()
 
     def run(self):
         began, walker, before, last, killed = time.monotonic(), self.tree("walker"), None, None, []
@@ -133,8 +135,8 @@ class Sweep:
                 killed.append((last, workers.submit(self.point, number, tree)))
         walker.close()
         for numbers, done in killed:
-            _, stood, why = done.result()
-            self.tried += len(numbers) if stood else 0
+            killed_there, why = done.result()
+            self.tried += len(numbers) if killed_there else 0
             self.alike += len(numbers) - 1
             self.failures += [why] * len(numbers) if why else []
         self.seconds = time.monotonic() - began
@@ -211,9 +213,9 @@ def main():
     for row in ROWS:
         if not asked.actions or row[0] in asked.actions:
             sweeps += of_row(work, ground, row, asked)
-    points, tried = (sum(getattr(sweep, key) for sweep in sweeps) for key in ("points", "tried"))
+    points, tried, alike = (sum(getattr(sweep, key) for sweep in sweeps) for key in ("points", "tried", "alike"))
     equal = tried - sum(len(sweep.failures) for sweep in sweeps)
-    print(f"{points} calls, {time.monotonic() - began:.0f} s\nown kills: {tried} points, {equal} equal")
+    print(f"{points} calls, {alike} of those tried left what the one before left; {time.monotonic() - began:.0f} s\nown kills: {tried} points, {equal} equal")
     return 0 if 0 < tried == equal else 1
 
 
