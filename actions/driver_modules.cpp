@@ -18,6 +18,7 @@
 #include "base/module_install.hpp"
 #include "base/module_signing.hpp"
 #include "base/staging.hpp"
+#include "base/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {

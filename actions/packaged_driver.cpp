@@ -12,6 +12,7 @@
 #include "base/apt.hpp"
 #include "base/package_locks.hpp"
 #include "base/staging.hpp"
+#include "base/torn_dkms.hpp"
 #include "base/way_back.hpp"
 
 namespace p2pd {
@@ -24,6 +25,13 @@ Command purge(const DriverPackages& list) {
   Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", "purge"});
   for (std::string& id : list.ids()) command.argv.push_back(std::move(id));
   return command;
+}
+
+/// What a purge that was killed on its way leaves.
+Result<void> sweep_up(Host& host) {
+  if (!host.files().exists(WayBack::kPurging)) return {};
+  TRY(discard_torn_modules(host, TRY(read_way_back(host)).modules));
+  return host.discard(WayBack::kPurging);
 }
 
 Result<Description> describe(const Host& host, const Parameters&) {
@@ -48,7 +56,7 @@ Result<void> apply(Host& host, const Parameters&) {
     return fail(ErrorCode::state,
                 fmt::format("{} is to stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
                 "Remove it, or replace it by one that needs no package of a driver.");
-  if (list.empty()) return host.discard(WayBack::kPurging);
+  if (list.empty()) return sweep_up(host);
   const WayBack way = TRY_IN("not all packages could come back", complete_way_back(host, list));
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
@@ -69,7 +77,7 @@ Result<void> apply(Host& host, const Parameters&) {
     return fail(ErrorCode::state, fmt::format("{} is still there after it was purged", fmt::join(list.ids(), ", ")),
                 "Read /var/log/apt/term.log.");
   TRY(host.remove(kRefusal));
-  return host.discard(WayBack::kPurging);
+  return sweep_up(host);
 }
 
 Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/dpkg_status.hpp"
-#include "base/module_install.hpp"
+#include "base/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {

@@ -209,24 +209,6 @@ Result<std::string> owner_of_module(const Host& host, std::string_view release, 
   return std::string();
 }
 
-Result<void> forget_torn_dkms(Host& host) {
-  for (const std::string& module : names_in(host, std::string(kDkms))) {
-    const std::string tree = fmt::format("{}/{}", kDkms, module);
-    for (const std::string& version : names_in(host, tree)) {
-      const std::string there = tree + "/" + version;
-      if (version == "original_module" || host.files().read_link(there)) continue;  // kernel-RELEASE-ARCH
-      const auto names = host.files().list(there);
-      if (!names || std::ranges::find(*names, "source") != names->end()) continue;
-      TRY(host.discard(there));
-      for (const std::string& link : names_in(host, tree))
-        if (host.files().read_link(tree + "/" + link).value_or("").starts_with(version + "/"))
-          TRY(host.discard(tree + "/" + link));
-      if (names_in(host, tree).empty()) TRY(host.discard(tree));
-    }
-  }
-  return {};
-}
-
 Result<void> put_aside(Host& host, std::string_view release, const std::string& file) {
   const std::string owner = TRY(owner_of_module(host, release, file));
   if (!owner.empty())

@@ -47,10 +47,6 @@ std::string installed_commit(const Host& host);
 /// Who would miss the module file: "package X", "DKMS module X"; empty: nobody.
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file);
 
-/// Removes what a killed "dkms remove" left of a module: without its link "source" DKMS neither knows it nor gets past
-/// it.
-Result<void> forget_torn_dkms(Host& host);
-
 /// Names a file of another origin so that depmod no longer sees it; Error where it has an owner. clear_modules() gives
 /// it its name back.
 Result<void> put_aside(Host& host, std::string_view release, const std::string& file);

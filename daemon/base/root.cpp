@@ -3,27 +3,22 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/ioctl.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <climits>
 
-#include "base/descriptor.hpp"
+#include "base/inode.hpp"
 
 namespace p2pd {
 namespace {
-
-/// The name under which an O_PATH descriptor takes the calls that refuse one; it never follows a symlink held by it.
-std::string handle_name(const Descriptor& handle) { return "/proc/self/fd/" + std::to_string(handle.get()); }
 
 /// Name beside `name` for what is not complete yet. Always the same, so that a retry replaces what a kill left.
 std::string temporary(const std::string& name) { return "." + name + ".p2pd-new"; }
@@ -57,117 +52,12 @@ Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t 
   }
 }
 
-Result<struct stat> status_of(const Descriptor& handle, const std::string& path) {
-  struct stat info {};
-  if (::fstat(handle.get(), &info) != 0) return fail_errno(path);
-  return info;
-}
-
 /// True of what the running kernel makes up: tools that build an image mount it there, too.
 Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   struct statfs info {};
   if (::fstatfs(handle.get(), &info) != 0) return fail_errno(std::string(path));
   constexpr std::array<unsigned long, 3> kKinds{PROC_SUPER_MAGIC, SYSFS_MAGIC, EFIVARFS_MAGIC};
   return std::ranges::find(kKinds, static_cast<unsigned long>(info.f_type)) != kKinds.end();
-}
-
-std::string_view kind_name(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISLNK(mode)) return "a symbolic link";
-  if (S_ISFIFO(mode)) return "a named pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  return S_ISREG(mode) ? "a regular file" : "a device";
-}
-
-/// Content of the regular file behind an O_PATH handle; opens nothing else, because opening a device can act.
-Result<std::string> read_regular(const Descriptor& handle, const std::string& path, std::size_t limit) {
-  const struct stat info = TRY(status_of(handle, path));
-  if (!S_ISREG(info.st_mode)) {
-    return fail(ErrorCode::invalid, path + " is " + std::string(kind_name(info.st_mode)) + ", not a regular file");
-  }
-  const Descriptor file(::open(handle_name(handle).c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!file) return fail_errno(path);
-  std::string content;
-  if (info.st_size > 0) content.reserve(std::min(static_cast<std::size_t>(info.st_size), limit));
-  std::array<char, 16384> buffer;  // st_size says nothing in procfs and sysfs: read to the end
-  for (;;) {
-    const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(path);
-    if (count == 0) return content;
-    if (content.size() + static_cast<std::size_t>(count) > limit) {
-      return fail(ErrorCode::invalid, path + " is larger than " + std::to_string(limit) + " bytes");
-    }
-    content.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-}
-
-Result<std::string> read_target(const Descriptor& link, const std::string& path) {
-  std::array<char, PATH_MAX> target;
-  const ssize_t size = ::readlinkat(link.get(), "", target.data(), target.size());
-  if (size < 0) return fail_errno(path);
-  return std::string(target.data(), static_cast<std::size_t>(size));
-}
-
-Result<std::vector<std::string>> xattr_names(const Descriptor& handle, const std::string& path) {
-  for (;;) {
-    const ssize_t size = ::listxattr(handle_name(handle).c_str(), nullptr, 0);
-    if (size < 0 && errno == ENOTSUP) return std::vector<std::string>{};
-    if (size < 0) return fail_errno(path + ": extended attributes");
-    std::string buffer(static_cast<std::size_t>(size), '\0');
-    const ssize_t used = size == 0 ? 0 : ::listxattr(handle_name(handle).c_str(), buffer.data(), buffer.size());
-    if (used < 0 && errno == ERANGE) continue;  // one was added in between
-    if (used < 0) return fail_errno(path + ": extended attributes");
-    std::vector<std::string> names;
-    for (std::size_t at = 0; at < static_cast<std::size_t>(used); at += names.back().size() + 1) {
-      names.emplace_back(buffer.c_str() + at);
-    }
-    return names;
-  }
-}
-
-Result<std::map<std::string, std::string>> xattrs_of(const Descriptor& handle, const std::string& path) {
-  std::map<std::string, std::string> xattrs;
-  for (const std::string& name : TRY(xattr_names(handle, path))) {
-    std::string value(XATTR_SIZE_MAX, '\0');
-    const ssize_t size = ::getxattr(handle_name(handle).c_str(), name.c_str(), value.data(), value.size());
-    if (size < 0 && errno == ENODATA) continue;
-    if (size < 0) return fail_errno(path + ": extended attribute " + name);
-    value.resize(static_cast<std::size_t>(size));
-    xattrs.emplace(name, std::move(value));
-  }
-  return xattrs;
-}
-
-/// Security modules put their labels on every file and do not let go of them; they are set but never removed.
-bool label(std::string_view xattr) { return xattr.starts_with("security.") && xattr != "security.capability"; }
-
-/// Gives the inode behind an O_PATH handle the owner, mode and attributes of `state`.
-/// In this order: a change of owner clears set-id bits and capabilities, and an ACL speaks for the group bits.
-Result<void> dress(const Descriptor& handle, const std::string& path, const FileState& state) {
-  const std::string name = handle_name(handle);
-  const struct stat now = TRY(status_of(handle, path));
-  if ((now.st_uid != state.uid || now.st_gid != state.gid) &&
-      ::fchownat(handle.get(), "", state.uid, state.gid, AT_EMPTY_PATH) != 0) {
-    return fail_errno(path + ": set owner");
-  }
-  const auto old = TRY(xattrs_of(handle, path));
-  for (const auto& [key, value] : old) {
-    if (!state.xattrs.contains(key) && !label(key) && ::removexattr(name.c_str(), key.c_str()) != 0 && errno != ENODATA) {
-      return fail_errno(path + ": remove extended attribute " + key);
-    }
-  }
-  if (state.kind != FileState::Kind::symlink && ::chmod(name.c_str(), state.mode & 07777U) != 0) {
-    return fail_errno(path + ": set mode");
-  }
-  for (const auto& [key, value] : state.xattrs) {
-    const auto same = old.find(key);
-    if (same != old.end() && same->second == value) continue;
-    if (::setxattr(name.c_str(), key.c_str(), value.data(), value.size(), 0) != 0) {
-      return fail_errno(path + ": set extended attribute " + key);
-    }
-  }
-  return {};
 }
 
 /// A failed fsync may have dropped the dirty pages: an error for good, because a second one would claim success.

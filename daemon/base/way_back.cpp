@@ -13,6 +13,7 @@
 #include "base/apt.hpp"
 #include "base/package_locks.hpp"
 #include "base/staging.hpp"
+#include "base/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {
@@ -37,7 +38,8 @@ WayBack from_json(const Json& json) {
   for (const auto& [name, list] : {std::pair{"kept", &way.kept},
                                    {"absent", &way.absent},
                                    {"units", &way.units},
-                                   {"alternatives", &way.alternatives}})
+                                   {"alternatives", &way.alternatives},
+                                   {"modules", &way.modules}})
     json.at(name).get_to(*list);
   return way;
 }
@@ -154,7 +156,8 @@ std::string to_json_text(const WayBack& way) {
                     {"kept", way.kept},
                     {"absent", way.absent},
                     {"units", way.units},
-                    {"alternatives", way.alternatives}};
+                    {"alternatives", way.alternatives},
+                    {"modules", way.modules}};
   return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -218,6 +221,7 @@ Result<DriverPackages> to_be_purged(const Host& host) {
 Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, WayBack& way) {
   const std::set<std::string> paths = TRY(paths_of(host, list));
   TRY(keep_files(host, list, paths, directory, way));
+  way.modules = built_by_dkms(host, paths);
   return keep_alternatives(host, paths, way);
 }
 

@@ -35,6 +35,7 @@ struct WayBack {
   std::vector<std::string> absent;        ///< configuration files that the administrator had removed
   std::vector<std::string> units;         ///< unit files of the packages: links to others than the kept ones go
   std::vector<std::string> alternatives;  ///< "NAME MODE PATH", as update-alternatives --set-selections takes them
+  std::vector<std::string> modules;       ///< that DKMS built of them: "nvidia-current-uvm"
 
   /// Package ids to the paths of their .deb files.
   std::map<std::string, std::string> archives() const;
@@ -56,7 +57,7 @@ Result<WayBack> complete_way_back(const Host& host, const DriverPackages& list);
 Command install_from(const WayBack& way, const std::string& directory);
 
 /// Notes in `way`, and copies below `directory`/kept, what the .deb files do not carry: configuration as it is now,
-/// links by which units are enabled, what is chosen of the alternatives.
+/// links by which units are enabled, what is chosen of the alternatives; and which modules DKMS built of them.
 Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, WayBack& way);
 
 /// What purging has to take now: driver_packages(), and while a purge is under way also the rest of its way back.

@@ -106,23 +106,6 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
   CHECK(world.runner.unexpected.empty());
 }
 
-TEST_CASE("dkms: what a killed removal left goes, and nothing else") {
-  World world;
-  const fs::path tree = world.directory / "var/lib/dkms";
-  world.put("var/lib/dkms/torn/1/build/f", "");
-  world.put("var/lib/dkms/torn/2/source/f", "");
-  world.put("var/lib/dkms/torn/original_module/6.2/f", "");
-  world.put("var/lib/dkms/gone/1/6.2/f", "");
-  world.put("var/lib/dkms/mok.key", "");
-  fs::create_symlink("1/6.2/x86_64", tree / "torn/kernel-6.2-x86_64");
-  fs::create_symlink("2/6.1/x86_64", tree / "torn/kernel-6.1-x86_64");
-  REQUIRE(forget_torn_dkms(world.host));
-  for (const char* path : {"torn/1", "gone"}) CHECK_FALSE(fs::exists(tree / path));
-  CHECK_FALSE(fs::is_symlink(tree / "torn/kernel-6.2-x86_64"));
-  CHECK(fs::is_symlink(tree / "torn/kernel-6.1-x86_64"));
-  for (const char* path : {"torn/2/source/f", "torn/original_module/6.2/f", "mok.key"}) CHECK(fs::exists(tree / path));
-}
-
 TEST_CASE("modules: the key that this system signs with") {
   MadeTree tree;
   CHECK_FALSE(signing_key(tree.host));

@@ -43,6 +43,7 @@ struct Machine : test::MadeTree {
     way.packages.push_back(
         {"libcuda1", "amd64", "570.1-1", "libcuda1_570.1-1_amd64.deb", sha256_of(kDeb), "cache", true, false});
     way.kept = {"/etc/nvidia/options.conf"};
+    way.modules = {"nvidia-current"};
     put("var/lib/p2pd/way-back/debs/libcuda1_570.1-1_amd64.deb", kDeb);
     put("var/lib/p2pd/way-back/kept/etc/nvidia/options.conf", "options\n");
     put("var/lib/p2pd/way-back/manifest.json", to_json_text(way));
@@ -90,7 +91,11 @@ TEST_CASE("packaged-driver: installed, purged, interrupted") {
   CHECK(machine.look(kPackagedDriver).verdict == Verdict::fail);  // but a purge that was begun is finished
   machine.status(kLibc);
   CHECK(machine.look(kPackagedDriver).summary == "a purge was interrupted at its end");
+  const std::string left = "lib/modules/6.1/updates/dkms/nvidia-current.ko";  // a dkms was killed, too
+  machine.put(left, "x");
+  for (const char* usr : {"/", "/usr/"}) machine.runner.on("dpkg-query --search " + (usr + left), "", 1);
   CHECK(kPackagedDriverAction.apply(machine.host, kWith));
+  CHECK_FALSE(fs::exists(machine.directory / left));
   CHECK(machine.look(kPackagedDriver).verdict == Verdict::pass);
 }
 
