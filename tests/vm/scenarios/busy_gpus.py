@@ -2,24 +2,30 @@
 """A job uses the GPUs: the run waits for its end before it touches anything, and then goes on."""
 import time
 
-from scenario import expect, say
+from scenario import SETTLE_TIMEOUT_S, expect, say
 
 STARTS = "delivered"
 CARDS = "no-iommu"
+JOB = """nvidia-modprobe -c=0
+setsid sh -c 'exec 3</dev/nvidia0; echo $$ > /root/job; until [ -e /root/enough ]; do sleep 1; done' > /dev/null 2>&1 &"""
+
+
+def wait_until(holds, why):
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while not holds():
+        expect(time.monotonic() < deadline, why)
+        time.sleep(5)
 
 
 def run(machine):
-    machine.wait_boot()
-    machine.run("nvidia-modprobe -c=0; setsid sh -c 'exec 3</dev/nvidia0; sleep 300; echo done > /root/job' >/dev/null 2>&1 &")
+    machine.run(JOB)
     before = machine.packages()
     machine.run("p2pctl apply --no-block")
-    deadline = time.monotonic() + 600
-    while machine.ssh("test -e /root/job").returncode != 0:
-        expect(machine.packages() == before, "packages have changed while the job ran")
-        expect(machine.run("pgrep -fc 'sleep 300'") != "0" or machine.ssh("test -e /root/job").returncode == 0, "the job was ended")
-        expect(time.monotonic() < deadline, "the job does not end")
-        time.sleep(10)
-    say("the job has ended")
-    expect("waiting" in machine.run("journalctl -q --no-pager -b -u p2pd-walk"), "it did not say what it waits for")
-    status = machine.status()
-    expect(status["state"] == "walking", f"it does not go on: {status['state']}")
+    wait_until(lambda: "GPUs are in use by" in machine.run("journalctl -q --no-pager -b -u p2pd-walk"), "it does not wait for the job")
+    say(str(machine.status()["progress"]))
+    time.sleep(60)
+    machine.run("kill -0 $(cat /root/job)")
+    expect(machine.packages() == before, "packages have changed while the job runs")
+    machine.run("touch /root/enough")
+    wait_until(lambda: machine.packages() != before, "the job has ended, and it does not go on")
+    expect(machine.status()["state"] == "walking", str(machine.status())[:300])
