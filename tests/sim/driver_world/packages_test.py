@@ -104,26 +104,32 @@ def case_built_again_without_archives(tree):
                "/etc/alternatives/nvidia--nvidia-load.conf", "/var/lib/dpkg/alternatives/*"])
 
 
-# holds a lock until who it starts has told that it waits
-HOLDER = """
-import fcntl, subprocess, sys, threading
-lock = open(sys.argv[1], "w")
-fcntl.lockf(lock, fcntl.LOCK_EX)
-with subprocess.Popen(sys.argv[2:], stderr=subprocess.PIPE, text=True) as child:
-    for line in child.stderr:
-        sys.stderr.write(line)
-        if " holds " in line:
-            threading.Timer(3, lock.close).start()
-sys.exit(child.returncode)
+# in the tree: holds a lock, as dpkg does, until the command that it starts has told that it waits
+HOLDER = r"""
+use Fcntl;
+open(my $lock, "+>>", shift) or die "no file: $!";
+my $whole = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
+fcntl($lock, F_SETLK, $whole) or die "no lock: $!";
+pipe(my $from, my $to);
+my $child = fork;
+if (!$child) { open(STDERR, ">&", $to); exec(@ARGV) or die; }
+close $to;
+while (<$from>) {
+    print STDERR;
+    if (/ holds /) { sleep 3; close $lock; }
+}
+waitpid($child, 0);
+exit($? >> 8);
 """
 
 
 def case_a_lock_is_waited_for(tree):
-    plan = tree.plan(STEPS)
-    code, _ = tree.finish(tree.start("apply", plan, inside=(sys.executable, "-c", HOLDER, tree.file("/var/lib/dpkg/lock-frontend"))))
-    need(code == 0, tree.said)
-    need("holds /var/lib/dpkg/lock-frontend" in tree.said, f"the holder is not named: {tree.said}")
-    revert(tree)
+    plan, lock = tree.plan(STEPS), "/var/lib/dpkg/lock-frontend"
+    code, told = tree.finish(tree.start("apply", plan, live=True, inside=("perl", "-e", HOLDER, lock)))
+    need(code == 0, f"{code} {told}")
+    need(f" perl holds {lock}" in tree.said, f"the holder is not named: {tree.said}")
+    code, told = tree.p2pctl("revert", live=True)
+    need(code == 0, f"revert: {code} {told}")
     same(tree)
 
 

@@ -387,7 +387,10 @@ class Cases:
         return True
 
     def run(self, functions, only, tree_for):
-        """Functions case_NAME(tree) of a script, each on a tree of its own."""
+        """Functions case_NAME(tree) of a script, each on a tree of its own; `only`: the ones meant, all if it is empty."""
+        unknown = [name for name in only if f"case_{name}" not in functions]
+        if unknown:
+            raise SystemExit(f"no case is called {unknown[0]}")
         for name, case in list(functions.items()):
             if name.startswith("case_") and (not only or name[5:] in only):
                 tree = tree_for(name)
