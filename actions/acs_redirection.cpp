@@ -7,7 +7,6 @@
 // writes that back on the same boot: the next boot sets the registers anew anyhow.
 // Reference: PCI Express Base Specification, 7.7.11; kernel_lockdown(7); lspci(8), setpci(8).
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <map>
@@ -16,6 +15,7 @@
 #include "base/acs_port.hpp"
 #include "base/action.hpp"
 #include "base/lockdown.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
@@ -94,7 +94,7 @@ Result<void> apply(Host& host, const Parameters&) {
   TRY(keep(host, ports));
   for (const AcsPort& port : ports) {
     if (!port.redirects()) continue;
-    spdlog::info("ACS control of {}: {:#06x}, was {:#06x}", port.address, cleared(*port.control), *port.control);
+    log::info("ACS control of {}: {:#06x}, was {:#06x}", port.address, cleared(*port.control), *port.control);
     TRY_IN("ACS", write_acs_control(host, *std::ranges::find(devices, port.address, &PciDevice::address),
                                     cleared(*port.control)));
   }

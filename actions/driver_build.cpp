@@ -8,7 +8,6 @@
 // (KCFLAGS).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -17,6 +16,7 @@
 #include "base/action.hpp"
 #include "base/build_log.hpp"
 #include "base/git_tree.hpp"
+#include "base/log.hpp"
 #include "base/module_build.hpp"
 #include "base/staging.hpp"
 
@@ -74,7 +74,7 @@ class BuildLog {
     }
     if (std::chrono::steady_clock::now() < next_) return;
     next_ = std::chrono::steady_clock::now() + kTell;
-    spdlog::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
+    log::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
   }
 
  private:
@@ -94,7 +94,7 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   Command make = make_of(host, all, build, scratch);
   BuildLog output(build.target.release, TRY(host.create(log, "$ " + make.text() + "\n")));
   make.on_line = [&](std::string_view line) { output.take(line); };
-  spdlog::info("building for {}: {}", build.target.release, make.text());
+  log::info("building for {}: {}", build.target.release, make.text());
   const auto made = host.run(make);
   if (made) return {};
   if (made.error().code == ErrorCode::interrupted) return Failure(made.error());

@@ -8,11 +8,11 @@
 // Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "base/log.hpp"
 #include "base/modprobe_d.hpp"
 #include "base/module_file.hpp"
 #include "base/module_install.hpp"
@@ -150,7 +150,7 @@ Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
   const std::string& release = build.target.release;
   TRY_IN("there is no build to install for " + release, check_build(host, build));
   TRY(need_room(host, module_directory(release) + "/x", kModuleBytes));
-  spdlog::info("installing the modules of {} for {}", what.entry.id, release);
+  log::info("installing the modules of {} for {}", what.entry.id, release);
   TRY(what.dkms ? install_by_dkms(host, what, build) : install_beside(host, build));
   for (const std::string& file : TRY(installed_modules(host, what.entry, release, what.dkms)).foreign) {
     TRY(put_aside(host, release, file));

@@ -6,10 +6,10 @@
 // Reference: NVIDIA's layout of downloads, in config/catalogue.yaml as runfile_hosts and each entry's path.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include "base/action.hpp"
 #include "base/download.hpp"
+#include "base/log.hpp"
 #include "base/staging.hpp"
 
 namespace p2pd {
@@ -58,7 +58,7 @@ auto tenths(std::string name) {
     const std::uint64_t tenth = total == 0 ? done / (64 * kMiB) : done * 10 / total;
     if (tenth == told) return;
     told = tenth;
-    spdlog::info("{}: {} of {} MiB", name, done / kMiB, total == 0 ? "?" : std::to_string(total / kMiB));
+    log::info("{}: {} of {} MiB", name, done / kMiB, total == 0 ? "?" : std::to_string(total / kMiB));
   };
 }
 
@@ -80,7 +80,7 @@ Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& u
   download.limit_bytes = most_bytes(entry);
   download.sha256 = entry.runfile_sha256;
   download.progress = tenths(file.substr(kRunfiles.size() + 1));
-  spdlog::info("fetching {}", without_credentials(url));
+  log::info("fetching {}", without_credentials(url));
   TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1)));
   return {};
 }
@@ -102,7 +102,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
     const std::string shown = without_credentials(url);
     const std::string& message = fetched.error().message;
     reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);
-    spdlog::warn("{}", reasons.back());
+    log::warning("{}", reasons.back());
   }
   return fail(ErrorCode::not_found,
               fmt::format("the runfile of {} could not be fetched: {}", entry.base_version, fmt::join(reasons, "; ")),

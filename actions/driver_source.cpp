@@ -7,13 +7,13 @@
 // Reference: git-fetch(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 
 #include "base/action.hpp"
 #include "base/download.hpp"
 #include "base/git_tree.hpp"
+#include "base/log.hpp"
 #include "base/staging.hpp"
 
 namespace p2pd {
@@ -133,7 +133,7 @@ bool has_commit(const Host& host, const Scratch& scratch, const CatalogueEntry& 
 
 /// Brings the commit from one place into the scratch repository.
 Result<void> fetch(Host& host, const Scratch& scratch, const CatalogueEntry& entry, const std::string& place) {
-  spdlog::info("fetching commit {:.12} from {}", entry.commit, without_credentials(place));
+  log::info("fetching commit {:.12} from {}", entry.commit, without_credentials(place));
   const auto by_id = host.run(git(scratch, {"fetch", "--quiet", "--no-tags", "--depth=1", place, entry.commit}));
   if (by_id && has_commit(host, scratch, entry)) return {};
   if (!by_id && by_id.error().code != ErrorCode::command) return Failure(by_id.error());
@@ -168,7 +168,7 @@ Result<void> fetch_from_any(Host& host, const Scratch& scratch, const CatalogueE
     const auto fetched = fetch(host, scratch, entry, place);
     if (fetched || fetched.error().code == ErrorCode::interrupted) return fetched;
     reasons.push_back(reason_at(place, fetched.error().message));
-    spdlog::warn("{}", reasons.back());
+    log::warning("{}", reasons.back());
   }
   if (reasons.empty()) reasons.emplace_back("no mirror or repository is there");
   return fail(ErrorCode::not_found,

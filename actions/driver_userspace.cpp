@@ -6,13 +6,13 @@
 // Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
 #include <set>
 #include <sstream>
 
 #include "base/action.hpp"
+#include "base/log.hpp"
 #include "base/runfile_install.hpp"
 #include "base/staging.hpp"
 
@@ -130,7 +130,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
     TRY(clear_unnoted(host, install.argv[1]));
   else
     TRY(host.create(kInstallerAtWork));
-  spdlog::info("installing: {}", install.text());
+  log::info("installing: {}", install.text());
   const auto done = host.run(install);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
   TRY(host.discard(kScratch));
@@ -196,7 +196,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
   TRY_IN("the user space of " + manifest.version + " is not removed", host.run(command));
   for (const RunfileManifest::Installed& one : manifest.installed)
-    if (host.files().exists(one.path)) spdlog::warn("{} stays: it was changed since it was installed", one.path);
+    if (host.files().exists(one.path)) log::warning("{} stays: it was changed since it was installed", one.path);
   return {};
 }
 
@@ -222,7 +222,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   for (const std::string& name : TRY(host.files().list(kBefore))) {
     if (!name.ends_with(".tar")) continue;
     if (manifest && manifest->version + ".tar" != name) {
-      spdlog::warn("the driver of the runfile {} stays: somebody installed it since", manifest->version);
+      log::warning("the driver of the runfile {} stays: somebody installed it since", manifest->version);
       continue;
     }
     Command tar{{"tar", "--extract", "--file=" + std::string(kBefore) + "/" + name, "--directory=/", "--xattrs",

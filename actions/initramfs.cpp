@@ -6,12 +6,12 @@
 // Writes /boot/initrd.img-RELEASE, by update-initramfs or dracut; keeps the old one in /var/lib/p2pd/initramfs.
 // Reference: update-initramfs(8), dracut(8).
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <sstream>
 
 #include "base/action.hpp"
 #include "base/initramfs.hpp"
+#include "base/log.hpp"
 #include "base/staging.hpp"
 
 namespace p2pd {
@@ -52,7 +52,7 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
   TRY(host.make_directory(scratch));
   command.environment["TMPDIR"] = scratch;  // what a killed mkinitramfs leaves goes with it
   TRY(need_room(host, one.image, TRY(bytes_of(host, one.image)) + kMore));  // the old one stays until the new is there
-  spdlog::info("making {} anew: {}", one.image, command.text());
+  log::info("making {} anew: {}", one.image, command.text());
   const auto made = host.run(command);
   TRY(host.discard(scratch));
   if (made && host.files().exists(beside)) return host.move(beside, one.image);

@@ -5,10 +5,10 @@
 // alias; modprobe by name loads it.
 // Writes nothing but what the drivers make in /dev. Undo takes the modules out again, or leaves that to a reboot.
 // Reference: modprobe.d(5), blacklist; README.md of NVIDIA open-gpu-kernel-modules (names and order).
-#include <spdlog/spdlog.h>
 
 #include "base/action.hpp"
 #include "base/loaded_driver.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
@@ -29,7 +29,7 @@ Result<void> apply(Host& host, const Parameters&) {
 Result<void> undo(Host& host, const Parameters&) {
   if (!host.live()) return {};
   const std::string why = TRY(unload_driver(host));
-  if (!why.empty()) spdlog::info("the modules stay until the reboot: {}", why);
+  if (!why.empty()) log::info("the modules stay until the reboot: {}", why);
   return {};
 }
 

@@ -7,10 +7,10 @@
 // Reference: rmmod(8); systemctl(1), isolate.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include "base/action.hpp"
 #include "base/loaded_driver.hpp"
+#include "base/log.hpp"
 #include "base/staging.hpp"
 
 namespace p2pd {
@@ -29,7 +29,7 @@ Result<void> apply(Host& host, const Parameters&) {
   if (!host.live()) return {};
   TRY(host.will_change(kStoppedServices, Restore::by_action));
   const std::string why = TRY(unload_driver(host));
-  if (!why.empty()) spdlog::info("the old modules stay until the reboot: {}", why);
+  if (!why.empty()) log::info("the old modules stay until the reboot: {}", why);
   return {};
 }
 

@@ -6,10 +6,10 @@
 // and puts back what they do not carry. Reference: apt-get(8); dpkg(1); base/way_back.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include "base/action.hpp"
 #include "base/apt.hpp"
+#include "base/log.hpp"
 #include "base/package_locks.hpp"
 #include "base/staging.hpp"
 #include "base/torn_dkms.hpp"
@@ -69,7 +69,7 @@ Result<void> apply(Host& host, const Parameters&) {
     const AptPlan plan = TRY_IN("apt would not purge the driver", simulated(host, purge(list)));
     TRY_IN("purging the driver", require_plan(plan, {}, list.ids()));
     TRY(host.create(WayBack::kPurging));
-    spdlog::info("purging {} packages", list.purged.size());
+    log::info("purging {} packages", list.purged.size());
     TRY(change_packages(host, purge(list)));
   }
   list = TRY(to_be_purged(host));

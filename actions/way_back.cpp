@@ -7,12 +7,12 @@
 // Reference: apt-get(8), download and --simulate; deb(5); deb-systemd-helper(1p).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
 #include "base/action.hpp"
 #include "base/apt.hpp"
+#include "base/log.hpp"
 #include "base/package_locks.hpp"
 #include "base/paragraphs.hpp"
 #include "base/staged_debs.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // p2pd: answers the bus, as a user of its own that may do nothing. What changes the machine is p2pd-walk.
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <exception>
@@ -33,13 +32,13 @@ p2pd::Result<p2pd::Manager::Gpus> gpus_here() {
 int main() {
   try {
     const p2pd::Result<p2pd::Config> config = p2pd::load_config();
-    p2pd::log::start("p2pd", config ? spdlog::level::from_str(config->log_level) : spdlog::level::info);
-    if (!config) spdlog::error("{}", config.error().message);
+    p2pd::log::start("p2pd", config ? p2pd::log::level_called(config->log_level) : p2pd::log::Level::info);
+    if (!config) p2pd::log::error("{}", config.error().message);
     const p2pd::Result<p2pd::Manager::Gpus> gpus = gpus_here();
-    if (!gpus) spdlog::warn("{}", gpus.error().message);
+    if (!gpus) p2pd::log::warning("{}", gpus.error().message);
     return p2pd::answer_the_bus(p2pd::state_directory(), gpus.value_or(p2pd::Manager::Gpus()));
   } catch (const std::exception& error) {
-    spdlog::error("unexpected: {}", error.what());
+    p2pd::log::error("unexpected: {}", error.what());
     return 1;
   }
 }

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "base/dpkg_status.hpp"
+#include "base/log.hpp"
 #include "base/torn_dkms.hpp"
 
 namespace p2pd {
@@ -132,7 +132,7 @@ Result<void> repair_packages(Host& host, const std::map<std::string, std::string
   if (unwritten) TRY(configure());  // only then does the status say which packages are half there
   const std::vector<DpkgPackage> before = TRY(interrupted(host));
   if (before.empty() && !unwritten) return {};
-  spdlog::info("dpkg was interrupted: {} packages in between", before.size());
+  log::info("dpkg was interrupted: {} packages in between", before.size());
   std::vector<std::string> anew = {"--unpack"};
   for (const DpkgPackage& package : before)
     if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())

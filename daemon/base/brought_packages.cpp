@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,6 +11,7 @@
 
 #include "base/apt.hpp"
 #include "base/driver_packages.hpp"
+#include "base/log.hpp"
 #include "base/package_locks.hpp"
 
 namespace p2pd {
@@ -116,7 +116,7 @@ Result<void> bring_packages(Host& host, const std::vector<std::string>& names, s
   BroughtPackages brought = TRY(read_list(host, list));  // of an attempt that was killed: it saw what was there before
   brought.merge(coming);
   TRY(write_list(host, list, brought));
-  spdlog::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
+  log::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
   return change_packages(host, bring_command(names));
 }
 

@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <sstream>
 
 #include "base/gpu_holders.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "base/log.hpp"
 
+#define SPDLOG_FMT_EXTERNAL  // the fmt of the other files
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <syslog.h>
@@ -22,6 +24,9 @@ namespace p2pd::log {
 namespace {
 
 thread_local std::vector<std::pair<std::string, std::string>> fields;
+
+// both begin with trace, and each level follows the same one
+spdlog::level::level_enum of_spdlog(Level level) { return static_cast<spdlog::level::level_enum>(level); }
 
 int priority(spdlog::level::level_enum level) {
   switch (level) {
@@ -80,7 +85,21 @@ std::shared_ptr<spdlog::sinks::sink> stderr_sink(std::string_view program) {
 
 }  // namespace
 
-void start(std::string_view program, spdlog::level::level_enum level) {
+Level level_called(std::string_view name) {
+  constexpr std::string_view kNames[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
+  const auto* found = std::ranges::find(kNames, name);
+  return found == std::end(kNames) ? Level::info : static_cast<Level>(found - kNames);
+}
+
+Level level() { return static_cast<Level>(spdlog::get_level()); }
+
+void set_level(Level least) { spdlog::set_level(of_spdlog(least)); }
+
+void write(Level level, std::string_view text) {
+  spdlog::log(of_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+void start(std::string_view program, Level least) {
   std::shared_ptr<spdlog::sinks::sink> sink;
   if (stderr_is_journal()) {
     sink = std::make_shared<JournalSink>(std::string(program));
@@ -88,7 +107,7 @@ void start(std::string_view program, spdlog::level::level_enum level) {
     sink = stderr_sink(program);
   }
   auto logger = std::make_shared<spdlog::logger>("p2pd", std::move(sink));
-  logger->set_level(level);
+  logger->set_level(of_spdlog(least));
   spdlog::set_default_logger(std::move(logger));
 }
 

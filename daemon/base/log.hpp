@@ -1,15 +1,44 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
+
 #include <functional>
 #include <string>
 #include <string_view>
 
 namespace p2pd::log {
 
+enum class Level { trace, debug, info, warning, error, critical, off };
+
+/// By the name that it has here and in p2pd.yaml; info for another name.
+Level level_called(std::string_view name);
+
 /// Logs to journald with native fields when standard error is the journal, else to standard error.
-void start(std::string_view program, spdlog::level::level_enum level = spdlog::level::info);
+void start(std::string_view program, Level least = Level::info);
+
+/// From which level on records are written.
+Level level();
+void set_level(Level least);
+
+void write(Level level, std::string_view text);
+
+template <class... Arguments>
+void write(Level level, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  write(level, std::string_view(fmt::vformat(format, fmt::make_format_args(arguments...))));
+}
+template <class... Arguments>
+void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  write(Level::info, format, std::forward<Arguments>(arguments)...);
+}
+template <class... Arguments>
+void warning(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  write(Level::warning, format, std::forward<Arguments>(arguments)...);
+}
+template <class... Arguments>
+void error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  write(Level::error, format, std::forward<Arguments>(arguments)...);
+}
 
 /// From now on `listener` hears the text of each record, too. Its thread is the one that logs.
 void listen(std::function<void(std::string_view)> listener);

@@ -2,11 +2,12 @@
 #include "base/package_locks.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <cstdio>
+
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
@@ -73,7 +74,7 @@ Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patie
     if (std::chrono::steady_clock::now() >= until)
       return fail(ErrorCode::busy, fmt::format("packages are being installed: {} for {} s", who, patience.count()),
                   "Wait until it has ended, then try again; do not remove the lock file.");
-    if (std::exchange(told, who) != who) spdlog::warn("waiting: {}", who);
+    if (std::exchange(told, who) != who) log::warning("waiting: {}", who);
     TRY(host.ask({{"sleep", "1"}, {}, {}}));  // as a command, so that a request to stop ends it
   }
 }

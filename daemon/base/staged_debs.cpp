@@ -2,13 +2,13 @@
 #include "base/staged_debs.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <map>
 #include <sstream>
 
 #include "base/apt.hpp"
+#include "base/log.hpp"
 #include "base/paragraphs.hpp"
 #include "base/staging.hpp"
 
@@ -77,7 +77,7 @@ Result<std::string> files_of(const Host& host, const DpkgPackage& package, std::
     else if (is_link || host.files().exists(path))
       files += "." + path + '\0';
     else
-      spdlog::warn("{} of {} is not there", path, package.id());
+      log::warning("{} of {} is not there", path, package.id());
   }
   return files;
 }
@@ -134,10 +134,10 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   get.argv.insert(get.argv.begin(), {"env", "--chdir=" + directory});
   get.argv.insert(get.argv.end(), wanted.begin(), wanted.end());
   get.deadline = kDeadline;
-  spdlog::info("downloading {} packages at the versions that are installed", wanted.size());
+  log::info("downloading {} packages at the versions that are installed", wanted.size());
   const auto got = host.run(get);
   if (got || got.error().code != ErrorCode::command) return got ? Result<void>() : Failure(got.error());
-  spdlog::warn("not all packages can be downloaded, they are built again from what is installed: {}",
+  log::warning("not all packages can be downloaded, they are built again from what is installed: {}",
                got.error().message);
   return {};
 }

@@ -2,10 +2,11 @@
 #include "bus/authority.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <memory>
 #include <optional>
+
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
@@ -92,7 +93,7 @@ int Authority::answered(sd_bus_message* reply, void* data, sd_bus_error*) {
   const std::unique_ptr<Question> question(static_cast<Question*>(data));
   if (const sd_bus_error* error = sd_bus_message_get_error(reply); error != nullptr) {
     const bool absent = polkit_is_absent(error);
-    spdlog::warn("polkit: {}{}", error->message == nullptr ? error->name : error->message, absent ? "; only root may change something" : "");
+    log::warning("polkit: {}{}", error->message == nullptr ? error->name : error->message, absent ? "; only root may change something" : "");
     return sd_bus_reply_method_errorf(question->call, kDenied, "%s",
                                       absent ? "polkit does not run here: only root may do that" : "polkit did not answer");
   }

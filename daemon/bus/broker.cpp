@@ -2,7 +2,6 @@
 #include "bus/broker.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/inotify.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
@@ -12,6 +11,7 @@
 #include <optional>
 
 #include "base/directories.hpp"
+#include "base/log.hpp"
 #include "bus/log_control.hpp"
 
 namespace p2pd {
@@ -124,11 +124,11 @@ class Broker {
 int answer_the_bus(const std::filesystem::path& state, Manager::Gpus gpus) {
   Broker broker;
   if (const Result<void> started = broker.start(state, std::move(gpus)); !started) {
-    spdlog::error("{}", started.error().text());
+    log::error("{}", started.error().text());
     return 1;
   }
   const int code = broker.run();
-  if (code < 0) spdlog::error("event loop: {}", error_text(code));
+  if (code < 0) log::error("event loop: {}", error_text(code));
   return code == 0 ? 0 : 1;
 }
 

@@ -2,32 +2,32 @@
 #include "bus/log_control.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/log.hpp"
 #include "bus/sd_bus.hpp"
 
 namespace p2pd {
 namespace {
 
-// syslog has more levels than spdlog: each of ours is shown by the first name, and set by all
-constexpr std::array<std::pair<const char*, spdlog::level::level_enum>, 8> kLevels = {{
-    {"debug", spdlog::level::debug},
-    {"info", spdlog::level::info},
-    {"notice", spdlog::level::info},
-    {"warning", spdlog::level::warn},
-    {"err", spdlog::level::err},
-    {"crit", spdlog::level::critical},
-    {"alert", spdlog::level::critical},
-    {"emerg", spdlog::level::critical},
+// syslog has more levels than we: each of ours is shown by the first name, and set by all
+constexpr std::array<std::pair<const char*, log::Level>, 8> kLevels = {{
+    {"debug", log::Level::debug},
+    {"info", log::Level::info},
+    {"notice", log::Level::info},
+    {"warning", log::Level::warning},
+    {"err", log::Level::error},
+    {"crit", log::Level::critical},
+    {"alert", log::Level::critical},
+    {"emerg", log::Level::critical},
 }};
 
 int get_level(sd_bus*, const char*, const char*, const char*, sd_bus_message* reply, void*, sd_bus_error*) {
-  const auto level = std::max(spdlog::default_logger()->level(), spdlog::level::debug);
-  const auto row = std::ranges::find(kLevels, level, &std::pair<const char*, spdlog::level::level_enum>::second);
+  const auto level = std::max(log::level(), log::Level::debug);
+  const auto row = std::ranges::find(kLevels, level, &std::pair<const char*, log::Level>::second);
   return sd_bus_message_append(reply, "s", row == kLevels.end() ? "info" : row->first);
 }
 
@@ -37,7 +37,7 @@ int set_level(sd_bus*, const char*, const char*, const char*, sd_bus_message* va
   if (code < 0) return code;
   const auto row = std::ranges::find_if(kLevels, [&](const auto& level) { return std::string_view(level.first) == name; });
   if (row == kLevels.end()) return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "no log level is called \"%s\"", name);
-  spdlog::default_logger()->set_level(row->second);
+  log::set_level(row->second);
   return 0;
 }
 

@@ -2,11 +2,11 @@
 #include "bus/manager.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "engine/status.hpp"
 
@@ -110,12 +110,12 @@ struct Handlers {
   static int forward(sd_bus_message* call, void* data, const char* action, const json& request) {
     auto* manager = static_cast<Manager*>(data);
     return manager->authority_.authorize(call, action, [manager, request](const MessageRef& asked) {
-      spdlog::info("{} asks for {}", sd_bus_message_get_sender(asked), request.dump());
+      log::info("{} asks for {}", sd_bus_message_get_sender(asked), request.dump());
       auto kept = std::make_shared<MessageRef>(asked);
       manager->worker_.ask(request, [manager, kept](const Result<json>& answer) {
         manager->look();
         const int code = answer ? sd_bus_reply_method_return(*kept, "t", answer->value("run", std::uint64_t{0})) : reply_error(*kept, answer.error());
-        if (code < 0) spdlog::warn("an answer was not taken: {}", error_text(code));
+        if (code < 0) log::warning("an answer was not taken: {}", error_text(code));
       });
     });
   }
@@ -226,7 +226,7 @@ bool Manager::idle() const {
 void Manager::look() {
   Result<json> now = current_status(state_);
   if (!now) {
-    spdlog::warn("{}", now.error().text());
+    log::warning("{}", now.error().text());
     Run run;
     run.reason = now.error().message;
     now = status_of(run, {});

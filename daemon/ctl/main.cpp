@@ -174,7 +174,7 @@ int main(int argc, char** argv, const Vocabulary& vocabulary) {
     return app.exit(error) == 0 ? kDone : kError;
   }
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error, not a death
-  log::start("p2pctl", spdlog::level::warn);
+  log::start("p2pctl", log::Level::warning);
   try {
     const Result<int> code = chosen->run(context);
     if (!code) return print_error(context, code.error());

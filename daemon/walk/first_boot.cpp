@@ -3,11 +3,11 @@
 #include "walk/first_boot.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <fstream>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/package_locks.hpp"
 
 namespace p2pd {
@@ -47,7 +47,7 @@ void wait_for_first_boot(const Mailbox& mailbox, Publisher& publisher) {
     const std::string who = at_work(host, waited);
     if (who.empty() || mailbox.stopping() || mailbox.asked() || mailbox.has_waiting()) return;
     if (waited > kPatience) {
-      spdlog::warn("not waited for any longer: {}", who);
+      log::warning("not waited for any longer: {}", who);
       return;
     }
     publisher.waiting(who);

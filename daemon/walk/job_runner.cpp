@@ -2,7 +2,6 @@
 #include "walk/job_runner.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "base/directories.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
@@ -55,12 +55,20 @@ bool runs(const Properties& unit) {
   return state == "activating" || state == "deactivating" || state == "reloading";
 }
 
-/// What is left of a job that has ended.
-void clear() {
-  const Result<Properties> unit = unit_now();
-  if (!unit || unit->at("ActiveState") == "inactive") return;
-  (void)ask_until_answered({"systemctl", "stop", kUnit}).has_value();
-  (void)ask({"systemctl", "reset-failed", kUnit}).has_value();  // an error where it did not fail
+/// Takes away what is left of a job that has ended.
+void clear(const Properties& unit) {
+  const std::string& state = unit.at("ActiveState");
+  if (state == "inactive") return;
+  (void)ask_until_answered({"systemctl", state == "failed" ? "reset-failed" : "stop", kUnit}).has_value();
+}
+
+/// Whether a process of the job is left: its control group tells without systemd being asked. False where there is none yet.
+bool populated() {
+  std::ifstream events(fmt::format("/sys/fs/cgroup/system.slice/{}/cgroup.events", kUnit));
+  int value = 0;
+  for (std::string key; events >> key >> value;)
+    if (key == "populated") return value == 1;
+  return false;
 }
 
 std::string output_file(const char* stream) { return fmt::format("{}/job.{}", runtime_directory(), stream); }
@@ -116,21 +124,22 @@ Result<void> JobRunner::wait_for_last() {
   if (!systemd_) return {};
   const auto until = std::chrono::steady_clock::now() + kLongest;
   bool told = false;
-  while (runs(TRY(unit_now()))) {
-    if (!std::exchange(told, true)) spdlog::info("waiting for {}, which an earlier start began", kUnit);
+  Properties unit = TRY(unit_now());
+  for (; runs(unit); unit = TRY(unit_now())) {
+    if (!std::exchange(told, true)) log::info("waiting for {}, which an earlier start began", kUnit);
     if (mailbox_.stopping()) return fail(ErrorCode::interrupted, fmt::format("{} goes on by itself", kUnit));
     if (std::chrono::steady_clock::now() > until)
       return fail(ErrorCode::timeout, fmt::format("{} still runs", kUnit), fmt::format("See \"systemctl status {}\".", kUnit));
     std::this_thread::sleep_for(kBetweenLooks);
   }
-  clear();
+  clear(unit);
   return {};
 }
 
 Result<CommandResult> JobRunner::follow(const Command& command) {
   Tail output(output_file("out")), errors(output_file("err"));
   const auto until = std::chrono::steady_clock::now() + command.deadline;
-  bool late = false;
+  bool late = false, begun = false;
   const auto begun_until = std::chrono::steady_clock::now() + kStartLimit;
   const auto& on_line = command.on_line ? command.on_line : on_line_;
   for (auto ask_at = std::chrono::steady_clock::now();; std::this_thread::sleep_for(kBetweenLooks)) {
@@ -138,9 +147,11 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
     errors.look(on_line);
     if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
     if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // to end it would tear dpkg
-      spdlog::warn("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
+      log::warning("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
     const auto asked_at = std::chrono::steady_clock::now();
-    if (asked_at < ask_at) continue;
+    const bool left = populated();
+    begun = begun || left;
+    if (asked_at < ask_at && (left || !begun)) continue;
     const Properties unit = TRY(unit_now());
     ask_at = asked_at + kShareOfAsking * (std::chrono::steady_clock::now() - asked_at);
     const bool waits = unit.at("ActiveState") == "inactive";  // it remains after its exit: this is before, or somebody stopped it
@@ -155,7 +166,7 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
       errors.look(on_line);
       result.output = output.take();
       result.errors = errors.take();
-      clear();
+      clear(unit);
       return result;
     }
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "walk/listener.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
 #include <poll.h>
 #include <pwd.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/directories.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {

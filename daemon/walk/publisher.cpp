@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/command.hpp"
+#include "base/log.hpp"
 #include "base/message_ids.hpp"
 #include "base/ready.hpp"
 
@@ -18,7 +19,7 @@ constexpr const char* kBroker = "p2pd.service";
 
 void systemctl(const char* verb, const char* unit) {
   const auto done = ProcessRunner().run({{"systemctl", "--no-block", verb, unit}});
-  if (!done) spdlog::warn("{}", done.error().message);
+  if (!done) log::warning("{}", done.error().message);
 }
 
 /// Which message tells of a state; empty: none.
@@ -33,9 +34,9 @@ std::string_view message_of(const Run& run) {
   }
 }
 
-spdlog::level::level_enum level_of(RunState state) {
-  if (state == RunState::failed) return spdlog::level::err;
-  return state == RunState::blocked ? spdlog::level::warn : spdlog::level::info;
+log::Level level_of(RunState state) {
+  if (state == RunState::failed) return log::Level::error;
+  return state == RunState::blocked ? log::Level::warning : log::Level::info;
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ void Publisher::checked(const Step& step, const Finding& finding) {
     const log::Field name("P2PD_STEP", step.id);
     const log::Field reason("P2PD_REASON", finding.summary);
     const log::Field next("P2PD_NEXT", finding.next);
-    spdlog::info("{}: {}: {}", step.id, to_string(finding.verdict), finding.summary);
+    log::info("{}: {}: {}", step.id, to_string(finding.verdict), finding.summary);
   }
   publish();
 }
@@ -70,7 +71,7 @@ void Publisher::fixing(const Step& step) {
   follow_ready_file();
   lock("changing this machine: " + step.title);
   const log::Field name("P2PD_STEP", step.id);
-  spdlog::info("{}: making it so: {}", step.id, step.title);
+  log::info("{}: making it so: {}", step.id, step.title);
   publish();
 }
 
@@ -84,9 +85,9 @@ void Publisher::fixed(const Step& step, const Result<void>& result) {
   const log::Field reason("P2PD_REASON", result ? "fixed" : result.error().message);
   const log::Field next("P2PD_NEXT", result ? "" : result.error().next);
   if (result)
-    spdlog::info("{}: its fix is made", step.id);
+    log::info("{}: its fix is made", step.id);
   else
-    spdlog::error("{}: {}", step.id, result.error().message);
+    log::error("{}: {}", step.id, result.error().message);
   activity_ = {true, step.id, "checking", ""};
   publish();
 }
@@ -94,14 +95,14 @@ void Publisher::fixed(const Step& step, const Result<void>& result) {
 void Publisher::undoing(std::string_view step) {
   activity_ = {true, std::string(step), "undoing", ""};
   lock(fmt::format("undoing {}", step));
-  spdlog::info("{}: undoing", step);
+  log::info("{}: undoing", step);
   publish();
 }
 
 void Publisher::waiting(std::string_view why) {
   lock_.reset();
   if (activity_.doing == "waiting" && activity_.message == why) return;
-  spdlog::info("waiting: {}", why);
+  log::info("waiting: {}", why);
   activity_ = {true, "", "waiting", std::string(why)};
   publish();
 }
@@ -122,7 +123,7 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   run_field_.emplace("P2PD_RUN", std::to_string(run.id));
   if (started) {
     const log::Field id("MESSAGE_ID", std::string(message_id::kRunStarted));
-    spdlog::info("run {} of plan {} begins", run.id, run.plan);
+    log::info("run {} of plan {} begins", run.id, run.plan);
   }
   tell(run);
   publish();
@@ -136,7 +137,7 @@ void Publisher::tell(const Run& run) {
   const log::Field next("P2PD_NEXT", next_command(run));
   std::optional<log::Field> id;
   if (!message.empty()) id.emplace("MESSAGE_ID", std::string(message));
-  spdlog::log(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
+  log::write(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
   follow_ready_file();
 }
 
@@ -188,7 +189,7 @@ void Publisher::publish() {
   file.content = status.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   Result<Root> root = Root::open("/");
   const Result<void> put = root ? root->put(status_file(), file) : Failure(root.error());
-  if (!put) spdlog::error("{}", put.error().message);  // the walk goes on: the journal has it all
+  if (!put) log::error("{}", put.error().message);  // the walk goes on: the journal has it all
   const auto& progress = status["progress"];
   ::sd_notifyf(0, "STATUS=%s: %s%sstep %d of %d", std::string(to_string(run_.state)).c_str(), activity_.step.c_str(),
                activity_.step.empty() ? "" : ", ", progress["done"].get<int>(), progress["total"].get<int>());

@@ -2,12 +2,12 @@
 #include "walk/restart.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <fstream>
 #include <thread>
 
 #include "base/command.hpp"
+#include "base/log.hpp"
 #include "base/root.hpp"
 
 namespace p2pd {
@@ -26,7 +26,7 @@ void put(std::string_view path, std::string text) {
   file.content = std::move(text);
   Result<Root> root = Root::open("/");
   const Result<void> done = root ? root->put(path, file) : Failure(root.error());
-  if (!done) spdlog::warn("{}", done.error().message);
+  if (!done) log::warning("{}", done.error().message);
 }
 
 void take_away(std::string_view path) {
@@ -53,7 +53,7 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
                                        reason, way_back ? "" : "\"p2pctl pause\" or ");
   put(kMessageOfTheDay, text + "\n");
   std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
-  spdlog::info("{}", text);
+  log::info("{}", text);
   const Result<Outcome> outcome = wait(text);
   if (!outcome || *outcome == Outcome::called_off) take_away(kMessageOfTheDay);
   return outcome;

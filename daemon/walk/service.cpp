@@ -47,15 +47,15 @@ class Service {
         publisher_(mailbox_, systemd_),
         restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
         runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
-    log::start("p2pd-walk", config_ ? spdlog::level::from_str(config_->log_level) : spdlog::level::info);
+    log::start("p2pd-walk", config_ ? log::level_called(config_->log_level) : log::Level::info);
     log::listen([this](std::string_view text) { publisher_.message(text); });
-    if (!config_) spdlog::error("{}", config_.error().message);
+    if (!config_) log::error("{}", config_.error().message);
   }
 
   int serve() {
     const auto listener = Listener::open(mailbox_, stop_fd_.get());
     if (!listener) {
-      spdlog::error("{}", listener.error().text());
+      log::error("{}", listener.error().text());
       return 1;
     }
     ::sd_notify(0, "READY=1");
@@ -73,10 +73,10 @@ class Service {
     ::sd_notify(0, "READY=1");
     Result<Run> run = walk(work);
     if (!run && run.error().code == ErrorCode::busy) {  // who walks looks at all of it
-      spdlog::info("{}", run.error().message);
+      log::info("{}", run.error().message);
       return Run{};
     }
-    if (!run) spdlog::error("{}", run.error().text());
+    if (!run) log::error("{}", run.error().text());
     return run;
   }
 
@@ -136,7 +136,7 @@ class Service {
   bool settle(const Result<Run>& run) {
     const bool well = run || run.error().code == ErrorCode::interrupted || run.error().code == ErrorCode::state;
     if (!well) {
-      spdlog::error("{}", run.error().text());
+      log::error("{}", run.error().text());
       publisher_.error(run.error());
     }
     return well;

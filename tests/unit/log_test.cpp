@@ -41,10 +41,10 @@ void log_two() {
   {
     const p2pd::log::Field outer("P2PD_STEP", "outer");
     const p2pd::log::Field inner("P2PD_STEP", "inner");
-    spdlog::warn("first {}", 1);
+    p2pd::log::warning("first {}", 1);
   }
-  spdlog::debug("not this one");
-  spdlog::error("second");
+  p2pd::log::write(p2pd::log::Level::debug, "not this one");
+  p2pd::log::error("second");
 }
 
 std::string slurp(const std::filesystem::path& path) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 #include <sys/mount.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/action.hpp"
+#include "base/log.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "engine/undo.hpp"
@@ -52,7 +52,7 @@ class RootedRunner : public CommandRunner {
 class Staged {
  public:
   Staged() {
-    spdlog::set_level(spdlog::level::off);
+    log::set_level(log::Level::off);
     ::setenv("https_proxy", "http://127.0.0.1:9", 1);  // nobody listens: no test reaches the catalogue's own hosts
     for (const char* program : {"git", "make"}) program_named(program);
     file("boot/vmlinuz-6.1.0-1-amd64", "");
@@ -77,7 +77,7 @@ class Staged {
              {"module_options", nlohmann::json::object()}};
     with = {{"entry", "test/main"}};
   }
-  ~Staged() { spdlog::set_level(spdlog::level::info); }
+  ~Staged() { log::set_level(log::Level::info); }
   Staged(const Staged&) = delete;
   Staged& operator=(const Staged&) = delete;
   void file(const std::string& path, const std::string& content) const {

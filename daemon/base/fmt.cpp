@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// What fmt's headers leave to its library: Debian has that only as a shared one, of another version in each release.
+// Compiled here once, it is not compiled in every file (FMT_HEADER_ONLY), which took half of the build's time.
+#ifndef FMT_HEADER_ONLY
+#include <fmt/format-inl.h>
+
+template auto fmt::detail::dragonbox::to_decimal(float) noexcept -> fmt::detail::dragonbox::decimal_fp<float>;
+template auto fmt::detail::dragonbox::to_decimal(double) noexcept -> fmt::detail::dragonbox::decimal_fp<double>;
+template auto fmt::detail::thousands_sep_impl<char>(fmt::detail::locale_ref) -> fmt::detail::thousands_sep_result<char>;
+template auto fmt::detail::decimal_point_impl<char>(fmt::detail::locale_ref) -> char;
+template void fmt::detail::buffer<char>::append<char>(const char*, const char*);
+template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view, fmt::format_args, fmt::detail::locale_ref);
+#endif
