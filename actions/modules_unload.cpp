@@ -3,7 +3,7 @@
 // The services that hold a GPU by design (nvidia-persistenced, the display manager, containers with a restart policy) are
 // stopped for it by name, and started again whatever happens: never `systemctl isolate`, which ends other people's jobs.
 // A module that does not come out within its time is not tried again: the reboot that the plan needs takes it out.
-// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then: the old driver.
+// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then, where there is something.
 // Reference: rmmod(8); systemctl(1), isolate.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,7 +35,11 @@ Result<void> apply(Host& host, const Parameters&) {
 
 Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
-  return load_driver(host);
+  const auto loaded = load_driver(host);
+  if (loaded || loaded.error().code != ErrorCode::command) return loaded;
+  // in the middle of a way back there may be none: a reboot ends that, and starts what was stopped
+  log::info("no driver is loaded until the reboot: {}", loaded.error().message);
+  return host.discard(kStoppedServices);
 }
 
 }  // namespace

@@ -93,9 +93,11 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     TRY(fix(step, pass));
   } else if (const Finding finding = check(step); finding.holds()) {
     known.status = StepStatus::fixed;
+  } else if (pass.brought) {  // what the step comes after was found to hold before that: it is looked at again
+    known.status = StepStatus::waiting;
   } else {
     known.status = StepStatus::blocked;
-    block(step, {fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary)}, pass);
+    block(step, {in_vain(step, finding)}, pass);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
@@ -113,6 +115,7 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
     if (!TRY(bring(need.needs, pass))) return false;
     TRY(fix(need, pass));
     if (!pass.failure.empty() || pass.asked) return false;
+    pass.brought = true;
     if (const Finding finding = check(need); !finding.holds()) {
       block(need, {fmt::format("{}: {}", name, finding.summary), !passes_by_itself(need, finding)}, pass);
       return false;

@@ -18,6 +18,10 @@ constexpr int kSecondsBetweenLooks = 10;
 
 }  // namespace
 
+std::string Walk::in_vain(const Step& step, const Finding& finding) {
+  return fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary);
+}
+
 Result<Run> Walk::walk() {
   if (run_.state == RunState::walking) TRY(choose());
   std::optional<Event> event = TRY(note_boot());
@@ -73,11 +77,12 @@ Result<Event> Walk::pass() {
     bool again = false;
     for (const Step* step : pass.fixable) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
-      if (!mended.insert(step->id).second) return give_up(step->id + " was fixed, and another fix undid that");
+      if (!mended.insert(step->id).second)
+        return give_up(step->fix.empty() ? in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
       TRY(mend(*step, pass));
       if (pass.asked) return *pass.asked;
       if (!pass.failure.empty()) return give_up(pass.failure);
-      again |= record(step->id).status == StepStatus::fixed;
+      again |= pass.brought || record(step->id).status == StepStatus::fixed;
     }
     if (!pass.blockers.empty()) {
       if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;

@@ -67,6 +67,7 @@ class Walk {
     bool lasting = false;               ///< one of them does not pass by itself
     std::string failure;                ///< why the run fails; empty while it does not
     bool refuted = false;               ///< the proof was tried, and failed
+    bool brought = false;               ///< what a step needs was not there, and is now
     bool in_vain = false;               ///< one of them stands although what it comes after was changed
     std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
@@ -89,6 +90,7 @@ class Walk {
   Result<bool> try_alternative();
   Result<void> take_back(const Step& step);
   Result<void> mend(const Step& step, Pass& pass);
+  static std::string in_vain(const Step& step, const Finding& finding);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);

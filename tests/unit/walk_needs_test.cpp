@@ -66,6 +66,34 @@ TEST_CASE("needs: a step that does not hold although all that it needs was broug
   CHECK(run->reason.find("gate: all that it needs is there, yet d is not so") != std::string::npos);
 }
 
+TEST_CASE("needs: what was brought may undo what the step comes after, which is then looked at again") {
+  World world;
+  world.write("live/loaded", "the old one");
+  world.fault("file", "breaks loaded");
+  world.fault("loaded", "makes user");
+  const char* plan = R"(name: test
+title: t
+steps:
+  - {requires: file, title: t, check: now, fix: live, with: {name: file}}
+  - {state: loaded, title: t, check: now, fix: live, with: {name: loaded}}
+  - {state: user, title: t, check: now, with: {name: user}, after: [loaded], needs: [file]}
+)";
+  SECTION("and mended") {
+    const auto run = world.apply(plan);
+    INFO((run ? run->reason : run.error().message));
+    REQUIRE(run);
+    CHECK(run->state == RunState::idle);
+    CHECK(world.has("live/user"));
+  }
+  SECTION("where that does not help, either, it was in vain") {
+    world.fault("loaded", "");
+    const auto run = world.apply(plan);
+    REQUIRE(run);
+    CHECK(run->state == RunState::failed);
+    CHECK(run->reason.find("user: all that it needs is there, yet user is not so") != std::string::npos);
+  }
+}
+
 TEST_CASE("needs: a pause is heard between two of them, and a kill in one goes on there") {
   World world;
   world.asked = Event::pause;

@@ -40,6 +40,7 @@ Result<void> live(Host& host, const Parameters& with) {
   TRY(put(host, with));
   const std::string fault = fault_of(host, name_of(with));
   if (fault.starts_with("breaks ")) TRY(host.remove("/live/" + fault.substr(7)));
+  if (fault.starts_with("makes ")) TRY(host.write("/live/" + fault.substr(6), "yes"));
   return fault == "void" ? Result<void>() : host.write("/live/" + name_of(with), "yes");
 }
 
