@@ -4,6 +4,10 @@
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 
+#include <locale>
+
+template fmt::detail::locale_ref::locale_ref(const std::locale&);
+template auto fmt::detail::locale_ref::get<std::locale>() const -> std::locale;
 template auto fmt::detail::dragonbox::to_decimal(float) noexcept -> fmt::detail::dragonbox::decimal_fp<float>;
 template auto fmt::detail::dragonbox::to_decimal(double) noexcept -> fmt::detail::dragonbox::decimal_fp<double>;
 template auto fmt::detail::thousands_sep_impl<char>(fmt::detail::locale_ref) -> fmt::detail::thousands_sep_result<char>;
