@@ -47,6 +47,13 @@ def expect(holds, why):
         raise Unexpected(why)
 
 
+def wait_until(holds, why):
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while not holds():
+        expect(time.monotonic() < deadline, why)
+        time.sleep(5)
+
+
 def say(text):
     print(f"  [{time.monotonic() - say.start:6.1f} s] {text}", flush=True)
 
@@ -145,6 +152,10 @@ class Machine(Guest):
         self.run(f"p2pctl apply {plan} --no-block")
         self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
+
+    def has_logged(self, text):
+        """Whether the worker has said something since this boot."""
+        return text in self.run("journalctl -q --no-pager -b -u p2pd-walk")
 
     def wait_run(self, before, timeout_s=120):
         """Waits until the status tells of another run than `before`: it is that one's end that is waited for then."""

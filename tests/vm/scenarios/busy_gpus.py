@@ -2,7 +2,7 @@
 """A job uses the GPUs: the run waits for its end before it touches anything, and then goes on."""
 import time
 
-from scenario import SETTLE_TIMEOUT_S, expect, say
+from scenario import expect, say, wait_until
 
 STARTS = "delivered"
 CARDS = "no-iommu"
@@ -10,18 +10,11 @@ JOB = """nvidia-modprobe -c=0
 setsid sh -c 'exec 3</dev/nvidia0; echo $$ > /root/job; until [ -e /root/enough ]; do sleep 1; done' > /dev/null 2>&1 &"""
 
 
-def wait_until(holds, why):
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
-    while not holds():
-        expect(time.monotonic() < deadline, why)
-        time.sleep(5)
-
-
 def run(machine):
     machine.run(JOB)
     before = machine.packages()
     machine.run("p2pctl apply --no-block")
-    wait_until(lambda: "GPUs are in use by" in machine.run("journalctl -q --no-pager -b -u p2pd-walk"), "it does not wait for the job")
+    wait_until(lambda: machine.has_logged("GPUs are in use by"), "it does not wait for the job")
     say(str(machine.status()["progress"]))
     time.sleep(60)
     machine.run("kill -0 $(cat /root/job)")

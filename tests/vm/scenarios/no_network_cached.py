@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""No mirror answers, and what is needed was fetched before: the machine becomes ready from its cache."""
-from scenario import expect, expect_ready
+"""Every mirror goes away once runfile and source were fetched: packages that are to come back are made of what is installed."""
+from scenario import expect, expect_ready, wait_until
 
-STARTS = "first-boot"
+STARTS = "delivered"
 CARDS = "two-behind-switch"
 
 
 def run(machine):
-    machine.turn_back("idle")
+    machine.run("p2pctl apply --no-block")
+    wait_until(lambda: machine.has_logged("build: making it so"), "it does not come to the build")
+    machine.run("p2pctl pause")
+    machine.settle("paused")
+    machine.run("rm -rf /srv/driver-world")
+    machine.run("p2pctl resume --no-block")
     machine.wait_boot()
-    machine.run("rm -rf /srv/driver-world/http /srv/driver-world/git")
-    status = machine.apply("ready")
+    status = machine.settle("ready")
     expect(status["reboots"] == 1, f"{status['reboots']} reboots")
     expect_ready(machine, status)
