@@ -36,7 +36,7 @@ Result<void> apply(Host& host, const Parameters&) {
 Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
   const auto loaded = load_driver(host);
-  if (loaded || loaded.error().code != ErrorCode::command) return loaded;
+  if (loaded || loaded.error().code != ErrorCode::command || !driver_modules(host).empty()) return loaded;
   // in the middle of a way back there may be none: a reboot ends that, and starts what was stopped
   log::info("no driver is loaded until the reboot: {}", loaded.error().message);
   return host.discard(kStoppedServices);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What fmt's headers leave to its library: Debian has that only as a shared one, of another version in each release.
-// Compiled here once, it is not compiled in every file (FMT_HEADER_ONLY), which took half of the build's time.
+// Compiled here once, it is not compiled in every file (FMT_HEADER_ONLY), where it takes seconds.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 

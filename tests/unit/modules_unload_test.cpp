@@ -144,6 +144,18 @@ TEST_CASE("modules-unload: undo does not fail for a driver that is not installed
   CHECK_FALSE(host.files().exists(kStoppedServices));
 }
 
+TEST_CASE("modules-unload: undo does not hide that a service does not start with the driver that is loaded") {
+  if (!is_root()) return;
+  Machine machine({"nvidia"});
+  machine.active["nvidia-persistenced.service"] = true;
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  machine.runner.on("systemctl start nvidia-persistenced.service", [](const Command&) { return Machine::ended(1); });
+  CHECK_FALSE(kModulesUnloadAction.undo(host, kEntry));
+  CHECK(machine.loaded() == kAll);
+  CHECK(host.files().exists(kStoppedServices));
+}
+
 TEST_CASE("modules-unload: a container that its runtime would restart is stopped and started again") {
   if (!is_root()) return;
   Machine machine(kAll);
