@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// package-state: dpkg is sound and at rest.
-// Packages are installed on the way to P2P: a dpkg that was interrupted refuses, one at work holds its locks, and an
-// upgrade in the background can change the driver under a benchmark (the first minutes of a cloud machine do).
-// Reads dpkg's status and updates, /proc/locks against the inodes of the lock files, cgroups of units that install,
-// /run/cloud-init, snapd's state, apt.conf.d, preferences.d. Runs nothing, so it neither takes nor waits for a lock.
-// Reference: dpkg(1), "package states"; unattended-upgrade(8); cloud-init's boot stages.
+// package-state: dpkg is sound.
+// Packages are installed on the way to P2P, and a dpkg that was interrupted refuses. Whether one is at work now is
+// package-activity's. Reads dpkg's status and updates, apt.conf.d, preferences.d.
+// Reference: dpkg(1), "package states"; unattended-upgrade(8); apt_preferences(5).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +11,6 @@
 
 #include "base/apt_conf.hpp"
 #include "base/dpkg_status.hpp"
-#include "base/package_locks.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -23,8 +20,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kPreferences = "/etc/apt/preferences.d";
-constexpr std::string_view kSlices[] = {"/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/"};
-constexpr std::string_view kUnits[] = {"apt-daily.service", "apt-daily-upgrade.service", "snapd.seeded.service"};
 
 /// True where distributions of this family use dpkg, whether its files are there or not.
 bool debian_like(const Host& host) {
@@ -36,47 +31,6 @@ bool debian_like(const Host& host) {
     if (value.find("debian") != std::string::npos || value.find("ubuntu") != std::string::npos) return true;
   }
   return false;
-}
-
-/// Who holds which of the lock files; null where there is no table of locks to look at.
-Result<Json> held_locks(const Host& host, Finding& finding) {
-  const auto locks = TRY(package_locks(host));
-  if (!locks) return Json();
-  Json held = Json::array();
-  for (const PackageLock& lock : *locks) {
-    held.push_back({{"file", lock.file}, {"pid", lock.pid}, {"process", lock.process}});
-    finding.evidence.push_back({"/proc/locks", fmt::format("{}: process {} {}", lock.file, lock.pid, lock.process)});
-  }
-  return held;
-}
-
-/// "seeded": true in snapd's state; null where it cannot be read, or snapd is not there.
-Json snapd_seeded(const Host& host) {
-  const auto text = host.files().read("/var/lib/snapd/state.json", 32U << 20);
-  if (!text) return nullptr;
-  std::size_t at = text->find("\"seeded\"");
-  if (at == std::string::npos) return false;
-  at = text->find_first_not_of(" \t\n:", at + 8);
-  return at != std::string::npos && text->compare(at, 4, "true") == 0;
-}
-
-/// What installs in the background now, as far as files tell.
-Json busy_with(const Host& host, const Json& seeded, Finding& finding) {
-  Json busy = Json::array();
-  const auto add = [&](std::string_view what, std::string source, std::string value) {
-    busy.push_back(what);
-    finding.evidence.push_back({std::move(source), std::move(value)});
-  };
-  for (const std::string_view unit : kUnits)  // systemd removes the cgroup of a unit that has ended
-    for (const std::string_view slice : kSlices)
-      if (std::string path = fmt::format("{}{}", slice, unit); host.files().exists(path))
-        add(unit, std::move(path), "there");
-  const bool started = host.files().exists("/run/cloud-init") && !host.files().exists("/run/cloud-init/disabled");
-  if (started && !host.files().exists("/run/cloud-init/result.json"))
-    add("cloud-init", "/run/cloud-init/result.json", "not there");
-  const bool seeds = seeded == false && host.files().exists("/var/lib/snapd/seed/seed.yaml");
-  if (seeds) add("snapd", "/var/lib/snapd/state.json", "not seeded");
-  return busy;
 }
 
 /// Packages that are interrupted, and those of NVIDIA that are held: "name version (state)".
@@ -149,16 +103,7 @@ Result<std::size_t> unwritten_updates(const Host& host, Finding& finding) {
 void judge(Finding& finding) {
   const Json& facts = finding.facts;
   finding.verdict = Verdict::fail;
-  if (facts["locks"].is_array() && !facts["locks"].empty()) {
-    const Json& lock = facts["locks"].front();
-    finding.summary =
-        fmt::format("packages are being installed now: process {} {} holds {}", lock["pid"].get<int64_t>(),
-                    lock["process"].get<std::string>(), lock["file"].get<std::string>());
-    finding.next = "Wait until it has ended; do not remove the lock file.";
-  } else if (!facts["busy"].empty()) {
-    finding.summary = facts["busy"].front().get<std::string>() + " is still at work and may install packages";
-    finding.next = "Wait until it has ended (\"cloud-init status --wait\", \"snap wait system seed.loaded\").";
-  } else if (!facts["interrupted"].empty() || facts["unwritten_updates"] != 0) {
+  if (!facts["interrupted"].empty() || facts["unwritten_updates"] != 0) {
     const std::string first = facts["interrupted"].empty()
                                   ? ""
                                   : ", " + facts["interrupted"].front()["package"].get<std::string>() + " first";
@@ -167,7 +112,7 @@ void judge(Finding& finding) {
     finding.next = "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("dpkg is sound and at rest, {} packages", facts["packages"].get<std::size_t>());
+    finding.summary = fmt::format("dpkg is sound, {} packages", facts["packages"].get<std::size_t>());
     if (facts["reboot_required"] == true) finding.summary += "; a reboot is asked for";
   }
 }
@@ -183,9 +128,6 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<DpkgPackage> packages = TRY(dpkg_packages(host));
   look_at(packages, finding);
   finding.facts["unwritten_updates"] = TRY(unwritten_updates(host, finding));
-  finding.facts["locks"] = TRY(held_locks(host, finding));
-  finding.facts["snapd_seeded"] = snapd_seeded(host);
-  finding.facts["busy"] = busy_with(host, finding.facts["snapd_seeded"], finding);
   finding.facts["reboot_required"] = host.files().exists("/run/reboot-required");
   finding.facts["pins"] = pins(host);
   finding.facts["unattended_upgrades"] = unattended_upgrades(host, packages);
@@ -198,7 +140,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kPackageState;
 const Probe kPackageState = {
     .id = "package-state",
-    .asserts = "dpkg is sound and at rest",
+    .asserts = "dpkg is sound",
     .check = check,
 };
 

@@ -38,6 +38,7 @@ extern const Probe kOptionsInForce;
 extern const Probe kOtherModules;
 extern const Probe kP2pBaseline;
 extern const Probe kP2pBench;
+extern const Probe kPackageActivity;
 extern const Probe kPackageState;
 extern const Probe kPackagedDriver;
 extern const Probe kPcieLinks;
@@ -85,6 +86,7 @@ std::span<const Probe> probes() {
       kOtherModules,
       kP2pBaseline,
       kP2pBench,
+      kPackageActivity,
       kPackageState,
       kPackagedDriver,
       kPcieLinks,

@@ -8,6 +8,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
@@ -15,6 +17,14 @@
 
 namespace p2pd::ctl {
 namespace {
+
+/// Whether this is a command of cloud-init's (runcmd), which goes on when it has ended.
+bool cloud_init_waits() {
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.find("/system.slice/cloud-") != line.npos) return true;
+  return false;
+}
 
 /// Prints each step as the walk meets it.
 class Progress : public Observer {
@@ -125,6 +135,8 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
 
 Result<int> apply(const Context& context) {
   const Options& options = context.options;
+  if (options.root == "/" && !options.no_block && cloud_init_waits())
+    return fail(ErrorCode::state, "cloud-init waits for this command, and a run would wait for cloud-init", "p2pctl apply --no-block");
   if (over_the_bus(options)) {
     if (options.plan.find('/') != std::string::npos)
       return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");

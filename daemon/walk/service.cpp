@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "engine/worker.hpp"
 #include "plan/config.hpp"
-#include "walk/first_boot.hpp"
+#include "walk/clock_sync.hpp"
 #include "walk/job_runner.hpp"
 #include "walk/listener.hpp"
 #include "walk/mailbox.hpp"
@@ -89,7 +89,7 @@ class Service {
     const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
     const bool first = read && !newest && config_ && config_->apply_on_boot;
     if (!open && !first) return true;
-    wait_for_first_boot(mailbox_, publisher_);
+    wait_for_clock(mailbox_, publisher_);
     const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
       if (open) return walk.go_on();
       return walk.apply(TRY(load_plan(config_->plan, vocabulary_)));

@@ -79,6 +79,16 @@ def case_apply_on_boot(machine):
     expect(machine.status()["run"] == status["run"], "there is another run")
 
 
+def case_apply_in_cloud_init(machine):
+    """A command of cloud-init's that waited for a run, which waits for cloud-init, would never end."""
+    by_cloud_init = "systemd-run --quiet --wait --pipe --unit=cloud-final p2pctl apply argument"
+    done = machine.shell(f"{by_cloud_init} 2>&1")
+    expect(done.returncode == 1 and "p2pctl apply --no-block" in done.stdout, f"{done.returncode}: {done.stdout}")
+    expect(machine.status()["state"] == "idle", "it began a run")
+    machine.run(f"{by_cloud_init} --no-block")
+    machine.ends("done")
+
+
 # ---- seen and called off ----------------------------------------------------------------------------------------------
 
 @with_files(config=f"reboot_delay_s: {DELAY_S}")

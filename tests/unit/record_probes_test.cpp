@@ -162,9 +162,8 @@ TEST_CASE("record: what installs in the background, and how the driver came") {
            "Unattended-Upgrade::Package-Blacklist { \"nvidia\"; \"libcuda\"; };\n#clear Unattended-Upgrade::Origins;\n"
            "Unattended-Upgrade { Mail \"jo@example.org\"; Automatic-Reboot \"true\"; };\n"
            "APT::Periodic::Unattended-Upgrade \"1\";\n");
-  const nlohmann::json busy = odd.verdict("package-state")["facts"];
-  CHECK(busy["busy"] == nlohmann::json{"apt-daily.service", "cloud-init", "snapd"});
-  CHECK(busy["unattended_upgrades"]["blacklist"] == nlohmann::json{"nvidia", "libcuda"});
+  CHECK(odd.verdict("package-activity")["facts"]["busy"] == nlohmann::json{"apt-daily.service", "cloud-init", "snapd"});
+  CHECK(odd.verdict("package-state")["facts"]["unattended_upgrades"]["blacklist"] == nlohmann::json{"nvidia", "libcuda"});
   odd.file("var/lib/nvidia/log", "570.86.16\n1: /home/jo/libcuda.so\n");
   odd.file("var/log/nvidia-installer.log", "jo\n");
   odd.file("usr/lib/nvidia/alternate-install-present", "");

@@ -31,21 +31,26 @@ def nouveau():
                        complexes=epyc(port("01.1", card(**cards)), port("03.1", card(**cards), number=2)))
 
 
-def proprietary():
-    name, version = "rtx4090-x2-proprietary", "535.247.01"
+def proprietary_files(more=None):
+    """With the distribution's proprietary driver; `more`: packages besides."""
+    version = "535.247.01"
     files = installed(version=version) | modules(version=version, flavour="proprietary", where="updates/dkms",
                                                        open_module=False)
     files = without(files, "lib/modules/" + KERNEL + "/kernel/", "usr/bin/nvidia-uninstall") | loaded(version, "proprietary")
     files["proc/driver/nvidia/version"] = files["proc/driver/nvidia/version"].replace(
         "UNIX Open Kernel Module for x86_64", "UNIX x86_64 Kernel Module").replace("Release Build  (dvs-builder@host)  ", "")
     files |= packages({"nvidia-kernel-dkms": f"{version}-1~deb12u1", "libcuda1": f"{version}-1~deb12u1",
-                       "nvidia-driver": f"{version}-1~deb12u1"}) | informations(
+                       "nvidia-driver": f"{version}-1~deb12u1"} | (more or {})) | informations(
                            ("0000:01:00.0", RTX4090), ("0000:02:00.0", RTX4090), version=version)
     files["etc/modprobe.d/nvidia-p2p.conf"] = "options nvidia NVreg_EnableResizableBar=1\n"
+    return files | kernel_log("nvidia: loading out-of-tree module taints kernel.",
+                              f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {version}  Mon Mar 31 19:59:45 UTC 2025")
+
+
+def proprietary():
+    name = "rtx4090-x2-proprietary"
     return healthy_but(name, "Two RTX 4090 with the distribution's proprietary driver", "field-notes.md section 2 (CNS: stock chipset "
-                       "and GPU gate, patched modules), tinygrad issue 23", files | kernel_log(
-                           "nvidia: loading out-of-tree module taints kernel.",
-                           f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {version}  Mon Mar 31 19:59:45 UTC 2025"),
+                       "and GPU gate, patched modules), tinygrad issue 23", proprietary_files(),
                        "nvidia-driver", "the loaded driver is the stock proprietary one, which refuses P2P between GeForce cards",
                        ["everything before the driver is as on a healthy host"])
 
@@ -124,11 +129,11 @@ def secure_boot():
 
 def dpkg_broken():
     name = "rtx4090-x2-dpkg-broken"
-    return healthy_but(name, "Two RTX 4090, dpkg stopped half-way", "cases.md dkms-debian12-470-dpkg-chain, popos-6.17-580-open-dkms; "
-                       "style.md, facts (a failing DKMS build ends apt in error)",
-                       installed() | TWO_4090 | packages({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
-                                                              "zfs-zed": ("2.1.11-1+deb12u1", "unpacked")}),
-                       "package-state", "zfs-dkms is half-configured: apt does nothing else until that is mended")
+    return healthy_but(name, "Two RTX 4090 with the distribution's driver, dpkg stopped half-way", "cases.md dkms-debian12-470-dpkg-chain, "
+                       "popos-6.17-580-open-dkms; style.md, facts (a failing DKMS build ends apt in error)",
+                       proprietary_files({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
+                                                "zfs-zed": ("2.1.11-1+deb12u1", "unpacked")}),
+                       "nvidia-driver", "the stock driver must go, and zfs-dkms is half-configured: apt does nothing else until that is mended")
 
 
 def dwords():

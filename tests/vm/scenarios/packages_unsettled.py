@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""A package that is half configured, then an installation at work: nothing is changed before the one is mended and the other ends."""
+import time
+
+from scenario import expect, expect_driver_kept, wait_until
+
+STARTS = "delivered"
+CARDS = "two-ports"
+LOCK = """systemd-run --unit=upgrade perl -MFcntl -e 'open(my $lock, "+>>", "/var/lib/dpkg/lock-frontend") or die;
+fcntl($lock, F_SETLK, pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0)) or die; sleep 600'"""
+
+
+def run(machine):
+    with expect_driver_kept(machine):
+        machine.run("sed -i '/^Package: hostname$/,/^$/ s/^Status: .*/Status: install ok half-configured/' /var/lib/dpkg/status")
+        status = machine.apply("blocked")
+        expect("hostname" in status["reason"], status["reason"])
+        machine.run("dpkg --configure -a")
+        machine.run(LOCK)
+        machine.run("p2pctl retry --no-block")
+        wait_until(lambda: machine.has_logged("holds /var/lib/dpkg/lock-frontend"), "it does not wait for the installation")
+        time.sleep(30)
+        status = machine.status()
+        expect(status["state"] == "walking", str(status)[:400])
+        machine.run("p2pctl pause")
