@@ -32,7 +32,7 @@ class SideBySide(unittest.TestCase):
             return stands
         return Task(name, after, run)
 
-    def performed(self, tasks, jobs):
+    def performed(self, tasks, jobs, **rest):
         """Results, what was shown, and what ran in which order."""
         with tempfile.TemporaryFile("w+") as shown:
             kept = os.dup(1)
@@ -40,7 +40,7 @@ class SideBySide(unittest.TestCase):
                 sys.stdout.flush()
                 os.dup2(shown.fileno(), 1)
                 with contextlib.redirect_stdout(open(1, "w", closefd=False)):
-                    results = perform(tasks, jobs)
+                    results = perform(tasks, jobs, **rest)
             finally:
                 os.dup2(kept, 1)
                 os.close(kept)
@@ -75,6 +75,12 @@ class SideBySide(unittest.TestCase):
         results, _, _ = self.performed([self.task(str(number), seconds=0.3) for number in range(4)], 2)
         self.assertEqual(list(results.values()), [True] * 4)
         self.assertGreaterEqual(time.monotonic() - began, 0.6)
+
+    def test_what_there_is_no_time_for_is_told(self):
+        tasks = [self.task("first", seconds=0.5), self.task("second", "first"), self.task("third")]
+        results, shown, order = self.performed(tasks, 1, within_s=0.2)
+        self.assertEqual((results, order), ({"first": True}, ["first"]))
+        self.assertEqual(shown, ["ok first", "not run: second, no time is left", "not run: third, no time is left"])
 
     def test_however_it_ends_its_tasks_end_in_order(self):
         program = f"""

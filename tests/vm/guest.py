@@ -24,7 +24,7 @@ import time
 import topology
 
 HERE = pathlib.Path(__file__).resolve().parent
-QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
 OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
 # P2P is not for guests: a machine with cards says that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
@@ -38,6 +38,8 @@ class GuestError(Exception):
 
 
 class Guest:
+    processors = 2
+
     def __init__(self, machine, cards=None, firmware="bios", memory_mib=4096):
         """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: a topology, or its name;
         `firmware`: bios, or secure-boot: UEFI with the keys that machines are sold with."""
@@ -70,7 +72,7 @@ class Guest:
 
     def hardware(self):
         """Processor, memory and PCI bus, as arguments; and what env has to set for them."""
-        words, environment = ["-m", str(self.memory_mib), *self.firmware_words()], []
+        words, environment = ["-smp", str(self.processors), "-m", str(self.memory_mib), *self.firmware_words()], []
         if self.cards:
             device = subprocess.run([HERE / "gpu/build"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
             environment = [f"LD_PRELOAD={device}"]

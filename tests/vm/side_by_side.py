@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from typing import Callable
 
@@ -20,14 +21,19 @@ class Task:
     run: Callable[[], bool]
 
 
-def perform(tasks, jobs):
-    """Whether each task ended well; one whose predecessor did not is not begun, and counts as failed."""
+def perform(tasks, jobs, within_s=float("inf")):
+    """Whether each task ended well; one whose predecessor did not is not begun, and counts as failed. After `within_s` seconds none
+    is begun any more: it is told, and has no result."""
+    end = time.monotonic() + within_s
     context, results, waiting, running = multiprocessing.get_context("fork"), {}, list(tasks), {}
     names = {task.name for task in tasks}
     try:
         while waiting or running:
             for task in list(waiting):
-                if task.after in names and results.get(task.after, True) is False:
+                if time.monotonic() > end:
+                    waiting.remove(task)
+                    print(f"not run: {task.name}, no time is left", flush=True)
+                elif task.after in names and results.get(task.after, True) is False:
                     waiting.remove(task)
                     results[task.name] = False
                     print(f"FAIL {task.name}: not begun, since {task.after} failed", flush=True)

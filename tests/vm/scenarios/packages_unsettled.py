@@ -7,7 +7,7 @@ from scenario import expect, expect_driver_kept, wait_until
 STARTS = "delivered"
 CARDS = "two-ports"
 LOCK = """systemd-run --unit=upgrade perl -MFcntl -e 'open(my $lock, "+>>", "/var/lib/dpkg/lock-frontend") or die;
-fcntl($lock, F_SETLK, pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0)) or die; sleep 600'"""
+my $whole = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0); fcntl($lock, F_SETLK, $whole) or die; sleep 600'"""
 
 
 def run(machine):
