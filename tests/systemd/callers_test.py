@@ -161,7 +161,7 @@ def main():
     alone = [case_without_polkit_only_root]
     scenarios.together([case for case in cases_of(globals()) if case not in alone], files(seconds=0))
     scenarios.apart(alone, files(seconds=0))
-    return 1 if scenarios.failed else 0
+    return scenarios.exit_code()
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def case_apply_on_boot(machine):
 
 def case_apply_in_cloud_init(machine):
     """A command of cloud-init's that waited for a run, which waits for cloud-init, would never end."""
-    by_cloud_init = "systemd-run --quiet --wait --pipe --unit=cloud-final p2pctl apply argument"
+    by_cloud_init = "systemd-run --quiet --collect --wait --pipe --unit=cloud-final p2pctl apply argument"
     done = machine.shell(f"{by_cloud_init} 2>&1")
     expect(done.returncode == 1 and "p2pctl apply --no-block" in done.stdout, f"{done.returncode}: {done.stdout}")
     expect(machine.status()["state"] == "idle", "it began a run")
@@ -207,7 +207,7 @@ def main():
     root, work, only = arguments()
     scenarios = Scenarios(root, work, only)
     scenarios.apart(cases_of(globals()))
-    return 1 if scenarios.failed else 0
+    return scenarios.exit_code()
 
 
 if __name__ == "__main__":

@@ -135,13 +135,20 @@ class Scenarios:
         except MachineError as error:
             raise SystemExit(f"FAIL install: {error}") from None
         self.failed = self.number = 0
+        self.known = set()
 
     def machine(self, given=None, layers=None):
         self.number += 1
         return ServiceMachine(self.work, f"m{self.number}", layers or [self.layer, self.root], files() if given is None else given)
 
     def wanted(self, cases):
+        self.known |= set(map(name_of, cases))
         return [case for case in cases if not self.only or name_of(case) in self.only]
+
+    def exit_code(self):
+        if unknown := set(self.only) - self.known:
+            print(f"FAIL {min(unknown)}: there is no such case, but {', '.join(sorted(self.known))}", flush=True)
+        return 1 if self.failed or unknown else 0
 
     def case(self, case, *given):
         """One scenario; an error of it is told with what the machine says about itself."""

@@ -299,7 +299,7 @@ def main():
     scenarios.together([case for case in cases_of(globals()) if case not in alone + with_runs])
     scenarios.together(with_runs, files(seconds=1))
     scenarios.apart([case_apply_on_boot_is_off], files(config="plan: toolkit"))
-    return 1 if scenarios.failed else 0
+    return scenarios.exit_code()
 
 
 if __name__ == "__main__":
