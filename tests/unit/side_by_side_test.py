@@ -94,6 +94,7 @@ def run():
     finally:
         open({str(self.log)!r}, "a").write("ended ")
 signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore it
 perform([Task("one", "", run), Task("two", "", run)], 2)
 """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
