@@ -135,7 +135,8 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
 
 Result<int> apply(const Context& context) {
   const Options& options = context.options;
-  if (options.root == "/" && !options.no_block && cloud_init_waits())
+  const bool returns_at_once = over_the_bus(options) && options.no_block;
+  if (options.root == "/" && options.host.empty() && !returns_at_once && cloud_init_waits())
     return fail(ErrorCode::state, "cloud-init waits for this command, and a run would wait for cloud-init", "p2pctl apply --no-block");
   if (over_the_bus(options)) {
     if (options.plan.find('/') != std::string::npos)

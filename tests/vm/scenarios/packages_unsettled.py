@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A package that is half configured, then an installation at work: nothing is changed before the one is mended and the other ends."""
+"""Somebody's installation, in the middle: it is waited for. It ends half-way: blocked. Nothing is changed meanwhile."""
 import time
 
 from scenario import expect, expect_driver_kept, wait_until
@@ -13,13 +13,13 @@ my $whole = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0); fcntl($lock, F_SETLK, 
 def run(machine):
     with expect_driver_kept(machine):
         machine.run("sed -i '/^Package: hostname$/,/^$/ s/^Status: .*/Status: install ok half-configured/' /var/lib/dpkg/status")
-        status = machine.apply("blocked")
-        expect("hostname" in status["reason"], status["reason"])
-        machine.run("dpkg --configure -a")
         machine.run(LOCK)
-        machine.run("p2pctl retry --no-block")
+        machine.run("p2pctl apply --no-block")
         wait_until(lambda: machine.has_logged("holds /var/lib/dpkg/lock-frontend"), "it does not wait for the installation")
         time.sleep(30)
         status = machine.status()
         expect(status["state"] == "walking", str(status)[:400])
-        machine.run("p2pctl pause")
+        machine.run("systemctl stop upgrade")
+        status = machine.settle("blocked")
+        expect("hostname" in status["reason"], status["reason"])
+        machine.run("dpkg --configure -a")
