@@ -55,10 +55,12 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
   log::info("making {} anew: {}", one.image, command.text());
   const auto made = host.run(command);
   TRY(host.discard(scratch));
-  if (made && host.files().exists(beside)) return host.move(beside, one.image);
-  TRY(host.discard(beside));
-  if (!made) return Failure(made.error());
-  return {};
+  if (!made) {
+    TRY(host.discard(beside));
+    return Failure(made.error());
+  }
+  if (host.files().exists(beside)) TRY(host.move(beside, one.image));
+  return host.files().checkpoint("/boot");  // GRUB reads it without the journal
 }
 
 Result<Description> describe(const Host& host, const Parameters&) {
@@ -93,7 +95,7 @@ Result<void> put_back(Host& host, const std::string& release) {
   TRY(need_room(host, one.image, TRY(bytes_of(host, kept_of(release)))));
   TRY(host.run({{"cp", "-a", "--reflink=auto", kept_of(release), beside}, {}, {}, kDeadline}));
   TRY(host.move(beside, one.image));
-  return host.files().checkpoint("/boot");  // GRUB reads it without the journal
+  return host.files().checkpoint("/boot");
 }
 
 Result<void> undo(Host& host, const Parameters&) {
