@@ -24,7 +24,7 @@ import time
 import topology
 
 HERE = pathlib.Path(__file__).resolve().parent
-QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-nographic", "-nodefaults", "-device", "virtio-rng-pci"]
+QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
 OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
 # P2P is not for guests: a machine with cards says that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
@@ -77,7 +77,7 @@ class Guest:
             device = subprocess.run([HERE / "gpu/build"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
             environment = [f"LD_PRELOAD={device}"]
             vendor = topology.VENDORS[self.cards.get("iommu")]
-            words += ["-cpu", f"max,vendor={vendor},-hypervisor", *BARE_METAL, *topology.arguments(self.cards)]
+            words += ["-cpu", f"max,vendor={vendor},-hypervisor", *BARE_METAL, *topology.arguments(self.cards, self.memory_mib)]
         else:
             words += ["-cpu", "max"]
         return words, environment
@@ -91,14 +91,15 @@ class Guest:
         self.port = free_port()
         hardware, environment = self.hardware()
         forwards = "".join(f",guestfwd=tcp:{address}-tcp:127.0.0.1:{port}" for address, port in self.servers.items())
-        more = [word for path in self.more_disks for word in ("-drive", f"file={path},if=virtio,format=raw,readonly=on")]
+        more = [word for number, path in enumerate(self.more_disks) for word in (
+            "-drive", f"if=none,id=more{number},file={path},format=raw,readonly=on", "-device", f"virtio-blk-pci,bus=pcie.0,drive=more{number}")]
         with open(self.path("qemu.log"), "ab") as log:
             # setpriv: however this process ends, the machine ends with it
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "env", *environment, *QEMU, *hardware,
                  *self.disk_words(disk), *more,
                  "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22" + forwards,
-                 "-device", "virtio-net-pci,netdev=net,romfile=",
+                 "-device", "virtio-net-pci,bus=pcie.0,netdev=net,romfile=",
                  "-chardev", f"file,id=console,append=on,path={self.path('console')}", "-serial", "chardev:console",
                  "-qmp", f"unix:{self.path('qmp')},server=on,wait=off"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -121,7 +122,7 @@ class Guest:
             self.path("writes").touch()
             words += ["-blockdev", f"driver=blklogwrites,node-name=logged,file=live,log.driver=file,log.filename={self.path('writes')}"]
             node = "logged"
-        return [*words, "-device", f"virtio-blk-pci,drive={node},write-cache=on"]
+        return [*words, "-device", f"virtio-blk-pci,bus=pcie.0,drive={node},write-cache=on"]
 
     def stop(self):
         """Switches the machine off, as if its plug were pulled; its disk stays until the `with` block ends."""

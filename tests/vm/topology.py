@@ -76,7 +76,14 @@ class Bus:
         self.cards += 1
 
 
-def arguments(topology):
+def numa_nodes(count, memory_mib):
+    """A node for each socket, with its part of the memory."""
+    return [word for number in range(count)
+            for word in ("-object", f"memory-backend-ram,id=memory{number},size={memory_mib // count}M",
+                         "-numa", f"node,nodeid={number},memdev=memory{number}")]
+
+
+def arguments(topology, memory_mib):
     """What QEMU is told for a topology, after the machine's type and memory."""
     unknown = topology.keys() - {"title", "iommu", "sockets"}
     if unknown:
@@ -88,10 +95,11 @@ def arguments(topology):
         root = "pcie.0"
         if number:
             root = f"socket{number}"
-            bus.device("pxb-pcie", id=root, bus="pcie.0", bus_nr=0x40 * number, numa_node=number)
+            bus.arguments += ["-device", f"pxb-pcie,id={root},bus=pcie.0,bus_nr={0x40 * number},numa_node={number}"]
         for at, content in enumerate(ports):
             bus.root_port(root, f"{FIRST_SLOT + at if not number else at}.0", content)
-    return bus.arguments
+    sockets = len(topology["sockets"])
+    return bus.arguments if sockets == 1 else [*numa_nodes(sockets, memory_mib), *bus.arguments]
 
 
 def read(name):
