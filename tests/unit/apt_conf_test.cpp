@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/apt_conf.hpp"
 
-#include <fstream>
-
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "temporary.hpp"
@@ -52,9 +50,7 @@ TEST_CASE("apt.conf: files in apt's order, others left out, lists cleared") {
   const Host host(Root::open(directory.path()).value(), runner);
   CHECK(apt_options(host).value().empty());
   fs::create_directories(directory / "etc/apt/apt.conf.d");
-  const auto put = [&](const std::string& name, std::string_view text) {
-    std::ofstream(directory / ("etc/apt/" + name)) << text;
-  };
+  const auto put = [&](const std::string& name, std::string_view text) { directory.put("etc/apt/" + name, text); };
   put("apt.conf.d/20auto-upgrades", "A::B \"1\"; L { \"x\"; \"y\"; };");
   put("apt.conf.d/50site.conf", "a::b \"2\";");
   put("apt.conf.d/60old.bak", "A::B \"3\";");

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
 #include "base/efi_variable.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
 #include "grub_fixture.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kBootLoader;
@@ -21,15 +18,11 @@ namespace {
 const std::string kRootMount = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n";
 
 /// A host that GRUB boots from one ext4 partition.
-struct Machine {
+struct Machine : test::MadeTree {
   Machine() {
     put("boot/grub/grub.cfg", test::kDebianGrub);
     put("proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-37-amd64 root=UUID=1 ro quiet\n");
     put("proc/self/mountinfo", kRootMount);
-  }
-  void put(const std::string& path, const std::string& text) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path, std::ios::binary) << text;
   }
   void remove(const std::string& path) const { fs::remove_all(directory / path); }
   void loader_info(std::string_view text) const {
@@ -45,10 +38,6 @@ struct Machine {
     CHECK_FALSE(finding.next.empty());
     return finding.verdict == Verdict::fail;
   }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

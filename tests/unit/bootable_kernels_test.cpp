@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kBootableKernels;
 }
 
-namespace fs = std::filesystem;
 using namespace p2pd;
 
 namespace {
 
 const std::string kOld = "6.1.0-9-amd64", kNew = "6.1.0-37-amd64";
 
-struct Machine {
-  void put(const std::string& path, const std::string& text = "x") const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  }
+struct Machine : test::MadeTree {
   void kernel(const std::string& version, bool headers, bool nvidia) const {
     put("boot/vmlinuz-" + version);
     put("lib/modules/" + version + "/modules.dep");
@@ -29,10 +21,6 @@ struct Machine {
     if (nvidia) put("lib/modules/" + version + "/updates/dkms/nvidia.ko");
   }
   Result<Finding> look() { return kBootableKernels.check(host, Parameters::object()); }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

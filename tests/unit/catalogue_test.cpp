@@ -8,7 +8,6 @@
 #include "fake_runner.hpp"
 #include "temporary.hpp"
 
-namespace fs = std::filesystem;
 using namespace p2pd;
 using Json = nlohmann::json;
 
@@ -51,9 +50,7 @@ Json drop_in(const char* id, bool enabled) {
 
 struct Tree {
   void put(const std::string& name, const std::string& content) const {
-    const fs::path path = directory / ("etc/p2pd/catalogue.d/" + name);
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << content;
+    directory.put("etc/p2pd/catalogue.d/" + name, content);
   }
   Result<Catalogue> load() { return catalogue(Host(Root::open(directory.path()).value(), runner)); }
   test::TemporaryDirectory directory;

@@ -56,10 +56,7 @@ struct GrubMachine {
     runner.on("grub-editenv /boot/grub/grubenv unset next_entry", [this](const Command&) { return environment(""); });
   }
 
-  void put(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  }
+  void put(const std::string& path, std::string_view text) const { directory.put(path, text); }
   std::string get(const std::string& path) const {
     std::ifstream file(directory / path);
     return file ? std::string(std::istreambuf_iterator<char>(file), {}) : "absent";

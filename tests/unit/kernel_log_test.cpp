@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <set>
 
@@ -34,10 +33,7 @@ struct Machine {
       text += std::string(address) + " GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n";
     put("lspci-xxxx.txt", text);
   }
-  void put(const std::string& path, std::string_view content) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path, std::ios::binary) << content;
-  }
+  void put(const std::string& path, std::string_view content) const { directory.put(path, content); }
   Result<Finding> check() const { return kKernelLog.check(host, Parameters::object()); }
   Finding look(std::string_view log, const std::string& path = "var/log/kern.log") const {
     put(path, log);

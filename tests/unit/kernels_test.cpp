@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/kernels.hpp"
 
-#include <fstream>
-
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "temporary.hpp"
@@ -14,10 +12,7 @@ TEST_CASE("kernels: those of /boot, in order, with what is there for each") {
   const test::TemporaryDirectory directory;
   test::FakeRunner runner;
   const Host host(Root::open(directory.path()).value(), runner);
-  const auto put = [&](const std::string& path) {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << "x";
-  };
+  const auto put = [&](const std::string& path) { directory.put(path, "x"); };
   CHECK_FALSE(bootable_kernels(host));
   put("boot/config-6.1.0-9-amd64");
   CHECK(bootable_kernels(host).error().code == ErrorCode::not_found);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -14,10 +12,7 @@ namespace p2pd::test {
 
 /// A tree of files that a probe looks at, with commands that answer what they are told to.
 struct MadeTree {
-  void put(const std::string& path, std::string_view content) const {
-    std::filesystem::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path, std::ios::binary) << content;
-  }
+  void put(const std::string& path, std::string_view content = "x") const { directory.put(path, content); }
   /// One NVIDIA GPU on the bus, by the last four digits of its id in the order of a dump: "84 26" is an RTX 4090.
   void gpu(const std::string& id) const {
     put("lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 " + id + " 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/modprobe_d.hpp"
 
-#include <fstream>
-
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
@@ -25,11 +22,7 @@ Lines parsed(const std::string& text) {
 
 bool valid(const Parameters& parameters) { return validate_module_options(parameters).has_value(); }
 
-struct Machine {
-  void put(const std::string& path, const std::string& text) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  }
+struct Machine : test::MadeTree {
   /// "source value" of every option of the name.
   Lines values(const std::string& name) const {
     Lines out;
@@ -38,9 +31,6 @@ struct Machine {
       if (option.name == name) out.push_back(option.source() + " " + option.value);
     return out;
   }
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

@@ -6,8 +6,7 @@
 #include "base/modprobe_d.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kModprobeOptions;
@@ -27,12 +26,8 @@ const Parameters kP2p{{"module", "nvidia"},
 const Parameters kUvm{{"module", "nvidia-uvm"}, {"options", {{"uvm-name", "a b"}}}};
 const std::string kUser = "etc/modprobe.d/nvidia.conf", kOurs = "etc/modprobe.d/zz-p2pd.conf";
 
-struct Machine {
+struct Machine : test::MadeTree {
   Machine() { fs::create_directories(directory / "etc/modprobe.d"); }
-  void put(const std::string& path, const std::string& text) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  }
   std::string ours() const {
     std::ifstream file(directory / kOurs);
     return file ? std::string(std::istreambuf_iterator<char>(file), {}) : "absent";
@@ -45,10 +40,6 @@ struct Machine {
     return !result && result.error().message.find(why) != std::string::npos && !result.error().next.empty() &&
            ours() == before;
   }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/mounts.hpp"
 
-#include <fstream>
-
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "temporary.hpp"
@@ -55,10 +53,6 @@ TEST_CASE("mounts: LVM and RAID are found at any depth, and loops end") {
   const test::TemporaryDirectory directory;
   test::FakeRunner runner;
   const Host host(Root::open(directory.path()).value(), runner);
-  const auto put = [&](const std::string& path, std::string_view text) {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  };
   const auto device = [&](const std::string& number, const std::string& node) {
     fs::create_directories(directory / "sys/dev/block");
     fs::create_directories(directory / "sys/class/block");
@@ -71,9 +65,9 @@ TEST_CASE("mounts: LVM and RAID are found at any depth, and loops end") {
   device("253:1", "dm-1");
   device("9:0", "md0");
   device("259:9", "md0/md0p1");
-  put("sys/devices/dm-0/dm/uuid", "LVM-abc\n");
-  put("sys/devices/dm-1/dm/uuid", "CRYPT-LUKS2-abc\n");
-  put("sys/devices/md0/md/level", "raid1\n");
+  directory.put("sys/devices/dm-0/dm/uuid", "LVM-abc\n");
+  directory.put("sys/devices/dm-1/dm/uuid", "CRYPT-LUKS2-abc\n");
+  directory.put("sys/devices/md0/md/level", "raid1\n");
   CHECK(layer_below(host, "259:2").empty());
   CHECK(layer_below(host, "253:0") == "LVM");
   CHECK(layer_below(host, "253:1").empty());

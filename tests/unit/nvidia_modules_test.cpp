@@ -2,13 +2,11 @@
 #include <elf.h>
 
 #include <cstring>
-#include <fstream>
 
 #include "base/module_file.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kNvidiaModules;
@@ -48,7 +46,7 @@ std::string module_bytes(const std::string& srcversion, bool extended = false) {
 }
 
 /// Two GPUs, kernel 6.1.0, nvidia and nvidia_uvm loaded and on disk.
-struct Machine {
+struct Machine : test::MadeTree {
   Machine() {
     put("lspci-xxxx.txt", kGpus);
     put("proc/sys/kernel/osrelease", "6.1.0\n");
@@ -61,10 +59,6 @@ struct Machine {
     put(kLib + "kernel/drivers/video/nvidia.ko", module_bytes("AAAA"));
     put(kLib + "kernel/drivers/video/nvidia-uvm.ko", module_bytes("BBBB", true));
   }
-  void put(const std::string& path, std::string_view content) const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path, std::ios::binary) << content;
-  }
   void bind(const std::string& address, const std::string& driver) const {
     const fs::path device = directory / ("sys/bus/pci/devices/" + address);
     fs::create_directories(device);
@@ -72,10 +66,6 @@ struct Machine {
   }
   Result<Finding> check() const { return kNvidiaModules.check(host, Parameters::object()); }
   Finding look() const { return check().value(); }
-
-  test::TemporaryDirectory directory;
-  mutable test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

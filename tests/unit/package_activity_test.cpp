@@ -3,27 +3,19 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <fstream>
-
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kPackageActivity;
 }
 
-namespace fs = std::filesystem;
 using namespace p2pd;
 
 namespace {
 
-struct Machine {
-  void put(const std::string& path, const std::string& text = "x") const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
-  }
+struct Machine : test::MadeTree {
   Result<Finding> look() { return kPackageActivity.check(host, Parameters::object()); }
   Finding fails() {
     const Finding finding = look().value();
@@ -38,10 +30,6 @@ struct Machine {
     return fmt::format("{} 4711 {:02x}:{:02x}:{} 0 EOF\n", kind, ::major(info.st_dev), ::minor(info.st_dev),
                        info.st_ino);
   }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

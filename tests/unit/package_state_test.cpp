@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
-
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
+#include "made_tree.hpp"
 
 namespace p2pd {
 extern const Probe kPackageState;
@@ -18,14 +15,10 @@ namespace {
 const std::string kLibc = "Package: libc6\nStatus: install ok installed\nVersion: 2.36\n\n";
 const std::string kStatus = "var/lib/dpkg/status";
 
-struct Machine {
+struct Machine : test::MadeTree {
   Machine() {
     put(kStatus, kLibc);
     fs::create_directories(directory / "var/lib/dpkg/updates");
-  }
-  void put(const std::string& path, const std::string& text = "x") const {
-    fs::create_directories((directory / path).parent_path());
-    std::ofstream(directory / path) << text;
   }
   Result<Finding> look() { return kPackageState.check(host, Parameters::object()); }
   Finding fails() {
@@ -34,10 +27,6 @@ struct Machine {
     CHECK_FALSE(finding.next.empty());
     return finding;
   }
-
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
 };
 
 }  // namespace

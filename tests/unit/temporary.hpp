@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace p2pd::test {
 
@@ -26,6 +28,11 @@ class TemporaryDirectory {
   const std::filesystem::path& path() const { return path_; }
   /// The outside name of `inside`, an absolute path within the directory.
   std::filesystem::path operator/(const std::string& inside) const { return path_.string() + "/" + inside; }
+  /// Makes a file, and the directories above it.
+  void put(const std::string& inside, std::string_view content) const {
+    std::filesystem::create_directories((*this / inside).parent_path());
+    std::ofstream(*this / inside, std::ios::binary) << content;
+  }
 
  private:
   std::filesystem::path path_;

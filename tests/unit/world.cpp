@@ -131,10 +131,7 @@ World::World() { write("etc/shared", "user\n"); }
 
 Vocabulary World::vocabulary() { return {kProbes, kActions}; }
 
-void World::write(const std::string& path, const std::string& text) const {
-  fs::create_directories((root_.path() / path).parent_path());
-  std::ofstream(root_.path() / path) << text;
-}
+void World::write(const std::string& path, const std::string& text) const { root_.put(path, text); }
 
 std::string World::tree() const {
   std::set<std::string> lines;
