@@ -62,12 +62,14 @@ Result<GrubCustom> split_grub_custom(std::string_view text) {
 }
 
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments) {
-  std::string appended;
-  for (const std::string& argument : arguments) appended += " " + grub_quoted(argument);
-  appended.append(" ").append(kTrialArgument).append(" ").append(kPanic);
   std::string body = entry.body;
-  for (auto load = entry.loads.rbegin(); load != entry.loads.rend(); ++load)
-    if (load->kernel) body.insert(load->end, appended);
+  for (auto load = entry.loads.rbegin(); load != entry.loads.rend(); ++load) {
+    if (!load->kernel) continue;
+    std::string appended;
+    for (const std::string& argument : arguments)
+      if (!all_in_force({argument}, kernel_line(*load))) appended += " " + grub_quoted(argument);
+    body.insert(load->end, appended.append(" ").append(kTrialArgument).append(" ").append(kPanic));
+  }
   return std::string(kBegin) + note(arguments) + "menuentry " + grub_single_quoted("p2pd trial: " + entry.title) +
          entry.options + " --id " + std::string(kTrialId) + " {" + body + "}\n" + std::string(kEnd);
 }

@@ -31,7 +31,7 @@ struct GrubCustom {
 };
 Result<GrubCustom> split_grub_custom(std::string_view text);
 
-/// The trial block: `entry` again with `arguments`, with kTrialId, rebooting by itself after a panic.
+/// The trial block: `entry` again with those of `arguments` that it lacks, with kTrialId, rebooting by itself after a panic.
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments);
 
 /// The shell drop-in that appends `arguments` to GRUB_CMDLINE_LINUX_DEFAULT.

@@ -346,17 +346,21 @@ Result<void> check_grub_entry(const Host& host, const GrubEntry& entry) {
   return {};
 }
 
+std::vector<KernelArgument> kernel_line(const GrubEntry::Load& load) {
+  std::vector<KernelArgument> line;
+  for (const std::string& word : load.words) {
+    if (word == "--") break;
+    line.push_back(kernel_argument(word));
+  }
+  return line;
+}
+
 bool grub_entry_has(const GrubEntry& entry, const std::vector<std::string>& arguments) {
   bool linux = false;
   for (const GrubEntry::Load& load : entry.loads) {
     if (!load.kernel) continue;
     linux = true;
-    std::vector<KernelArgument> line;
-    for (const std::string& word : load.words) {
-      if (word == "--") break;
-      line.push_back(kernel_argument(word));
-    }
-    if (!all_in_force(arguments, line)) return false;
+    if (!all_in_force(arguments, kernel_line(load))) return false;
   }
   return linux;
 }

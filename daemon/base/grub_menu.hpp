@@ -53,6 +53,9 @@ Result<const GrubEntry*> default_grub_entry(const GrubMenu& menu,
 /// What is wrong with booting `entry`: no Linux, or a kernel or initrd that does not exist; fine otherwise.
 Result<void> check_grub_entry(const Host& host, const GrubEntry& entry);
 
+/// What a load command gives to the kernel: its words up to a "--", its file among them.
+std::vector<KernelArgument> kernel_line(const GrubEntry::Load& load);
+
 /// True when `entry` loads Linux, each time with every one of `arguments`.
 bool grub_entry_has(const GrubEntry& entry, const std::vector<std::string>& arguments);
 

@@ -165,6 +165,13 @@ TEST_CASE("a trial entry is the entry and our arguments", "[grub]") {
     CHECK(parse_grub(text).value().entries.at(0).title == "p2pd trial: it's");
     check_by_grub(text);
   }
+  SECTION("what a line has already is not said again: a power cut in the middle of a commit") {
+    const GrubEntry half = parse_grub("menuentry a {\n linux /k ro iommu=pt\n linux /k ro iommu=pt iommu=off\n}").value().entries.at(0);
+    const std::string text = grub_trial(half, {"iommu=pt"});
+    CHECK(text.find("linux /k ro iommu=pt p2pd.trial=1") != std::string::npos);
+    CHECK(text.find("linux /k ro iommu=pt iommu=off iommu=pt p2pd.trial=1") != std::string::npos);
+    CHECK(noted_arguments(text) == Arguments{"iommu=pt"});
+  }
   SECTION("custom.cfg is split again") {
     const GrubCustom custom = split_grub_custom("# mine\n" + block + "# also mine\n").value();
     CHECK(custom.user == "# mine\n# also mine\n");

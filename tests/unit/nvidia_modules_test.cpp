@@ -108,7 +108,7 @@ TEST_CASE("nvidia-modules: a DKMS copy that shadows the one built by hand is nam
 }
 
 TEST_CASE("nvidia-modules: compressed modules are asked for with one command") {
-  const Machine machine;
+  Machine machine;
   machine.put(kLib + "modules.dep", "updates/dkms/nvidia.ko.zst:\nupdates/dkms/nvidia-uvm.ko.zst:\n");
   machine.put(kLib + "updates/dkms/nvidia.ko.zst", "x");
   machine.put(kLib + "updates/dkms/nvidia-uvm.ko.zst", "x");
