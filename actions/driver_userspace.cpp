@@ -134,7 +134,10 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   const auto done = host.run(install);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
   TRY(host.discard(kScratch));
-  if (done) return host.discard(kInstallerAtWork);
+  if (done) {
+    TRY(host.files().make_durable());  // what it laid down outlasts a power cut before the mark goes
+    return host.discard(kInstallerAtWork);
+  }
   if (done.error().code != ErrorCode::command) return Failure(done.error());
   const Error why = installer_failure(host.files().read(log).value_or(""));
   return fail(ErrorCode::command, fmt::format("NVIDIA's installer of {} stopped: {}", entry.base_version, why.message),

@@ -153,7 +153,12 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   const auto lacks = [&](std::string why) {
     if (out.lacking.empty()) out.lacking = std::move(why);
   };
-  const SourceVersions wanted = TRY(dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release));
+  auto kept = dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release);
+  if (!kept && kept.error().code == ErrorCode::invalid) {  // a power cut left half of a file
+    lacks(kept.error().message);
+    kept = SourceVersions();
+  }
+  const SourceVersions wanted = TRY(kept);
   if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
   auto listed = modules_by_name(host, release);
   if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();

@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <set>
 
 #include "base/inode.hpp"
 
@@ -314,6 +316,18 @@ Result<std::vector<std::string>> Root::missing_parents(std::string_view path) co
   }
   std::reverse(missing.begin(), missing.end());
   return missing;
+}
+
+Result<void> Root::make_durable() const {
+  std::set<dev_t> done;
+  for (const std::string_view folder : {"/", "/boot", "/etc", "/usr", "/var"}) {
+    const auto fd = open_at(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!fd && fd.error().code == ErrorCode::not_found) continue;
+    struct stat info {};
+    if (!fd || ::fstat(fd->get(), &info) != 0) return fail_errno(std::string(folder) + ": open");
+    if (done.insert(info.st_dev).second && ::syncfs(fd->get()) != 0) return fail_errno(std::string(folder) + ": sync");
+  }
+  return {};
 }
 
 Result<void> Root::checkpoint(std::string_view directory) const {

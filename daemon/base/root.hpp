@@ -71,6 +71,8 @@ class Root {
   /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an
   /// empty one.
   Result<void> move(std::string_view from, std::string_view to);
+  /// Makes durable all that programs have written to the file systems of the system's own folders: few of them sync.
+  Result<void> make_durable() const;
   /// Makes what was synced readable to who does not replay the journal, as GRUB: without it a power cut right after a
   /// write shows GRUB the old file once more. Needs ext4 and Linux 5.14; elsewhere it does nothing.
   Result<void> checkpoint(std::string_view directory) const;

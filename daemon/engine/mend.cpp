@@ -177,6 +177,7 @@ Result<std::string> Walk::attempt(const Step& step) {
   s_.observer.fixing(step);
   Result<void> done = act.apply(s_.host, step.with);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+  if (done) done = s_.host.files().make_durable();  // before it is on record as fixed
   if (done) done = s_.undo.note_result();
   std::string why = done ? "" : done.error().text();
   ++known.attempts;

@@ -32,6 +32,7 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
   s_.undo.begin({});
   if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
+  TRY(s_.host.files().make_durable());
   if (act != nullptr && act->effect == Effect::reboot) {
     Step step;
     step.check = changed.check;

@@ -171,6 +171,7 @@ Result<std::optional<Event>> Walk::commit() {
         s_.journal.open_intent(run_, {0, Intent::Kind::commit, step.id, boot_}, event("committing", step.id, "")));
     s_.undo.begin(owner(step));
     Result<void> done = action(step).commit(s_.host, step.with);
+    if (done) done = s_.host.files().make_durable();
     if (done) done = s_.undo.note_result();
     if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
     known.committed = done.has_value();

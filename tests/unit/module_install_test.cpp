@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/module_install.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 #include "base/module_signing.hpp"
@@ -57,6 +59,18 @@ TEST_CASE("dkms: what is handed to it is sound shell, and says what fits") {
         std::string::npos);
   CHECK(script.find("holds 'include/linux/mm.h' 'gone'; then return 1; fi") != std::string::npos);
   CHECK(conf.find("PACKAGE_NAME=\"p2pd-nvidia\"\nPACKAGE_VERSION=\"9.9.9\"\n") != std::string::npos);
+}
+
+TEST_CASE("modules: a file that a power cut left half is not installed") {
+  World world;
+  const std::string built = "9.9.9/6.1.0-1-amd64/x86_64", dkms = "var/lib/dkms/p2pd-nvidia/";
+  world.put(dkms_source(entry()).substr(1) + "/dkms.conf", dkms_conf(entry()));
+  for (const std::string_view module : kDriverModules)
+    world.put(fmt::format("{}{}/module/{}.ko", dkms, built, module), std::string("\x7f") + "ELF\x02");
+  fs::create_directory_symlink(built, world.directory / (dkms + "kernel-6.1.0-1-amd64-x86_64"));
+  const auto found = installed_modules(world.host, entry(), "6.1.0-1-amd64", true);
+  REQUIRE(found);
+  CHECK(found->lacking == "/var/lib/dkms/p2pd-nvidia/9.9.9/6.1.0-1-amd64/x86_64/module/nvidia.ko: the file is truncated");
 }
 
 TEST_CASE("modules: who would miss a file") {
