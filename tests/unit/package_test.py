@@ -63,7 +63,7 @@ class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if not all(map(shutil.which, ("dh", "lintian", "dpkg-buildpackage"))):
-            raise unittest.SkipTest("packaging/deps install package: debhelper or lintian is missing")
+            raise unittest.SkipTest("packaging/deps install test package: debhelper or lintian is missing")
         if not (BUILD / "bin/p2pctl").exists():
             raise unittest.SkipTest(f"nothing is built in {BUILD}")
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-package-"))
