@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <set>
 
 #include "base/directories.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/report/document.hpp"
+#include "ctl/report/fields.hpp"
 #include "ctl/report/page.hpp"
 #include "ctl/status.hpp"
 #include "ctl/survey.hpp"
@@ -43,12 +45,17 @@ json baseline_of(const Context& context) {
   return text ? json::parse(*text, nullptr, false) : json();
 }
 
-/// The plan that the run walked, else the one that is configured; null where neither can be read.
-Result<Plan> plan_of(const Context& context, const json& status, const Host& host) {
-  Context named = context;
-  if (status.value("run", 0) != 0) named.options.plan = status.value("plan", "");
-  Result<Plan> plan = named.plan(host);
-  return plan ? plan : context.plan(host);  // a plan that is not there any more
+/// The plans that runs walked, newest first; what is not there any more is left out.
+json walked_plans(const Context& context, const json& history, const Host& host) {
+  json plans = json::array();
+  std::set<std::string> names;
+  for (const json& run : list_of(history, "runs")) {
+    Context named = context;
+    named.options.plan = text_of(run, "plan");
+    if (!names.insert(named.options.plan).second) continue;
+    if (const Result<Plan> plan = named.plan(host)) plans.push_back(to_json(*plan));
+  }
+  return plans;
 }
 
 Result<Sources> sources_of(const Context& context, const Host& host) {
@@ -58,12 +65,11 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.history = known_or_noted(known_history(context, kRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);
   sources.baseline = baseline_of(context);
-  const bool ran = sources.status.is_object() && sources.status.value("run", 0) != 0;
-  const Result<Plan> plan = plan_of(context, sources.status.is_object() ? sources.status : json::object(), host);
-  if (!plan && !ran) return Failure(plan.error());
-  if (!plan) return sources;
-  sources.plan = to_json(*plan);
-  if (!ran) sources.diagnosis = diagnosis_of(survey(*plan, context.vocabulary, host, false), *plan, context.vocabulary);
+  sources.plans = walked_plans(context, sources.history, host);
+  if (sources.status.is_object() && sources.status.value("run", 0) != 0) return sources;
+  const Plan plan = TRY(context.plan(host));
+  sources.plans.push_back(to_json(plan));
+  sources.diagnosis = diagnosis_of(survey(plan, context.vocabulary, host, false), plan, context.vocabulary);
   return sources;
 }
 

@@ -97,7 +97,7 @@ json finding(const char* verdict, const std::string& summary, json facts = json:
 Sources run_of(const char* state, const char* result, const json& acs, const json& proof) {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";
-  sources.plan = plan();
+  sources.plans = json::array({plan()});
   sources.status = {{"run", 1},
                     {"plan", "geforce-p2p"},
                     {"state", state},
@@ -246,7 +246,7 @@ TEST_CASE("report: nothing that the host says becomes markup") {
     if (value.is_structured())
       for (json& inner : value) spoil(inner);
   };
-  for (json* part : {&sources.status, &sources.machine, &sources.plan}) spoil(*part);
+  for (json* part : {&sources.status, &sources.machine, &sources.plans}) spoil(*part);
   for (json& entry : sources.history["events"]) spoil(entry["text"]), spoil(entry["step"]), spoil(entry["time"]);
   json& bench = sources.history["runs"][0]["steps"][1]["finding"]["facts"];
   for (const char* key : {"judgement", "advice", "wrong"}) spoil(bench[key]);
@@ -271,7 +271,7 @@ TEST_CASE("report: JSON of any shape makes a page") {
                          {{"events", {{{"boot_id", 3}}}}}};
   for (const json& shape : shapes) {
     Sources sources;
-    sources.status = sources.history = sources.diagnosis = sources.plan = sources.baseline = sources.machine = shape;
+    sources.status = sources.history = sources.diagnosis = sources.plans = sources.baseline = sources.machine = shape;
     CHECK(holds(page_of("shape", sources), "<h1>"));
   }
   Sources sources = ready_run(2);
@@ -304,7 +304,7 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
 TEST_CASE("report: nothing has run") {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";
-  sources.plan = plan();
+  sources.plans = json::array({plan()});
   sources.status = {
       {"run", 0}, {"state", "idle"}, {"reason", "nothing has run on this machine yet"}, {"steps", json::array()}};
   sources.history = {{"runs", json::array()}, {"events", json::array()}};
@@ -370,7 +370,9 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
   json quick = bench_of(2);
   quick["mode"] = "quick";
   quick["judgement"]["summary"] = "proven again";
-  const json apply = sources.history["runs"][0];
+  json apply = sources.history["runs"][0];
+  apply["steps"].insert(apply["steps"].begin(), json{{"step", "a-later-one"}, {"status", "fixed"}});
+  sources.history["events"].push_back(event("2026-11-22T11:08:30Z", "b-2", "fixed", "a-later-one"));
   sources.history["runs"] = json::array();
   for (int id = 40; id > 1; --id)
     sources.history["runs"].push_back(
@@ -380,11 +382,14 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
          {"steps",
           {{{"step", "p2p-proven"}, {"status", "holds"}, {"finding", finding("pass", "proven again", quick)}}}}});
   sources.history["runs"].push_back(apply);
+  sources.plans.insert(sources.plans.begin(), json{{"steps", {{{"state", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
   const json document = report_document(sources);
   CHECK(document["looks"] == 38);
   CHECK(document["proof"]["run"] == 1);
   CHECK(document["proof"]["again"]["run"] == 40);
   CHECK(document["changes"][0]["step"] == "acs");
+  CHECK(document["changes"][0]["title"] == "No port where two GPUs' ways part redirects their traffic");
+  CHECK(document["changes"][1]["step"] == "a-later-one");
   CHECK(holds(page_of("looks", sources), "Looked at again"));
 }
 

@@ -163,7 +163,7 @@ std::string redacted(std::string text, const Identity& identity) {
 }  // namespace
 
 json report_document(const Sources& sources) {
-  const PlanWords words(sources.plan);
+  const PlanWords words(sources.plans);
   const bool ran = number_of(sources.status, "run").value_or(0) > 0;
   const json proof = proof_of(sources);
   json document = {{"schema", kReportSchema},

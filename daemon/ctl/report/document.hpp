@@ -16,7 +16,7 @@ struct Sources {
   nlohmann::json status;           ///< p2pd.status/1
   nlohmann::json history;          ///< p2pd.history/1
   nlohmann::json diagnosis;        ///< p2pd.doctor/1; where nothing has run
-  nlohmann::json plan;             ///< what the steps mean: a resolved plan
+  nlohmann::json plans = nlohmann::json::array();  ///< what the steps mean: resolved plans, that of the newest run first
   nlohmann::json baseline;         ///< p2pd.bench/1 of before the first change, or {"not_measured": why}
   nlohmann::json machine;          ///< machine_facts()
   std::string made;                ///< ISO 8601 UTC

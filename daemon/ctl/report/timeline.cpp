@@ -70,6 +70,16 @@ json runs_of(const json& history) {
   return runs;
 }
 
+/// Steps of a run in the order in which it came to them.
+std::vector<std::string> order_of(const json& history, std::int64_t run) {
+  std::vector<std::string> order;
+  for (const json& event : list_of(history, "events")) {
+    const std::string step = text_of(event, "step");
+    if (run_of(event, "run") == run && std::ranges::find(order, step) == order.end()) order.push_back(step);
+  }
+  return order;
+}
+
 /// What the newest run that changed something made so, or took back.
 json changes_of(const json& history, const PlanWords& words) {
   json changes = json::array();
@@ -79,7 +89,12 @@ json changes_of(const json& history, const PlanWords& words) {
       if (status != "fixed" && status != "reverted" && status != "pending_reboot") continue;
       changes.push_back({{"step", id}, {"title", words.title(id)}, {"why", words.why(id)}, {"status", status}});
     }
-    if (!changes.empty()) break;
+    if (changes.empty()) continue;
+    const std::vector<std::string> order = order_of(history, run_of(run, "id"));
+    std::ranges::stable_sort(changes.get_ref<json::array_t&>(), {}, [&](const json& change) {
+      return std::ranges::find(order, text_of(change, "step")) - order.begin();
+    });
+    break;
   }
   return changes;
 }
@@ -94,11 +109,12 @@ std::set<std::int64_t> runs_that_changed(const json& history) {
 
 }  // namespace
 
-PlanWords::PlanWords(const json& plan) {
-  for (const json& step : list_of(plan, "steps"))
-    for (const char* kind : {"state", "requires", "alternative"})
-      if (const std::string id = text_of(step, kind); !id.empty())
-        words_[id] = {text_of(step, "title"), text_of(step, "why")};
+PlanWords::PlanWords(const json& plans) {
+  for (const json& plan : plans)
+    for (const json& step : list_of(plan, "steps"))
+      for (const char* kind : {"state", "requires", "alternative"})
+        if (const std::string id = text_of(step, kind); !id.empty())
+          words_.try_emplace(id, text_of(step, "title"), text_of(step, "why"));
 }
 
 std::string PlanWords::title(const std::string& step) const {

@@ -7,10 +7,10 @@
 
 namespace p2pd::ctl {
 
-/// What the steps of a plan mean, by their ids; empty where the plan does not say.
+/// What the steps of plans mean, by their ids: the first plan that has it says; empty where none does.
 class PlanWords {
  public:
-  explicit PlanWords(const nlohmann::json& plan);
+  explicit PlanWords(const nlohmann::json& plans);
   std::string title(const std::string& step) const;
   std::string why(const std::string& step) const;
 
