@@ -85,14 +85,7 @@ nlohmann::json to_json(const Conclusion& conclusion) {
 
 void print_steps(const Survey& survey) {
   std::vector<std::vector<std::string>> rows;
-  for (const Standing& s : survey.steps) {
-    const bool waits = s.kind == Standing::Kind::waits;
-    const bool seen = !s.finding.summary.empty();
-    rows.push_back({waits ? paint(Colour::dim, "·") : mark(s.finding.verdict),
-                    waits ? paint(Colour::dim, s.step->id) : s.step->id,
-                    waits ? paint(Colour::dim, seen ? "waits; now: " + s.finding.summary : "waits for what stands above")
-                          : s.finding.summary});
-  }
+  for (const Standing& s : survey.steps) rows.push_back(row_of(s));
   print_table(rows);
 }
 
@@ -136,6 +129,13 @@ void print_person(const Survey& survey, const Plan& plan, bool proven, const Cos
 }
 
 }  // namespace
+
+std::vector<std::string> row_of(const Standing& s) {
+  if (s.kind != Standing::Kind::waits) return {mark(s.finding.verdict), s.step->id, s.finding.summary};
+  const bool seen = !s.finding.summary.empty();
+  return {paint(Colour::dim, "·"), paint(Colour::dim, s.step->id),
+          paint(Colour::dim, seen ? "waits; now: " + s.finding.summary : "waits for what stands above")};
+}
 
 nlohmann::json diagnosis_of(const Survey& survey, const Plan& plan, const Vocabulary& vocabulary) {
   const Standing* gate = survey.root_cause();

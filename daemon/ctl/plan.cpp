@@ -2,6 +2,7 @@
 // p2pctl plan: what apply would change, as diffs and commands, how many reboots, and what it costs in security.
 #include <fmt/format.h>
 
+#include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
 #include "ctl/survey.hpp"
 #include "ctl/verb.hpp"
@@ -73,7 +74,7 @@ Result<int> show_plan(const Context& context) {
   } else {
     fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
     for (const Standing& s : found.steps) {
-      print_table({{mark(s.finding.verdict), s.step->id, s.finding.summary}});
+      print_table({row_of(s)});
       for (const Standing::Change& change : s.changes)
         print_change(change, change.step == s.step && s.effect == Effect::reboot, host);
       const bool blocked = s.kind == Standing::Kind::blocked;
