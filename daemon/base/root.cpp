@@ -323,8 +323,9 @@ Result<void> Root::make_durable() const {
   for (const std::string_view folder : {"/", "/boot", "/etc", "/usr", "/var"}) {
     const auto fd = open_at(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (!fd && fd.error().code == ErrorCode::not_found) continue;
+    if (!fd) return Failure(fd.error());
     struct stat info {};
-    if (!fd || ::fstat(fd->get(), &info) != 0) return fail_errno(std::string(folder) + ": open");
+    if (::fstat(fd->get(), &info) != 0) return fail_errno(std::string(folder) + ": stat");
     if (done.insert(info.st_dev).second && ::syncfs(fd->get()) != 0) return fail_errno(std::string(folder) + ": sync");
   }
   return {};
