@@ -21,8 +21,9 @@ LACKING = next((why for why, lacks in (
     ("grub-editenv (grub-common)", not shutil.which("grub-editenv"))) if lacks), None)
 if not LACKING:
     try:
-        from bus import (Bus, BusError, GUEST, interface_of, MANAGER, MessageFlag, NAME, NOBODY, PATH, PROPERTIES, SOURCE,
-                         until, Variant)
+        from bus import Bus, SOURCE
+        from bus_client import BusError, interface_of, MANAGER, MessageFlag, NAME, PATH, PROPERTIES, until, Variant
+        from bus_machine import GUEST, NOBODY
     except ImportError as error:
         LACKING = f"python3-dbus-next ({error})"
 if LACKING:  # every case is skipped; their files name these all the same
