@@ -85,6 +85,7 @@ constexpr Verb kVerbs[] = {
     {"status", "how the last run stands", takes_status, status},
     {"is-ready", "exit 0 where P2P is proven on this boot, else 3", takes_host, is_ready},
     {"metrics", "print how it stands for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
+    {"features", "print how it stands for Kubernetes' node feature discovery", takes_file, features},
     {"history", "what was done, when, on which boot", takes_runs, history},
     {"explain", "what a step is for and what its fix does", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},

@@ -97,6 +97,7 @@ Result<int> request(const Context& context, std::string_view event);
 Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
 Result<int> metrics(const Context& context);
+Result<int> features(const Context& context);
 Result<int> logs(const Context& context);
 Result<int> completion(const Context& context);
 Result<int> history(const Context& context);

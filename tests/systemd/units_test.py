@@ -227,6 +227,19 @@ def case_metrics(machine):
     machine.run(f"systemctl stop p2pd-metrics.path p2pd-metrics.service && rm -r {folder}")
 
 
+def case_features(machine):
+    """Where Kubernetes looks for labels, there are some, for a while."""
+    folder = "/etc/kubernetes/node-feature-discovery/features.d"
+    machine.run("systemctl start p2pd-features.timer")
+    expect(machine.shell("systemctl -q is-active p2pd-features.timer").returncode != 0, "it labels, and nobody reads")
+    machine.run(f"mkdir -p {folder} && systemctl start p2pd-features.timer && systemctl -q is-active p2pd-features.timer")
+    machine.until(f"grep -qx feature.node.kubernetes.io/p2pd.ready=false {folder}/p2pd", "the file is there", 30)
+    machine.run(f"grep -q '^# +expiry-time=' {folder}/p2pd")
+    expect(machine.run(f"ls -A {folder}") == "p2pd", "more than the file is left there")
+    expect(machine.run("systemctl show -P Result p2pd-features.service") == "success", "the service failed")
+    machine.run("systemctl stop p2pd-features.timer p2pd-features.service && rm -r /etc/kubernetes")
+
+
 # ---- a run, as the bus and the journal show it ------------------------------------------------------------------------
 
 def case_bus_shows_progress(machine):

@@ -116,6 +116,7 @@ class Verbs(Case):
         self.assertEqual(self.bus.status()["result"], "ready")
         self.assert_ctl(0, "is-ready", user=NOBODY)
         self.assertRegex(self.assert_ctl(0, "metrics", user=NOBODY), r"(?m)^p2pd_ready 1$")
+        self.assertIn("/p2pd.ready=true\n", self.assert_ctl(0, "features", user=NOBODY))
         self.assertTrue((self.bus.runtime / "ready").exists())
         for user in (0, NOBODY):
             self.assertEqual(self.json(0, "status", user=user)["state"], "ready")
