@@ -99,6 +99,15 @@ class Package(unittest.TestCase):
             self.assertFalse([n for n in needs if other in n], needs)
         self.assertFalse(needs & {"dkms", "gcc", "g++", "make", "git", "grub-common", "grub-pc"}, "installing p2pd brings none of these")
 
+    def test_what_it_needs_is_on_each_system(self):
+        """A build on a system whose C library is too new, or that takes a library of another name, would not install on the others."""
+        needs = run("dpkg-deb", "-f", self.deb, "Depends").stdout.split(",")
+        for system, has in yaml.safe_load((ROOT / "tests/unit/package_targets.yaml").read_text()).items():
+            for name, least in re.findall(r"([\w.+-]+)(?: \(>= (\S+)\))?", "\n".join(needs)):
+                with self.subTest(system, needs=name):
+                    self.assertIn(name, has)
+                    self.assertEqual(run("dpkg", "--compare-versions", has[name], "ge", least or "0").returncode, 0, f"{has[name]} < {least}")
+
     def test_configuration(self):
         listed = run("dpkg-deb", "-I", self.deb, "conffiles").stdout.split()
         self.assertEqual(listed, ["/etc/needrestart/conf.d/p2pd.conf", "/etc/p2pd/catalogue.d/README", "/etc/p2pd/p2pd.yaml",
