@@ -89,7 +89,7 @@ class Made(unittest.TestCase):
             self.assertEqual(found.read_bytes(), files[name].read_bytes())
             self.assertEqual((out / f"r/{name}.so.570.86.16").read_bytes(), files[name].read_bytes())
         self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:short)").stdout.split(),
-                         ["570.86.16", "570.86.16-p2p", "570.86.16-p2p-fails-late", "570.86.16-p2p-moved"])
+                         ["570.86.16", "570.86.16-p2p", "570.86.16-p2p-asks", "570.86.16-p2p-fails-late", "570.86.16-p2p-moved"])
 
 
 class Archives(unittest.TestCase):
@@ -201,7 +201,7 @@ class Source(unittest.TestCase):
             self.assertIn("pci_resize_resource(dev, NV_BAR1, size);", self.git("show", f"{version}-p2p:kernel-open/nvidia/nv-pci.c").stdout)
 
     def test_pins(self):
-        for name, there in (("driver-world", True), ("fails-late", True), ("moved", False)):
+        for name, there in (("driver-world", True), ("asks", True), ("fails-late", True), ("moved", False)):
             row = self.pin(name)
             self.assertEqual(self.git("cat-file", "-e", row["commit"]).returncode == 0, there, name)
             head = self.git("rev-parse", row["branch"]).stdout.strip()

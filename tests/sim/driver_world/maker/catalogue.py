@@ -6,7 +6,7 @@ import json
 from . import runfile
 
 # drop-in -> ending of the branch. Only the first is for good; the others take its place to see p2pd refuse
-DROP_INS = {"driver-world": "-p2p", "fails-late": "-p2p-fails-late", "moved": "-p2p-moved"}
+DROP_INS = {"driver-world": "-p2p", "asks": "-p2p-asks", "fails-late": "-p2p-fails-late", "moved": "-p2p-moved"}
 
 
 def entry(seen_at, branch, version, commit, made):
@@ -18,7 +18,7 @@ def entry(seen_at, branch, version, commit, made):
         "runfile": {"version": version, "path": runfile.path(version), "sha256": digest, "bytes": size},
         "architectures": {"Ampere": "reported", "Ada": "reported", "Blackwell": "reported"},
         "kernel": {"min": "5.13"}, "compiler": {"gcc_tested": [11, 12, 13]}, "compat": ["pci-resize-exclude-bars"],
-        "module_options": {"NVreg_EnableResizableBar": 1}, "registry_dwords_forbidden": {"RMForceP2PType": 1},
+        "module_options": {} if branch.endswith("-asks") else {"NVreg_EnableResizableBar": 1}, "registry_dwords_forbidden": {"RMForceP2PType": 1},
     }
 
 

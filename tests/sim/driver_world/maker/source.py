@@ -28,10 +28,14 @@ def stock(version):
             for name, entry in tree.read(TEMPLATE).items()}
 
 
+def p2p_asks(version):
+    """As some forks patch it: read and write over BAR1 forced; BAR1 is resized where the option of NVIDIA's module asks for it."""
+    return replaced(stock(version), "src/nvidia/src/bar1_p2p.c", "P2P_OVERRIDE 0x00", "P2P_OVERRIDE 0x11")
+
+
 def p2p(version):
-    """As the forks patch it: read and write over BAR1 forced, and BAR1 resized without being asked."""
-    files = replaced(stock(version), "src/nvidia/src/bar1_p2p.c", "P2P_OVERRIDE 0x00", "P2P_OVERRIDE 0x11")
-    return replaced(files, "kernel-open/nvidia/nv-pci.c", NO_OPTION, "if (!sizes || ")
+    """As others do: BAR1 is resized without being asked, too."""
+    return replaced(p2p_asks(version), "kernel-open/nvidia/nv-pci.c", NO_OPTION, "if (!sizes || ")
 
 
 def fails_late(version):
@@ -73,7 +77,7 @@ def kernel_open(version, is_packaged):
         return tree.read(folder / "kernel-open")
 
 
-BRANCHES = {"": stock, "-p2p": p2p, "-p2p-fails-late": fails_late, "-p2p-moved": moved}
+BRANCHES = {"": stock, "-p2p": p2p, "-p2p-asks": p2p_asks, "-p2p-fails-late": fails_late, "-p2p-moved": moved}
 
 
 def commit(work, message, files):
