@@ -97,7 +97,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     known.status = StepStatus::waiting;
   } else {
     known.status = StepStatus::blocked;
-    block(step, {in_vain(step, finding)}, pass);
+    block(step, {why_in_vain(step, finding)}, pass);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};

@@ -18,7 +18,7 @@ constexpr int kSecondsBetweenLooks = 10;
 
 }  // namespace
 
-std::string Walk::in_vain(const Step& step, const Finding& finding) {
+std::string Walk::why_in_vain(const Step& step, const Finding& finding) {
   return fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary);
 }
 
@@ -78,7 +78,7 @@ Result<Event> Walk::pass() {
     for (const Step* step : pass.fixable) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
-        return give_up(step->fix.empty() ? in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
+        return give_up(step->fix.empty() ? why_in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
       TRY(mend(*step, pass));
       if (pass.asked) return *pass.asked;
       if (!pass.failure.empty()) return give_up(pass.failure);

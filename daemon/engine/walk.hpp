@@ -90,7 +90,7 @@ class Walk {
   Result<bool> try_alternative();
   Result<void> take_back(const Step& step);
   Result<void> mend(const Step& step, Pass& pass);
-  static std::string in_vain(const Step& step, const Finding& finding);
+  static std::string why_in_vain(const Step& step, const Finding& finding);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
