@@ -7,7 +7,7 @@
 `iommu` is intel, amd or null; it also says whose CPU the guest has. A list of `sockets` holds root ports each, a port a card, or a
 switch with a card on each of its ports. Of a card: `device` (PCI id; 2684, an RTX 4090), `bar1_gib` that firmware gives it (32),
 `bar1_most_gib` to which it can be resized (32; 0: it has no such capability), `link` [generation, lanes] ([4, 16]).
-A card with a BAR1 smaller than it could be has a root port whose window has room for all of it, unless `"narrow": true`.
+A card on a root port whose BAR1 is smaller than it could be has room for all of it in the window above, unless `"narrow": true`.
 """
 import json
 import pathlib
@@ -42,10 +42,11 @@ class Bus:
         return name
 
     def root_port(self, bus, addr, content):
-        generation, lanes = content.get("gpu", {}).get("link", [4, 16])
+        card = content.get("gpu", {})
+        generation, lanes = card.get("link", [4, 16])
         properties = {"x-speed": SPEEDS[generation], "x-width": lanes}
-        if not content.get("gpu", {}).get("narrow"):
-            properties["pref64-reserve"] = f"{64 * max(1, len(content.get('switch', [])))}G"
+        if card.get("bar1_gib", 32) < card.get("bar1_most_gib", 32) and not card.get("narrow"):
+            properties["pref64-reserve"] = "64G"
         name = self.port(f"{self.maker}-root-port", bus, addr, **properties)
         if "gpu" in content:
             self.card(name, content["gpu"])

@@ -247,7 +247,8 @@ static const struct port ports[] = {
 
 typedef void Realize(PCIDevice *pci, Error **error);
 static Realize *upstream_realize, *downstream_realize;
-static DeviceReset slow_reset;
+static DeviceReset slow_reset, root_reset;
+static PCIConfigWriteFunc *root_write;
 
 /* QEMU's ports of a switch have links of 2.5 GT/s and one lane */
 static void fast_port(Realize *slow, PCIDevice *pci, Error **errp)
@@ -277,6 +278,29 @@ static void downstream_reset(DeviceState *device)
 	pcie_acs_reset((PCIDevice *)device);
 }
 
+static void name_port(PCIDevice *pci, uint16_t vendor, uint16_t device)
+{
+	pci_config_set_vendor_id(pci->config, vendor);
+	pci_config_set_device_id(pci->config, device);
+}
+
+/* SeaBIOS heeds what a port wants to have in reserve only of one of QEMU's own make: it is one until its window is set */
+static void root_port_reset(DeviceState *device)
+{
+	root_reset(device);
+	if (pci_find_capability((PCIDevice *)device, PCI_CAP_ID_VNDR))
+		name_port((PCIDevice *)device, PCI_VENDOR_ID_REDHAT, PCI_DEVICE_ID_REDHAT_PCIE_RP);
+}
+
+static void root_port_write(PCIDevice *pci, uint32_t at, uint32_t value, int length)
+{
+	const PCIDeviceClass *class = PCI_DEVICE_GET_CLASS(pci);
+
+	root_write(pci, at, value, length);
+	if (ranges_overlap(at, length, PCI_PREF_LIMIT_UPPER32, 4))
+		name_port(pci, class->vendor_id, class->device_id);
+}
+
 static void port_class_init(ObjectClass *class, void *row)
 {
 	const struct port *port = row;
@@ -292,6 +316,11 @@ static void port_class_init(ObjectClass *class, void *row)
 		pci->realize = fast_downstream;
 		slow_reset = DEVICE_CLASS(class)->reset;
 		DEVICE_CLASS(class)->reset = downstream_reset;
+	} else {
+		root_write = pci->config_write;
+		pci->config_write = root_port_write;
+		root_reset = DEVICE_CLASS(class)->reset;
+		DEVICE_CLASS(class)->reset = root_port_reset;
 	}
 }
 
