@@ -74,7 +74,6 @@ Result<Finding> check(const Host& host, const Parameters& given) {
     return finding;
   }
   finding.summary = "module " + module + " is configured with the wanted options";
-  if (in_force == false) finding.summary += "; the loaded one does not run with them yet";
   return finding;
 }
 
