@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/transfer.hpp"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -11,6 +10,8 @@
 #include <charconv>
 #include <memory>
 #include <optional>
+
+#include "base/libcurl.hpp"
 
 namespace p2pd {
 namespace {
@@ -30,13 +31,13 @@ Result<std::string> scheme_of(const std::string& url) {
 }
 
 /// libcurl would wait for ever for the other end of a pipe.
-Result<void> check_regular(const std::string& url) {
-  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(curl_url(), curl_url_cleanup);
+Result<void> check_regular(const Libcurl& lib, const std::string& url) {
+  const std::unique_ptr<CURLU, decltype(lib.url_cleanup)> parsed(lib.url(), lib.url_cleanup);
   char* path = nullptr;
-  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
-      curl_url_get(parsed.get(), CURLUPART_PATH, &path, CURLU_URLDECODE) != CURLUE_OK)
+  if (!parsed || lib.url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK ||
+      lib.url_get(parsed.get(), CURLUPART_PATH, &path, CURLU_URLDECODE) != CURLUE_OK)
     return fail(ErrorCode::invalid, without_credentials(url) + " is no address of a file");
-  const std::unique_ptr<char, decltype(&curl_free)> owner(path, curl_free);
+  const std::unique_ptr<char, decltype(lib.free)> owner(path, lib.free);
   struct stat info {};
   if (::stat(path, &info) != 0) return fail_errno(url);
   if (!S_ISREG(info.st_mode)) return fail(ErrorCode::invalid, url + " is not a regular file");
@@ -63,12 +64,19 @@ void read_content_range(std::string_view value, Answer& answer) {
 
 /// One exchange while libcurl carries it; the callbacks get it as their last argument.
 struct Exchange {
+  const Libcurl& lib;
   CURL* curl;
   const Transfer& transfer;
   const Transfer::Sink& sink;
   Answer answer = {};
   Result<void> failure = {};
   bool begun = false;  ///< the first piece of the body is here
+
+  /// Gives libcurl a long, a curl_off_t or a pointer, whichever the option wants.
+  template <typename Value>
+  void set(CURLoption option, Value value) const {
+    lib.easy_setopt(curl, option, value);
+  }
 };
 
 void begin_body(Exchange& exchange) {
@@ -76,9 +84,9 @@ void begin_body(Exchange& exchange) {
   Answer& answer = exchange.answer;
   curl_off_t length = -1;
   char* url = nullptr;
-  curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &answer.status);
-  curl_easy_getinfo(exchange.curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-  curl_easy_getinfo(exchange.curl, CURLINFO_EFFECTIVE_URL, &url);
+  exchange.lib.easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &answer.status);
+  exchange.lib.easy_getinfo(exchange.curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+  exchange.lib.easy_getinfo(exchange.curl, CURLINFO_EFFECTIVE_URL, &url);
   answer.url = url != nullptr ? url : exchange.transfer.what.url;
   if (answer.status != 206) {
     answer.from = 0;
@@ -134,8 +142,8 @@ Failure refusal(const std::string& url, long status) {
 Failure failure_of(CURLcode code, const Exchange& exchange, const char* words) {
   const std::string url = without_credentials(exchange.transfer.what.url);
   long status = 0;
-  curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
-  const std::string text = fmt::format("{}: {}", url, *words != '\0' ? words : curl_easy_strerror(code));
+  exchange.lib.easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
+  const std::string text = fmt::format("{}: {}", url, *words != '\0' ? words : exchange.lib.easy_strerror(code));
   switch (code) {
     case CURLE_HTTP_RETURNED_ERROR:
       return refusal(url, status);
@@ -171,64 +179,61 @@ Failure failure_of(CURLcode code, const Exchange& exchange, const char* words) {
   }
 }
 
-void limit_protocols(CURL* curl, const std::string& scheme) {
-#if LIBCURL_VERSION_NUM >= 0x075500
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, scheme.c_str());
-  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, scheme.c_str());
-#else  // Ubuntu 22.04
+/// Its own scheme alone, redirects too.
+void limit_protocols(const Exchange& exchange, const std::string& scheme) {
   const long bits = scheme == "https" ? CURLPROTO_HTTPS : scheme == "http" ? CURLPROTO_HTTP : CURLPROTO_FILE;
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS, bits);
-  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS, bits);
-#endif
+  exchange.set(CURLOPT_PROTOCOLS, bits);
+  exchange.set(CURLOPT_REDIR_PROTOCOLS, bits);
 }
 
-void set_bounds(CURL* curl, const Transfer& transfer) {
+void set_bounds(const Exchange& exchange) {
+  const Transfer& transfer = exchange.transfer;
   const auto left = std::chrono::duration_cast<milliseconds>(transfer.until - Clock::now()).count();
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(std::max<std::int64_t>(left, 1)));
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(transfer.what.stall.count()));
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(transfer.what.stall.count()));
-  curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(transfer.what.limit_bytes));
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, kRedirects);
-  curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  exchange.set(CURLOPT_TIMEOUT_MS, static_cast<long>(std::max<std::int64_t>(left, 1)));
+  exchange.set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(transfer.what.stall.count()));
+  exchange.set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  exchange.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(transfer.what.stall.count()));
+  exchange.set(CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(transfer.what.limit_bytes));
+  exchange.set(CURLOPT_FOLLOWLOCATION, 1L);
+  exchange.set(CURLOPT_MAXREDIRS, kRedirects);
+  exchange.set(CURLOPT_FAILONERROR, 1L);
+  exchange.set(CURLOPT_NOSIGNAL, 1L);
 }
 
-void set_callbacks(CURL* curl, Exchange& exchange) {
-  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &exchange);
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &exchange);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_tick);
-  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &exchange);
-  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+void set_callbacks(Exchange& exchange) {
+  exchange.set(CURLOPT_HEADERFUNCTION, on_header);
+  exchange.set(CURLOPT_HEADERDATA, &exchange);
+  exchange.set(CURLOPT_WRITEFUNCTION, on_body);
+  exchange.set(CURLOPT_WRITEDATA, &exchange);
+  exchange.set(CURLOPT_XFERINFOFUNCTION, on_tick);
+  exchange.set(CURLOPT_XFERINFODATA, &exchange);
+  exchange.set(CURLOPT_NOPROGRESS, 0L);
 }
 
 }  // namespace
 
 Result<Answer> Transfer::run(const Sink& sink) const {
-  static const bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   const std::string scheme = TRY(scheme_of(what.url));
-  if (scheme == "file") TRY(check_regular(what.url));
-  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(ready ? curl_easy_init() : nullptr, curl_easy_cleanup);
+  const Libcurl& lib = *TRY(libcurl());
+  if (scheme == "file") TRY(check_regular(lib, what.url));
+  const std::unique_ptr<CURL, decltype(lib.easy_cleanup)> curl(lib.easy_init(), lib.easy_cleanup);
   if (!curl) return fail(ErrorCode::io, "libcurl does not start");
   if (Clock::now() >= until)
     return fail(ErrorCode::timeout, without_credentials(what.url) + ": not done in time", kCheckAddress);
-  Exchange exchange{curl.get(), *this, sink};
+  Exchange exchange{lib, curl.get(), *this, sink};
   std::array<char, CURL_ERROR_SIZE> words{};
-  curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, words.data());
-  curl_easy_setopt(curl.get(), CURLOPT_URL, what.url.c_str());
-  curl_easy_setopt(curl.get(), CURLOPT_USERAGENT, "p2pd/" P2PD_VERSION);
-  limit_protocols(curl.get(), scheme);
-  set_bounds(curl.get(), *this);
-  set_callbacks(curl.get(), exchange);
-  std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(nullptr, curl_slist_free_all);
-  if (!range.empty() && scheme != "file") curl_easy_setopt(curl.get(), CURLOPT_RANGE, range.c_str());
+  exchange.set(CURLOPT_ERRORBUFFER, words.data());
+  exchange.set(CURLOPT_URL, what.url.c_str());
+  exchange.set(CURLOPT_USERAGENT, "p2pd/" P2PD_VERSION);
+  limit_protocols(exchange, scheme);
+  set_bounds(exchange);
+  set_callbacks(exchange);
+  std::unique_ptr<curl_slist, decltype(lib.slist_free_all)> headers(nullptr, lib.slist_free_all);
+  if (!range.empty() && scheme != "file") exchange.set(CURLOPT_RANGE, range.c_str());
   if (!range.empty() && !validator.empty())
-    headers.reset(curl_slist_append(nullptr, ("If-Range: " + validator).c_str()));
-  curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
-  const CURLcode code = curl_easy_perform(curl.get());
+    headers.reset(lib.slist_append(nullptr, ("If-Range: " + validator).c_str()));
+  exchange.set(CURLOPT_HTTPHEADER, headers.get());
+  const CURLcode code = lib.easy_perform(curl.get());
   if (!exchange.failure) return Failure(exchange.failure.error());
   if (code != CURLE_OK) return failure_of(code, exchange, words.data());
   if (!exchange.begun) begin_body(exchange);  // an empty one

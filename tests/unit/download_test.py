@@ -76,6 +76,13 @@ class Files(Case):
                 self.assert_whole(self.fetch(cut(BODY, 100_000, good(BODY)), *words))
                 self.assertEqual(self.ranges(), [None, "bytes=100000-"])
 
+    def test_libcurl_is_loaded_for_a_transfer_and_not_before(self):
+        (self.directory / "libcurl.so.4").write_text("no library")
+        spoiled = {**NO_PROXY, "LD_LIBRARY_PATH": str(self.directory)}
+        subprocess.run([FETCH.replace("fetch", "p2pctl"), "--version"], check=True, stdout=subprocess.DEVNULL, env=spoiled)
+        said = self.run_fetch("file", self.web.url + "/x", str(self.file), env=spoiled)
+        self.assert_error(said, "not_found", "libcurl.so.4: file too short|libcurl.so.4: invalid ELF header")
+
     def test_a_reset_is_taken_up(self):
         calls = []
 
