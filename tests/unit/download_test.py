@@ -79,7 +79,7 @@ class Files(Case):
     def test_libcurl_is_loaded_for_a_transfer_and_not_before(self):
         (self.directory / "libcurl.so.4").write_text("no library")
         spoiled = {**NO_PROXY, "LD_LIBRARY_PATH": str(self.directory)}
-        subprocess.run([FETCH.replace("fetch", "p2pctl"), "--version"], check=True, stdout=subprocess.DEVNULL, env=spoiled)
+        subprocess.run([pathlib.Path(FETCH).with_name("p2pctl"), "--version"], check=True, stdout=subprocess.DEVNULL, env=spoiled)
         said = self.run_fetch("file", self.web.url + "/x", str(self.file), env=spoiled)
         self.assert_error(said, "not_found", "libcurl.so.4: file too short|libcurl.so.4: invalid ELF header")
 
