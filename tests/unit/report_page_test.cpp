@@ -9,7 +9,6 @@
 
 #include "catch.hpp"
 #include "ctl/report/document.hpp"
-#include "ctl/report/html.hpp"
 #include "ctl/report/page.hpp"
 #include "fake_gpu_host.hpp"
 #include "fake_runner.hpp"
@@ -223,19 +222,6 @@ std::string page_of(const char* name, const Sources& sources,
 bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
-
-TEST_CASE("report: what is escaped") {
-  CHECK(escaped("<b>&\"it's\"</b>") == "&lt;b&gt;&amp;&quot;it&#39;s&quot;&lt;/b&gt;");
-  CHECK(escaped("µs → ✓ 😀\n\tx") == "µs → ✓ 😀\n\tx");
-  const std::string bad = "\xef\xbf\xbd";
-  for (const char* broken :
-       {"\x1b", "\x7f", "\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xe2\x80\xae", "\xe2\x81\xa7"})
-    CHECK(holds(escaped(broken), bad));
-  CHECK(escaped("\xe2\x82"
-                "a") == bad + bad + "a");
-  CHECK(escaped("\xe2\x80\xae"
-                "x") == bad + "x");
-}
 
 TEST_CASE("report: nothing that the host says becomes markup") {
   const std::string evil = "<script>alert(1)</script><img/src=x onerror=alert(1)>\"'>";
