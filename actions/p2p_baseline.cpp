@@ -19,6 +19,14 @@ Command measuring(const std::string& file) {
   return command;
 }
 
+/// What kept the program from measuring: its first line, without its name before it.
+std::string reason(const CommandResult& result) {
+  constexpr std::string_view kName = "p2p-bench: ";
+  const std::string line = result.errors.substr(0, result.errors.find('\n'));
+  if (line.empty()) return "p2p-bench said nothing";
+  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+}
+
 Result<Description> describe(const Host&, const Parameters& parameters) {
   Description description;
   description.summary = "measure the GPUs once, before anything changes";
@@ -31,7 +39,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   TRY(host.will_change(file));
   const CommandResult result = TRY(host.ask(measuring(file)));
   if (host.files().exists(file)) return {};
-  return host.write(file, nlohmann::json{{"not_measured", result.errors}}.dump() + "\n");
+  return host.write(file, nlohmann::json{{"not_measured", reason(result)}}.dump() + "\n");
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // p2p-baseline: what the GPUs exchange now, before anything is changed, is on record.
 // The gain is the point of the whole plan, and it can only be told against a measurement that was made before. Where no
-// driver is loaded nothing can be measured, and a tree that is not running has no GPUs: neither is a fault.
-// Reads whether the saved report is there.
+// driver is loaded nothing can be measured, and a tree that is not running has no GPUs: neither is a fault. Nor is a
+// measurement that failed: its reason is on record then, and it is asked once.
+// Reads the saved report.
 // Reference: probes/bench/report/gain.cpp, which reads it.
 #include "base/probe.hpp"
 
@@ -16,6 +17,13 @@ constexpr Parameter kParameters[] = {
     {"file", Parameter::Type::string, true, "where the report is saved"},
 };
 
+/// The reason that actions/p2p_baseline.cpp left in the report's place; empty for a report.
+std::string why_not_measured(const std::string& text) {
+  const auto saved = nlohmann::json::parse(text, nullptr, false);
+  const auto why = saved.is_object() ? saved.find("not_measured") : saved.end();
+  return why != saved.end() && why->is_string() ? why->get<std::string>() : "";
+}
+
 }  // namespace
 
 Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
@@ -26,8 +34,9 @@ Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
     finding.summary = "this system is not running: there is nothing to measure";
   } else if (host.files().exists(file)) {
     finding.verdict = Verdict::pass;
-    finding.summary = "measured before the first change";
-    finding.evidence.push_back({file, "is there"});
+    const std::string why = why_not_measured(host.files().read(file).value_or(""));
+    finding.summary = why.empty() ? "measured before the first change" : "tried before the first change: " + why;
+    finding.evidence.push_back({file, why.empty() ? "is there" : "tells why nothing was measured"});
   } else if (!host.files().exists("/proc/driver/nvidia/version")) {
     finding.summary = "no NVIDIA driver is loaded: there is nothing to compare with";
   } else {

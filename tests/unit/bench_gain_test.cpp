@@ -132,6 +132,9 @@ TEST_CASE("bench gain: files that are no report, or a broken one") {
   CHECK(gain(nlohmann::json::array(), with_p2p()) == foreign);
   CHECK(gain({{"schema", "p2pd.bench/2"}}, with_p2p()) == foreign);
   CHECK(gain({{"schema", 1}}, with_p2p()) == foreign);
+  CHECK(gain({{"not_measured", 1}}, with_p2p()) == foreign);
+  CHECK(gain({{"not_measured", "bytes: cuStreamSynchronize"}}, with_p2p()) ==
+        Lines{"nothing to compare: the earlier run failed: bytes: cuStreamSynchronize"});
   nlohmann::json broken = to_json(with_p2p());
   broken["pairs"] = 3;
   CHECK(gain(broken, with_p2p()).front().starts_with("nothing to compare: the earlier report is broken: "));

@@ -121,7 +121,9 @@ TEST_CASE("p2p-baseline: a machine that cannot be measured is asked once") {
   if (!live.host) return;
   const Parameters with = {{"file", kFile}};
   live.write("/proc/driver/nvidia/version", "NVRM version\n");
-  live.runner.on(std::string("p2p-bench --save ") + kFile, "", 1, "p2p-bench: the CUDA driver does not start");
+  live.runner.on(std::string("p2p-bench --save ") + kFile, "", 1, "p2p-bench: the CUDA driver does not start\n  next: reboot\n");
   REQUIRE(kP2pBaselineAction.apply(*live.host, with));
-  CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::pass);
+  const auto finding = kP2pBaseline.check(*live.host, with);
+  CHECK(finding->verdict == Verdict::pass);
+  CHECK(finding->summary == "tried before the first change: the CUDA driver does not start");
 }

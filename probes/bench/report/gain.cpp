@@ -199,6 +199,8 @@ std::string summary(const Gains& gains, bool proven) {
 
 /// An earlier report, or why it is none.
 Result<Measurement> earlier_report(const nlohmann::json& json) {
+  if (json.is_object() && json.contains("not_measured") && json["not_measured"].is_string())  // by p2p-baseline
+    return fail(ErrorCode::invalid, "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
   const auto schema = json.is_object() ? json.find("schema") : json.end();
   if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
     return fail(ErrorCode::invalid, "nothing to compare: the earlier file is no p2pd.bench/1 report");
