@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2p-bench itself on the simulated driver: a clean machine is proven, every fault is rejected with the right words."""
+import itertools
 import json
 import os
 import pathlib
@@ -181,12 +182,21 @@ class Faults(Case):
     ]
 
     def test_each(self):
-        for row, pattern in self.TABLE:
-            with self.subTest(row["kind"]):
-                report = self.report(machine(2, faults=[row]), "--quick", code=NOT_PROVEN)
+        for (row, pattern), mode in itertools.product(self.TABLE, (["--quick"], [], ["--full"])):
+            with self.subTest(row["kind"], mode=mode):
+                report = self.report(machine(2, faults=[row]), *mode, code=NOT_PROVEN)
                 self.assertTrue(any(re.search(pattern, line) for line in self.fails(report)), self.fails(report))
-                self.assertFalse(any(line.startswith("GPU 1 -> GPU 0") and "copy" in line for line in self.fails(report)),
+                self.assertFalse(any(line.startswith("GPU 1 -> GPU 0: copy-pu") for line in self.fails(report)),
                                  self.fails(report))
+
+    def test_all_ones_in_place_of_pointers(self):
+        """As where an IOMMU translates: what would follow them is not run, and everything else is told."""
+        report = self.report(machine(2, faults=[{"kind": "dead-direction"}]), code=NOT_PROVEN)
+        for pair in report["pairs"]:
+            self.assertIsNone(pair["chase_ns"])
+            self.assertIn("pointers", pair["not_run"]["chase"])
+            self.assertAlmostEqual(pair["staged_gb_s"]["median"], 18, delta=0.3)
+        self.assertEqual({(w["from"], w["to"]) for w in report["wrong"]}, {(0, 1), (1, 0)})
 
     def test_the_wrong_byte_is_named(self):
         """A copy starts at its own pointer: byte 700 of every copy that has one."""

@@ -48,10 +48,10 @@ void LateWrites::visit(u64 begin, u64 bytes, Act act) {
   waiting_ = !batches_.empty();
 }
 
-void LateWrites::look(u64 begin, u64 bytes) {
-  visit(begin, bytes, [](Batch& batch) {
+void LateWrites::look(u64 begin, u64 bytes, Clock::time_point enqueued) {
+  visit(begin, bytes, [enqueued](Batch& batch) {
     if (!batch.due) batch.due = Clock::now() + kLateness;
-    const bool here = *batch.due <= Clock::now();
+    const bool here = *batch.due <= enqueued;
     if (here) deliver_all(batch.writes);
     return here;
   });

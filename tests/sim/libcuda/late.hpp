@@ -21,13 +21,13 @@ struct Write {
   std::string data;
 };
 
-/// Writes that arrive after they were reported complete: whoever looks first sees nothing of them, and 5 ms after that
-/// look they are there. So it does not depend on how fast this machine is that they are missed.
+/// Writes that arrive after they were reported complete: whoever looks first sees nothing of them, and what is enqueued
+/// 5 ms after that look finds them there. So it does not depend on how fast this machine is that they are missed.
 class LateWrites {
  public:
   void add(std::vector<Write> writes);
-  /// Before memory is read.
-  void look(u64 begin, u64 bytes);
+  /// Before memory is read by what was enqueued at that time.
+  void look(u64 begin, u64 bytes, Clock::time_point enqueued);
   /// Before memory is written: what is under way comes first.
   void arrive(u64 begin, u64 bytes);
   /// The memory goes away.

@@ -26,7 +26,7 @@ Stream::~Stream() {
 }
 
 void Stream::submit(const Cost& cost, Work work, Grid grid) {
-  enqueue(cost, nullptr, nullptr, [this, grid, work = std::move(work)] { perform(work, grid); });
+  enqueue(cost, nullptr, nullptr, [this, grid, work = std::move(work), now = Clock::now()] { perform(work, grid, now); });
 }
 
 std::shared_ptr<Mark> Stream::mark() {
@@ -75,10 +75,10 @@ void Stream::run() {
   }
 }
 
-void Stream::perform(const Work& work, Grid grid) {
+void Stream::perform(const Work& work, Grid grid, Clock::time_point enqueued) {
   if (context_.error != bench::cuda::CUDA_SUCCESS || simulation_.stopping) return;
   try {
-    Operation operation(simulation_, context_, grid);
+    Operation operation(simulation_, context_, grid, enqueued);
     work(operation);
   } catch (const Trap& trap) {
     auto none = bench::cuda::CUDA_SUCCESS;

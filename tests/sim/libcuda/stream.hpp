@@ -52,7 +52,7 @@ class Stream {
  private:
   void enqueue(const Cost& cost, std::shared_ptr<Step> after, std::shared_ptr<Mark> mark, std::function<void()> job);
   void run();
-  void perform(const Work& work, Grid grid);
+  void perform(const Work& work, Grid grid, Clock::time_point enqueued);
 
   Simulation& simulation_;
   Timeline& timeline_;

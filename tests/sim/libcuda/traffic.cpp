@@ -120,7 +120,7 @@ Window Operation::open_plain(u64 address, u64 bytes, u64 alignment, Use use) {
   if (use == Use::store)
     simulation_.late.arrive(address, bytes);
   else
-    simulation_.late.look(address, bytes);
+    simulation_.late.look(address, bytes, enqueued_);
   return window;
 }
 
@@ -138,7 +138,7 @@ Window Operation::open(u64 address, u64 bytes, Use use) {
 
 Window Operation::source(u64 address, u64 bytes) {
   Window window = locate(address, bytes);
-  simulation_.late.look(address, bytes);
+  simulation_.late.look(address, bytes, enqueued_);
   return window;
 }
 

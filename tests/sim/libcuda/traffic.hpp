@@ -146,8 +146,8 @@ enum class Use { load, store, both };
 /// One operation of a stream, while it runs.
 class Operation {
  public:
-  Operation(Simulation& simulation, Context& context, Grid shape)
-      : grid(shape), simulation_(simulation), context_(context) {}
+  Operation(Simulation& simulation, Context& context, Grid shape, Clock::time_point enqueued)
+      : grid(shape), simulation_(simulation), context_(context), enqueued_(enqueued) {}
   ~Operation() { simulation_.late.add(std::move(late_)); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -184,6 +184,7 @@ class Operation {
 
   Simulation& simulation_;
   Context& context_;
+  const Clock::time_point enqueued_;
   std::vector<Write> late_;
 };
 

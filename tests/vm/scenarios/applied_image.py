@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """An image that "p2pctl apply --root" made becomes ready with one reboot at most, without a compiler and without a network."""
+import json
+
 from scenario import UNATTENDED, expect, expect_ready
 
 STARTS = "applied"
@@ -16,3 +18,5 @@ def run(machine):
     expect_ready(machine, status)
     built = machine.run("ls /var/cache/p2pd/builds /var/cache/p2pd/sources 2>/dev/null; true")
     expect(not built, f"it has built or fetched: {built}")
+    baseline = json.loads(machine.run("cat /var/lib/p2pd/baseline.json"))  # P2P that loses every byte was measured, too
+    expect(baseline.get("schema") == "p2pd.bench/1", f"the baseline is no report: {baseline}")
