@@ -8,13 +8,14 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 DELIVERED = "delivered"
 MADE = (DELIVERED, "applied")
+SYSTEMS = sorted(path.name for path in (HERE / "systems").iterdir())  # the first is Debian 12
 
 
 class Store:
     """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them; processes that are forked from its own share it."""
 
-    def __init__(self, build):
-        self.build, self.scratch = build, None
+    def __init__(self, build, system=SYSTEMS[0]):
+        self.build, self.system, self.scratch = build, system, None
 
     def __enter__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="p2pd-disks.")
@@ -25,7 +26,7 @@ class Store:
 
     def folder(self, start):
         if start in MADE:
-            made = subprocess.run([HERE / "machine", self.build, start], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+            made = subprocess.run([HERE / "machine", self.build, start, self.system], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
             return pathlib.Path(made)
         return pathlib.Path(self.scratch.name, start)
 
