@@ -67,7 +67,7 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   if (parameters.contains("thresholds")) command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
   const std::string against = parameters.value("against", "");
   if (!against.empty() && host.files().exists(against)) command.argv.insert(command.argv.end(), {"--against", against});
-  command.deadline = std::chrono::minutes(11);  // its own is shorter
+  command.deadline = std::chrono::hours(1);  // it gives up on silent GPUs long before
   const CommandResult result = TRY(host.ask(command));
   const nlohmann::json report = report_of(result);
   if (report.contains("judgement")) return judged(report, command.text());

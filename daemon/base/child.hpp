@@ -51,8 +51,9 @@ class Child {
   pid_t pid() const { return pid_; }
   bool watched() const { return static_cast<bool>(pidfd_); }
 
-  /// Takes output until the process has exited, `until` has come, or `stop_fd` is readable.
-  Result<Event> watch(Clock::time_point until, int stop_fd);
+  /// Takes output until the process has exited, `until` has come, or `stop_fd` is readable. With `renewal`, each
+  /// output puts `until` off to that long after it.
+  Result<Event> watch(Clock::time_point until, int stop_fd, std::chrono::milliseconds renewal = {});
   /// SIGTERM, a grace, SIGKILL; false when even that does not end it.
   Result<bool> end();
   /// What it wrote so far, with `status`.

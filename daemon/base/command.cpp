@@ -201,11 +201,12 @@ Failure refused(const Command& command, const Refusal& refusal, const std::strin
 /// Follows a started command to its end, or to the end that it is given.
 Result<CommandResult> supervise(const Command& command, Child& child, Clock::time_point until, int stop_fd) {
   if (!child.watched()) return fail_errno("`" + command.text() + "`: pidfd_open");
-  const Child::Event event = TRY(child.watch(until, stop_fd));
+  const Child::Event event = TRY(child.watch(until, stop_fd, command.while_silent ? command.deadline : milliseconds{}));
   if (event == Child::Event::exited) return child.result(TRY(child.reap()));
   const bool stopped = event == Child::Event::stopped;
   const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
-  const std::string why = stopped ? "was ended, because p2pd is to stop" : "was ended, still running after " + seconds(command.deadline);
+  const std::string why = stopped ? "was ended, because p2pd is to stop"
+                                  : (command.while_silent ? "was ended, silent for " : "was ended, still running after ") + seconds(command.deadline);
   if (TRY(child.end())) {
     const int status = TRY(child.reap());
     return cut_short(code, command, why, child.result(status));

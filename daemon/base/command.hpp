@@ -18,6 +18,7 @@ struct Command {
   std::map<std::string, std::string> environment = {};      ///< over a minimal one: PATH, LC_ALL=C, HOME
   std::string input = {};                                   ///< standard input; /dev/null when empty
   std::chrono::milliseconds deadline{30'000};               ///< then the whole process group is killed
+  bool while_silent = false;                                ///< the deadline counts from its last output, not from its start
   std::function<void(std::string_view line)> on_line = {};  ///< called for each line of output as it comes
   bool own_unit = false;  ///< must not end with p2pd: where a service of ours runs it, it runs in a unit of its own
 

@@ -124,8 +124,9 @@ void print_person(const Survey& survey, const Plan& plan, bool proven, const Cos
                                                      : "No gate of plan " + plan.name + " is shut."));
   else
     print_conclusion(conclude(survey, *gate, plan));
-  fmt::print("{}\n", paint(Colour::dim, fmt::format("{} checks in {} ms, {} commands run", looked_at, cost.milliseconds,
-                                                    cost.commands)));
+  fmt::print("{}\n", paint(Colour::dim, fmt::format("{} check{} in {} ms, {} command{} run", looked_at,
+                                                    looked_at == 1 ? "" : "s", cost.milliseconds, cost.commands,
+                                                    cost.commands == 1 ? "" : "s")));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Options {
   std::string save;
   std::string against;
   std::string thresholds;
-  int deadline_s = 0;
+  int deadline_s = 120;  ///< without an answer; a run takes what it takes: 16 GPUs have 120 pairs
   bool worker = false;
   std::string collective_worker;  ///< "on" or "off": P2P
 };
@@ -49,11 +49,6 @@ struct Options {
 // what the measuring process says on the way
 constexpr std::string_view kPhaseMark = "phase: ";
 constexpr std::string_view kGpusMark = "gpus: ";  // their PCI addresses
-
-int deadline_s(const Options& options) {
-  if (options.deadline_s > 0) return options.deadline_s;
-  return options.asked.sweep || options.asked.full ? 600 : 60;
-}
 
 /// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
 std::map<std::string, std::string> environment() {
@@ -70,7 +65,7 @@ std::map<std::string, std::string> environment() {
 
 // ---- the process that measures ---------------------------------------------------------------------------------------
 
-/// Says each phase as it begins, then the measurement, or why there is none, as one line of JSON.
+/// Says each phase as it begins and goes on, then the measurement, or why there is none, as one line of JSON.
 int work(const Options& options, const Root& root) {
   ProcessRunner runner;
   const auto say = [](std::string_view mark, std::string_view text) {
@@ -167,14 +162,15 @@ Result<Report> run(const Options& options, const Root& root) {
     if (set) command.argv.emplace_back(flag);
   if (!options.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", options.asked.fault});
   command.environment = environment();
-  command.deadline = std::chrono::seconds(deadline_s(options));
+  command.deadline = std::chrono::seconds(options.deadline_s);
+  command.while_silent = true;
   command.on_line = [&](std::string_view line) { listener.line(line); };
   const Result<CommandResult> result = runner.run(command);
   listener.clear();
   if (!result && result.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.lines(0);
     return fail(ErrorCode::timeout,
-                fmt::format("the GPUs did not answer within {} s; under way: {}{}", deadline_s(options), listener.phase(),
+                fmt::format("the GPUs did not answer within {} s; under way: {}{}", options.deadline_s, listener.phase(),
                             faults.empty() ? "" : "; the kernel log says: " + faults.front()),
                 "reboot: a GPU that hangs does not come back by itself; then \"p2pctl doctor\"");
   }
@@ -185,7 +181,7 @@ Result<Report> run(const Options& options, const Root& root) {
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
   if (options.collectives && report.measurement.gpus.size() > 1)
-    report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(deadline_s(options))));
+    report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log);
   return report;
 }
@@ -263,7 +259,7 @@ int start(int argc, char** argv) {
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
-  app.add_option("--deadline", options.deadline_s, "seconds until the GPUs count as hanging")->check(CLI::Range(1, 86'400));
+  app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")->capture_default_str()->check(CLI::Range(1, 86'400));
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
   app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");

@@ -158,6 +158,23 @@ TEST_CASE("a deadline kills the whole process group") {
   CHECK(dead(grandchild));
 }
 
+TEST_CASE("a deadline of silence lets a command go on that says something") {
+  ProcessRunner runner;
+  Command command = shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done");
+  command.deadline = 800ms;
+  command.while_silent = true;
+  CHECK(runner.run(command).has_value());
+  command = shell("echo begun >&2; sleep 60");
+  command.deadline = 300ms;
+  command.while_silent = true;
+  const auto start = std::chrono::steady_clock::now();
+  const auto result = runner.run(command);
+  CHECK(std::chrono::steady_clock::now() - start < 5s);
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().code == ErrorCode::timeout);
+  CHECK(result.error().message.find("silent for 0.3 s; its last output: begun") != std::string::npos);
+}
+
 TEST_CASE("a command that ends on SIGTERM is not made to wait") {
   ProcessRunner runner;
   const auto start = std::chrono::steady_clock::now();

@@ -210,7 +210,7 @@ std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const std::vector<s
 
 Result<std::vector<std::vector<Seen>>> everything_seen(Bench& bench) {
   std::vector<std::vector<Seen>> seen;
-  for (OpenGpu& gpu : bench.gpus) TRY(gpu.finish());
+  TRY(bench.finish());
   for (OpenGpu& gpu : bench.gpus) seen.push_back(TRY(gpu.seen()));
   return seen;
 }

@@ -219,6 +219,7 @@ Result<void> PeerProcess::contend(Bench& bench) {
         why = answer->value("not_run", "");
       else
         gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
+      bench.phases.go_on();
       if (why.empty()) bench.found.atomics.push_back({pair.from, pair.to, problem.empty(), problem});
     }
     if (!why.empty()) pair.not_run["atomics"] = why;

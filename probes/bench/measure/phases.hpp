@@ -11,7 +11,8 @@
 
 namespace p2pd::bench {
 
-/// Times the parts of a run, and tells each as it begins: what is under way when a GPU hangs is then known.
+/// Times the parts of a run, and tells each as it begins and as it goes on: when a GPU hangs, what is under way is then
+/// known, and a run that is only slow is not taken for one that hangs.
 class Phases {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,8 +22,12 @@ class Phases {
   /// Ends the phase before and begins this one.
   void begin(std::string_view name) {
     end();
-    if (progress_) progress_(name);
+    tell(name);
     phases_.push_back({std::string(name), elapsed_ms(), 0});
+  }
+  /// The GPUs have answered: what is under way goes on, which is told once a second.
+  void go_on() {
+    if (!phases_.empty() && Clock::now() - told_ >= std::chrono::seconds(1)) tell(phases_.back().name);
   }
   void end() {
     if (!phases_.empty() && phases_.back().length_ms == 0) phases_.back().length_ms = elapsed_ms() - phases_.back().start_ms;
@@ -30,7 +35,13 @@ class Phases {
   double elapsed_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
 
  private:
+  void tell(std::string_view name) {
+    told_ = Clock::now();
+    if (progress_) progress_(name);
+  }
+
   Clock::time_point start_ = Clock::now();
+  Clock::time_point told_ = start_;
   std::vector<Phase>& phases_;
   std::function<void(std::string_view)> progress_;
 };

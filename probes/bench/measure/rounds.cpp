@@ -79,6 +79,7 @@ std::vector<std::pair<int, int>> Bench::both_ways(const Round& round) const {
 
 Result<void> Bench::finish() const {
   for (const OpenGpu& gpu : gpus) TRY(gpu.finish());
+  phases.go_on();
   return {};
 }
 

@@ -202,7 +202,7 @@ Result<void> staged(Bench& bench) {
         Series tiny = series(4, kTiny);
         TRY(watch.enqueue(large));
         TRY(watch.enqueue(tiny));
-        TRY(a.finish());
+        TRY(bench.finish());
         bench.pair(from, to).staged_gb_s = TRY(watch.rate(large));
         bench.pair(from, to).staged_ns = figure(TRY(watch.times_ns(tiny)));
       }

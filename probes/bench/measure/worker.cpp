@@ -12,7 +12,6 @@
 
 #include "probes/bench/device/nvml.hpp"
 #include "probes/bench/measure/peer_process.hpp"
-#include "probes/bench/measure/phases.hpp"
 
 namespace p2pd::bench {
 
@@ -225,7 +224,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
     gpu.arena_bytes = open.arena_bytes();
   }
 
-  Bench bench{driver, gpus, found, keys, asked, paths};
+  Bench bench{driver, gpus, found, keys, asked, paths, phases};
   struct Part {
     std::string_view name;
     Result<void> (*run)(Bench&);

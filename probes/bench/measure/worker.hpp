@@ -8,9 +8,10 @@
 
 #include "base/host.hpp"
 #include "probes/bench/device/gpu.hpp"
-#include "probes/bench/measurement.hpp"
 #include "base/pcie_path.hpp"
+#include "probes/bench/measure/phases.hpp"
 #include "probes/bench/measure/wrong.hpp"
+#include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {
 
@@ -36,6 +37,7 @@ struct Bench {
   Keys& keys;
   const Asked& asked;
   const std::vector<std::vector<Path>>& paths;  ///< by GPU number; those of NVLink pairs have no links
+  Phases& phases;
   bool few_peers = false;  ///< the driver allows fewer peers at once than there are GPUs: connect() for each round
   Round connected{};
 
@@ -47,7 +49,7 @@ struct Bench {
   std::vector<std::pair<int, int>> both_ways(const Round& round) const;
   /// Makes the peers of this round reachable, where not all are at once; waits for what runs.
   Result<void> connect(const Round& round);
-  /// Waits for every GPU.
+  /// Waits for every GPU, and tells that they have answered.
   Result<void> finish() const;
   /// The seeded fault, where it applies to this ordered pair.
   bool seeded(std::string_view fault, int from, int to) const { return asked.fault == fault && from == 0 && to == 1; }
@@ -67,7 +69,7 @@ Result<void> measure_speed(Bench& bench);    ///< rates, chase, everything at on
 Result<void> prove_mappings(Bench& bench);   ///< VMM and pools
 Result<void> sweep_memory(Bench& bench);     ///< --sweep
 
-/// Hears of each phase as it begins, with what is known by then.
+/// Hears of each phase as it begins, and again whenever the GPUs have answered, with what is known by then.
 using Progress = std::function<void(std::string_view phase, const Measurement& found)>;
 
 /// Measures in this process: everything but collectives.
