@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2pd on a bus of its own: what it says of itself and of a run, who may write, and the verbs of p2pctl. See bus_case.py."""
+import contextlib
 import json
+import pathlib
 import signal
 import subprocess
 import sys
@@ -126,6 +128,22 @@ class Verbs(Case):
         self.assert_ctl(3, "is-ready")
         self.assertFalse((self.bus.runtime / "ready").exists())
         self.assert_unchanged()
+
+    def test_a_look_that_waited_for_a_proof_does_not_prove_it_again(self):
+        def look():
+            return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-walk", "prove"))
+
+        def waits(process):
+            with contextlib.suppress(FileNotFoundError):  # a descriptor that is gone by now
+                return any(fd.readlink().name == "lock" for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
+        run = self.apply_held()
+        waiting = look()
+        until(lambda: waits(waiting), "it waits for who is at work")
+        self.finish()
+        self.assertEqual(waiting.wait(60), 0)
+        self.assert_one_run(run)
+        self.assertEqual(look().wait(60), 0)  # asked for now, it looks
+        self.assertEqual({one["plan"] for one in self.json(0, "history")["runs"]}, {"work", "verify"})
 
     def test_apply_no_block_status_pause_resume(self):
         self.bus.hold()
