@@ -12,9 +12,9 @@
 #include <map>
 #include <sstream>
 
-#include "base/acs_port.hpp"
 #include "base/action.hpp"
-#include "base/lockdown.hpp"
+#include "base/boot/lockdown.hpp"
+#include "base/hardware/acs_port.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {

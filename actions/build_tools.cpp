@@ -4,13 +4,13 @@
 // One apt-get, simulated first: a package of a driver, a removal or an upgrade is an error. Writes what the packages
 // bring, and before that the list of what will come, /var/lib/p2pd/build-tools: undo takes away exactly those.
 // Reference: apt-get(8).
-#include "base/build_tools.hpp"
+#include "base/modules/build_tools.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/brought_packages.hpp"
+#include "base/packages/brought_packages.hpp"
 
 namespace p2pd {
 namespace {

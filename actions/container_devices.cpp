@@ -12,8 +12,8 @@
 #include <cctype>
 
 #include "base/action.hpp"
-#include "base/cdi.hpp"
-#include "base/staging.hpp"
+#include "base/driver/cdi.hpp"
+#include "base/driver/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -14,11 +14,11 @@
 #include <thread>
 
 #include "base/action.hpp"
-#include "base/build_log.hpp"
-#include "base/git_tree.hpp"
+#include "base/driver/staging.hpp"
+#include "base/fetch/git_tree.hpp"
 #include "base/log.hpp"
-#include "base/module_build.hpp"
-#include "base/staging.hpp"
+#include "base/modules/build_log.hpp"
+#include "base/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {

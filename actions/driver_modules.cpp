@@ -12,13 +12,13 @@
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/modprobe_d.hpp"
-#include "base/module_file.hpp"
-#include "base/module_install.hpp"
-#include "base/module_signing.hpp"
-#include "base/staging.hpp"
-#include "base/torn_dkms.hpp"
+#include "base/modules/modprobe_d.hpp"
+#include "base/modules/module_file.hpp"
+#include "base/modules/module_install.hpp"
+#include "base/modules/module_signing.hpp"
+#include "base/modules/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {

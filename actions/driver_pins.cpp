@@ -4,9 +4,9 @@
 // toolkit nor the container toolkit; the same names go onto the blacklist of unattended-upgrades.
 // Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
 // Reference: apt_preferences(5); the README of unattended-upgrades.
-#include "base/driver_pins.hpp"
 #include "base/action.hpp"
-#include "base/staging.hpp"
+#include "base/driver/staging.hpp"
+#include "base/packages/driver_pins.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,9 +8,9 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/download.hpp"
+#include "base/driver/staging.hpp"
+#include "base/fetch/download.hpp"
 #include "base/log.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

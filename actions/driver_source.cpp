@@ -11,10 +11,10 @@
 #include <cstdlib>
 
 #include "base/action.hpp"
-#include "base/download.hpp"
-#include "base/git_tree.hpp"
+#include "base/driver/staging.hpp"
+#include "base/fetch/download.hpp"
+#include "base/fetch/git_tree.hpp"
 #include "base/log.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

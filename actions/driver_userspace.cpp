@@ -12,9 +12,9 @@
 #include <sstream>
 
 #include "base/action.hpp"
+#include "base/driver/runfile_install.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/runfile_install.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "base/initramfs.hpp"
+#include "base/boot/initramfs.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

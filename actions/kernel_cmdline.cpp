@@ -9,8 +9,8 @@
 #include <array>
 
 #include "base/action.hpp"
-#include "base/grub.hpp"
-#include "base/kernel_arguments.hpp"
+#include "base/boot/grub.hpp"
+#include "base/boot/kernel_arguments.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/driver_options.hpp"
-#include "base/modprobe_d.hpp"
+#include "base/driver/driver_options.hpp"
+#include "base/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,7 +7,7 @@
 // Reference: modprobe.d(5), blacklist; README.md of NVIDIA open-gpu-kernel-modules (names and order).
 
 #include "base/action.hpp"
-#include "base/loaded_driver.hpp"
+#include "base/driver/loaded_driver.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {

@@ -9,9 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/loaded_driver.hpp"
+#include "base/driver/loaded_driver.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

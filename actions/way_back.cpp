@@ -11,13 +11,13 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/apt.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/package_locks.hpp"
-#include "base/paragraphs.hpp"
-#include "base/staged_debs.hpp"
-#include "base/staging.hpp"
-#include "base/way_back.hpp"
+#include "base/packages/apt.hpp"
+#include "base/packages/package_locks.hpp"
+#include "base/packages/paragraphs.hpp"
+#include "base/packages/staged_debs.hpp"
+#include "base/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

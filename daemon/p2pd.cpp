@@ -5,9 +5,9 @@
 #include <exception>
 
 #include "base/directories.hpp"
-#include "base/gpus.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/log.hpp"
-#include "base/pci.hpp"
 #include "bus/broker.hpp"
 #include "plan/config.hpp"
 

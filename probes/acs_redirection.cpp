@@ -13,7 +13,7 @@
 #include <array>
 #include <utility>
 
-#include "base/acs_port.hpp"
+#include "base/hardware/acs_port.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

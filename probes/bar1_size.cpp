@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <array>
 
-#include "base/bar1.hpp"
+#include "base/hardware/bar1.hpp"
+#include "base/hardware/vram.hpp"
 #include "base/probe.hpp"
-#include "base/vram.hpp"
 
 namespace p2pd {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "base/efi_variable.hpp"
-#include "base/grub.hpp"
-#include "base/kernel_arguments.hpp"
+#include "base/boot/efi_variable.hpp"
+#include "base/boot/grub.hpp"
+#include "base/boot/kernel_arguments.hpp"
 #include "base/mounts.hpp"
 #include "base/probe.hpp"
 

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "base/grub.hpp"
-#include "base/kernels.hpp"
+#include "base/boot/grub.hpp"
+#include "base/boot/kernels.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

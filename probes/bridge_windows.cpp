@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/bar1.hpp"
+#include "base/hardware/bar1.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

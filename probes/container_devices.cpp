@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/cdi.hpp"
+#include "base/driver/cdi.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

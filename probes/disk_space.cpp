@@ -9,10 +9,10 @@
 #include <array>
 #include <map>
 
-#include "base/gpus.hpp"
+#include "base/hardware/gpus.hpp"
 #include "base/mounts.hpp"
 #include "base/probe.hpp"
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 
 namespace p2pd {
 namespace {

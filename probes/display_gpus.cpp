@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/bar1.hpp"
-#include "base/loaded_modules.hpp"
-#include "base/pci.hpp"
+#include "base/hardware/bar1.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/module_build.hpp"
+#include "base/driver/staging.hpp"
+#include "base/modules/module_build.hpp"
 #include "base/probe.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
-#include "base/virtual_machine.hpp"
 
 namespace p2pd {
 namespace {

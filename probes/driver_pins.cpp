@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
-#include "base/apt_conf.hpp"
-#include "base/dpkg_status.hpp"
-#include "base/driver_pins.hpp"
+#include "base/driver/staging.hpp"
+#include "base/packages/apt_conf.hpp"
+#include "base/packages/dpkg_status.hpp"
+#include "base/packages/driver_pins.hpp"
 #include "base/probe.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -6,9 +6,9 @@
 // Reference: git-hash-object(1); "Git Objects" in Pro Git, chapter 10.2.
 #include <fmt/format.h>
 
-#include "base/git_tree.hpp"
+#include "base/driver/staging.hpp"
+#include "base/fetch/git_tree.hpp"
 #include "base/probe.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,9 +7,9 @@
 // Reference: backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
 
+#include "base/driver/runfile_install.hpp"
+#include "base/driver/staging.hpp"
 #include "base/probe.hpp"
-#include "base/runfile_install.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/gpu_holders.hpp"
-#include "base/loaded_modules.hpp"
+#include "base/driver/gpu_holders.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

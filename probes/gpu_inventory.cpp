@@ -11,8 +11,8 @@
 #include <map>
 #include <set>
 
-#include "base/gpus.hpp"
-#include "base/pci.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

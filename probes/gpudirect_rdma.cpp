@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
-#include "base/bar1.hpp"
-#include "base/pcie_path.hpp"
+#include "base/hardware/bar1.hpp"
+#include "base/hardware/pcie_path.hpp"
+#include "base/hardware/rdma.hpp"
 #include "base/probe.hpp"
-#include "base/rdma.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/initramfs.hpp"
+#include "base/boot/initramfs.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

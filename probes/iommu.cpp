@@ -11,10 +11,10 @@
 #include <array>
 #include <charconv>
 
-#include "base/kernel_arguments.hpp"
-#include "base/pci.hpp"
+#include "base/boot/kernel_arguments.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
-#include "base/virtual_machine.hpp"
 
 namespace p2pd {
 namespace {

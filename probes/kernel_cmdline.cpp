@@ -2,10 +2,10 @@
 // kernel-cmdline: the running kernel was started with the wanted arguments.
 // P2P over PCIe needs the IOMMU out of the way (iommu=pt, or off) and no ACS redirection between the GPUs
 // (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline, and p2pd's drop-in of /etc/default/grub.d;
-// an image that is not booted has only the latter. What counts as in force: base/kernel_arguments.hpp.
+// an image that is not booted has only the latter. What counts as in force: base/boot/kernel_arguments.hpp.
 // Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
-#include "base/grub.hpp"
-#include "base/kernel_arguments.hpp"
+#include "base/boot/grub.hpp"
+#include "base/boot/kernel_arguments.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
-#include "base/kernel_log.hpp"
-#include "base/pci.hpp"
+#include "base/boot/kernel_log.hpp"
+#include "base/driver/signatures.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
-#include "base/signatures.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,9 +7,9 @@
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <map>
 
-#include "base/driver_options.hpp"
-#include "base/modprobe_d.hpp"
-#include "base/nvidia_procfs.hpp"
+#include "base/driver/driver_options.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

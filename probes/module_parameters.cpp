@@ -9,10 +9,10 @@
 
 #include <charconv>
 
-#include "base/driver_options.hpp"
-#include "base/nvidia_procfs.hpp"
+#include "base/driver/driver_options.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/driver/registry_keys.hpp"
 #include "base/probe.hpp"
-#include "base/registry_keys.hpp"
 
 namespace p2pd {
 namespace {

@@ -6,7 +6,7 @@
 // Reference: modprobe.d(5).
 #include <algorithm>
 
-#include "base/modprobe_d.hpp"
+#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <map>
 
-#include "base/driver_install.hpp"
-#include "base/gpus.hpp"
-#include "base/module_file.hpp"
-#include "base/nvidia_procfs.hpp"
-#include "base/pci.hpp"
+#include "base/driver/driver_install.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "base/modprobe_d.hpp"
-#include "base/module_file.hpp"
-#include "base/nvidia_procfs.hpp"
-#include "base/pci.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/modules/modprobe_d.hpp"
+#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -7,7 +7,7 @@
 // Reference: NVIDIA driver README, "Installed Components".
 #include <fmt/format.h>
 
-#include "base/driver_libraries.hpp"
+#include "base/driver/driver_libraries.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "base/driver_options.hpp"
-#include "base/nvidia_procfs.hpp"
+#include "base/driver/driver_options.hpp"
+#include "base/driver/nvidia_procfs.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

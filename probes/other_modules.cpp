@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "base/loaded_driver.hpp"
-#include "base/module_file.hpp"
+#include "base/driver/loaded_driver.hpp"
+#include "base/driver/staging.hpp"
+#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

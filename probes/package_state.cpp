@@ -9,8 +9,8 @@
 #include <map>
 #include <sstream>
 
-#include "base/apt_conf.hpp"
-#include "base/dpkg_status.hpp"
+#include "base/packages/apt_conf.hpp"
+#include "base/packages/dpkg_status.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -12,7 +12,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/pcie_path.hpp"
+#include "base/hardware/pcie_path.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -5,9 +5,9 @@
 // daemon alone. A unit that says --no-persistence-mode, as Ubuntu's does, holds nothing. Reads unit files, drop-ins and
 // links; asks systemd on a running host, where the driver is loaded. Reference: nvidia-persistenced(1); README of
 // NVIDIA's driver, "Using the nvidia-persistenced Utility".
-#include "base/persistenced.hpp"
+#include "base/driver/persistenced.hpp"
 
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

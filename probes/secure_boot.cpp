@@ -7,10 +7,10 @@
 // Reference: kernel_lockdown(7); Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
 #include <fmt/format.h>
 
-#include "base/efi_variable.hpp"
-#include "base/gpus.hpp"
-#include "base/kernel_arguments.hpp"
-#include "base/lockdown.hpp"
+#include "base/boot/efi_variable.hpp"
+#include "base/boot/kernel_arguments.hpp"
+#include "base/boot/lockdown.hpp"
+#include "base/hardware/gpus.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -5,11 +5,11 @@
 // ones too, unless the hypervisor put both GPUs into one clique.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
 // Reference: src/basic/virt.c of systemd, which ranks these sources; hw/vfio/pci-quirks.c of QEMU (the clique).
-#include "base/virtual_machine.hpp"
+#include "base/hardware/virtual_machine.hpp"
 
 #include <fmt/format.h>
 
-#include "base/gpus.hpp"
+#include "base/hardware/gpus.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

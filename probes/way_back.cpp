@@ -7,9 +7,9 @@
 // Reference: apt-get(8); dpkg(1); update-alternatives(1).
 #include <fmt/format.h>
 
+#include "base/driver/staging.hpp"
+#include "base/packages/way_back.hpp"
 #include "base/probe.hpp"
-#include "base/staging.hpp"
-#include "base/way_back.hpp"
 
 namespace p2pd {
 namespace {

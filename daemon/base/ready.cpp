@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {

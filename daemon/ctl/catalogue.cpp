@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with what the solver says of it here.
-#include "base/catalogue.hpp"
+#include "base/driver/catalogue.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/machine.hpp"
-#include "base/solver.hpp"
+#include "base/driver/machine.hpp"
+#include "base/driver/solver.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 

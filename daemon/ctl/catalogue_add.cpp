@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/catalogue.hpp"
 #include "base/command.hpp"
-#include "base/download.hpp"
-#include "base/git.hpp"
-#include "base/runfile.hpp"
+#include "base/driver/catalogue.hpp"
+#include "base/driver/runfile.hpp"
+#include "base/fetch/download.hpp"
+#include "base/fetch/git.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "ctl/walks.hpp"

@@ -7,7 +7,7 @@
 #include "base/directories.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "plan/config.hpp"

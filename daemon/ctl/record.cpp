@@ -2,7 +2,7 @@
 // p2pctl record DIR: writes this machine into a directory that every read-only verb takes as --root.
 #include <fmt/format.h>
 
-#include "base/record.hpp"
+#include "base/record/record.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 

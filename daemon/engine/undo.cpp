@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "base/driver/staging.hpp"
 #include "base/sha256.hpp"
-#include "base/staging.hpp"
 
 namespace p2pd {
 namespace {

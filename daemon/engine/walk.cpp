@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/ready.hpp"
 #include "plan/resolve.hpp"
 

@@ -5,14 +5,14 @@
 #include <functional>
 #include <set>
 
-#include "base/acs_port.hpp"
-#include "base/kernel_arguments.hpp"
-#include "base/machine.hpp"
-#include "base/module_install.hpp"
-#include "base/pci.hpp"
-#include "base/pcie_path.hpp"
-#include "base/solver.hpp"
-#include "base/staging.hpp"
+#include "base/boot/kernel_arguments.hpp"
+#include "base/driver/machine.hpp"
+#include "base/driver/solver.hpp"
+#include "base/driver/staging.hpp"
+#include "base/hardware/acs_port.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/hardware/pcie_path.hpp"
+#include "base/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

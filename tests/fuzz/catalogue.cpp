@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Any text as a catalogue or a drop-in: what is taken is pinned where it is enabled, and the solver ends with an entry
 // or a reason. The rest of the input is the compiler's text of a kernel.
-#include "base/catalogue.hpp"
+#include "base/driver/catalogue.hpp"
 
-#include "base/solver.hpp"
+#include "base/driver/solver.hpp"
 #include "fuzz.hpp"
 
 namespace p2pd::fuzz {

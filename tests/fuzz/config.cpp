@@ -2,7 +2,7 @@
 // Any text as p2pd.yaml and as gpus.yaml.
 #include "plan/config.hpp"
 
-#include "base/gpus.hpp"
+#include "base/hardware/gpus.hpp"
 #include "fuzz.hpp"
 
 void p2pd::fuzz::run(std::string_view input) {

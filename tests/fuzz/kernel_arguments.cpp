@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Any text as /proc/cmdline; the arguments that are good for GRUB come back out of our drop-in as they went in.
-#include "base/kernel_arguments.hpp"
+#include "base/boot/kernel_arguments.hpp"
 
-#include "base/grub.hpp"
+#include "base/boot/grub.hpp"
 #include "fuzz.hpp"
 
 void p2pd::fuzz::run(std::string_view input) {

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "../unit/catch.hpp"
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 #include "probes/registry.hpp"
 
 namespace fs = std::filesystem;

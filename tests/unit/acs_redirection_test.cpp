@@ -2,7 +2,7 @@
 #include <iterator>
 
 #include "base/action.hpp"
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 #include "fake_runner.hpp"
 #include "made_bus.hpp"
 

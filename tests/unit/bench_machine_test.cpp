@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "base/pci.hpp"
-#include "base/recorded.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/efi_variable.hpp"
+#include "base/boot/efi_variable.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "grub_fixture.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/build_log.hpp"
+#include "base/modules/build_log.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "base/signatures.hpp"
+#include "base/driver/signatures.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;

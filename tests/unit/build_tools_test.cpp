@@ -2,8 +2,8 @@
 #include <fstream>
 
 #include "base/action.hpp"
+#include "base/modules/toolchain.hpp"
 #include "base/probe.hpp"
-#include "base/toolchain.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "temporary.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/catalogue.hpp"
+#include "base/driver/catalogue.hpp"
 
 #include <algorithm>
 #include <fstream>

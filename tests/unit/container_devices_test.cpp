@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/cdi.hpp"
+#include "base/driver/cdi.hpp"
 #include "catch.hpp"
 #include "engine/undo.hpp"
 #include "made_tree.hpp"

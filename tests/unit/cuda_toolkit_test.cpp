@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "base/cuda_toolkit.hpp"
+#include "base/driver/cuda_toolkit.hpp"
 
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/apt.hpp"
+#include "base/packages/apt.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What needs no server: files, sums, and the texts that `catalogue add` reads. download_test.py has the servers.
-#include "base/download.hpp"
+#include "base/fetch/download.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "base/descriptor.hpp"
-#include "base/runfile.hpp"
+#include "base/driver/runfile.hpp"
 #include "base/sha256.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""base/download against servers that stall, cut, lie, refuse and send in circles. P2PD_BUILD: the build directory."""
+"""base/fetch/download against servers that stall, cut, lie, refuse and send in circles. P2PD_BUILD: the build directory."""
 import hashlib
 import json
 import os

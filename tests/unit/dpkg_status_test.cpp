@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/dpkg_status.hpp"
+#include "base/packages/dpkg_status.hpp"
 
 #include <fmt/format.h>
 

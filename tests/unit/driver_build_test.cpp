@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/git_tree.hpp"
-#include "base/module_build.hpp"
-#include "base/staging.hpp"
+#include "base/driver/staging.hpp"
+#include "base/fetch/git_tree.hpp"
+#include "base/modules/module_build.hpp"
 #include "staged.hpp"
 
 namespace p2pd {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/probe.hpp"
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "temporary.hpp"

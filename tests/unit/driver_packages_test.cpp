@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver_packages.hpp"
+#include "base/packages/driver_packages.hpp"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/apt.hpp"
-#include "base/driver_pins.hpp"
-#include "base/paragraphs.hpp"
-#include "base/staged_debs.hpp"
+#include "base/packages/apt.hpp"
+#include "base/packages/driver_pins.hpp"
+#include "base/packages/paragraphs.hpp"
+#include "base/packages/staged_debs.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "base/driver/staging.hpp"
 #include "base/sha256.hpp"
-#include "base/staging.hpp"
 #include "staged.hpp"
 
 namespace p2pd {

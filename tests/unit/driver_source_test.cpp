@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/staging.hpp"
+#include "base/driver/staging.hpp"
 #include "staged.hpp"
 
 namespace p2pd {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/git_tree.hpp"
+#include "base/fetch/git_tree.hpp"
 
 #include <fstream>
 

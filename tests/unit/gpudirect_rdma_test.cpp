@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/record.hpp"
+#include "base/record/record.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/grub.hpp"
+#include "base/boot/grub.hpp"
 #include "base/host.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/initramfs.hpp"
+#include "base/boot/initramfs.hpp"
 
-#include "base/modprobe_d.hpp"
+#include "base/modules/modprobe_d.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"
 

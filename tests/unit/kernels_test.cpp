@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/kernels.hpp"
+#include "base/boot/kernels.hpp"
 
 #include "catch.hpp"
 #include "fake_runner.hpp"

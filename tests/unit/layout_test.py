@@ -35,18 +35,18 @@ FOLDERS = [
     ("tests/*", {"base", "plan", "engine", "bus", "walk", "ctl", "probes", "actions"}),
 ]
 HOMES = {"base", "plan", "engine", "bus", "walk", "ctl", "probes", "actions"}  # first word of a header of ours
-GENERATED = {("daemon/base/catalogue.cpp", "catalogue.inc"), ("daemon/base/compat.cpp", "compat.inc"),
-             ("daemon/base/gpus.cpp", "gpus.inc"),
+GENERATED = {("daemon/base/driver/catalogue.cpp", "catalogue.inc"), ("daemon/base/modules/compat.cpp", "compat.inc"),
+             ("daemon/base/hardware/gpus.cpp", "gpus.inc"),
              ("daemon/ctl/report/page.cpp", "report_page.html.inc"), ("daemon/ctl/report/page.cpp", "report_page.css.inc"),
-             ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
+             ("daemon/base/driver/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 
 # headers of a library -> the only files of the programs that may include them
 LIBRARIES = [
     ("yaml-cpp/*", ["daemon/plan/*"]),
-    ("pci/*", ["daemon/base/pci.cpp"]),
+    ("pci/*", ["daemon/base/hardware/pci.cpp"]),
     ("sqlite3*", ["daemon/engine/journal.cpp"]),
-    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/base/git_tree.cpp"]),
-    ("curl/*", ["daemon/base/libcurl.hpp"]),
+    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/base/fetch/git_tree.cpp"]),
+    ("curl/*", ["daemon/base/fetch/libcurl.hpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
     ("systemd/*", ["daemon/bus/*", "daemon/walk/*", "daemon/ctl/*", "daemon/*.cpp"]),
@@ -186,7 +186,7 @@ def word_breaches(root, names):
 # file, a line put at its end, what the breach must say
 INCLUDE_SEEDS = [
     ("daemon/base/root.cpp", '#include "plan/plan.hpp"', "may include base"),
-    ("daemon/base/host.hpp", "#include <pci/pci.h>", "only in daemon/base/pci.cpp"),
+    ("daemon/base/host.hpp", "#include <pci/pci.h>", "only in daemon/base/hardware/pci.cpp"),
     ("daemon/plan/plan.cpp", '#include "engine/walk.hpp"', "may include base, plan"),
     ("daemon/engine/walk.cpp", '#include "probes/registry.hpp"', "may include base, engine, plan"),
     ("daemon/engine/walk.cpp", '#include "ctl/print.hpp"', "may include base, engine, plan"),
@@ -195,7 +195,7 @@ INCLUDE_SEEDS = [
     ("daemon/engine/journal.cpp", "#include <yaml-cpp/yaml.h>", "only in daemon/plan/*"),
     ("daemon/ctl/doctor.cpp", '#include "probes/registry.hpp"', "may include base, bus/sd_bus.hpp, ctl, engine, plan"),
     ("daemon/ctl/doctor.cpp", "#include <cuda.h>", "only in probes/bench/*"),
-    ("daemon/base/download.cpp", "#include <curl/curl.h>", "only in daemon/base/libcurl.hpp"),
+    ("daemon/base/fetch/download.cpp", "#include <curl/curl.h>", "only in daemon/base/fetch/libcurl.hpp"),
     ("daemon/p2pctl.cpp", "#include <boost/asio.hpp>", "a library without a row"),
     ("probes/gpu_inventory.cpp", '#include "engine/journal.hpp"', "may include base"),
     ("probes/gpu_inventory.cpp", '#include "actions/registry.hpp"', "may include base"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/loaded_modules.hpp"
+#include "base/modules/loaded_modules.hpp"
 
 #include <random>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/probe.hpp"
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/modprobe_d.hpp"
+#include "base/modules/modprobe_d.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

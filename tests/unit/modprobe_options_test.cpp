@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "base/action.hpp"
-#include "base/modprobe_d.hpp"
+#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "base/module_install.hpp"
+#include "base/modules/module_install.hpp"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 
-#include "base/module_signing.hpp"
+#include "base/modules/module_signing.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/action.hpp"
-#include "base/loaded_driver.hpp"
+#include "base/driver/loaded_driver.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "live_root.hpp"

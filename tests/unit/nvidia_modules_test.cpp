@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "base/module_file.hpp"
+#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"

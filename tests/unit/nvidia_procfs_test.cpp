@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/nvidia_procfs.hpp"
+#include "base/driver/nvidia_procfs.hpp"
 
 #include <fmt/format.h>
 

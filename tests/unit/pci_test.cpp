@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "base/pci.hpp"
+#include "base/hardware/pci.hpp"
 
 #include <fmt/format.h>
 
 #include <fstream>
 #include <random>
 
-#include "base/recorded.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

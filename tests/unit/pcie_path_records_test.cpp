@@ -2,8 +2,8 @@
 // The paths between the GPUs of recorded machines; those of made ones are in pcie_path_test.cpp.
 #include <algorithm>
 
-#include "base/pcie_path.hpp"
-#include "base/recorded.hpp"
+#include "base/hardware/pcie_path.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;

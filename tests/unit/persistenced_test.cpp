@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/persistenced.hpp"
+#include "base/driver/persistenced.hpp"
 
 #include <filesystem>
 

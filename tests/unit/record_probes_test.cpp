@@ -6,8 +6,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/record.hpp"
-#include "base/recorded.hpp"
+#include "base/record/record.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "probes/registry.hpp"
 #include "temporary.hpp"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include "base/record.hpp"
+#include "base/record/record.hpp"
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/gpus.hpp"
-#include "base/pci.hpp"
-#include "base/recorded.hpp"
-#include "base/redact.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/record/recorded.hpp"
+#include "base/record/redact.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

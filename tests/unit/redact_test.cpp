@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/redact.hpp"
+#include "base/record/redact.hpp"
 
 #include "catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/signatures.hpp"
+#include "base/driver/signatures.hpp"
 
 #include "catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/solver.hpp"
+#include "base/driver/solver.hpp"
 
 #include <algorithm>
 

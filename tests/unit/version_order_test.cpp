@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/version_order.hpp"
+#include "base/packages/version_order.hpp"
 
 #include "catch.hpp"
 

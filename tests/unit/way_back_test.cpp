@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "base/way_back.hpp"
+#include "base/packages/way_back.hpp"
 
 #include <sys/stat.h>
 
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/apt.hpp"
-#include "base/driver_pins.hpp"
-#include "base/package_locks.hpp"
+#include "base/packages/apt.hpp"
+#include "base/packages/driver_pins.hpp"
+#include "base/packages/package_locks.hpp"
 #include "base/sha256.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"

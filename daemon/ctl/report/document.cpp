@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/redact.hpp"
+#include "base/record/redact.hpp"
 #include "ctl/report/fields.hpp"
 #include "ctl/report/proof.hpp"
 #include "ctl/report/timeline.hpp"

@@ -10,12 +10,12 @@
 #include <set>
 #include <sstream>
 
-#include "base/acs_port.hpp"
-#include "base/gpus.hpp"
-#include "base/nvidia_procfs.hpp"
-#include "base/pcie_path.hpp"
-#include "base/virtual_machine.hpp"
-#include "base/vram.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/hardware/acs_port.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pcie_path.hpp"
+#include "base/hardware/virtual_machine.hpp"
+#include "base/hardware/vram.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hardware/pcie_path.hpp"
 #include "base/host.hpp"
 #include "probes/bench/device/gpu.hpp"
-#include "base/pcie_path.hpp"
 #include "probes/bench/measure/phases.hpp"
 #include "probes/bench/measure/wrong.hpp"
 #include "probes/bench/measurement.hpp"

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hardware/pcie_path.hpp"
 #include "base/result.hpp"
 #include "probes/bench/measurement.hpp"
-#include "base/pcie_path.hpp"
 
 namespace p2pd::bench {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/kernel_log.hpp"
+#include "base/boot/kernel_log.hpp"
 
 namespace p2pd::bench {
 

@@ -9,11 +9,11 @@
 #include <optional>
 #include <set>
 
-#include "base/kernel_arguments.hpp"
-#include "base/nvidia_procfs.hpp"
-#include "base/pci.hpp"
-#include "base/pcie_path.hpp"
-#include "base/rdma.hpp"
+#include "base/boot/kernel_arguments.hpp"
+#include "base/driver/nvidia_procfs.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/hardware/pcie_path.hpp"
+#include "base/hardware/rdma.hpp"
 
 namespace p2pd::bench {
 namespace {

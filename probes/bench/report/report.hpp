@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "probes/bench/report/judge.hpp"
+#include "base/hardware/pcie_path.hpp"
 #include "probes/bench/measurement.hpp"
-#include "base/pcie_path.hpp"
+#include "probes/bench/report/judge.hpp"
 
 namespace p2pd::bench {
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "base/driver/machine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hardware/bar1.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/hardware/vram.hpp"
+
+namespace p2pd {
+namespace {
+
+std::optional<std::uint64_t> length_of(const Bar1& bar1) {
+  return bar1.range ? std::optional(bar1.range->length) : std::nullopt;
+}
+
+/// The most that BAR1 can become; nothing where that is not readable.
+std::optional<std::uint64_t> bar1_most(const Bar1& bar1) {
+  if (!bar1.gpu->extended_readable || bar1.gpu->is_lost()) return std::nullopt;
+  if (!bar1.resizable) return length_of(bar1);  // it stays what it is
+  if (bar1.resizable->supported_bytes.empty()) return std::nullopt;
+  return std::max(bar1.resizable->bytes, bar1.resizable->supported_bytes.back());
+}
+
+Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  std::vector<Machine::Gpu> gpus;
+  for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
+    gpus.push_back({bar1.gpu->address, fmt::format("{:04x}:{:04x}", bar1.gpu->vendor_id, bar1.gpu->device_id),
+                    bar1.model, std::nullopt, length_of(bar1), bar1_most(bar1)});
+  if (std::ranges::none_of(gpus, [](const auto& gpu) { return gpu.model && gpu.model->segment == "GeForce"; }))
+    return gpus;
+  const auto told = told_vram_bytes(host);
+  for (Machine::Gpu& gpu : gpus)
+    if (const auto vram = told.find(gpu.address); vram != told.end()) gpu.vram_bytes = vram->second;
+  return gpus;
+}
+
+}  // namespace
+
+Result<Machine> machine_of(const Host& host, const Catalogue& all) {
+  Machine machine;
+  machine.gpus_known = !is_image(host);
+  if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
+  machine.driver_version = host.line(kLoadedDriver).value_or("");
+  for (BuildTarget& kernel : TRY(build_targets(host))) {
+    Machine::Target bootable{std::move(kernel), {}};
+    for (const auto& [name, rule] : all.compat_rules) {
+      const auto header = kernel_header(host, bootable, rule.header);
+      if (header) bootable.rules[name] = header->find(rule.pattern) != std::string::npos;
+    }
+    machine.kernels.push_back(std::move(bootable));
+  }
+  machine.gcc_installed = installed_gcc(host).value_or(std::vector<int>());
+  machine.distribution = distribution(host);
+  return machine;
+}
+
+}  // namespace p2pd

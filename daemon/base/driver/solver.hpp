@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/driver/driver_fit.hpp"
+
+namespace p2pd {
+
+/// One driver build with reasons, or the named reason why there is none.
+struct Choice {
+  const CatalogueEntry* entry = nullptr;  ///< of the catalogue that was asked
+  bool already_p2p = false;  ///< the driver that runs gives P2P between these cards: only the proof is missing
+  std::string cause;         ///< empty with an entry or already_p2p; else an id: "mixed-generations", "kernel", ...
+  std::string summary;       ///< one line for a person
+  std::string next;          ///< what the operator does where there is no entry
+  std::vector<EntryVerdict> table;     ///< of every entry, in the catalogue's order
+  std::vector<std::string> questions;  ///< what could not be found out and could still forbid the entry
+  std::vector<std::string> notes;      ///< worth knowing, forbids nothing
+};
+
+/// The newest enabled entry that fits these GPUs and every bootable kernel; reads nothing.
+Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
+
+}  // namespace p2pd

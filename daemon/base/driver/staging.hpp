@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/driver/catalogue.hpp"
+#include "base/finding.hpp"
+#include "base/host.hpp"
+#include "base/parameters.hpp"
+
+namespace p2pd {
+
+// Where what is fetched and built lies before anything of the old driver is touched.
+inline constexpr std::string_view kCache = "/var/cache/p2pd";
+inline constexpr std::string_view kRunfiles = "/var/cache/p2pd/runfiles";
+inline constexpr std::string_view kSources = "/var/cache/p2pd/sources";
+inline constexpr std::string_view kBuilds = "/var/cache/p2pd/builds";
+inline constexpr std::string_view kLogs = "/var/log/p2pd";
+
+// What parameter `entry` may say in place of FORK/BRANCH.
+inline constexpr std::string_view kChosenEntry = "chosen";  ///< what the solver takes: plan/resolve.hpp puts it in
+inline constexpr std::string_view kNoEntry = "none";        ///< the driver that runs gives P2P: nothing is built here
+
+inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, true,
+                                              "FORK/BRANCH of an enabled catalogue entry, chosen or none"};
+
+/// not_applicable where parameter `entry` is "none"; nothing for any other.
+std::optional<Finding> no_entry_needed(const Parameters& parameters);
+
+/// The entry of `all` that parameter `entry` names; it must be enabled, because the others are not pinned.
+Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters);
+
+/// "/var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-570.86.16.run"
+std::string runfile_of(const CatalogueEntry& entry);
+/// "/var/cache/p2pd/sources/COMMIT": the plain tree.
+std::string source_of(const CatalogueEntry& entry);
+/// "/var/cache/p2pd/sources/COMMIT.commit": the raw git object that says which tree that is.
+std::string commit_file_of(const CatalogueEntry& entry);
+
+/// Parameter `mirrors` without trailing slashes; none where it is not given.
+std::vector<std::string> mirrors_of(const Parameters& parameters);
+
+/// True of the Error of what is not there or damaged: a fix can make it, where other Errors mean "could not find out".
+bool can_be_made(const Error& error);
+
+/// Path on this host of a file:// URL; nothing for others. It is taken as it stands, without %-escapes.
+std::optional<std::string> local_path(std::string_view url);
+
+/// Error unless `entry` is FORK/BRANCH, "chosen" or "none", and each of `mirrors` is a file://, http:// or https:// URL.
+Result<void> validate_staging(const Parameters& parameters);
+
+/// Name beside `path` for what is not complete yet; always the same, so that a retry replaces what a kill left.
+std::string unfinished(std::string_view path);
+
+/// Whether `path` is such a name.
+bool is_unfinished(std::string_view path);
+
+/// Makes an empty directory at unfinished(`path`), for what becomes `path` by a move; undo removes both.
+Result<std::string> make_unfinished(Host& host, std::string_view path);
+
+/// SHA-256 of a regular file, which is streamed, in 64 hexadecimal digits.
+Result<std::string> sha256_of_file(const Host& host, std::string_view path);
+
+/// Error unless the file system that `path` will be on has `bytes` for whoever is not root.
+Result<void> need_room(const Host& host, std::string_view path, std::uint64_t bytes);
+
+}  // namespace p2pd

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "base/hardware/bar1.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// From sysfs; where a listing comes without it, the capability knows the size and the register the address.
+std::optional<PciRange> range_of(const Host& host, const Bar1& bar1) {
+  const auto number = static_cast<std::size_t>(nvidia_bar1(*bar1.gpu));
+  const auto bars = pci_bars(host, *bar1.gpu);
+  if (bars && bars->size() > number) return (*bars)[number];
+  if (!bar1.resizable) return std::nullopt;
+  const std::size_t at = 0x10 + 4 * number;
+  const std::uint64_t low = bar1.gpu->dword(at) & ~0xfU;
+  return PciRange{low | std::uint64_t{bar1.gpu->dword(at + 4)} << 32, bar1.resizable->bytes, true};
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> Bar1::vram_bytes() const {
+  if (!model || (!model->vram_mib && told_bytes == 0)) return std::nullopt;
+  return std::max(model->vram_mib.value_or(0) * kMiB, told_bytes);
+}
+
+bool Bar1::covers_vram() const { return range && vram_bytes() && range->length >= *vram_bytes(); }
+
+std::optional<std::uint64_t> Bar1::goal_bytes() const {
+  if (covers_vram()) return range->length;
+  if (!vram_bytes()) return std::nullopt;
+  if (!gpu->extended_readable) return std::bit_ceil(*vram_bytes());
+  if (!resizable) return std::nullopt;
+  const auto& sizes = resizable->supported_bytes;
+  const auto enough = std::ranges::lower_bound(sizes, *vram_bytes());
+  return enough == sizes.end() ? std::nullopt : std::optional(*enough);
+}
+
+Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
+                                       const std::map<std::string, std::uint64_t>& told_bytes) {
+  const std::vector<GpuModel> models = TRY(gpu_models());
+  const PciTree tree(devices);
+  std::vector<Bar1> found;
+  for (const PciDevice& device : devices) {
+    if (!device.is_nvidia_gpu()) continue;
+    Bar1 bar1;
+    bar1.gpu = &device;
+    bar1.above = tree.above(device);
+    const std::string id = device.id();
+    const auto model = std::ranges::find(models, id, &GpuModel::id);
+    if (model != models.end()) bar1.model = *model;
+    const auto told = told_bytes.find(device.address);
+    if (told != told_bytes.end()) bar1.told_bytes = told->second;
+    bar1.resizable = resizable_bar(device, nvidia_bar1(device));
+    bar1.range = range_of(host, bar1);
+    found.push_back(std::move(bar1));
+  }
+  return found;
+}
+
+std::string mib(std::uint64_t bytes) { return fmt::format("{} MiB", bytes / kMiB); }
+
+}  // namespace p2pd

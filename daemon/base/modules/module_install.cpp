@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "base/modules/module_install.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/driver/staging.hpp"
+#include "base/modules/modprobe_d.hpp"
+#include "base/modules/module_file.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod passes it by
+constexpr std::string_view kDkms = "/var/lib/dkms";
+constexpr std::size_t kCommitDigits = 40;
+constexpr std::string_view kSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
+constexpr std::string_view kPlaces[] = {
+    kDkmsPlace, kOwnPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
+
+using Names = std::vector<std::string>;
+
+Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
+
+std::string place_of(std::string_view release, std::string_view place) {
+  return fmt::format("{}/{}", module_directory(release), place);
+}
+
+/// "6.1.0-1-amd64" of the vermagic of a module file, compressed or not.
+Result<std::string> kernel_of_module(const Host& host, const std::string& file) {
+  std::string vermagic;
+  if (file.ends_with(".ko")) {
+    auto info = TRY(module_info(host, file));
+    vermagic = info["vermagic"];
+  } else {
+    vermagic = TRY(host.query({{"modinfo", "-F", "vermagic", file}, {}, {}}));
+  }
+  return vermagic.substr(0, vermagic.find_first_of(" \n"));
+}
+
+/// True for "kernel-RELEASE-x86_64", the link by which DKMS says what is installed for `release`.
+bool is_link_of(std::string_view name, std::string_view release) {
+  const std::string prefix = fmt::format("kernel-{}-", release);
+  return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
+}
+
+/// Name of that link of ours; empty: there is none.
+std::string dkms_link(const Host& host, std::string_view release) {
+  for (const std::string& name : names_in(host, std::string(kDkmsTree)))
+    if (is_link_of(name, release)) return name;
+  return "";
+}
+
+/// True where modules.dep lists a driver module that is gone, or none where one lies.
+bool depmod_due(const Host& host, std::string_view release) {
+  const auto listed = modules_by_name(host, release);
+  if (!listed) return false;
+  return std::ranges::any_of(kDriverModules, [&](std::string_view module) {
+    const std::string name = kernel_name(module);
+    const auto found = listed->find(name);
+    return found == listed->end() ? !module_copies(host, release, name).empty() : !host.files().exists(found->second);
+  });
+}
+
+using SourceVersions = std::map<std::string, std::string>;  // of the five modules; empty: there are none
+
+/// "0e943687..." of our dkms.conf in `source`; empty: there is none.
+std::string commit_of_conf(const Host& host, const std::string& source) {
+  constexpr std::string_view kBefore = ", commit ";
+  const std::string conf = host.files().read(source + "/dkms.conf").value_or("");
+  const std::size_t at = conf.find(kBefore);
+  return at == std::string::npos || at > conf.find('\n') ? "" : conf.substr(at + kBefore.size(), kCommitDigits);
+}
+
+/// What DKMS has of `entry` for `release`.
+Result<SourceVersions> kept_by_dkms(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+  const std::string link = dkms_link(host, release);
+  const std::string built = host.files().read_link(fmt::format("{}/{}", kDkmsTree, link)).value_or("");
+  if (link.empty() || !built.starts_with(entry.base_version + "/") ||
+      commit_of_conf(host, dkms_source(entry)) != entry.commit)
+    return SourceVersions();
+  Names files;
+  for (const std::string_view module : kDriverModules)
+    for (const std::string_view suffix : kSuffixes)
+      if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix); host.files().exists(file))
+        files.push_back(std::move(file));
+  if (files.size() != kDriverModules.size()) return SourceVersions();
+  const Names versions = TRY(module_srcversions(host, files));
+  SourceVersions out;
+  for (std::size_t i = 0; i < files.size(); ++i) out.emplace(kDriverModules[i], versions[i]);
+  return out;
+}
+
+/// The record of the build that was copied to our place for `release`; null: there is none.
+nlohmann::json record_beside(const Host& host, const std::string& release) {
+  const auto text = host.files().read(place_of(release, kOwnPlace) + std::string(kBuildRecord));
+  auto record = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  if (!record.is_object() || !record.contains("made_of") || !record.contains("modules")) return nullptr;
+  return record;
+}
+
+Result<SourceVersions> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+  const nlohmann::json record = record_beside(host, release);
+  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit) return SourceVersions();
+  SourceVersions out;
+  for (const std::string_view module : kDriverModules)
+    out.emplace(module, record["modules"].value(module, nlohmann::json::object()).value("srcversion", ""));
+  return out;
+}
+
+/// Removes a directory that is empty now.
+void remove_empty(Host& host, const std::string& path) {
+  const auto names = host.files().list(path);
+  if (names && names->empty()) (void)host.remove(path);  // in use again: it stays
+}
+
+Result<void> clear_kernel(Host& host, const std::string& release) {
+  if (!dkms_link(host, release).empty()) {
+    for (const std::string_view module : kDriverModules)
+      for (const std::string_view suffix : kSuffixes)
+        TRY(host.discard(fmt::format("{}/{}{}", place_of(release, kDkmsPlace), module, suffix)));
+    remove_empty(host, place_of(release, kDkmsPlace));
+    remove_empty(host, place_of(release, "updates"));
+  }
+  TRY(host.discard(place_of(release, kOwnPlace)));
+  for (const std::string_view place : kPlaces) {
+    const std::string directory = place_of(release, place);
+    for (const std::string& name : names_in(host, directory)) {
+      if (!name.starts_with(kAside)) continue;
+      const std::string old = name.substr(kAside.size(), name.size() - kAside.size() - std::string_view(".old").size());
+      TRY(host.move(directory + "/" + name, directory + "/" + old));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate_module_install(const Parameters& parameters) {
+  const auto by = parameters.value("by", std::string("dkms"));
+  if (by != "dkms" && by != "modules_install")
+    return fail(ErrorCode::invalid, "by: '" + by + "' is neither dkms nor modules_install");
+  return validate_staging(parameters);
+}
+
+bool by_dkms(const Parameters& parameters) { return parameters.value("by", "dkms") == "dkms"; }
+
+Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
+                                           bool dkms) {
+  InstalledModules out;
+  const auto lacks = [&](std::string why) {
+    if (out.lacking.empty()) out.lacking = std::move(why);
+  };
+  auto kept = dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release);
+  if (!kept && kept.error().code == ErrorCode::invalid) {  // a power cut left half of a file
+    lacks(kept.error().message);
+    kept = SourceVersions();
+  }
+  const SourceVersions wanted = TRY(kept);
+  if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
+  auto listed = modules_by_name(host, release);
+  if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
+  if (!listed) return fail(listed.error().code, "what modprobe would load is not known: " + listed.error().message);
+  const auto renamed = installed_name(host, "nvidia");
+  if (!renamed && renamed.error().code != ErrorCode::invalid) return Failure(renamed.error());
+  if (!renamed)
+    lacks(renamed.error().message);
+  else if (*renamed != "nvidia")
+    lacks("an install line of modprobe.d makes modprobe load " + *renamed + " for nvidia");
+  for (const std::string_view module : kDriverModules) {
+    const auto found = listed->find(kernel_name(module));
+    out.files[module] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
+    if (wanted.empty()) continue;
+    if (found == listed->end() || !host.files().exists(found->second)) {
+      lacks(fmt::format("{} has no {}", release, module));
+      continue;
+    }
+    const std::string& file = found->second;
+    const auto versions = module_srcversions(host, {file});
+    if (!versions && versions.error().code != ErrorCode::invalid) return Failure(versions.error());
+    const std::string srcversion = versions ? versions->front() : "unknown";  // the kernel's own modules have none
+    if (srcversion == wanted.at(std::string(module)) && TRY(kernel_of_module(host, file)) == release) continue;
+    lacks(fmt::format("{} is another build (srcversion {})", file, srcversion));
+    out.foreign.push_back(file);
+  }
+  return out;
+}
+
+std::string installed_commit(const Host& host) {
+  for (const std::string& name : names_in(host, "/usr/src"))
+    if (name.starts_with(std::string(kDkmsName) + "-"))
+      if (std::string commit = commit_of_conf(host, "/usr/src/" + name); !commit.empty()) return commit;
+  for (const std::string& release : names_in(host, "/lib/modules"))
+    if (const nlohmann::json record = record_beside(host, release); record.is_object())
+      return record["made_of"].value("commit", "");
+  return "";
+}
+
+Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file) {
+  for (const std::string& path : {file, "/usr" + file}) {  // of a merged /usr, packages use either
+    const CommandResult said = TRY(host.ask({{"dpkg-query", "--search", path}, {}, {}}));
+    if (said.status == 0) return "package " + said.output.substr(0, said.output.find(": "));
+  }
+  const std::string name = file.substr(file.rfind('/') + 1);
+  for (const std::string& module : names_in(host, std::string(kDkms))) {
+    const std::string tree = fmt::format("{}/{}", kDkms, module);
+    for (const std::string& link : names_in(host, tree))
+      if (tree != kDkmsTree && is_link_of(link, release) &&
+          host.files().exists(fmt::format("{}/{}/module/{}", tree, link, name)))
+        return "DKMS module " + module;
+  }
+  return std::string();
+}
+
+Result<void> put_aside(Host& host, std::string_view release, const std::string& file) {
+  const std::string owner = TRY(owner_of_module(host, release, file));
+  if (!owner.empty())
+    return fail(ErrorCode::busy, fmt::format("{} is in the way, and is of {}", file, owner),
+                owner.starts_with("DKMS") ? "dkms remove it, or purge the package that brought it."
+                                          : "Purge that package: " + owner.substr(owner.find(' ') + 1));
+  const std::size_t name = file.rfind('/') + 1;
+  TRY(host.will_change(file, Restore::by_action));
+  return host.move(file, fmt::format("{}{}{}.old", file.substr(0, name), kAside, file.substr(name)));
+}
+
+Result<void> clear_modules(Host& host) {
+  const Names releases = names_in(host, "/lib/modules");
+  for (const std::string& release : releases) TRY(clear_kernel(host, release));
+  TRY(host.discard(kDkmsTree));
+  for (const std::string& name : names_in(host, "/usr/src"))
+    if (name.starts_with(std::string(kDkmsName) + "-")) TRY(host.discard("/usr/src/" + name));
+  TRY(host.discard(kDkmsKept));
+  for (const std::string& release : releases)
+    if (depmod_due(host, release)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
+  return {};
+}
+
+std::vector<std::string> depmod_files(std::string_view release) {
+  Names out;
+  for (const char* name : {"dep", "dep.bin", "alias", "alias.bin", "symbols", "symbols.bin", "softdep", "weakdep",
+                           "devname", "builtin.bin", "builtin.alias.bin"})
+    out.push_back(fmt::format("{}/modules.{}", module_directory(release), name));
+  return out;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host.hpp"
+#include "base/modules/module_build.hpp"
+#include "base/parameters.hpp"
+#include "base/result.hpp"
+
+namespace p2pd {
+
+inline constexpr std::string_view kDkmsName =
+    "p2pd-nvidia";  ///< of our DKMS package; no distribution has one so called
+inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";
+inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< builds on their way into DKMS
+inline constexpr std::string_view kDkmsPlace = "updates/dkms";         ///< below /lib/modules/RELEASE
+inline constexpr std::string_view kOwnPlace = "updates/p2pd";          ///< the same without DKMS
+/// Keeps the modules from being loaded for a device until P2P is proven.
+inline constexpr std::string_view kTrialBan = "/etc/modprobe.d/p2pd-trial.conf";
+
+inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
+                                           "dkms (unless told) or modules_install: how modules are installed"};
+/// Error unless `by` is one of these, and the rest as validate_staging() wants it.
+Result<void> validate_module_install(const Parameters& parameters);
+bool by_dkms(const Parameters& parameters);
+
+/// How what modprobe would load for one kernel compares with what p2pd installed for it.
+struct InstalledModules {
+  nlohmann::json files = nlohmann::json::object();  ///< module to the file that modprobe would load, or null
+  std::string lacking;                              ///< why these are not the entry's; empty: they are
+  std::vector<std::string> foreign;                 ///< files that modprobe would load instead
+};
+
+/// Compares by srcversion and vermagic, never by version, with what DKMS or the build's record beside the modules has
+/// of the entry's commit: that stays when the builds in the cache are gone. An Error: a file or modprobe.d is not
+/// readable.
+Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
+                                           bool dkms);
+
+/// Commit of the entry whose modules p2pd installed here; empty: none.
+std::string installed_commit(const Host& host);
+
+/// Who would miss the module file: "package X", "DKMS module X"; empty: nobody.
+Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file);
+
+/// Names a file of another origin so that depmod no longer sees it; Error where it has an owner. clear_modules() gives
+/// it its name back.
+Result<void> put_aside(Host& host, std::string_view release, const std::string& file);
+
+/// Removes every module, DKMS package and source of ours, of whatever version and kernel, and gives back what was put
+/// aside; runs depmod where modules.dep is wrong then. Needs no dkms, no network; fine to be run again.
+Result<void> clear_modules(Host& host);
+
+/// The files that depmod makes, as paths.
+std::vector<std::string> depmod_files(std::string_view release);
+
+/// Name of our source directory: "/usr/src/p2pd-nvidia-570.86.16".
+std::string dkms_source(const CatalogueEntry& entry);
+
+/// dkms.conf of `entry`. It offers itself to `dkms autoinstall` only for kernels that the modules were built for: a
+/// build that fails, or BUILD_EXCLUSIVE_KERNEL, would leave a new kernel's package half configured.
+std::string dkms_conf(const CatalogueEntry& entry);
+
+/// The script beside it that takes a build of p2pd, or builds with the kernel's compiler and the compat headers it
+/// needs.
+std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry);
+
+}  // namespace p2pd

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "base/modules/torn_dkms.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/modules/modprobe_d.hpp"
+#include "base/modules/module_file.hpp"
+#include "base/modules/module_install.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kDkms = "/var/lib/dkms";
+
+using Names = std::vector<std::string>;
+
+Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
+
+/// "nvidia-uvm" of "nvidia-uvm.ko.xz"; empty: no file of a module.
+std::string module_of(const std::string& file) {
+  const std::size_t ends = file.find(".ko");
+  return ends == file.npos ? "" : file.substr(0, ends);
+}
+
+/// True where modules.dep lists one of `modules` whose file is gone.
+bool lists_gone(const Host& host, const std::string& release, const Names& modules) {
+  const auto listed = modules_by_name(host, release);
+  return listed && std::ranges::any_of(modules, [&](const std::string& module) {
+           const auto found = listed->find(kernel_name(module));
+           return found != listed->end() && !host.files().exists(found->second);
+         });
+}
+
+}  // namespace
+
+Result<void> forget_torn_dkms(Host& host) {
+  for (const std::string& module : names_in(host, std::string(kDkms))) {
+    const std::string tree = fmt::format("{}/{}", kDkms, module);
+    for (const std::string& version : names_in(host, tree)) {
+      const std::string there = tree + "/" + version;
+      if (version == "original_module" || host.files().read_link(there)) continue;  // kernel-RELEASE-ARCH
+      const auto names = host.files().list(there);
+      if (!names || std::ranges::find(*names, "source") != names->end()) continue;
+      TRY(host.discard(there));
+      for (const std::string& link : names_in(host, tree))
+        if (host.files().read_link(tree + "/" + link).value_or("").starts_with(version + "/"))
+          TRY(host.discard(tree + "/" + link));
+      if (names_in(host, tree).empty()) TRY(host.discard(tree));
+    }
+  }
+  return {};
+}
+
+Names built_by_dkms(const Host& host, const std::set<std::string>& paths) {
+  std::set<std::string> modules;
+  for (const std::string& package : names_in(host, std::string(kDkms)))
+    for (const std::string& version : names_in(host, fmt::format("{}/{}", kDkms, package))) {
+      const std::string tree = fmt::format("{}/{}/{}", kDkms, package, version);
+      if (!paths.contains(host.files().read_link(tree + "/source").value_or("") + "/dkms.conf")) continue;
+      for (const std::string& release : names_in(host, tree))
+        for (const std::string& architecture : names_in(host, tree + "/" + release))
+          for (const std::string& file : names_in(host, fmt::format("{}/{}/{}/module", tree, release, architecture)))
+            modules.insert(module_of(file));
+    }
+  modules.erase("");
+  return {modules.begin(), modules.end()};
+}
+
+Result<void> discard_torn_modules(Host& host, const Names& modules) {
+  for (const std::string& release : names_in(host, "/lib/modules")) {
+    const std::string place = fmt::format("{}/{}", module_directory(release), kDkmsPlace);
+    for (const std::string& name : names_in(host, place)) {
+      const std::string file = place + "/" + name;
+      if (std::ranges::find(modules, module_of(name)) == modules.end()) continue;
+      if (!TRY(owner_of_module(host, release, file)).empty()) continue;
+      TRY(host.discard(file));
+    }
+    if (lists_gone(host, release, modules)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
+  }
+  return {};
+}
+
+}  // namespace p2pd

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+#include "base/record/record_kernels.hpp"
+
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "base/boot/kernel_log.hpp"
+#include "base/driver/catalogue.hpp"
+#include "base/modules/module_file.hpp"
+#include "base/modules/toolchain.hpp"
+#include "base/record/record_excerpt.hpp"
+#include "base/record/record_files.hpp"
+#include "base/record/redact.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kLogLimit = 16U << 20;  // bytes; a kernel keeps up to 16 MiB
+constexpr std::string_view kModuleKeys[] = {"depends", "license", "name", "srcversion", "vermagic", "version"};
+
+template <class T>
+std::string bytes_of(const T& object) {
+  const char* const at = reinterpret_cast<const char*>(&object);
+  return {at, at + sizeof object};
+}
+
+/// A 64-bit ELF file of the sections .modinfo and .shstrtab.
+std::string module_stand_in(const std::map<std::string, std::string>& info) {
+  std::string modinfo;
+  for (const std::string_view key : kModuleKeys)
+    if (const auto found = info.find(std::string(key)); found != info.end())
+      modinfo += fmt::format("{}={}", key, found->second) + '\0';
+  constexpr std::string_view kNames{"\0.modinfo\0.shstrtab\0", 20};
+  Elf64_Ehdr header{};
+  std::copy_n(ELFMAG, SELFMAG, header.e_ident);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_REL;
+  header.e_version = EV_CURRENT;
+  header.e_ehsize = sizeof header;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shstrndx = 2;
+  std::array<Elf64_Shdr, 3> sections{};
+  sections[1].sh_name = 1;
+  sections[1].sh_type = SHT_PROGBITS;
+  sections[1].sh_offset = sizeof header;
+  sections[1].sh_size = modinfo.size();
+  sections[2].sh_name = 10;
+  sections[2].sh_type = SHT_STRTAB;
+  sections[2].sh_offset = sizeof header + modinfo.size();
+  sections[2].sh_size = kNames.size();
+  header.e_shoff = (sizeof header + modinfo.size() + kNames.size() + 7) / 8 * 8;
+  std::string file = bytes_of(header) + modinfo + std::string(kNames);
+  file.resize(header.e_shoff, '\0');
+  for (const Elf64_Shdr& section : sections) file += bytes_of(section);
+  return file;
+}
+
+/// What `modinfo` prints, "version:        570.86.16".
+std::map<std::string, std::string> parse_modinfo(const std::string& text) {
+  std::map<std::string, std::string> info;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::size_t value = std::min(line.find_first_not_of(' ', colon + 1), line.size());
+    info.emplace(line.substr(0, colon), line.substr(value));
+  }
+  return info;
+}
+
+Result<std::map<std::string, std::string>> info_of(const Host& host, const std::string& file) {
+  auto info = module_info(host, file);
+  if (info || file.ends_with(".ko")) return info;
+  return parse_modinfo(TRY(host.query({{"modinfo", file}})));
+}
+
+/// The lines of a header that hold a pattern of `rules`.
+std::string header_excerpt(const std::string& text, const std::string& header, const Catalogue& all) {
+  std::string out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool wanted = std::ranges::any_of(all.compat_rules, [&](const auto& rule) {
+      return rule.second.header == header && line.find(rule.second.pattern) != std::string::npos;
+    });
+    if (wanted) out += line + "\n";
+  }
+  return out;
+}
+
+Result<void> record_headers_of(const Host& host, const RecordTarget& target, const BuildTarget& kernel,
+                               const Catalogue& all) {
+  // built by hand, they may lie in somebody's home: in the record they lie where distributions put them
+  const std::string place = "/usr/src/linux-headers-" + kernel.release;
+  if (host.files().exists(kernel.build())) {
+    TRY(target.directory(place));
+    TRY(target.link(kernel.build(), place));
+  }
+  for (const char* name : {"/Makefile", "/vmlinux"})
+    if (host.files().exists(kernel.build() + name)) TRY(target.stand_in(place + name));
+  const auto config = host.files().read(kernel.build() + "/.config");
+  if (config) TRY(target.file(place + "/.config", config_excerpt(*config, "")));
+  for (const auto& [name, rule] : all.compat_rules) {
+    const auto text = kernel_header(host, kernel, rule.header);
+    const std::string copy = host.files().exists(kernel.build()) ? place : "/lib/modules/" + kernel.release + "/source";
+    if (text)
+      TRY(target.file(copy + "/" + rule.header, header_excerpt(*text, rule.header, all)));
+    else
+      target.leave_out(kernel.build() + "/" + rule.header, text.error());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> record_module_files(const Host& host, const RecordTarget& target) {
+  for (const std::string_view pattern : record_modules()) {
+    for (const std::string& file : record_paths(host.files(), pattern)) {
+      const auto info = info_of(host, file);
+      if (!info) target.leave_out(file, info.error());
+      TRY(target.file(file, info ? module_stand_in(*info) : ""));
+    }
+  }
+  return {};
+}
+
+Result<void> record_headers(const Host& host, const RecordTarget& target) {
+  const auto kernels = build_targets(host);
+  const auto all = catalogue(host);
+  if (!kernels || !all) return {};  // no kernel is known, or a drop-in is broken: the record shows it as the host does
+  for (const BuildTarget& kernel : *kernels) TRY(record_headers_of(host, target, kernel, *all));
+  return {};
+}
+
+Result<void> record_kernel_log(const Host& host, const RecordTarget& target, const std::string& host_name) {
+  const auto log = kernel_log(host);
+  if (!log) {
+    target.leave_out("/dev/kmsg", log.error());
+    return {};
+  }
+  const bool device = log->source == "/dev/kmsg";
+  std::string text;
+  for (std::size_t i = 0; i < log->lines.size(); ++i) {
+    if (device) text += fmt::format("6,{},0,-;", i);
+    text += log_line_without_identity(log->lines[i], host_name) + "\n";
+  }
+  if (text.size() <= kLogLimit) return target.file(log->source, text);
+  target.leave_out(log->source, Error{ErrorCode::invalid, "larger than a record wants", {}});
+  return {};
+}
+
+}  // namespace p2pd

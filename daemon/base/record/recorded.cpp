@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#include "base/record/recorded.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kDescription = "/machine.json";
+constexpr std::size_t kDescriptionLimit = 1U << 20;  // bytes
+
+struct Recorded {
+  std::vector<std::string> argv;
+  CommandResult result;
+};
+
+Result<Recorded> parse(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto is = [&](const char* key, auto test) { return json.contains(key) && (json[key].*test)(); };
+  const bool sound = json.is_object() && is("argv", &nlohmann::json::is_array) &&
+                     is("status", &nlohmann::json::is_number_integer) && is("output", &nlohmann::json::is_string) &&
+                     is("errors", &nlohmann::json::is_string);
+  if (!sound) return fail(ErrorCode::invalid, "not a recorded command: argv, status, output and errors wanted");
+  Recorded recorded{{}, {json["status"].get<int>(), json["output"], json["errors"]}};
+  for (const nlohmann::json& word : json["argv"]) {
+    if (!word.is_string()) return fail(ErrorCode::invalid, "argv holds something else than texts");
+    recorded.argv.push_back(word);
+  }
+  return recorded;
+}
+
+void tell_lines(const Command& command, std::string_view output) {
+  while (command.on_line && !output.empty()) {
+    const std::size_t end = output.find('\n');
+    command.on_line(output.substr(0, end));
+    output.remove_prefix(end == std::string_view::npos ? output.size() : end + 1);
+  }
+}
+
+}  // namespace
+
+Result<CommandResult> RecordedRunner::run(const Command& command) {
+  const auto names = record_.list("/commands");
+  if (!names && names.error().code != ErrorCode::not_found) return tl::unexpected(names.error());
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    if (!name.ends_with(".json")) continue;
+    const std::string path = "/commands/" + name;
+    Recorded recorded = TRY_IN(path, parse(TRY(record_.read(path))));
+    if (recorded.argv != command.argv) continue;
+    tell_lines(command, recorded.result.output);
+    return std::move(recorded.result);
+  }
+  return fail(ErrorCode::not_found, "not part of this machine record: " + command.text());
+}
+
+Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
+  if (!RecordedRunner::is_record(host.files())) return host.files().free_bytes(path);
+  const std::string text = TRY(host.files().read(kDescription, kDescriptionLimit));
+  const nlohmann::json machine = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json all = machine.is_object() ? machine.value("free_bytes", nlohmann::json()) : nlohmann::json();
+  const auto found = all.is_object() ? all.find(std::string(path)) : all.end();
+  if (found == all.end())
+    return fail(ErrorCode::not_found, fmt::format("not part of this machine record: free space in {}", path));
+  if (found->is_number_unsigned()) return found->get<std::uint64_t>();
+  return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is no number of bytes", kDescription, path));
+}
+
+}  // namespace p2pd
