@@ -2,6 +2,7 @@
 #include "base/host.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,12 @@ namespace {
 constexpr std::size_t kLineLimit = 1U << 20;  // bytes
 constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                                                  "/usr/bin",        "/sbin",          "/bin"};
+
+/// Another one for another file at the same path, or for the same file written again.
+std::string version_of(const struct stat& file) {
+  return fmt::format("{} {} {} {}.{} {}.{}", file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec,
+                     file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec);
+}
 
 bool executable(const Root& files, std::string_view path) {
   const auto info = files.stat(path);
@@ -38,6 +45,16 @@ Result<std::string> Host::query(const Command& command) const {
   CommandResult result = TRY(ask(command));
   TRY(require_success(command, result));
   return std::move(result.output);
+}
+
+Result<std::string> Host::query_about(std::string_view file, const Command& command) const {
+  std::string version = version_of(TRY(root_.stat(file)));
+  AboutFile& known = (*about_files_)[command.text()];
+  if (known.version != version) {
+    known.answer = TRY(query(command));
+    known.version = std::move(version);
+  }
+  return known.answer;
 }
 
 bool Host::has_program(std::string_view program) const {

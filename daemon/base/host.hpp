@@ -59,6 +59,8 @@ class Host {
   Result<CommandResult> ask(const Command& command) const { return runner_->run(command); }
   /// The same where only success is one; its standard output.
   Result<std::string> query(const Command& command) const;
+  /// The same of a command whose answer is about one file: remembered until there is another one at that path.
+  Result<std::string> query_about(std::string_view file, const Command& command) const;
   /// True when `program` is an executable of this host's PATH.
   bool has_program(std::string_view program) const;
 
@@ -87,6 +89,10 @@ class Host {
   CommandRunner* runner_;
   ChangeRecorder* recorder_;
   std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< of a snapshot
+  struct AboutFile {
+    std::string version, answer;
+  };
+  std::shared_ptr<std::map<std::string, AboutFile>> about_files_ = std::make_shared<std::map<std::string, AboutFile>>();
 };
 
 }  // namespace p2pd

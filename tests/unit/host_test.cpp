@@ -160,3 +160,21 @@ TEST_CASE("lines, queries and programs") {
   CHECK_FALSE(machine.host.has_program("sh"));
   CHECK_FALSE(machine.host.has_program(""));
 }
+
+TEST_CASE("what is about one file is asked again for another file, and after an error") {
+  Machine machine;
+  machine.spill("boot/image", "old");
+  const Command list{{"list", "/boot/image"}};
+  CHECK(machine.host.query_about("/boot/none", list).error().code == ErrorCode::not_found);  // nothing is run
+  machine.runner.answer.status = 1;
+  CHECK_FALSE(machine.host.query_about("/boot/image", list));
+  machine.runner.answer = {0, "a\n", ""};
+  CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
+  machine.runner.answer.output = "b\n";
+  CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
+  CHECK(machine.host.snapshot().query_about("/boot/image", list).value() == "a\n");
+  CHECK(machine.runner.ran.size() == 2);
+  fs::rename(machine.directory / "boot/image", machine.directory / "boot/image.old");
+  machine.spill("boot/image", "new");
+  CHECK(machine.host.query_about("/boot/image", list).value() == "b\n");
+}
