@@ -157,7 +157,7 @@ class Guest:
     def ssh_argv(self, command):
         return ["ssh", "-q", "-F", "none", "-i", self.machine / "id", "-p", str(self.port),
                 "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-                "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
+                "-o", "KexAlgorithms=curve25519-sha256", "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6",
                 "root@127.0.0.1", command]
 
     def ssh(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
