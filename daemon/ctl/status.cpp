@@ -56,7 +56,8 @@ bool at_rest(const json& status) {
   return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
 }
 
-/// Shows a run as it goes: a line for each step that changed, and below them one of progress, where there is a terminal.
+/// Shows a run as it goes: a line for each finding that is new (what was found before a fix is no news after it), and below them one
+/// of progress, where there is a terminal.
 class Show {
  public:
   /// `ends`: tell, too, how a run comes to rest.
@@ -69,10 +70,9 @@ class Show {
     if (silent_) return;
     clear();
     for (const json& step : status.value("steps", json::array())) {
-      const std::string id = text(step, "id");
-      if (text(step, "verdict").empty() || known_[id] == step) continue;
-      known_[id] = step;
-      print_table({{mark_of(step), id, text(step, "summary")}});
+      const std::string id = text(step, "id"), summary = text(step, "summary"), found = text(step, "verdict") + summary;
+      if (text(step, "verdict").empty() || std::exchange(found_[id], found) == found) continue;
+      print_table({{mark_of(step), id, summary}});
     }
     if (live_) fmt::print("{}\r", paint(Colour::blue, progress_line(status).substr(0, 100)));
     if (!live_) tell_change(status.value("step", json::object()));
@@ -99,7 +99,7 @@ class Show {
   bool ends_;
   bool live_;
   bool drawn_ = false;
-  std::map<std::string, json> known_;
+  std::map<std::string, std::string> found_;  ///< verdict and summary last told of a step
   std::string doing_;  ///< the step at work, and what is done about it
   std::string told_;  ///< the state in which it last came to rest
 };
