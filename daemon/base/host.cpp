@@ -22,16 +22,16 @@ std::string version_of(const struct stat& file) {
                      file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec);
 }
 
-bool executable(const Root& files, std::string_view path) {
+bool executable(const RootReader& files, std::string_view path) {
   const auto info = files.stat(path);
   return info && S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0;
 }
 
 }  // namespace
 
-Host Host::snapshot() const {
-  Host copy = *this;
-  copy.memory_ = std::make_shared<std::map<std::string, std::any>>();
+std::unique_ptr<const Host> Host::snapshot() const {
+  std::unique_ptr<Host> copy(new Host(*this));
+  copy->memory_ = std::make_shared<std::map<std::string, std::any>>();
   return copy;
 }
 

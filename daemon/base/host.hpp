@@ -33,14 +33,17 @@ class ChangeRecorder {
 
 /// A machine seen through two seams: a root directory and a command runner.
 ///
-/// Probes get `const Host&` and cannot change it. Every change passes the recorder first.
+/// Probes get `const Host&` and cannot change it: neither a Host nor the Root of one can be copied out of it. Every
+/// change passes the recorder first.
 class Host {
  public:
   Host(Root root, CommandRunner& runner, ChangeRecorder* recorder = nullptr)
       : root_(std::move(root)), runner_(&runner), recorder_(recorder) {}
+  Host(Host&&) = default;
+  Host& operator=(Host&&) = default;
 
   /// The same host for one look at it: what many probes read, such as the PCI bus, is read once.
-  Host snapshot() const;
+  std::unique_ptr<const Host> snapshot() const;
   /// What `read` returns; a snapshot remembers it as `what`, and reads it no second time.
   template <class Value>
   Result<Value> once(std::string_view what, const std::function<Result<Value>()>& read) const {
@@ -50,7 +53,7 @@ class Host {
     return std::any_cast<const Result<Value>&>(kept);
   }
 
-  const Root& files() const { return root_; }
+  const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
 
   /// Content of a small text file without the final newline.
@@ -85,6 +88,8 @@ class Host {
   Result<void> move(std::string_view from, std::string_view to) { return root_.move(from, to); }
 
  private:
+  Host(const Host&) = default;
+
   Root root_;
   CommandRunner* runner_;
   ChangeRecorder* recorder_;

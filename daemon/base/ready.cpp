@@ -26,14 +26,6 @@ std::string line_or_nothing(const Host& host, const std::string& path) { return 
 std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
 std::string proven_on_file() { return state_directory() / "proven-on"; }
 
-FileState file_of(std::string content) {
-  FileState file;
-  file.kind = FileState::Kind::regular;
-  file.mode = 0644;
-  file.content = std::move(content);
-  return file;
-}
-
 }  // namespace
 
 std::string ready_file() { return runtime_directory() + "/ready"; }
@@ -52,19 +44,16 @@ Result<nlohmann::json> proof_context(const Host& host) {
 
 Result<void> announce_ready(Host& host) {
   const std::string context = TRY(proof_context(host)).dump(2);
-  Root files = host.files();
-  TRY(files.put(proven_on_file(), file_of(machine_id(host) + "\n")));
-  return files.put(ready_file(), file_of(context + "\n"));
+  TRY(host.create(proven_on_file().string(), machine_id(host) + "\n"));
+  TRY(host.create(ready_file(), context + "\n"));
+  return {};
 }
 
 bool proven_on_this_machine(const Host& host) {
   return !host.files().exists(proven_on_file()) || line_or_nothing(host, proven_on_file()) == machine_id(host);
 }
 
-Result<void> withdraw_ready(Host& host) {
-  Root files = host.files();
-  return files.remove(ready_file());
-}
+Result<void> withdraw_ready(Host& host) { return host.discard(ready_file()); }
 
 Result<void> require_ready(const Host& host) {
   const auto text = host.files().read(ready_file(), 1U << 20);

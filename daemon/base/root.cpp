@@ -153,30 +153,30 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
   return Root(std::move(resolved), std::move(fd));
 }
 
-Result<Descriptor> Root::open_at(std::string_view path, std::uint64_t flags) const {
+Result<Descriptor> RootReader::open_at(std::string_view path, std::uint64_t flags) const {
   Descriptor found = TRY(open_inside(fd_->get(), TRY(clean(path)), flags));
   if (!live() && TRY(is_of_kernel(found, path)))
     return fail(ErrorCode::not_found, std::string(path) + " is of the kernel that runs, not of " + directory_.string());
   return found;
 }
 
-Result<std::string> Root::read(std::string_view path, std::size_t limit) const {
+Result<std::string> RootReader::read(std::string_view path, std::size_t limit) const {
   return read_regular(TRY(open_at(path, O_PATH)), std::string(path), limit);
 }
 
-bool Root::exists(std::string_view path) const { return open_at(path, O_PATH).has_value(); }
+bool RootReader::exists(std::string_view path) const { return open_at(path, O_PATH).has_value(); }
 
-Result<struct stat> Root::stat(std::string_view path) const {
+Result<struct stat> RootReader::stat(std::string_view path) const {
   return status_of(TRY(open_at(path, O_PATH)), std::string(path));
 }
 
-Result<std::uint64_t> Root::free_bytes(std::string_view path) const {
+Result<std::uint64_t> RootReader::free_bytes(std::string_view path) const {
   struct statvfs info {};
   if (::fstatvfs(TRY(open_at(path, O_PATH)).get(), &info) != 0) return fail_errno(path);
   return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
-Result<std::vector<std::string>> Root::list(std::string_view path) const {
+Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
   const Descriptor directory = TRY(open_at(path, O_RDONLY | O_DIRECTORY));
   const int copy = ::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0);  // fdopendir takes it over
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
@@ -193,7 +193,7 @@ Result<std::vector<std::string>> Root::list(std::string_view path) const {
   return names;
 }
 
-Result<std::string> Root::read_link(std::string_view path) const {
+Result<std::string> RootReader::read_link(std::string_view path) const {
   const Descriptor handle = TRY(open_at(path, O_PATH | O_NOFOLLOW));
   if (!S_ISLNK(TRY(status_of(handle, std::string(path))).st_mode)) {
     return fail(ErrorCode::invalid, std::string(path) + " is not a symbolic link");
@@ -201,7 +201,7 @@ Result<std::string> Root::read_link(std::string_view path) const {
   return read_target(handle, std::string(path));
 }
 
-Result<FileState> Root::capture(std::string_view path_given) const {
+Result<FileState> RootReader::capture(std::string_view path_given) const {
   const std::string path = TRY(clean(path_given));
   Result<Descriptor> handle = open_at(path, O_PATH | O_NOFOLLOW);
   if (!handle && handle.error().code == ErrorCode::not_found) return FileState{};
@@ -226,7 +226,7 @@ Result<FileState> Root::capture(std::string_view path_given) const {
   return state;
 }
 
-Result<std::filesystem::path> Root::real_path(std::string_view path) const {
+Result<std::filesystem::path> RootReader::real_path(std::string_view path) const {
   const Descriptor handle = TRY(open_at(path, O_PATH));
   std::array<char, PATH_MAX> name;
   const ssize_t size = ::readlink(handle_name(handle).c_str(), name.data(), name.size());
@@ -307,7 +307,7 @@ Result<void> Root::move(std::string_view from_given, std::string_view to_given) 
   return sync(target.get(), to + ": directory");
 }
 
-Result<std::vector<std::string>> Root::missing_parents(std::string_view path) const {
+Result<std::vector<std::string>> RootReader::missing_parents(std::string_view path) const {
   std::vector<std::string> missing;
   std::string above = directory_of(TRY(clean(path)));
   for (; above != "/" && !exists(above); above = directory_of(above)) {
@@ -318,7 +318,7 @@ Result<std::vector<std::string>> Root::missing_parents(std::string_view path) co
   return missing;
 }
 
-Result<void> Root::make_durable() const {
+Result<void> RootReader::make_durable() const {
   std::set<dev_t> done;
   for (const std::string_view folder : {"/", "/boot", "/etc", "/usr", "/var"}) {
     const auto fd = open_at(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -331,7 +331,7 @@ Result<void> Root::make_durable() const {
   return {};
 }
 
-Result<void> Root::checkpoint(std::string_view directory) const {
+Result<void> RootReader::checkpoint(std::string_view directory) const {
   const Descriptor fd = TRY(open_at(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::uint32_t flags = 0;
   constexpr unsigned long kExt4Checkpoint = _IOW('f', 43, std::uint32_t);  // EXT4_IOC_CHECKPOINT, in no public header

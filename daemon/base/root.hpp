@@ -32,15 +32,13 @@ struct FileState {
 
 std::string_view to_string(FileState::Kind kind);
 
-/// A directory tree seen as a whole file system: every path, and every symlink on the way, resolves inside it.
+/// A directory tree seen as a whole file system, to look at: every path, and every symlink on the way, resolves inside it.
 ///
 /// Paths are absolute ("/etc/fstab"); ".." stops at the root. Of a tree that is not the one this process lives in, what
 /// the running kernel shows of itself (proc, sysfs, efivarfs mounted there) is absent. Needs openat2(2), Linux 5.6.
-class Root {
+class RootReader {
  public:
   static constexpr std::size_t kReadLimit = 64U << 20;  ///< bytes; larger files are an error, not a memory hog
-
-  static Result<Root> open(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
   bool live() const { return directory_ == "/"; }
@@ -57,6 +55,29 @@ class Root {
   Result<FileState> capture(std::string_view path) const;
   /// Path of an existing file or directory as the process sees it, for libraries that want a name.
   Result<std::filesystem::path> real_path(std::string_view path) const;
+  /// Directories above `path` that do not exist yet, outermost first.
+  Result<std::vector<std::string>> missing_parents(std::string_view path) const;
+
+  /// Makes durable all that programs have written to the file systems of the system's own folders: few of them sync.
+  Result<void> make_durable() const;
+  /// Makes what was synced readable to who does not replay the journal, as GRUB: without it a power cut right after a
+  /// write shows GRUB the old file once more. Needs ext4 and Linux 5.14; elsewhere it does nothing.
+  Result<void> checkpoint(std::string_view directory) const;
+
+ protected:
+  RootReader(std::filesystem::path directory, std::shared_ptr<Descriptor> fd)
+      : directory_(std::move(directory)), fd_(std::move(fd)) {}
+  Result<Descriptor> open_at(std::string_view path, std::uint64_t flags) const;
+
+ private:
+  std::filesystem::path directory_;
+  std::shared_ptr<Descriptor> fd_;
+};
+
+/// The same tree, to change. None can be made of a RootReader.
+class Root : public RootReader {
+ public:
+  static Result<Root> open(const std::filesystem::path& directory);
 
   /// Replaces `path` durably: written beside, synced, renamed, directory synced. Creates parent directories (0755).
   /// A symlink is replaced, never followed; a directory is neither replaced by nor made in place of another kind.
@@ -71,22 +92,10 @@ class Root {
   /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an
   /// empty one.
   Result<void> move(std::string_view from, std::string_view to);
-  /// Makes durable all that programs have written to the file systems of the system's own folders: few of them sync.
-  Result<void> make_durable() const;
-  /// Makes what was synced readable to who does not replay the journal, as GRUB: without it a power cut right after a
-  /// write shows GRUB the old file once more. Needs ext4 and Linux 5.14; elsewhere it does nothing.
-  Result<void> checkpoint(std::string_view directory) const;
-  /// Directories above `path` that do not exist yet, outermost first.
-  Result<std::vector<std::string>> missing_parents(std::string_view path) const;
 
  private:
-  Root(std::filesystem::path directory, std::shared_ptr<Descriptor> fd)
-      : directory_(std::move(directory)), fd_(std::move(fd)) {}
-  Result<Descriptor> open_at(std::string_view path, std::uint64_t flags) const;
+  using RootReader::RootReader;
   Result<Descriptor> open_parent(const std::string& path, bool create);
-
-  std::filesystem::path directory_;
-  std::shared_ptr<Descriptor> fd_;
 };
 
 }  // namespace p2pd

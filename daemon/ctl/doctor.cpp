@@ -153,9 +153,9 @@ Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
   CountingRunner counted(*runner);
-  const Host host = TRY(context.host(counted)).snapshot();
-  const Plan plan = TRY(context.plan(host));
-  const Survey found = survey(plan, context.vocabulary, host, false);
+  const auto host = TRY(context.host(counted)).snapshot();
+  const Plan plan = TRY(context.plan(*host));
+  const Survey found = survey(plan, context.vocabulary, *host, false);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   const Cost cost{took.count(), counted.count};
   if (context.options.json) {

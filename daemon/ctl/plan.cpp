@@ -58,12 +58,12 @@ void print_change(const Standing::Change& change, bool reboot, const Host& host)
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner)).snapshot();
-  const Plan plan = TRY(context.plan(host));
-  const Survey found = survey(plan, context.vocabulary, host, true);
+  const auto host = TRY(context.host(*runner)).snapshot();
+  const Plan plan = TRY(context.plan(*host));
+  const Survey found = survey(plan, context.vocabulary, *host, true);
   if (context.options.json) {
     nlohmann::json steps = nlohmann::json::array();
-    for (const Standing& s : found.steps) steps.push_back(to_json(s, host));
+    for (const Standing& s : found.steps) steps.push_back(to_json(s, *host));
     print_json("p2pd.plan-preview/1", {{"plan", plan.name},
                                        {"changes", !found.holds()},
                                        {"blocked", found.blocked()},
@@ -76,7 +76,7 @@ Result<int> show_plan(const Context& context) {
     for (const Standing& s : found.steps) {
       print_table({row_of(s)});
       for (const Standing::Change& change : s.changes)
-        print_change(change, change.step == s.step && s.effect == Effect::reboot, host);
+        print_change(change, change.step == s.step && s.effect == Effect::reboot, *host);
       const bool blocked = s.kind == Standing::Kind::blocked;
       if (!s.obstacle.empty()) print_table({{"  ", blocked ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"), s.obstacle}});
       if (blocked) print_table({{"  ", paint(Colour::bold, "next"), next_for_operator(s)}});

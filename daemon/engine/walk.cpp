@@ -51,7 +51,7 @@ Result<Run> Walk::walk() {
 
 /// Makes the choices that are still open; once made, they stand for the rest of the run.
 Result<void> Walk::choose() {
-  plan_ = resolve(std::move(plan_), s_.vocabulary, s_.host.snapshot());
+  plan_ = resolve(std::move(plan_), s_.vocabulary, *s_.host.snapshot());
   std::string resolved = to_json(plan_).dump();
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);

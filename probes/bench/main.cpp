@@ -66,7 +66,7 @@ std::map<std::string, std::string> environment() {
 // ---- the process that measures ---------------------------------------------------------------------------------------
 
 /// Says each phase as it begins and goes on, then the measurement, or why there is none, as one line of JSON.
-int work(const Options& options, const Root& root) {
+int work(const Options& options, const RootReader& root) {
   ProcessRunner runner;
   const auto say = [](std::string_view mark, std::string_view text) {
     fmt::print("{}{}\n", mark, text);
@@ -146,7 +146,7 @@ Result<Measurement> read_measurement(const Command& command, const CommandResult
   }
 }
 
-Result<Report> run(const Options& options, const Root& root) {
+Result<Report> run(const Options& options, const RootReader& root) {
   ProcessRunner runner;
   const Host host(root, runner);
   Report report;
@@ -230,7 +230,7 @@ int fail_with(const Options& options, const Error& error, int code = kError) {
   return code;
 }
 
-int main_of(const Options& options, const Root& root) {
+int main_of(const Options& options, const RootReader& root) {
   const Result<Report> report = run(options, root);
   if (!report) {
     const ErrorCode why = report.error().code;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <type_traits>
 
 #include "catch.hpp"
 #include "temporary.hpp"
@@ -27,7 +28,7 @@ struct CannedRunner : CommandRunner {
 
 /// Notes what it hears, and what the path held at that moment.
 struct NotingRecorder : ChangeRecorder {
-  const Root* root = nullptr;
+  const RootReader* root = nullptr;
   std::vector<std::string> heard;
   bool refuse = false;
   Result<void> before_change(std::string_view path, Restore restore) override {
@@ -132,6 +133,13 @@ TEST_CASE("a removal is recorded, and what is absent needs none") {
   CHECK_FALSE(machine.host.files().exists("/etc/f"));
 }
 
+// What a probe is given: nothing that can change this host comes out of it, not even by a copy.
+static_assert(!std::is_copy_constructible_v<Host> && !std::is_copy_assignable_v<Host>);
+static_assert(!std::is_constructible_v<Host, const Host&> && !std::is_constructible_v<Host, const Host>);
+static_assert(!std::is_constructible_v<Root, decltype(std::declval<Host&>().files())>);
+static_assert(!std::is_constructible_v<Root, RootReader>);
+static_assert(std::is_const_v<decltype(std::declval<const Host&>().snapshot())::element_type>);
+
 TEST_CASE("lines, queries and programs") {
   Machine machine;
   machine.spill("proc/cmdline", "quiet splash\n");
@@ -172,7 +180,7 @@ TEST_CASE("what is about one file is asked again for another file, and after an 
   CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
   machine.runner.answer.output = "b\n";
   CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
-  CHECK(machine.host.snapshot().query_about("/boot/image", list).value() == "a\n");
+  CHECK(machine.host.snapshot()->query_about("/boot/image", list).value() == "a\n");
   CHECK(machine.runner.ran.size() == 2);
   fs::rename(machine.directory / "boot/image", machine.directory / "boot/image.old");
   machine.spill("boot/image", "new");

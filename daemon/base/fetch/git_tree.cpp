@@ -40,7 +40,7 @@ std::string hex(std::string_view bytes) {
 }
 
 /// The 20 bytes of the tree in `directory`; empty where no file is in it.
-Result<std::string> tree_of(const Root& files, const std::string& directory, int depth) {
+Result<std::string> tree_of(const RootReader& files, const std::string& directory, int depth) {
   if (depth == kDepthLimit) return fail(ErrorCode::invalid, directory + ": too many directories, one in another");
   std::vector<Row> rows;
   for (const std::string& name : TRY(files.list(directory))) {
@@ -67,12 +67,12 @@ Result<std::string> tree_of(const Root& files, const std::string& directory, int
 
 std::string git_object_id(std::string_view kind, std::string_view bytes) { return hex(sha1(kind, bytes)); }
 
-Result<std::string> git_tree_id(const Root& files, const std::string& directory) {
+Result<std::string> git_tree_id(const RootReader& files, const std::string& directory) {
   const std::string tree = TRY(tree_of(files, directory, 0));
   return tree.empty() ? git_object_id("tree", "") : hex(tree);
 }
 
-Result<void> check_git_tree(const Root& files, const std::string& directory, const std::string& commit_file,
+Result<void> check_git_tree(const RootReader& files, const std::string& directory, const std::string& commit_file,
                             std::string_view commit) {
   if (!files.exists(directory)) return fail(ErrorCode::not_found, directory + " is not there");
   const std::string object = TRY(files.read(commit_file, kCommitLimit));

@@ -185,7 +185,7 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
 }
 
 /// libpci follows symbolic links as the process sees them: in a root of its own none may lead out of it.
-Result<void> stays_inside(const Root& root, const std::filesystem::path& bus) {
+Result<void> stays_inside(const RootReader& root, const std::filesystem::path& bus) {
   for (const std::string& name : TRY(root.list(kDevices))) {
     for (const std::string& entry : {name, name + "/config", name + "/vendor", name + "/device", name + "/class",
                                      name + "/irq", name + "/resource"}) {

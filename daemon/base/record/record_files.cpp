@@ -207,7 +207,7 @@ constexpr std::string_view kPrograms[] = {
     "update-initramfs",
 };
 
-void expand(const Root& root, const std::string& above, std::string_view rest, std::vector<std::string>& found) {
+void expand(const RootReader& root, const std::string& above, std::string_view rest, std::vector<std::string>& found) {
   const std::size_t slash = rest.find('/', 1);
   const std::string name(rest.substr(1, slash == std::string_view::npos ? slash : slash - 1));
   const std::string_view below = slash == std::string_view::npos ? std::string_view() : rest.substr(slash);
@@ -234,7 +234,7 @@ std::span<const std::string_view> record_links() { return kLinks; }
 std::span<const std::string_view> record_libraries() { return kLibraries; }
 std::span<const std::string_view> record_modules() { return kModules; }
 
-std::vector<std::string> record_programs(const Root& root) {
+std::vector<std::string> record_programs(const RootReader& root) {
   std::vector<std::string> found;
   for (const std::string_view directory : kProgramDirectories) {
     if (root.read_link(directory)) continue;  // /bin is /usr/bin, which is listed already
@@ -244,7 +244,7 @@ std::vector<std::string> record_programs(const Root& root) {
   return found;
 }
 
-std::vector<std::string> record_paths(const Root& root, std::string_view pattern) {
+std::vector<std::string> record_paths(const RootReader& root, std::string_view pattern) {
   std::vector<std::string> paths;
   expand(root, "", pattern, paths);
   return paths;

@@ -27,9 +27,9 @@ std::span<const std::string_view> record_libraries();
 /// Files of the NVIDIA modules, in the places where drivers are put.
 std::span<const std::string_view> record_modules();
 /// Programs that a check or a fix looks for, in the directories of PATH.
-std::vector<std::string> record_programs(const Root& root);
+std::vector<std::string> record_programs(const RootReader& root);
 
 /// Every path of `root` that `pattern` means; without `*`, the pattern, whether it is there or not.
-std::vector<std::string> record_paths(const Root& root, std::string_view pattern);
+std::vector<std::string> record_paths(const RootReader& root, std::string_view pattern);
 
 }  // namespace p2pd

@@ -17,7 +17,7 @@ class RecordedRunner : public CommandRunner {
   Result<CommandResult> run(const Command& command) override;
 
   /// True when `root` is a machine record: it has a /machine.json.
-  static bool is_record(const Root& root) { return root.exists("/machine.json"); }
+  static bool is_record(const RootReader& root) { return root.exists("/machine.json"); }
 
  private:
   Root record_;
