@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/driver/signatures.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
@@ -100,6 +101,14 @@ bool sound(const nlohmann::json& answer) {
   });
 }
 
+/// The Error of a program that the driver's library gave no answer, with the next step for what it printed.
+Failure no_answer(const std::string& message) {
+  const auto known = program_failure(message);
+  return fail(ErrorCode::command, message,
+              known ? known->fix
+                    : "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
+}
+
 /// {"source", "gpus", "pairs"} of whoever answers; not_found where there is nobody to ask.
 Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
   const Command bench = command_of({"p2p-bench", "--driver-peers"});
@@ -108,15 +117,15 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
     if (sound(answer) && !answer.contains("not_available"))
       return nlohmann::json{{"source", bench.text()}, {"gpus", answer["gpus"]}, {"pairs", answer["pairs"]}};
     const auto why = answer.is_object() ? answer.find("not_available") : answer.end();
-    return fail(ErrorCode::command,
-                bench.text() + ": " + (why != answer.end() && why->is_string() ? why->get<std::string>() : "no answer"),
-                "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
+    return no_answer(bench.text() + ": " +
+                     (why != answer.end() && why->is_string() ? why->get<std::string>() : "no answer"));
   } else if (result.error().code != ErrorCode::not_found) {
     return tl::unexpected(result.error());
   }
   const Command smi = command_of({"nvidia-smi", "topo", "-p2p", "r"});
-  const std::string text = TRY(host.query(smi));
-  const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(text, gpus));
+  const CommandResult told = TRY(host.ask(smi));
+  if (const auto success = require_success(smi, told); !success) return no_answer(success.error().message);
+  const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(told.output, gpus));
   return nlohmann::json{{"source", smi.text()}, {"gpus", nlohmann::json::array()}, {"pairs", pairs}};
 }
 

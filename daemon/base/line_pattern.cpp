@@ -91,12 +91,13 @@ Result<LinePattern> LinePattern::parse(std::string_view text) {
   return pattern;
 }
 
-bool LinePattern::found_in(std::string_view line) const {
+bool LinePattern::matches(std::string_view line, bool at_start) const {
   if (::memmem(line.data(), line.size(), literal_.data(), literal_.size()) == nullptr) return false;
   const std::uint64_t done = std::uint64_t{1} << count_;
   std::uint64_t states = 0;  // bit i: what is before element i was matched, ending here
   for (std::size_t at = 0;; ++at) {
-    states |= 1;
+    if (at == 0 || !at_start) states |= 1;
+    if (states == 0) return false;
     for (std::uint64_t more = states; more != 0;) {  // an optional element may be left out
       more = ((more & optional_) << 1) & ~states;
       states |= more;

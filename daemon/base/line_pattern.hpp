@@ -10,7 +10,7 @@
 
 namespace p2pd {
 
-/// A regular expression that is looked for anywhere in a line, in one step a byte whatever the line holds.
+/// A regular expression that is looked for in a line, anywhere or at its start, in one step a byte whatever the line holds.
 ///
 /// The part of the common syntax that allows it: characters, `.`, [classes], each with `*`, `+` or `?`; `\` takes the
 /// meaning of what follows away. No groups, alternatives, counts or anchors; at most 63 elements.
@@ -20,10 +20,13 @@ class LinePattern {
   /// lines are dismissed by a search for these.
   static Result<LinePattern> parse(std::string_view text);
 
-  bool found_in(std::string_view line) const;
+  bool found_in(std::string_view line) const { return matches(line, false); }
+  /// True where the line begins with it.
+  bool starts(std::string_view line) const { return matches(line, true); }
 
  private:
   LinePattern() = default;
+  bool matches(std::string_view line, bool at_start) const;
   void add(const std::array<bool, 256>& accepted, char quantifier);
 
   std::array<std::uint64_t, 256> accepts_{};  ///< per byte: the elements that take it, a bit each

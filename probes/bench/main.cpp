@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <optional>
 #include <sstream>
 
 #include "base/command.hpp"
@@ -97,6 +98,7 @@ int work(const Options& options, const RootReader& root) {
 struct Surroundings {
   std::vector<std::vector<Path>> paths;
   nlohmann::json machine = nlohmann::json::object();
+  std::optional<GpuFunctions> gpus;  ///< of the run; nothing before it has told them
 };
 
 /// Listens to the measuring process: shows on a terminal which phase is under way, looks around once the GPUs are known.
@@ -110,7 +112,9 @@ class Listener {
       const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
       looking_ = std::async(std::launch::async, [this, addresses] {
         const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
-        return Surroundings{paths_between(host_, addresses).value_or(unknown), machine_facts(host_, addresses)};
+        const Host host = host_.snapshot();
+        return Surroundings{paths_between(host, addresses).value_or(unknown), machine_facts(host, addresses),
+                            GpuFunctions(pci_devices(host).value_or(std::vector<PciDevice>()), addresses)};
       });
     }
     if (!text.starts_with(kPhaseMark)) return;
@@ -129,6 +133,13 @@ class Listener {
   std::string phase_;
   bool shown_ = ::isatty(STDERR_FILENO) == 1;
 };
+
+/// The GPUs of the run, all NVIDIA GPUs where it has told none, and the ports above them.
+GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
+  if (around.gpus) return *around.gpus;
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
+  return {devices, nvidia_gpus(devices)};
+}
 
 Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
   const std::size_t end = result.output.find_last_not_of('\n');
@@ -154,7 +165,7 @@ Result<Report> run(const Options& options, const RootReader& root) {
     const auto json = nlohmann::json::parse(options.thresholds, nullptr, false);
     report.thresholds = TRY_IN("--thresholds", thresholds_from(json));
   }
-  const KernelLog log(host);
+  KernelLog log(host);
   Listener listener(host);
   Command command;
   command.argv = {"/proc/self/exe", "--worker", "--root", options.root};
@@ -168,16 +179,16 @@ Result<Report> run(const Options& options, const RootReader& root) {
   const Result<CommandResult> result = runner.run(command);
   listener.clear();
   if (!result && result.error().code == ErrorCode::timeout) {
-    const std::vector<std::string> faults = log.lines(0);
+    const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
     return fail(ErrorCode::timeout,
                 fmt::format("the GPUs did not answer within {} s; under way: {}{}", options.deadline_s, listener.phase(),
                             faults.empty() ? "" : "; the kernel log says: " + faults.front()),
                 "reboot: a GPU that hangs does not come back by itself; then \"p2pctl doctor\"");
   }
   report.measurement = TRY(read_measurement(command, TRY(Result<CommandResult>(result))));
-  report.kernel_log = log.lines(report.measurement.expendable_process);
-  if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   Surroundings around = listener.surroundings();
+  report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
+  if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
   if (options.collectives && report.measurement.gpus.size() > 1)

@@ -17,6 +17,8 @@ constexpr int kNotSupported = 3;
 std::uintptr_t number(void* device) { return reinterpret_cast<std::uintptr_t>(device); }
 
 int succeed() { return 0; }
+int mismatched() { return 18; }
+const char* words(int error) { return error == 18 ? "Driver/library version mismatch" : "Unknown Error"; }
 int count(unsigned* gpus) { return *gpus = 2, 0; }
 int far_too_many(unsigned* gpus) { return *gpus = 4'000'000'000U, 0; }
 int device(unsigned index, void** given) { return *given = reinterpret_cast<void*>(index + std::uintptr_t{1}), 0; }
@@ -104,4 +106,8 @@ TEST_CASE("driver peers: each absent function leaves its own fact out") {
   auto functions = library();
   functions["nvmlDeviceGetCount_v2"] = any(far_too_many);
   CHECK(read(functions)["not_available"] == "NVML does not count the GPUs");
+  functions["nvmlInit_v2"] = any(mismatched);
+  CHECK(read(functions)["not_available"] == "NVML does not start");
+  functions["nvmlErrorString"] = any(words);
+  CHECK(read(functions)["not_available"] == "NVML does not start: Driver/library version mismatch");
 }

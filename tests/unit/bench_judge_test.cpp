@@ -308,6 +308,9 @@ TEST_CASE("bench judge: what was not tested is not proven") {
       {"a pair is missing", [](Bench& b) { b.run.pairs.pop_back(); }, "GPU 1 -> GPU 0: was not tested"},
       {"no access", [](Bench& b) { b.there().access = false; },
        "GPU 0 -> GPU 1: the driver says there is no peer access"},
+      {"map refused", [](Bench& b) { b.there().refused = "CUDA_ERROR_MAP_FAILED"; },
+       "GPU 0 -> GPU 1: peer access was refused: CUDA_ERROR_MAP_FAILED: BAR1 does not cover the VRAM: Resizable BAR is off, or the "
+       "fork's alignment check refused it. Turn on Resizable BAR in the firmware setup and set NVreg_EnableResizableBar=1."},
       {"refused", [](Bench& b) { b.there().refused = "CUDA_ERROR_X (205)"; },
        "GPU 0 -> GPU 1: peer access was refused: CUDA_ERROR_X (205)"},
       {"one GPU",

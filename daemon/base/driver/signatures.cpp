@@ -18,6 +18,20 @@ std::string text_of(const nlohmann::json& row, const char* key) {
   return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+/// The patterns in the list `key` of `row`.
+Result<std::vector<LinePattern>> patterns_of(const nlohmann::json& row, const char* key) {
+  std::vector<LinePattern> patterns;
+  for (const nlohmann::json& pattern : row.value(key, nlohmann::json::array())) {
+    if (!pattern.is_string()) return fail(ErrorCode::invalid, "a pattern must be a text");
+    patterns.push_back(TRY(LinePattern::parse(pattern.get<std::string>())));
+  }
+  return patterns;
+}
+
+bool any_starts(const std::vector<LinePattern>& patterns, std::string_view record) {
+  return std::ranges::any_of(patterns, [&](const LinePattern& pattern) { return pattern.starts(record); });
+}
+
 Result<Signature> parse_row(const nlohmann::json& row) {
   Signature signature;
   signature.id = text_of(row, "id");
@@ -35,10 +49,9 @@ Result<Signature> parse_row(const nlohmann::json& row) {
   signature.failure = means == "failure";
   if (signature.failure && signature.fix.empty()) return refuse("a failure has a fix");
   signature.gpu_only = row.value("gpu_only", nlohmann::json(false)) == true;
-  for (const nlohmann::json& pattern : row.value("patterns", nlohmann::json::array())) {
-    if (!pattern.is_string()) return refuse("a pattern must be a text");
-    signature.patterns.push_back(TRY_IN(signature.id, LinePattern::parse(pattern.get<std::string>())));
-  }
+  signature.refutes_proof = row.value("refutes_proof", nlohmann::json(false)) == true;
+  signature.patterns = TRY_IN(signature.id, patterns_of(row, "patterns"));
+  signature.cures = TRY_IN(signature.id, patterns_of(row, "cured_by"));
   if (signature.patterns.empty()) return refuse("at least one pattern is wanted");
   return signature;
 }
@@ -46,8 +59,11 @@ Result<Signature> parse_row(const nlohmann::json& row) {
 }  // namespace
 
 bool Signature::matches(std::string_view line) const {
+  if (log == "kernel") return any_starts(patterns, line);
   return std::ranges::any_of(patterns, [&](const LinePattern& pattern) { return pattern.found_in(line); });
 }
+
+bool Signature::cured_by(std::string_view record) const { return any_starts(cures, record); }
 
 Result<std::vector<Signature>> parse_signatures(std::string_view text) {
   const nlohmann::json table = nlohmann::json::parse(text, nullptr, false);
@@ -65,5 +81,13 @@ Result<std::vector<Signature>> parse_signatures(std::string_view text) {
 }
 
 Result<std::vector<Signature>> signatures() { return parse_signatures(kTable); }
+
+std::optional<Signature> program_failure(std::string_view output) {
+  const auto table = signatures();
+  if (!table) return std::nullopt;
+  const auto fits = [&](const Signature& row) { return row.log == "program" && row.matches(output); };
+  const auto row = std::ranges::find_if(*table, fits);
+  return row != table->end() ? std::optional(*row) : std::nullopt;
+}
 
 }  // namespace p2pd

@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -117,6 +118,13 @@ Result<void> record_headers_of(const Host& host, const RecordTarget& target, con
   return {};
 }
 
+/// A record of the kernel, each of its lines without identity: behind a line break begins a word.
+std::string without_identity(const KernelRecord& record, const std::string& host_name) {
+  std::vector<std::string> lines = record.lines();
+  for (std::string& line : lines) line = log_line_without_identity(std::move(line), host_name);
+  return log_line_without_identity(record.head, host_name) + fmt::format("{}", fmt::join(lines, kKernelLogBreak));
+}
+
 }  // namespace
 
 Result<void> record_module_files(const Host& host, const RecordTarget& target) {
@@ -144,12 +152,8 @@ Result<void> record_kernel_log(const Host& host, const RecordTarget& target, con
     target.leave_out("/dev/kmsg", log.error());
     return {};
   }
-  const bool device = log->source == "/dev/kmsg";
   std::string text;
-  for (std::size_t i = 0; i < log->lines.size(); ++i) {
-    if (device) text += fmt::format("6,{},0,-;", i);
-    text += log_line_without_identity(log->lines[i], host_name) + "\n";
-  }
+  for (const KernelRecord& record : log->records) text += without_identity(record, host_name) + "\n";
   if (text.size() <= kLogLimit) return target.file(log->source, text);
   target.leave_out(log->source, Error{ErrorCode::invalid, "larger than a record wants", {}});
   return {};

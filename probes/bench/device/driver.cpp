@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/driver/signatures.hpp"
+
 namespace p2pd::bench {
 
 using namespace cuda;
@@ -14,8 +16,6 @@ namespace {
 std::string_view remedy(CUresult result) {
   switch (result) {
     case CUDA_ERROR_NO_DEVICE: return "\"p2pctl doctor\" tells whether a GPU is on the bus and its module is loaded";
-    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
-      return "libcuda.so.1 and the loaded kernel module are of different versions: reboot, or reinstall the driver";
     case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
       return "a CUDA compatibility package is in the library path of a card that does not take it: remove it";
     case CUDA_ERROR_SYSTEM_NOT_READY: return "the Fabric Manager of these GPUs does not run: systemctl start nvidia-fabricmanager";
@@ -43,8 +43,10 @@ Result<Driver> Driver::load() {
 #undef F
   const CUresult started = driver->cuInit(0);
   if (started == CUDA_SUCCESS) return driver;
-  return fail(ErrorCode::io, fmt::format("the CUDA driver does not start: {}", driver.name(started)),
-              std::string(remedy(started)));
+  const std::string name = driver.name(started);
+  const auto known = program_failure(name);
+  return fail(ErrorCode::io, fmt::format("the CUDA driver does not start: {}{}", name, known ? ": " + known->cause : ""),
+              known ? known->fix : std::string(remedy(started)));
 }
 
 std::string Driver::name(CUresult result) const {

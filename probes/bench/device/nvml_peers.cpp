@@ -13,6 +13,7 @@ namespace {
 using namespace nvml;
 using nlohmann::json;
 
+constexpr int kNoFunction = 13;  // NVML_ERROR_FUNCTION_NOT_FOUND
 constexpr unsigned kMostGpus = 64;  // that a board has room for; more is a broken library
 
 /// nvmlBAR1Memory_t and nvmlMemory_t, whose first member is the total alike; bytes.
@@ -109,8 +110,10 @@ json driver_peers(const Find& find) {
   P2PD_NVML_FUNCTIONS(F)
 #undef F
   json found = {{"schema", "p2pd.driver-peers/1"}, {"gpus", json::array()}, {"pairs", json::array()}};
-  if (!ask(nvml.init)) {
-    found["not_available"] = "NVML does not start";
+  if (const int error = nvml.init != nullptr ? nvml.init() : kNoFunction; error != kSuccess) {
+    const auto words = reinterpret_cast<const char* (*)(int)>(find("nvmlErrorString"));
+    const char* why = words != nullptr ? words(error) : nullptr;
+    found["not_available"] = std::string("NVML does not start") + (why != nullptr ? std::string(": ") + why : "");
     return found;
   }
   unsigned count = 0;

@@ -1,53 +1,60 @@
 // SPDX-License-Identifier: MIT
 #include "probes/bench/report/kernel_log.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "base/boot/kernel_log.hpp"
+#include "base/driver/signatures.hpp"
 
 namespace p2pd::bench {
+namespace {
 
-KernelLog::KernelLog(const Host& host) {
-  const auto path = host.files().real_path("/dev/kmsg");
-  if (path) fd_ = ::open(path->c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ >= 0 && ::lseek(fd_, 0, SEEK_END) >= 0) return;
-  not_readable_ = path ? fmt::format("/dev/kmsg: {}", std::strerror(errno)) : path.error().message;
+constexpr std::size_t kMost = 50;  // faults that are told
+
+const LinePattern& xid() {
+  static const LinePattern kXid = LinePattern::parse("NVRM: Xid \\([0-9A-Za-f:. -]*\\): [0-9]+,").value();
+  return kXid;
 }
 
-KernelLog::~KernelLog() {
-  if (fd_ >= 0) ::close(fd_);
+/// True of an Xid that names `process`: "NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=...", or pid='77'.
+bool is_of(const std::string& xid, int process) {
+  const std::size_t at = xid.find(", ");
+  const std::string_view rest = std::string_view(xid).substr(std::min(at, xid.size()));
+  return rest.starts_with(fmt::format(", pid={},", process)) || rest.starts_with(fmt::format(", pid='{}',", process));
 }
 
-bool is_gpu_fault(std::string_view message) {
-  static constexpr std::string_view kSigns[] = {"NVRM: Xid",  "NVRM: nvAssert", "NVRM: rcdbAddRmGpuDump", "IO_PAGE_FAULT",
-                                                "DMAR: [DMA", "AER: ",          "fallen off the bus",      "GPU has crashed"};
-  return std::any_of(std::begin(kSigns), std::end(kSigns), [&](std::string_view sign) { return message.find(sign) != message.npos; });
+bool refutes(const std::vector<Signature>& rows, const std::string& text, const GpuFunctions& gpus, int expected) {
+  const auto device = blamed_device(text);
+  if (device && !gpus.hold(*device)) return false;
+  if (xid().starts(text)) return expected <= 0 || !is_of(text, expected);
+  return std::ranges::any_of(rows, [&](const Signature& row) {
+    return row.refutes_proof && (device || !row.gpu_only) && row.matches(text);
+  });
 }
 
-std::vector<std::string> KernelLog::lines(int expected) const {
-  constexpr std::size_t kMost = 50;
+}  // namespace
+
+KernelLog::KernelLog(const Host& host) : device_(open_kernel_log(host)) {
+  if (device_ && ::lseek(device_->get(), 0, SEEK_END) < 0) device_ = fail_errno("/dev/kmsg");
+  if (!device_) not_readable_ = device_.error().message;
+}
+
+std::vector<std::string> KernelLog::faults(int expected, const GpuFunctions& gpus) {
   std::vector<std::string> found;
-  std::string text;
-  std::array<char, 8192> record{};
-  const std::string own = fmt::format("pid={},", expected);
-  const std::string quoted = fmt::format("pid='{}'", expected);
-  for (int reads = 0; fd_ >= 0 && reads < 100'000; ++reads) {  // kmsg gives a record a read, a recorded file all of it
-    const ssize_t length = ::read(fd_, record.data(), record.size());
-    if (length < 0 && (errno == EPIPE || errno == EINTR)) continue;  // overwritten before it was read: go on
-    if (length <= 0) break;
-    text.append(record.data(), static_cast<std::size_t>(length));
+  if (!device_) return found;
+  const auto part = read_kernel_log(*device_);
+  const auto rows = signatures();
+  if (!part || !rows) {
+    not_readable_ = (part ? rows.error() : part.error()).message;
+    return found;
   }
-  for (const std::string& line : parse_kernel_log(text, "/dev/kmsg").lines) {
-    const bool excused = expected > 0 && (line.find(own) != line.npos || line.find(quoted) != line.npos);
-    if (is_gpu_fault(line) && !excused && found.size() < kMost) found.push_back(line);
-  }
+  if (part->lost) not_readable_ = "/dev/kmsg: records were overwritten before they were read";
+  for (const KernelRecord& record : parse_kernel_log(part->text, "/dev/kmsg").records)
+    if (found.size() < kMost && refutes(*rows, record.text, gpus, expected)) found.push_back(record.line());
   return found;
 }
 

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/descriptor.hpp"
+#include "base/hardware/pci_address.hpp"
 #include "base/host.hpp"
 
 namespace p2pd::bench {
@@ -12,23 +13,17 @@ namespace p2pd::bench {
 /// What the kernel said from a moment on, as far as it concerns GPUs and their links.
 class KernelLog {
  public:
-  /// From now on; /dev/kmsg of `host`. Where that cannot be read, `not_readable` says why and lines() stays empty.
+  /// From now on; /dev/kmsg of `host`. Where that cannot be read, `not_readable` says why and faults() stays empty.
   explicit KernelLog(const Host& host);
-  ~KernelLog();
-  KernelLog(const KernelLog&) = delete;
-  KernelLog& operator=(const KernelLog&) = delete;
 
-  /// Messages since then, or since the last call, of Xid, NVRM asserts, IO_PAGE_FAULT, DMAR faults and AER, without their prefix. Xids of the
-  /// process `expected` (one that may die of its atomics) are left out.
-  std::vector<std::string> lines(int expected) const;
+  /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the rows of
+  /// config/signatures.yaml that say so. Xids of the process `expected` (one that may die of its atomics) are left out.
+  std::vector<std::string> faults(int expected, const GpuFunctions& gpus);
   const std::string& not_readable() const { return not_readable_; }
 
  private:
-  int fd_ = -1;
+  Result<Descriptor> device_;
   std::string not_readable_;
 };
-
-/// Does a message of the kernel tell of a fault of a GPU or its link?
-bool is_gpu_fault(std::string_view message);
 
 }  // namespace p2pd::bench

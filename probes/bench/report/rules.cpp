@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/driver/signatures.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
@@ -159,7 +160,9 @@ void Case::remark(Grade grade, const char* test, const std::string& text) const 
 bool judge_access(const Case& c) {
   if (c.pair.access && c.pair.refused.empty()) return true;
   const std::string text = c.pair.access ? "peer access was refused" : "the driver says there is no peer access";
-  c.remark(Grade::fail, "access", text + (c.pair.refused.empty() ? "" : ": " + c.pair.refused));
+  const auto known = program_failure(c.pair.refused);
+  c.remark(Grade::fail, "access", text + (c.pair.refused.empty() ? "" : ": " + c.pair.refused) +
+                                      (known ? fmt::format(": {}. {}", known->cause, known->fix) : ""));
   return false;
 }
 
