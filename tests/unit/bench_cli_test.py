@@ -7,8 +7,10 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -46,6 +48,11 @@ def machine(gpus, addresses=None, **more):
 
 def fault(kind, **more):
     return {"kind": kind, "from": 0, "to": 1} | more
+
+
+# an ELF program for x86-64 that writes to address 0: xor eax, eax; mov [rax], eax
+CRASH = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0) + \
+    struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 124, 124, 4096) + b"\x31\xc0\x89\x00"
 
 
 class Case(unittest.TestCase):
@@ -242,6 +249,48 @@ class Faults(Case):
         report = self.report(machine(2, faults=[fault("xid")], kernel_log=str(log)), "--quick", root=self.scratch / "root", code=NOT_PROVEN)
         self.assertEqual(len(report["kernel_log"]), 1)
         self.assertTrue(any("Xid" in line for line in self.fails(report)))
+
+    def test_a_users_crash_is_no_fault(self):
+        """The kernel prints the name of a crashing program's file, line breaks included: here of nobody's, on this host."""
+        line = "NVRM: Xid (PCI:0000:01:00): 79, pid=1, name=x, GPU has fallen off the bus."
+        program = self.scratch / f"a\n{line}"
+        program.write_bytes(CRASH)
+        program.chmod(0o755)
+        self.scratch.chmod(0o755)
+        try:
+            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            self.skipTest(f"/dev/kmsg: {error.strerror}")
+        self.addCleanup(os.close, log)
+        os.lseek(log, 0, os.SEEK_END)
+        ended = threading.Event()
+
+        def crash():
+            user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+            while not ended.wait(0.05):
+                subprocess.run([program], cwd="/", **user)
+
+        crashing = threading.Thread(target=crash)
+        crashing.start()
+        try:
+            report = self.report(machine(2), "--quick")
+        finally:
+            ended.set()
+            crashing.join()
+        said = self.records(log)
+        if not any(line in record for record in said):
+            self.skipTest("this kernel does not print crashes (debug.exception-trace)")
+        self.assertEqual((report["judgement"]["proven"], report["kernel_log"]), (True, []))
+
+    @staticmethod
+    def records(log):
+        """What /dev/kmsg has given since `log` was opened."""
+        found = []
+        while True:
+            try:
+                found.append(os.read(log, 16384).decode(errors="replace"))
+            except BlockingIOError:
+                return found
 
     def test_atomics(self):
         description = machine(2, faults=[fault("atomics-wrong")])

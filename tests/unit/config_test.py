@@ -58,6 +58,7 @@ MISTAKES = {
     "signatures": [
         (["schema"], "p2pd.signatures/2"), (["signatures"], []), (["signatures", 0, "log"], "dmesg"),
         (["signatures", 0, "means"], "bad"), (["signatures", 0, "patterns"], []), (["signatures", 0, "fix"], ""),
+        (["signatures", 0, "cured_by"], []), (["signatures", 0, "refutes_proof"], "yes"),
     ],
     "bench": [
         (["schema"], "p2pd.bench/2"), (["seed"], DROP), (["pairs", 0, "from"], "0"), (["pairs", 0, "copy_gb_s"], 25.8),

@@ -98,7 +98,8 @@ std::vector<std::string> crashes(std::string_view comm, std::string_view file) {
 
 TEST_CASE("kernel-log: each row of the table is found in a record of the kernel, and in no name that a user chose") {
   Ids rows, seen;
-  for (const Signature& row : signatures().value())
+  const std::vector<Signature> table = signatures().value();
+  for (const Signature& row : table)
     if (row.log == "kernel") rows.insert(row.id);
   const Machine machine;
   for (const auto& [id, text] : kernel_lines()) {

@@ -18,6 +18,13 @@ TEST_CASE("line patterns") {
   CHECK_FALSE(found("abc[0-9]*x?:", "abc123xx:"));
   CHECK(found("abc[^)]*\\)", "abc(1)"));
   CHECK(found("abc[]-]", "abc]"));
+  const auto starts = [](std::string_view pattern, std::string_view line) {
+    return LinePattern::parse(pattern).value().starts(line);
+  };
+  CHECK(starts("abc", "abcxx"));
+  CHECK_FALSE(starts("abc", "xabc"));
+  CHECK_FALSE(starts("aab", "aaab"));
+  CHECK(starts("x?abc.*d", "abc d"));
   CHECK(found("aab", "aaab"));  // a start inside a failed one
   CHECK(found("\xc3\xa9t\xc3\xa9", "l'\xc3\xa9t\xc3\xa9"));
   for (const char* wrong : {"", "ab", "a.b.c", "abc(d)", "abc|abd", "abc{2}", "^abc", "abc$", "abc[d", "abc\\",

@@ -240,6 +240,24 @@ TEST_CASE("record: of a host whose every file is broken there is a record, too")
   }
 }
 
+TEST_CASE("record: the kernel's records stay whole, and those of programs stay away") {
+  OddMachine odd;
+  const std::string crash = "6,900,70,-;x[77]: segfault at 0 ip 0 sp 0 error 4 in a\\x0aNVRM: Xid (PCI:0000:01:00): 79, GPU[1+1]\n";
+  odd.file("dev/kmsg", "5,0,0,-;Linux version 6.1.0-37-amd64 (jo@box) (gcc-12)\n" + crash + " SUBSYSTEM=pci\n12,901,80,-;gpu-box was here\n"
+                           "3,902,90,-;NVRM: one\\x0agpu-box two\n");
+  odd.file("etc/hostname", "gpu-box\n");
+  const TemporaryDirectory directory;
+  record(odd.at, directory / "copy");
+  const std::string log = text_of(directory / "copy/dev/kmsg");
+  CHECK(std::count(log.begin(), log.end(), '\n') == 3);
+  CHECK(log.find("5,0,0,-;Linux version 6.1.0-37-amd64 (user@host) (gcc-12)\n") == 0);
+  CHECK(log.find("\n6,900,70,-;") != std::string::npos);
+  CHECK(log.find("in a\\x0aNVRM: Xid") != std::string::npos);
+  CHECK(log.find("\n3,902,90,-;NVRM: one\\x0ahost two\n") != std::string::npos);
+  const Probe& probe = *std::ranges::find(probes(), "kernel-log", &Probe::id);
+  CHECK(look(probe, directory / "copy")["verdict"] == "pass");
+}
+
 TEST_CASE("record: nothing in it tells whose machine it is") {
   OddMachine odd;
   const std::string uuid = "5b694366-fbc1-9c4e-3eaf-2f5dc4468404";

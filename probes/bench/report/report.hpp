@@ -17,7 +17,7 @@ struct Report {
   std::vector<std::vector<Path>> paths;
   Thresholds thresholds;
   Judgement judgement;
-  std::vector<std::string> kernel_log;                ///< Xid, NVRM, IO_PAGE_FAULT, AER lines since the run began
+  std::vector<std::string> kernel_log;                ///< faults of these GPUs since the run began, see KernelLog
   nlohmann::json machine = nlohmann::json::object();  ///< see machine_facts
 };
 

@@ -206,14 +206,13 @@ Effects Operation::cross(int from, int to, Engine engine) {
   return effects;
 }
 
-/// One record by the GPU that runs this operation: as /dev/kmsg gives it, or as it takes it where it is the kernel's own.
+/// One record by the GPU that runs this operation, as /dev/kmsg gives it. The kernel's own /dev/kmsg would take it for
+/// that of a program, which is no evidence: nothing is written there.
 void Operation::log_xid() const {
   const Machine& machine = simulation_.machine;
-  if (machine.kernel_log.empty()) return;
+  if (machine.kernel_log.empty() || std::filesystem::is_character_file(machine.kernel_log)) return;
   const auto now = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
-  const bool kernel = std::filesystem::is_character_file(machine.kernel_log);
-  const std::string line = (kernel ? "<4>" : "4,1234," + std::to_string(now) + ",-;") +
-                           "NVRM: Xid (PCI:" + machine.device(device()).address.substr(0, 10) +
+  const std::string line = "4,1234," + std::to_string(now) + ",-;NVRM: Xid (PCI:" + machine.device(device()).address.substr(0, 10) +
                            "): 31, pid=" + std::to_string(::getpid()) + ", name=p2p-bench, Ch 00000008, MMU Fault\n";
   const int file = ::open(machine.kernel_log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return;
