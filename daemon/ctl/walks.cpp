@@ -14,6 +14,7 @@
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
 #include "engine/status.hpp"
+#include "plan/config.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -139,7 +140,7 @@ Result<int> apply(const Context& context) {
   if (options.root == "/" && options.host.empty() && !returns_at_once && cloud_init_waits())
     return fail(ErrorCode::state, "cloud-init waits for this command, and a run would wait for cloud-init", "p2pctl apply --no-block");
   if (over_the_bus(options)) {
-    if (options.plan.find('/') != std::string::npos)
+    if (is_plan_file(options.plan))
       return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
     if (options.accept_state_loss)
       return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus", "\"p2pctl apply --no-dbus --accept-state-loss\", as root");

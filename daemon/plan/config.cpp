@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/parameters.hpp"
 #include "base/root.hpp"
 #include "plan/yaml.hpp"
 
@@ -25,7 +26,11 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Config config;
-  if (root.has("plan")) config.plan = TRY(TRY(root.at("plan")).text());
+  if (root.has("plan")) {
+    config.plan = TRY(TRY(root.at("plan")).text());
+    if (!is_name(config.plan) && !config.plan.starts_with('/'))  // a relative path would be whoever's directory it is read in
+      return Failure(TRY(root.at("plan")).error("expected the name of a plan, or an absolute path"));
+  }
   if (root.has("log_level")) config.log_level = kLevels[TRY(TRY(root.at("log_level")).choice(kLevels))];
   if (root.has("apply_on_boot")) config.apply_on_boot = TRY(TRY(root.at("apply_on_boot")).choice(kBooleans)) == 1;
   if (root.has("reboot_delay_s"))
@@ -50,7 +55,7 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, in
   if (depth > kDeepest) return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
   const Root root = TRY(Root::open("/"));
   std::vector<fs::path> files;
-  if (name.find('/') != std::string::npos) {
+  if (is_plan_file(name)) {
     files.push_back(fs::absolute(name));
   } else {
     for (const fs::path& directory : config_directories()) files.push_back(directory / "plans" / (name + ".yaml"));
@@ -62,10 +67,14 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, in
   }
   std::string looked;
   for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
-  return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked));
+  return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked),
+              is_plan_file(name) ? "a plan of p2pd's directories is named without a directory and without \".yaml\""
+                                 : "a file is named with a \"/\" in it, or with its \".yaml\"");
 }
 
 }  // namespace
+
+bool is_plan_file(std::string_view word) { return word.find('/') != word.npos || word.ends_with(".yaml"); }
 
 Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) { return load_plan(name, vocabulary, 1); }
 

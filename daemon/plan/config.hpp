@@ -16,7 +16,7 @@ std::vector<std::filesystem::path> config_directories();
 
 /// What p2pd.yaml says.
 struct Config {
-  std::string plan = "geforce-p2p";  ///< the plan of verbs that are given none
+  std::string plan = "geforce-p2p";  ///< the plan of verbs that are given none: a name, or an absolute path
   std::string log_level = "info";    ///< trace, debug, info, warning, error
   bool apply_on_boot = false;        ///< the first boot of a machine on which nothing has run applies the plan
   int reboot_delay_s = 60;           ///< from the announcement of a restart to the restart
@@ -25,7 +25,10 @@ struct Config {
 Result<Config> parse_config(std::string_view text, std::string_view file);
 Result<Config> load_config();
 
-/// A plan by name, or by path when `name` holds a '/'.
+/// True of a path: a word with a '/' in it, or one that ends in ".yaml" and so is no name.
+bool is_plan_file(std::string_view word);
+
+/// A plan by name from config_directories(), or by path, relative to the current directory, where is_plan_file(name).
 Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary);
 
 }  // namespace p2pd

@@ -136,6 +136,20 @@ class Plans(Case):
             with self.subTest(path=str(path)):
                 self.assert_refused(self.ctl("apply", path), pattern)
 
+    def test_a_file_in_the_current_directory(self):
+        write(self.scratch / "trial.yaml", plan_text(head="name: trial\ntitle: test\n"))
+        for words in (["plan", "trial.yaml"], ["doctor", "trial.yaml"], ["explain", "--plan", "trial.yaml", "a"], ["apply", "trial.yaml"]):
+            with self.subTest(words=words):
+                done = self.ctl(*words, cwd=self.scratch)
+                self.assertEqual((done.returncode == 1, done.stderr), (False, ""))
+        self.fresh()
+        done = self.ctl("plan", "nowhere.yaml", cwd=self.scratch)
+        self.assert_refused(done, f'no plan "nowhere.yaml"; looked for {self.scratch}/nowhere.yaml')
+        self.assertRegex(done.stderr, 'next: .*without ".yaml"')
+        done = self.ctl("plan", "trial", cwd=self.scratch)  # a name is never a file of whoever owns this directory
+        self.assert_refused(done, 'no plan "trial"; looked for /etc/p2pd/plans/trial.yaml')
+        self.assertRegex(done.stderr, 'next: .*"/"')
+
     def test_large_plans_are_refused_or_gone_on_with(self):
         """What is frozen into the run is larger than the plan, and must be read again after the reboot."""
         rows = [("arguments", [STEP.replace("iommu=pt", ",".join(f"a{i}" for i in range(50_000)))]),

@@ -70,7 +70,8 @@ MISTAKES = {
         (["steps", 0, "install"], "x"), (["steps", 0, "state"], DROP), (["steps", 0, "requires"], "gpus"),
         (["steps", 0, "with"], [1]), (["steps", 0, "title"], ""), (["steps", 0, "after"], "gpus"),
     ],
-    "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["log_level"], "loud")],
+    "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["plan"], "plans/x.yaml"), (["plan"], "x.yaml"),
+               (["log_level"], "loud")],
     "gpus": [
         (["schema"], "p2pd.gpus/2"), (["gpus"], []), (["gpus", 0, "id"], "10DE:2203"), (["gpus", 0, "vram_mib"], "24576"),
         (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Pascal"), (["gpus", 0, "name"], DROP),
