@@ -2,10 +2,12 @@
 // module-parameters: no option or registry key of the loaded nvidia module is wrong for its version.
 // Guides pass RegistryDwords on between drivers, but their values changed at 575 (RMForceP2PType=1 is right there and
 // forces broken mailbox P2P before), and two popular keys do nothing there: they are module options. A card that the
-// driver was told to leave out has no peers. Keys that are not known here are facts, never judged.
+// driver was told to leave out has no peers. Keys that are not known here are facts, never judged; so are options that
+// the driver does not show: it leaves out what it does not know, and a few that it does know are in no list.
 // Reads /proc/driver/nvidia/{params,gpus}, /sys/module/nvidia/version, modprobe.d as libkmod does.
 // Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 
@@ -55,7 +57,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!params.contains(std::string(kRegistryDwords)))
     return fail(ErrorCode::invalid, std::string(kParams) + " has no RegistryDwords");
   finding.facts["version"] = version;
-  std::vector<std::string> wrong;
+  std::vector<std::string> wrong, not_shown;
   for (const auto& [name, value] : params) {
     if (!name.starts_with(kRegistryDwords)) continue;
     finding.evidence.push_back({std::string(kParams), name.substr(kPrefix.size()) + ": \"" + value + "\""});
@@ -68,13 +70,16 @@ Result<Finding> check(const Host& host, const Parameters&) {
   for (const auto& [name, option] : TRY(configured_options(host))) {
     if (params.contains(name)) continue;
     finding.evidence.push_back({option.source(), name + "=" + option.value});
-    wrong.push_back(fmt::format("{} ({}) is no option of this driver", name, option.source()));
+    not_shown.push_back(fmt::format("{} ({})", name, option.source()));
   }
   finding.facts["wrong"] = wrong;
+  finding.facts["not_shown"] = not_shown;
   if (wrong.empty()) {
     finding.verdict = Verdict::pass;
     finding.summary = fmt::format("nvidia {} runs with {} registry keys, none known to be wrong", version,
                                   finding.facts["registry_dwords"].size());
+    if (!not_shown.empty())
+      finding.summary += fmt::format("; not among the options that it shows: {}", fmt::join(not_shown, ", "));
     return finding;
   }
   finding.verdict = Verdict::fail;

@@ -13,7 +13,7 @@ void p2pd::fuzz::run(std::string_view input) {
   tree.write("/proc/driver/nvidia/params", input);
   const auto finding = kModuleParameters.check(tree.host, Parameters::object());
   if (!finding) return;
-  require((finding->verdict == Verdict::pass) == finding->facts["wrong_keys"].empty(), "a verdict against the facts");
+  require((finding->verdict == Verdict::pass) == finding->facts["wrong"].empty(), "a verdict against the facts");
   require(finding->verdict == Verdict::fail || !finding->facts["registry_dwords"].contains("EnableResizableBar"),
           "a key that does nothing passed");
 }

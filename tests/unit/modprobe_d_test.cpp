@@ -84,6 +84,13 @@ TEST_CASE("values are compared as the kernel means them", "[modprobe_d]") {
   CHECK(same_value("Y", "1"));
   CHECK(same_value("N", "0"));
   CHECK(same_value("on", "on"));
+  CHECK(same_value("0660", "432"));
+  CHECK(same_value("-1", "4294967295"));
+  CHECK(same_value("y", "Y"));
+  CHECK(same_value("off", "N"));
+  CHECK_FALSE(same_value("2", "Y"));
+  CHECK_FALSE(same_value("08", "8"));
+  CHECK_FALSE(same_value("4294967296", "0"));
   CHECK_FALSE(same_value("on", "1"));
   CHECK_FALSE(same_value("", "0"));
   CHECK_FALSE(same_value("0x", "0"));

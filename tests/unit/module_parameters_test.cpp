@@ -100,10 +100,30 @@ TEST_CASE("options-in-force: what is configured, is the loaded module's") {
   CHECK(look().facts["not_in_force"].size() == 1);
   machine.configure("options nvidia NVreg_Unheard=1");
   CHECK(look().verdict == Verdict::pass);  // to load the module again would not help
-  CHECK(machine.look().summary.find("NVreg_Unheard (/etc/modprobe.d/nvidia.conf:1) is no option of this driver") !=
+  CHECK(machine.look().verdict == Verdict::pass);  // the driver leaves it out, or does not show it
+  CHECK(machine.look().summary.find("not among the options that it shows: NVreg_Unheard (/etc/modprobe.d/nvidia.conf:1)") !=
         std::string::npos);
   machine.configure("options nvidia-current NVreg_EnableMSI=0\noptions nvidia NVreg_EnableMSI=1 other=1");
   CHECK(look().verdict == Verdict::pass);
+}
+
+TEST_CASE("options are compared as the driver reads and shows them") {
+  const Machine machine;
+  const auto look = [&](const std::string& shown, const std::string& configured) {
+    machine.put("sys/module/nvidia/version", "570.86.16\n");
+    machine.put("proc/driver/nvidia/params", shown + "\nRegistryDwords: \"\"\n");
+    machine.configure("options nvidia " + configured);
+    const Finding finding = kOptionsInForce.check(machine.host, Parameters::object()).value();
+    CHECK(machine.look().verdict == Verdict::pass);
+    CHECK(machine.look().facts["not_shown"].empty());
+    return finding.verdict;
+  };
+  CHECK(look("RmProfilingAdminOnly: 0", "NVreg_RestrictProfilingToAdminUsers=0") == Verdict::pass);  // another name
+  CHECK(look("RmProfilingAdminOnly: 1", "NVreg_RestrictProfilingToAdminUsers=0") == Verdict::fail);
+  CHECK(look("DeviceFileMode: 432", "NVreg_DeviceFileMode=0660") == Verdict::pass);
+  CHECK(look("DeviceFileMode: 432", "NVreg_DeviceFileMode=0x1b0") == Verdict::pass);
+  CHECK(look("DeviceFileMode: 438", "NVreg_DeviceFileMode=0660") == Verdict::fail);
+  CHECK(look("ResmanDebugLevel: 4294967295", "NVreg_ResmanDebugLevel=-1") == Verdict::pass);
 }
 
 TEST_CASE("module-parameters: what cannot be found out is no pass") {

@@ -8,6 +8,11 @@ namespace {
 
 constexpr std::string_view kDirectory = "/proc/driver/nvidia/";
 
+/// The one option that the driver shows by another name (NV_DEFINE_PARAMS_TABLE_ENTRY_CUSTOM_NAME in nv-reg.h, which is
+/// the same in the tags 530.30.02 to 595.45.04).
+constexpr std::string_view kShownAs = "RmProfilingAdminOnly";
+constexpr std::string_view kOption = "RestrictProfilingToAdminUsers";
+
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /// "570.86.16"; not "x86_64", "12.2.0)" nor "570."
@@ -73,7 +78,8 @@ Result<std::map<std::string, std::string>> nvidia_params(const Host& host) {
     if (auto older = host.files().read(std::string(kDirectory) + "registry")) text = std::move(older);
   }
   std::map<std::string, std::string> params;
-  for (auto& [name, value] : fields_of(TRY(std::move(text)))) params["NVreg_" + name] = std::move(value);
+  for (auto& [name, value] : fields_of(TRY(std::move(text))))
+    params["NVreg_" + (name == kShownAs ? std::string(kOption) : name)] = std::move(value);
   return params;
 }
 

@@ -26,7 +26,8 @@ std::optional<NvidiaVersion> parse_nvidia_version(std::string_view text);
 Result<NvidiaVersion> nvidia_version(const Host& host);
 
 /// What the loaded module runs with, by the names of its options ("NVreg_RegistryDwords"), values without the quotes.
-/// From /proc/driver/nvidia/params, which drivers of before 2010 called registry.
+/// From /proc/driver/nvidia/params, which drivers of before 2010 called registry. A few options are in none of them
+/// (NVreg_RmNvlinkBandwidth; from 550 on NVreg_EnableNonblockingOpen, ...).
 Result<std::map<std::string, std::string>> nvidia_params(const Host& host);
 
 /// PCI addresses of the GPUs that the driver was told to leave out (NVreg_ExcludedGpus): bound, but of no use.

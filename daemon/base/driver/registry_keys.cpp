@@ -3,9 +3,10 @@
 #include "base/driver/registry_keys.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
-#include <optional>
+#include <limits>
+
+#include "base/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {
@@ -49,24 +50,13 @@ constexpr WrongKey kWrongKeys[] = {
 };
 constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
 
-/// As the driver reads a value: decimal, or hexadecimal after 0x.
-std::optional<std::uint32_t> number_of(std::string_view text) {
-  const bool hex = text.starts_with("0x") || text.starts_with("0X");
-  const std::string_view digits = hex ? text.substr(2) : text;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
-  if (error != std::errc() || end != digits.data() + digits.size() || digits.empty())
-    return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major) {
-  const auto number = number_of(value);
-  if (!number) return "no number: the driver leaves it out";
+  const auto number = kernel_number(value);
+  if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "no number: the driver leaves it out";
   for (const WrongKey& row : kWrongKeys)
-    if (row.key == key && major >= row.first && major < row.end && row.wrong(*number)) return std::string(row.why);
+    if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number))) return std::string(row.why);
   return {};
 }
 

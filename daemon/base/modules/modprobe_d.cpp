@@ -90,15 +90,6 @@ bool consists_of(std::string_view text, std::string_view others) {
   });
 }
 
-std::optional<unsigned long long> number_of(std::string_view text) {
-  const bool hex = text.starts_with("0x") || text.starts_with("0X");
-  if (hex) text.remove_prefix(2);
-  unsigned long long number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, hex ? 16 : 10);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 void set(Dwords& dwords, const std::string& key, const std::string& value) {
   const auto found = std::find_if(dwords.begin(), dwords.end(), [&](const auto& one) { return one.first == key; });
   if (found == dwords.end()) dwords.emplace_back(key, value);
@@ -257,11 +248,29 @@ Result<void> validate_module_options(const Parameters& parameters) {
   return {};
 }
 
+std::optional<std::uint64_t> kernel_number(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const bool hex = text.starts_with("0x") || text.starts_with("0X");
+  if (hex) text.remove_prefix(2);
+  const int base = hex ? 16 : text.starts_with('0') ? 8 : 10;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return negative ? static_cast<std::uint32_t>(0 - number) : number;
+}
+
 bool same_value(std::string_view left, std::string_view right) {
-  const auto plain = [](std::string_view text) { return text == "Y" ? "1" : text == "N" ? "0" : text; };
-  if (plain(left) == plain(right)) return true;
-  const auto number = number_of(plain(left));
-  return number && number == number_of(plain(right));
+  const auto truth = [](std::string_view text) -> std::optional<bool> {  // as the kernel's kstrtobool()
+    if (text == "Y" || text == "y" || text == "1" || text == "on") return true;
+    if (text == "N" || text == "n" || text == "0" || text == "off") return false;
+    return std::nullopt;
+  };
+  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // as sysfs does, of bool alone
+  if (left == right) return true;
+  if (shows_truth(left) || shows_truth(right)) return truth(left) && truth(left) == truth(right);
+  const auto number = kernel_number(left);
+  return number && number == kernel_number(right);
 }
 
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters) {

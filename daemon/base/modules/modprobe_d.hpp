@@ -68,7 +68,11 @@ struct OptionState {
 /// How the option and registry keys of `parameters` stand among `options`.
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters);
 
-/// True when two values mean the same to the kernel: equal text, equal numbers, 1 and Y.
+/// A number as the kernel and the NVIDIA driver read one: hexadecimal after 0x, octal after 0, else decimal. A negative one
+/// as the 32 bits that it becomes, which is how the driver shows it. Nothing where `text` is no number.
+std::optional<std::uint64_t> kernel_number(std::string_view text);
+
+/// True when two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a switch.
 bool same_value(std::string_view left, std::string_view right);
 
 /// `name` as the kernel compares it: '-' is '_'.
