@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// pcie-links: every visible link between two GPUs runs at the width that both of its ends support.
-// Lanes that did not train (riser, seat, dirt) halve a copy and show up nowhere else. A lower speed now is no fault: an
-// idle GPU goes down to Gen1, so speed is judged under load, by p2p-bench; a port that supports no more than Gen1 is
-// one. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
+// pcie-links: every visible link between two GPUs can leave Gen1; fewer lanes than both of its ends support are told.
+// Lanes that did not train (a riser that has fewer, a bad seat, dirt) cost a share of the rate, and P2P works: a warning
+// with the price. A lower speed now is no fault: an idle GPU goes down to Gen1, so speed is judged under load, by
+// p2p-bench. A maximum of Gen1 is one: cards and boards that P2P runs on offer more, so a setting or a defect holds it
+// there. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
 // (request, routing, egress blocking, completion; GeForce P2P does without) and the errors that a function has latched.
 // Reads configuration space: the PCI Express capability of each end (root only), AER; sysfs aer_dev_correctable.
 // Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
@@ -45,6 +46,8 @@ nlohmann::json facts_of(const Link& link) {
           {"generation_most", link.generation_most},
           {"width", link.width},
           {"width_most", link.width_most},
+          {"raw_gb_s", raw_gb_s(link.generation_most, link.width)},
+          {"raw_gb_s_most", raw_gb_s(link.generation_most, link.width_most)},
           {"max_payload_bytes", link.max_payload_bytes}};
 }
 
@@ -119,24 +122,31 @@ std::string says(const Link& link) {
   return fmt::format("Gen{} x{} of Gen{} x{}", link.generation, link.width, link.generation_most, link.width_most);
 }
 
+/// "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; power off and reseat it ..."
+std::string price_of(const std::vector<const Link*>& narrow_ones) {
+  std::vector<std::string> prices;
+  for (const Link* link : narrow_ones)
+    prices.push_back(fmt::format("{} runs x{} of x{}, {:.1f} of {:.1f} GB/s", link->address, link->width, link->width_most,
+                                 raw_gb_s(link->generation_most, link->width),
+                                 raw_gb_s(link->generation_most, link->width_most)));
+  return fmt::format("fewer lanes than both ends support: {}; reseat the card, or try another slot or riser",
+                     fmt::join(prices, ", "));
+}
+
 void judge(Finding& finding, const std::map<std::string, Link>& links) {
-  std::vector<std::string> narrow_ones, stuck;
+  std::vector<const Link*> narrow_ones;
+  std::vector<std::string> stuck;
   const Link* unreadable = nullptr;
   const Link* narrowest = nullptr;
   std::size_t slow = 0;
   for (const auto& [address, link] : links) {
-    if (narrow(link)) narrow_ones.push_back(fmt::format("{} runs x{} of x{}", address, link.width, link.width_most));
+    if (narrow(link)) narrow_ones.push_back(&link);
     if (never_faster(link)) stuck.push_back(address);
     if (!readable(link)) unreadable = &link;
     if (narrowest == nullptr || link.width < narrowest->width) narrowest = &link;
     slow += slow_now(link) ? 1U : 0U;
   }
-  if (!narrow_ones.empty()) {
-    finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("fewer lanes than both ends support: {}", fmt::join(narrow_ones, ", "));
-    finding.next =
-        "Power off, reseat that card and its riser or cable, and look again; then try another slot or riser.";
-  } else if (!stuck.empty()) {
+  if (!stuck.empty()) {
     finding.verdict = Verdict::fail;
     finding.summary =
         fmt::format("an end of these links supports Gen1 at most, under load too: {}", fmt::join(stuck, ", "));
@@ -148,8 +158,9 @@ void judge(Finding& finding, const std::map<std::string, Link>& links) {
         "Run p2pctl doctor as root. What root cannot read either fell off the bus: power the machine off and on.";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("{} links at their full width, the narrowest x{} at {}", links.size(),
-                                  narrowest->width, narrowest->address);
+    finding.summary = narrow_ones.empty() ? fmt::format("{} links at their full width, the narrowest x{} at {}",
+                                                        links.size(), narrowest->width, narrowest->address)
+                                          : price_of(narrow_ones);
   }
   if (slow > 0) finding.summary += fmt::format("; {} at a lower speed now, as idle GPUs do", slow);
 }
@@ -185,7 +196,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kPcieLinks;
 const Probe kPcieLinks = {
     .id = "pcie-links",
-    .asserts = "every visible link between two GPUs runs at the width that both of its ends support, and can leave Gen1",
+    .asserts = "every visible link between two GPUs can leave Gen1; one with fewer lanes than its ends support is told",
     .check = check,
     .of_the_machine = true,
 };

@@ -16,7 +16,7 @@ using namespace p2pd::test;
 TEST_CASE("pcie-links: machine records") {
   for (const auto& [machine, verdict, links] :
        std::vector<std::tuple<const char*, Verdict, std::size_t>>{{"h200-x4-vm", Verdict::pass, 4},
-                                                                  {"rtx4090-x2-link-x4", Verdict::fail, 2},
+                                                                  {"rtx4090-x2-link-x4", Verdict::pass, 2},
                                                                   {"rtx4090-x2-gen1-slot", Verdict::fail, 2},
                                                                   {"rtx4090-x2-lost-card", Verdict::unknown, 2},
                                                                   {"no-gpu", Verdict::not_applicable, 0},
@@ -44,7 +44,7 @@ TEST_CASE("pcie-links: machine records") {
   CHECK(eight.facts["ends"]["0000:19:00.0"]["aer"]["correctable"] == "0x00000000");
 }
 
-TEST_CASE("pcie-links: lanes that did not train are a fail, a narrow slot is a fact") {
+TEST_CASE("pcie-links: lanes that did not train are a warning with the price, a narrow slot is a fact") {
   MadeBus bus;
   bus.add_slot(1, {.width = 4}, {.width = 4, .width_most = 4});
   bus.add_slot(2);
@@ -55,10 +55,11 @@ TEST_CASE("pcie-links: lanes that did not train are a fail, a narrow slot is a f
 
   bus.add_slot(3, {.width = 8}, {.width = 8});
   const Finding riser = bus.look(kPcieLinks);
-  CHECK(riser.verdict == Verdict::fail);
+  CHECK(riser.verdict == Verdict::pass);  // P2P works there, at a part of the rate
   CHECK(riser.summary ==
-        "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16; 3 at a lower speed now, as idle GPUs do");
-  CHECK(contains(riser.next, "riser"));
+        "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try "
+        "another slot or riser; 3 at a lower speed now, as idle GPUs do");
+  CHECK(riser.facts["links"][2]["raw_gb_s"] == 1.969 * 8);
   CHECK(riser.facts["links"][2]["upper"] == "0000:00:03.0");
 }
 
@@ -76,8 +77,8 @@ TEST_CASE("pcie-links: the link of a switch counts, too") {
   bus.add({.address = "0000:03:00.0", .generation = 4});
   bus.add_slot(5, {.generation = 4});
   const Finding finding = bus.look(kPcieLinks);
-  CHECK(finding.verdict == Verdict::fail);
-  CHECK(finding.summary == "fewer lanes than both ends support: 0000:01:00.0 runs x8 of x16");
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(contains(finding.summary, "0000:01:00.0 runs x8 of x16, 15.8 of 31.5 GB/s"));
 }
 
 TEST_CASE("pcie-links: what cannot be read is unknown") {

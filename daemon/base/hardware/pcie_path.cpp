@@ -152,7 +152,7 @@ Link link_of(const Ends& ends) {
   return link;
 }
 
-double raw_gb_s(const Link& link) { return kLane.at(static_cast<std::size_t>(link.generation_most)) * link.width; }
+double raw_gb_s(const Link& link) { return p2pd::raw_gb_s(link.generation_most, link.width); }
 
 void fill_rates(Path& path) {
   const auto unreadable = [](const Link& link) { return raw_gb_s(link) <= 0 || link.max_payload_bytes == 0; };
@@ -238,6 +238,11 @@ Path not_there(const std::string& address) {
 }
 
 }  // namespace
+
+double raw_gb_s(int generation, int lanes) {
+  const auto known = generation > 0 && generation < static_cast<int>(kLane.size());
+  return known ? kLane.at(static_cast<std::size_t>(generation)) * lanes : 0;
+}
 
 std::string_view to_string(PathKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 

@@ -30,6 +30,9 @@ class PciTree {
   std::map<std::string, const PciDevice*> bridges_;  ///< by the bus right below: "0000:01"
 };
 
+/// Raw rate of `lanes` lanes, one way, in GB/s; 0 of a generation that is not known.
+double raw_gb_s(int generation, int lanes);
+
 /// What lies between two GPUs, from configuration space and sysfs; unknown where a virtual machine hides it.
 enum class PathKind { nvlink, pcie_switch, one_socket, cross_socket, unknown };
 std::string_view to_string(PathKind kind);
