@@ -3,16 +3,17 @@
 // A peer reaches VRAM only through BAR1, and the drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
 // which guides call enough, is a window that the driver of the card itself moves about: no peer can use it.
 // Told apart: a setting of the firmware, an option of the driver, a vBIOS without Resizable BAR, a card whose sizes are
-// all too small (converted to 48 GB: its id is the old one, only the driver tells). Reads sysfs `resource`,
-// configuration space (beyond 256 bytes as root only), config/gpus.yaml, "nvidia-smi -q". Professional and data centre
-// cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); kern_bus.c of NVIDIA's
+// all too small (converted to 48 GB: its id is the old one, only the driver tells). Small windows above the card are none
+// of these: Linux makes them anew when the driver resizes BAR1 (bar1_room.hpp). Reads sysfs `resource`, configuration
+// space (beyond 256 bytes as root only), /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
+// centre cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); kern_bus.c of NVIDIA's
 // open-gpu-kernel-modules.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "base/hardware/bar1.hpp"
+#include "base/hardware/bar1_room.hpp"
 #include "base/hardware/vram.hpp"
 #include "base/probe.hpp"
 
@@ -32,15 +33,20 @@ struct Cause {
 };
 
 // the first one that a machine has is the one to act on
-constexpr std::array<Cause, 12> kCauses = {{
+constexpr std::array<Cause, 14> kCauses = {{
     {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then look again."},
     {"virtual_machine", Verdict::fail, "a virtual machine shows no more",
      "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
-    {"firmware", Verdict::fail, "the card supports enough, but the firmware gave no room",
+    {"firmware", Verdict::fail, "the card supports enough, but the firmware gave its bus no room",
      "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and turn CSM off."},
-    {"bridge", Verdict::fail, "the card supports enough and the root port has room, but a bridge between them has none",
-     "Boot with \"pci=realloc\", so that Linux sizes the bridges anew; probe bridge-windows names them."},
-    {"driver_option", Verdict::fail, "the card supports enough and the bridges above have room, but nobody resized it",
+    {"window", Verdict::fail, "the card supports enough, but the window of a bridge above is too small and shared",
+     "In the firmware setup (BIOS), turn on \"Resizable BAR\", so that bridges are sized for it, or use another slot; "
+     "probe bridge-windows names the bridge."},
+    {"no_address", Verdict::fail, "the firmware found no address for it, and its bus has room",
+     "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none."},
+    {"room_unknown", Verdict::unknown, "the card supports enough, and whether its bus has room is not readable",
+     "Run p2pctl doctor as root: /proc/iomem tells, to root alone."},
+    {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but nobody resized it",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old",
      "Update the vBIOS with the tool of the card's maker; no setting of the firmware or the driver helps."},
@@ -55,16 +61,26 @@ constexpr std::array<Cause, 12> kCauses = {{
     {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
 }};
 
+/// A GPU, and what a resize of its BAR1 meets.
+struct Case : Bar1 {
+  Bar1Room room;
+};
+
 /// Where a size that is enough would be stopped; only where there is such a size.
-std::string_view who_stops(const Bar1& bar1) {
+std::string_view who_stops(const Case& bar1) {
+  switch (bar1.room.kind) {
+    case Bar1Room::Kind::window: return "window";
+    case Bar1Room::Kind::aperture: return "firmware";
+    case Bar1Room::Kind::enough: return bar1.range->length == 0 ? "no_address" : "driver_option";
+    case Bar1Room::Kind::unknown: break;
+  }
   const auto has_room = [&](const PciDevice* port) {
     return prefetchable_window(*port).length > *bar1.goal_bytes();  // BAR3 lies there, too
   };
-  if (std::ranges::all_of(bar1.above.ports, has_room)) return "driver_option";
-  return has_room(bar1.above.ports.back()) ? "bridge" : "firmware";
+  return std::ranges::all_of(bar1.above.ports, has_room) ? "driver_option" : "room_unknown";
 }
 
-std::string_view why_small(const Bar1& bar1) {
+std::string_view why_small(const Case& bar1) {
   if (!bar1.above.whole) return "virtual_machine";
   if (!bar1.gpu->extended_readable) return "unreadable";
   if (!bar1.resizable) return "vbios";
@@ -74,7 +90,7 @@ std::string_view why_small(const Bar1& bar1) {
   return bar1.goal_bytes() ? who_stops(bar1) : "firmware";
 }
 
-const Cause& cause_of(const Bar1& bar1) {
+const Cause& cause_of(const Case& bar1) {
   const auto name = [&]() -> std::string_view {
     if (bar1.gpu->is_lost()) return "lost";
     if (!bar1.carries_p2p()) return "not_needed";
@@ -94,7 +110,7 @@ nlohmann::json resizable_facts(const Bar1& bar1) {
   return {{"current_mib", bar1.resizable->bytes / kMiB}, {"supported_mib", std::move(supported)}};
 }
 
-nlohmann::json facts_of(const Bar1& bar1, const Cause& cause) {
+nlohmann::json facts_of(const Case& bar1, const Cause& cause) {
   nlohmann::json facts = {{"address", bar1.gpu->address},
                           {"cause", cause.name},
                           {"bar1_bytes", nullptr},
@@ -119,14 +135,14 @@ std::string sizes(const Bar1& bar1) {
 
 /// With `attainable`, what Linux or the driver can still resize is no fault.
 Verdict verdict_of(const Cause& cause, bool attainable) {
-  const bool resizable_here = cause.name == "bridge" || cause.name == "driver_option";
+  const bool resizable_here = cause.name == "no_address" || cause.name == "driver_option";
   return attainable && resizable_here ? Verdict::pass : cause.verdict;
 }
 
 /// The verdict of the worst GPU; the summary and the next step of the cause to act on first.
-void judge(Finding& finding, const std::vector<Bar1>& gpus, bool attainable) {
+void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
   const auto has = [&](Verdict verdict) {
-    return std::ranges::any_of(gpus, [&](const Bar1& gpu) { return verdict_of(cause_of(gpu), attainable) == verdict; });
+    return std::ranges::any_of(gpus, [&](const Case& gpu) { return verdict_of(cause_of(gpu), attainable) == verdict; });
   };
   for (const Verdict verdict : {Verdict::not_applicable, Verdict::pass, Verdict::unknown, Verdict::fail}) {
     if (has(verdict)) finding.verdict = verdict;
@@ -134,7 +150,7 @@ void judge(Finding& finding, const std::vector<Bar1>& gpus, bool attainable) {
   for (const Cause& cause : kCauses) {
     if (verdict_of(cause, attainable) != finding.verdict) continue;
     std::size_t count = 0;
-    for (const Bar1& gpu : gpus) {
+    for (const Case& gpu : gpus) {
       if (&cause_of(gpu) == &cause && count++ == 0) finding.summary = sizes(gpu);
     }
     if (count == 0) continue;
@@ -159,10 +175,13 @@ constexpr Parameter kParameters[] = {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::vector<Bar1> gpus = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
+  const std::vector<Bar1> found = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
+  const std::vector<Bar1Room> rooms = rooms_for_bar1(host, found);
+  std::vector<Case> gpus;
+  for (std::size_t i = 0; i < found.size(); ++i) gpus.push_back({found[i], rooms[i]});
   Finding finding;
   finding.facts["gpus"] = nlohmann::json::array();
-  for (const Bar1& gpu : gpus) {
+  for (const Case& gpu : gpus) {
     const Cause& cause = cause_of(gpu);
     finding.facts["gpus"].push_back(facts_of(gpu, cause));
     finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.gpu->address + "/resource", sizes(gpu)});

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// bridge-windows: the prefetchable window of every bridge above each GPU holds BAR1, at the size that it should have.
-// BAR1 can only be as large as what the bridges above let through. Firmware without "Above 4G Decoding" sizes them to
-// the BARs as they are, and then a resize fails, whoever tries it: a window of exactly BAR1 + BAR3 is the sign. All
-// that lies below a bridge shares its window, other cards and the switch's own BAR too. Reads configuration space (the
-// first 64 bytes, no root needed) and sysfs `resource` of what is below. Reference: PCI-to-PCI Bridge Architecture
-// Specification, 3.2.5; drivers/pci/setup-bus.c (pci_reassign_bridge_resources).
+// bridge-windows: BAR1 gets through every bridge above each GPU, at the size that it should have.
+// BAR1 can only be as large as what the bridges above let through. A window that holds nothing but one GPU is made anew
+// by Linux when the driver resizes BAR1, so its size now says nothing (bar1_room.hpp). One that other functions share,
+// another card or the switch's own BAR, stays as the firmware sized it. A BAR1 without an address gets one at boot, with
+// pci=realloc. Reads configuration space (the first 64 bytes, no root needed), sysfs `resource` of what is below,
+// /proc/iomem (as root). Reference: PCI-to-PCI Bridge Architecture Specification, 3.2.5; drivers/pci/setup-bus.c.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
-#include "base/hardware/bar1.hpp"
+#include "base/hardware/bar1_room.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -25,7 +25,7 @@ struct Bridge {
   std::uint64_t needed_bytes = 0;  ///< of all that is below it, each GeForce BAR1 at its goal
   bool counted = true;             ///< false: of something below, `resource` was not readable
   bool holds = false;
-  bool root_has_room = false;  ///< it does not hold, but the root port above it does
+  bool moves = false;  ///< it does not hold, but Linux makes it anew for all that need it
 };
 
 std::vector<Bridge> bridges_above(const std::vector<Bar1>& gpus) {
@@ -47,6 +47,8 @@ std::uint64_t wanted_bytes(const Bar1& gpu) {
   const std::uint64_t now = gpu.range ? gpu.range->length : 0;
   return gpu.carries_p2p() ? std::max(now, gpu.goal_bytes().value_or(now)) : now;
 }
+
+bool must_grow(const Bar1& gpu) { return wanted_bytes(gpu) > (gpu.range ? gpu.range->length : 0); }
 
 /// Sizes of a made-up record may be anything.
 void add(std::uint64_t& sum, std::uint64_t bytes) { sum += std::min(bytes, ~sum); }
@@ -76,18 +78,18 @@ void look_below(const Host& host, const std::vector<PciDevice>& devices, Bridge&
     if (PciTree::is_below(*bridge.port, device)) count(host, device, bridge);
   }
   // what is small and need not grow may lie in the other window
-  const bool grows = std::ranges::any_of(
-      bridge.gpus, [](const Bar1* gpu) { return wanted_bytes(*gpu) > (gpu->range ? gpu->range->length : 0); });
+  const bool grows = std::ranges::any_of(bridge.gpus, [](const Bar1* gpu) { return must_grow(*gpu); });
   bridge.holds = std::ranges::all_of(bridge.gpus, [&](const Bar1* gpu) { return holds_now(*bridge.port, *gpu); }) &&
                  (!grows || prefetchable_window(*bridge.port).length >= bridge.needed_bytes);
 }
 
-/// Firmware that gave the root port room, and a switch below it none, is another case than firmware that gave none.
-void look_above(std::vector<Bridge>& bridges) {
-  for (Bridge& bridge : bridges) {
-    const auto root = std::ranges::find(bridges, bridge.gpus.front()->above.ports.back(), &Bridge::port);
-    bridge.root_has_room = !bridge.holds && root != bridges.end() && root->holds;
-  }
+/// What a resize of each GPU's BAR1 meets, by the GPU.
+using Rooms = std::map<const PciDevice*, Bar1Room>;
+
+void ask_kernel(Bridge& bridge, const Rooms& rooms) {
+  bridge.moves = !bridge.holds && std::ranges::all_of(bridge.gpus, [&](const Bar1* gpu) {
+    return must_grow(*gpu) ? rooms.at(gpu->gpu).kind == Bar1Room::Kind::enough : holds_now(*bridge.port, *gpu);
+  });
 }
 
 nlohmann::json facts_of(const Bridge& bridge) {
@@ -100,7 +102,7 @@ nlohmann::json facts_of(const Bridge& bridge) {
           {"needed_bytes", bridge.needed_bytes},
           {"all_below_readable", bridge.counted},
           {"holds", bridge.holds},
-          {"root_has_room", bridge.root_has_room},
+          {"moves", bridge.moves},
           {"gpus", std::move(gpus)}};
 }
 
@@ -109,27 +111,52 @@ std::string size_of(const Bridge& bridge) {
                      mib(prefetchable_window(*bridge.port).length), mib(bridge.needed_bytes));
 }
 
-void judge(Finding& finding, const std::vector<Bridge>& bridges) {
-  std::string small;
-  for (const Bridge& bridge : bridges) {
-    if (!bridge.holds) small += (small.empty() ? "" : "; ") + size_of(bridge);
+/// "0000:00:01.0 lets 288 MiB through, 32800 MiB are needed; ..." of those that neither hold nor move.
+std::string too_small(const std::vector<Bridge>& bridges) {
+  std::string out;
+  for (const Bridge& bridge : bridges)
+    if (!bridge.holds && !bridge.moves) out += (out.empty() ? "" : "; ") + size_of(bridge);
+  return out;
+}
+
+/// Of bridges of which `small` are named as too small.
+void judge_small(Finding& finding, const std::string& small, const Rooms& rooms) {
+  finding.summary = "too small for BAR1 at its full size: " + small;
+  for (const auto& [gpu, room] : rooms) {
+    if (room.kind != Bar1Room::Kind::unknown) continue;
+    finding.summary += "; whether Linux can make them anew is not readable";
+    finding.next = "Run p2pctl doctor as root: /proc/iomem tells, to root alone.";
+    return;
   }
-  const auto uncounted = std::ranges::find(bridges, false, &Bridge::counted);
   finding.verdict = Verdict::fail;
-  if (!small.empty()) {
-    finding.summary = "too small for BAR1 at its full size: " + small;
-    finding.next = std::ranges::any_of(bridges, &Bridge::root_has_room)
-                       ? "Boot with \"pci=realloc\", so that Linux sizes these bridges anew: the root port has room."
-                       : "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM "
-                         "off, and raise \"MMIO High Size\" where there is such a setting.";
+  const auto shared = std::ranges::find_if(rooms, [](const auto& room) { return room.second.fixed != nullptr; });
+  if (shared != rooms.end())
+    finding.summary += fmt::format("; the window of {} holds other functions, so it stays", shared->second.fixed->address);
+  finding.next = "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM off, and "
+                 "raise \"MMIO High Size\" where there is such a setting.";
+}
+
+void judge(Finding& finding, const std::vector<Bridge>& bridges, const Rooms& rooms) {
+  const std::string small = too_small(bridges);
+  const auto uncounted = std::ranges::find(bridges, false, &Bridge::counted);
+  const auto moving = std::ranges::count(bridges, true, &Bridge::moves);
+  const Bar1* without = nullptr;
+  for (const Bridge& bridge : bridges)
+    for (const Bar1* gpu : bridge.gpus)
+      if (must_grow(*gpu) && gpu->range && gpu->range->length == 0) without = gpu;
+  if (!small.empty()) return judge_small(finding, small, rooms);
+  if (without != nullptr) {
+    finding.verdict = Verdict::fail;
+    finding.summary = fmt::format("BAR1 of {} has no address, and its bus has room", without->gpu->address);
+    finding.next = "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none.";
   } else if (uncounted != bridges.end()) {
-    finding.verdict = Verdict::unknown;
     finding.summary = fmt::format("what shares the window of {} is not readable", uncounted->port->address);
     finding.next = "Run p2pctl doctor as root, on a machine or record with sysfs.";
   } else {
     finding.verdict = Verdict::pass;
     finding.summary =
         fmt::format("all {} bridges above the GPUs let BAR1 through at the size that it can have", bridges.size());
+    if (moving > 0) finding.summary += fmt::format("; Linux makes {} of them anew when the driver resizes it", moving);
   }
 }
 
@@ -139,8 +166,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
   std::vector<Bridge> bridges = bridges_above(gpus);
   Finding finding;
   finding.facts["bridges"] = nlohmann::json::array();
-  for (Bridge& bridge : bridges) look_below(host, devices, bridge);
-  look_above(bridges);
+  const std::vector<Bar1Room> found = rooms_for_bar1(host, gpus);
+  Rooms rooms;
+  for (std::size_t i = 0; i < gpus.size(); ++i) rooms[gpus[i].gpu] = found[i];
+  for (Bridge& bridge : bridges) {
+    look_below(host, devices, bridge);
+    ask_kernel(bridge, rooms);
+  }
   for (const Bridge& bridge : bridges) {
     finding.facts["bridges"].push_back(facts_of(bridge));
     finding.evidence.push_back(
@@ -151,7 +183,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus"
                                    : "no bridge above a GPU is visible here: a virtual machine has them on its host";
   } else {
-    judge(finding, bridges);
+    judge(finding, bridges, rooms);
   }
   return finding;
 }

@@ -12,11 +12,13 @@ using namespace p2pd::test;
 
 namespace {
 
-/// What the probe says of two cards in slots with `port`.
+/// What the probe says of two cards in slots with `port`, on a root bus that has no more room.
 Finding two(const Function& gpu, const Function& port = {}) {
   MadeBus bus;
   bus.add_slot(1, gpu, port);
   bus.add_slot(2, gpu, port);
+  bus.no_room();
+  bus.iomem();
   return bus.look(kBar1Size);
 }
 
@@ -38,13 +40,13 @@ TEST_CASE("bar1-size: machine records") {
            {"one-4090", Verdict::pass, "0000:02:00.0", "covers"},
            {"rtx3090-x4-epyc", Verdict::fail, "0000:c1:00.0", "vbios"},
            {"rtx4090-x2-am5", Verdict::pass, "0000:01:00.0", "covers"},
-           {"rtx4090-x2-rebar-off", Verdict::fail, "0000:01:00.0", "firmware"},
+           {"rtx4090-x2-rebar-off", Verdict::fail, "0000:01:00.0", "driver_option"},
            {"rtx4090-x8-two-socket", Verdict::pass, "0000:9a:00.0", "covers"},
            {"rtx5090-x2-genoa", Verdict::pass, "0000:81:00.0", "covers"},
            {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "card"},  // an id of 24 GB, the driver tells 48
            {"rtx4090-x2-above4g-off", Verdict::fail, "0000:01:00.0", "firmware"},
            {"rtx4090-x2-lost-card", Verdict::unknown, nullptr, nullptr},
-           {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "bridge"},
+           {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "window"},
            {"rtxa6000-x2", Verdict::not_applicable, nullptr, nullptr},
        }) {
     CAPTURE(row.machine);
@@ -157,6 +159,8 @@ TEST_CASE("bar1-size: one card of a mixed machine decides") {
   CHECK(bus.look(kBar1Size).verdict == Verdict::unknown);
   bus.add_slot(4, kSmall, kTight);
   bus.add_slot(5, {.bar1 = 256 * kMiB, .resizable = false}, kTight);
+  bus.no_room();
+  bus.iomem();
   const Finding finding = bus.look(kBar1Size);
   CHECK(finding.verdict == Verdict::fail);
   CHECK(contains(finding.summary, "0000:04:00.0"));  // what one setting changes comes first

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/probe.hpp"
@@ -59,6 +61,8 @@ class MadeBus {
     }
     const bool gpu = f.type == kGpu;
     const std::uint64_t last = f.at + f.bar1 - 1;
+    if (const std::uint64_t bytes = gpu ? f.bar1 : f.window; bytes > 0)
+      ranges_.push_back({f.at, bytes, gpu ? f.address : fmt::format("PCI Bus {}:{:02x}", f.address.substr(0, 4), f.below)});
     resource(f.address, gpu && f.bar1 > 0 ? fmt::format("0x0 0x0 0x0\n{:#x} {:#x} 0x14220c\n", f.at, last)
                                           : std::string("0x0 0x0 0x0\n0x0 0x0 0x0\n"));
   }
@@ -82,20 +86,46 @@ class MadeBus {
     std::filesystem::create_symlink("../../../../kernel/iommu_groups/7",
                                     directory_ / ("sys/bus/pci/devices/" + address + "/iommu_group"));
   }
+  /// What lies at an address; a root bus has a range named "PCI Bus 0000:00".
+  void range(std::uint64_t first, std::uint64_t bytes, const std::string& name) { ranges_.push_back({first, bytes, name}); }
+  /// Gives the root bus exactly the windows that were added.
+  void no_room() {
+    for (const Range& one : std::vector<Range>(ranges_))
+      if (one.name.starts_with("PCI Bus ")) range(one.first, one.bytes, "PCI Bus 0000:00");
+  }
+  /// /proc/iomem of what was added: each range below the one that holds it. `hidden`: as everybody but root sees it.
+  void iomem(bool hidden = false) {
+    const auto place = [](const Range& one) {  // of equal ranges that of the bus nearer to the root is above
+      return std::tuple(one.first, ~one.bytes, !one.name.starts_with("PCI Bus "), one.name);
+    };
+    std::ranges::sort(ranges_, {}, place);
+    std::string text = "00001000-0009ffff : System RAM\n";
+    std::vector<Range> above;
+    for (const Range& one : ranges_) {
+      while (!above.empty() && above.back().first + above.back().bytes <= one.first) above.pop_back();
+      text += fmt::format("{:{}}{:08x}-{:08x} : {}\n", "", 2 * above.size(), hidden ? 0 : one.first,
+                          hidden ? 0 : one.first + one.bytes - 1, one.name);
+      above.push_back(one);
+    }
+    file("proc/iomem", text);
+  }
   void remove(const std::string& path) { std::filesystem::remove(directory_ / path); }
   void file(const std::string& path, const std::string& content) {
     std::filesystem::create_directories((directory_ / path).parent_path());
     std::ofstream(directory_ / path) << content;
   }
-  Result<Finding> try_look(const Probe& probe) {
+  Result<Finding> try_look(const Probe& probe, const Parameters& parameters = Parameters::object()) {
     file("lspci-xxxx.txt", text_);
-    return look_at(probe, directory_.path());
+    return look_at(probe, directory_.path(), parameters);
   }
-  Finding look(const Probe& probe) { return try_look(probe).value(); }
-  static Result<Finding> look_at(const Probe& probe, const std::filesystem::path& machine) {
+  Finding look(const Probe& probe, const Parameters& parameters = Parameters::object()) {
+    return try_look(probe, parameters).value();
+  }
+  static Result<Finding> look_at(const Probe& probe, const std::filesystem::path& machine,
+                                 const Parameters& parameters = Parameters::object()) {
     const Root root = Root::open(machine).value();
     RecordedRunner runner(root);
-    return probe.check(Host(root, runner), Parameters::object());
+    return probe.check(Host(root, runner), parameters);
   }
   static Finding recorded(const Probe& probe, const std::string& name) {
     return look_at(probe, std::filesystem::path(P2PD_SOURCE_DIR) / "tests/machines" / name).value();
@@ -149,8 +179,15 @@ class MadeBus {
   }
 
  private:
+  struct Range {
+    std::uint64_t first;
+    std::uint64_t bytes;
+    std::string name;
+  };
+
   TemporaryDirectory directory_;
   std::string text_;
+  std::vector<Range> ranges_;
 };
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }

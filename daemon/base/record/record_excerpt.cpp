@@ -91,6 +91,16 @@ std::string cpuinfo_excerpt(std::string text, const std::string&) {
   return end == std::string::npos ? text : text.substr(0, end + 2);
 }
 
+std::string iomem_excerpt(std::string text, const std::string&) {
+  std::size_t bus = std::string::npos;  // indent of the range of a root bus
+  return by_line(text, [&](std::string_view line) {
+    const std::size_t indent = line.size() - without_indent(line).size();
+    if (indent <= bus && bus != std::string::npos) bus = std::string::npos;
+    if (bus == std::string::npos && line.find(" : PCI Bus ") != std::string_view::npos) bus = indent;
+    return bus == std::string::npos ? std::nullopt : std::optional(std::string(line));
+  });
+}
+
 std::string modules_dep_excerpt(std::string text, const std::string&) {
   return by_line(text, [](std::string_view line) {
     const bool ours = line.substr(0, line.find(':')).find("nvidia") != std::string_view::npos;

@@ -17,6 +17,7 @@ std::string zeros_excerpt(std::string text, const std::string& host);      ///< 
 std::string first_line_excerpt(std::string text, const std::string& host);
 std::string grub_menu_excerpt(std::string text, const std::string& host);    ///< without passwords and users
 std::string cpuinfo_excerpt(std::string text, const std::string& host);      ///< the first processor
+std::string iomem_excerpt(std::string text, const std::string& host);        ///< the ranges of PCI buses
 std::string modules_dep_excerpt(std::string text, const std::string& host);  ///< the lines of nvidia's modules
 std::string mounts_excerpt(std::string text, const std::string& host);       ///< mounts of the system, not of its users
 std::string dm_excerpt(std::string text, const std::string& host);           ///< "LVM-" of a device-mapper UUID

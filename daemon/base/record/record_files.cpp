@@ -38,6 +38,7 @@ constexpr RecordText kTexts[] = {
     {"/proc/driver/nvidia/gpus/*/information", nvidia_excerpt},
     {"/proc/driver/nvidia/params", nvidia_excerpt},
     {"/proc/driver/nvidia/version", nvidia_excerpt},
+    {"/proc/iomem", iomem_excerpt},
     {"/proc/modules", plain_excerpt},
     {"/proc/self/mountinfo", mounts_excerpt},
     {"/proc/sys/kernel/osrelease", plain_excerpt},
