@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/directories.hpp"
+#include "base/json_number.hpp"
 #include "base/log.hpp"
 #include "bus/log_control.hpp"
 
@@ -106,7 +107,7 @@ class Broker {
     const nlohmann::json& status = manager_->status();
     const nlohmann::json progress = status.value("progress", nlohmann::json::object());
     ::sd_notifyf(0, "%sSTATUS=%s", first,
-                 fmt::format("{}: step {} of {}", status.value("state", ""), progress.value("done", 0), progress.value("total", 0)).c_str());
+                 fmt::format("{}: step {} of {}", status.value("state", ""), json_number<int>(progress, "done"), json_number<int>(progress, "total")).c_str());
   }
 
   sd_event* event_ = nullptr;

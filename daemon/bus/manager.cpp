@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/json_number.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "engine/status.hpp"
@@ -44,7 +45,6 @@ std::string text(const json& value) {
 
 int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }
 
-std::uint32_t number(const json& value) { return value.is_number() ? value.get<std::uint32_t>() : 0; }
 
 /// A property and what of the status it shows.
 struct Shown {
@@ -59,18 +59,18 @@ const std::vector<Shown>& shown() {
       {"Reason", "/reason", append_text},
       {"Next", "/next", append_text},
       {"PlanName", "/plan", append_text},
-      {"RunId", "/run", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "t", v.is_number() ? v.get<std::uint64_t>() : 0); }},
+      {"RunId", "/run", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "t", json_number<std::uint64_t>(v).value_or(0)); }},
       {"Step", "/step/id", append_text},
       {"Progress", "/progress",
        [](sd_bus_message* m, const json& v) {
          const json p = v.is_object() ? v : json::object();
-         return sd_bus_message_append(m, "(usuu)", number(p.value("percent", json())), text(p.value("message", json())).c_str(),
-                                      number(p.value("done", json())), number(p.value("total", json())));
+         return sd_bus_message_append(m, "(usuu)", json_number<std::uint32_t>(p, "percent"), text(p.value("message", json())).c_str(),
+                                      json_number<std::uint32_t>(p, "done"), json_number<std::uint32_t>(p, "total"));
        }},
       {"RebootRequired", "/reboot_required", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "b", v == true ? 1 : 0); }},
       {"Reboots", "",
        [](sd_bus_message* m, const json& v) {
-         return sd_bus_message_append(m, "(uu)", number(v.value("reboots", json())), number(v.value("reboots_at_most", json())));
+         return sd_bus_message_append(m, "(uu)", json_number<std::uint32_t>(v, "reboots"), json_number<std::uint32_t>(v, "reboots_at_most"));
        }},
   };
   return table;
@@ -257,7 +257,7 @@ void Manager::tell(const json& before) {
   const std::string result = text(status_.value("result", json()));
   const bool ended = !result.empty() && (before.value("result", json()) != result || before.value("run", json()) != status_.value("run", json()));
   if (ended)
-    sd_bus_emit_signal(bus_, kPath, kInterface, "RunFinished", "tss", status_.value("run", std::uint64_t{0}), result.c_str(),
+    sd_bus_emit_signal(bus_, kPath, kInterface, "RunFinished", "tss", json_number<std::uint64_t>(status_, "run"), result.c_str(),
                        text(status_.value("reason", json())).c_str());
 }
 

@@ -2,6 +2,7 @@
 // p2pctl history: what was done, when, on which boot, as the journal has it.
 #include <fmt/format.h>
 
+#include "base/json_number.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
@@ -28,7 +29,7 @@ Result<int> history(const Context& context) {
   if (found.value("runs", nlohmann::json::array()).empty()) fmt::print("nothing has run on this machine yet\n");
   std::vector<std::vector<std::string>> rows;
   for (const nlohmann::json& event : found.value("events", nlohmann::json::array()))
-    rows.push_back({event.value("time", ""), fmt::format("run {}", event.value("run", 0)), event.value("boot_id", "").substr(0, 8),
+    rows.push_back({event.value("time", ""), fmt::format("run {}", json_number<std::int64_t>(event, "run")), event.value("boot_id", "").substr(0, 8),
                     event.value("type", ""), event.value("step", ""), event.value("text", "")});
   print_table(rows);
   return kDone;

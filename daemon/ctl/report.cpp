@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/directories.hpp"
+#include "base/json_number.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
@@ -66,7 +67,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.machine = machine_facts(host);
   sources.baseline = baseline_of(context);
   sources.plans = walked_plans(context, sources.history, host);
-  if (sources.status.is_object() && sources.status.value("run", 0) != 0) return sources;
+  if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
   const Plan plan = TRY(context.plan(host));
   sources.plans.push_back(to_json(plan));
   sources.diagnosis = diagnosis_of(survey(plan, context.vocabulary, host, false), plan, context.vocabulary);

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/directories.hpp"
+#include "base/json_number.hpp"
 #include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
@@ -32,8 +33,8 @@ std::string mark_of(const json& step) {
 std::string progress_line(const json& status) {
   constexpr int kBar = 20;
   const json progress = status.value("progress", json::object()), step = status.value("step", json::object());
-  const int done = progress.value("done", 0), total = std::max(progress.value("total", 0), 1);
-  const std::string bar(static_cast<std::size_t>(kBar * std::min(done, total) / total), '#');
+  const int done = std::max(json_number<int>(progress, "done"), 0), total = std::max(json_number<int>(progress, "total"), 1);
+  const std::string bar(static_cast<std::size_t>(kBar * std::int64_t{std::min(done, total)} / total), '#');
   std::string line = fmt::format("[{:-<{}}] {} of {}", bar, kBar, done, total);
   for (const std::string& word : {text(step, "id"), text(step, "doing"), text(progress, "message")})
     if (!word.empty()) line += "  " + harmless(word);
@@ -144,7 +145,7 @@ int print_status(const Context& context, json status, const Ending& ending) {
     print_json(kStatusSchema, std::move(status));
   } else {
     const Colour colour = state == "failed" ? Colour::red : state == "blocked" ? Colour::yellow : Colour::green;
-    const bool same = status.value("run", 0) != 0 && ending.changed == false;
+    const bool same = json_number<std::uint64_t>(status, "run") != 0 && ending.changed == false;
     fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && (result == "done" || result == "reverted") ? result : state),
                reason.empty() ? "" : "  ", harmless(reason), same ? "  (nothing changed)" : "");
     if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));

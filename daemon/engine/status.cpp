@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/directories.hpp"
+#include "base/json_number.hpp"
 #include "base/ready.hpp"
 #include "base/root.hpp"
 #include "plan/plan.hpp"
@@ -88,7 +89,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"started", run.started},
           {"ended", run.ended},
           {"reboots", run.reboots},
-          {"reboots_at_most", plan.is_object() ? plan.value("/policy/reboots"_json_pointer, 0) : 0},
+          {"reboots_at_most", plan.is_object() ? json_number<int>(plan.value("policy", json()), "reboots") : 0},
           {"reboot_required", run.state == RunState::rebooting || (run.state == RunState::reverting && run.reboot_due)},
           {"at_work", activity.at_work},
           {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}}},

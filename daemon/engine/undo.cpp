@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/driver/staging.hpp"
+#include "base/json_number.hpp"
 #include "base/sha256.hpp"
 
 namespace p2pd {
@@ -69,7 +70,9 @@ bool is_sound(const json& record) {
   };
   if (!record.is_object() || !record.contains("path")) return false;
   if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind", "restore"})) return false;
-  if (!all(&json::is_number_integer, {"run", "mode", "uid", "gid"})) return false;
+  for (const char* key : {"mode", "uid", "gid"})
+    if (record.contains(key) && !json_number<unsigned>(record[key])) return false;
+  if (record.contains("run") && !json_number<std::int64_t>(record["run"])) return false;
   if (!restore_named(record.value("restore", "bytes"))) return false;
   if (!all(&json::is_object, {"with", "xattrs"})) return false;
   const json xattrs = record.value("xattrs", json::object());
@@ -96,7 +99,7 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
     entry.path = record.value("path", "");
     entry.restore = *restore_named(record.value("restore", "bytes"));
     entry.result = record.value("result", "");
-    entry.owner = {record.value("run", std::int64_t{0}), record.value("step", ""), record.value("check", ""),
+    entry.owner = {json_number<std::int64_t>(record, "run"), record.value("step", ""), record.value("check", ""),
                    record.value("fix", ""), record.value("with", json::object())};
     store.entries_.push_back(std::move(entry));
   }
@@ -170,9 +173,9 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
   const json record = json::parse(TRY(state_.read("/undo/" + entry.name + ".json")), nullptr, false);
   FileState state;
   state.kind = kind_named(record.value("kind", ""));
-  state.mode = record.value("mode", 0U);
-  state.uid = record.value("uid", 0U);
-  state.gid = record.value("gid", 0U);
+  state.mode = json_number<unsigned>(record, "mode");
+  state.uid = json_number<unsigned>(record, "uid");
+  state.gid = json_number<unsigned>(record, "gid");
   const json xattrs = record.value("xattrs", json::object());
   for (const auto& [name, value] : xattrs.items())
     state.xattrs[name] = from_hex(value.get<std::string>());

@@ -150,11 +150,7 @@ Result<Measurement> read_measurement(const Command& command, const CommandResult
     return fail(code == "not_found" ? ErrorCode::not_found : ErrorCode::io, last.value("error", ""), last.value("next", ""));
   }
   TRY(require_success(command, result));
-  try {
-    return last.get<Measurement>();
-  } catch (const nlohmann::json::exception& error) {
-    return fail(ErrorCode::invalid, fmt::format("the measuring process said something else than a measurement: {}", error.what()));
-  }
+  return TRY_IN("the measuring process said something else than a measurement", measurement_from(last));
 }
 
 Result<Report> run(const Options& options, const RootReader& root) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "probes/bench/measurement.hpp"
 
+#include <algorithm>
 #include <array>
+#include <tuple>
+
+#include "base/json_number.hpp"
 
 // What was not measured is null. The library knows std::optional from 3.12 on only.
 template <class Value>
 struct nlohmann::adl_serializer<std::optional<Value>> {
   static void to_json(json& json, const std::optional<Value>& value) {
     json = value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-  }
-  static void from_json(const json& json, std::optional<Value>& value) {
-    value = json.is_null() ? std::nullopt : std::optional<Value>(json.get<Value>());
   }
 };
 
@@ -21,45 +22,143 @@ constexpr std::array<std::string_view, 10> kWrongKinds = {
     "lost", "dropped", "unsupported-request", "alias", "misroute", "stale", "mirror", "late", "guard", "garbled"};
 static_assert(kWrongKinds.size() == static_cast<std::size_t>(WrongKind::garbled) + 1);
 
-/// Calls `visit` with each member and its name; both directions of JSON walk the same list.
-template <class Whole, class Visit>
-void each_member(Whole& whole, Visit visit) requires std::is_same_v<std::remove_const_t<Whole>, Collectives> {
-  visit("not_run", whole.not_run);
-  visit("version", whole.version);
-  visit("transports", whole.transports);
-  visit("p2p_level", whole.p2p_level);
-  visit("results", whole.results);
-}
-
-template <class Whole, class Visit>
-void each_member(Whole& whole, Visit visit) requires std::is_same_v<std::remove_const_t<Whole>, Measurement> {
-  visit("driver", whole.driver);
-  visit("mode", whole.mode);
-  visit("seed", whole.seed);
-  visit("fault", whole.fault);
-  visit("gpus", whole.gpus);
-  visit("pairs", whole.pairs);
-  visit("wrong", whole.wrong);
-  visit("atomics", whole.atomics);
-  visit("all_to_all_gb_s", whole.all_to_all_gb_s);
-  visit("swept_bytes", whole.swept_bytes);
-  visit("not_run", whole.not_run);
-  visit("collectives", whole.collectives);
-  visit("phases", whole.phases);
-  visit("wall_ms", whole.wall_ms);
-  visit("expendable_process", whole.expendable_process);
-  visit("host_peak_bytes", whole.host_peak_bytes);
-}
+// Both directions of JSON walk the same lists of members.
+template <class Whole>
+constexpr auto kMembers = nullptr;
+template <>
+constexpr auto kMembers<Figure> = std::tuple(
+    std::pair("median", &Figure::median), std::pair("low", &Figure::low), std::pair("high", &Figure::high),
+    std::pair("repetitions", &Figure::repetitions));
+template <>
+constexpr auto kMembers<Gpu> = std::tuple(
+    std::pair("index", &Gpu::index), std::pair("uuid", &Gpu::uuid), std::pair("address", &Gpu::address),
+    std::pair("name", &Gpu::name), std::pair("sm_major", &Gpu::sm_major), std::pair("sm_minor", &Gpu::sm_minor),
+    std::pair("multiprocessors", &Gpu::multiprocessors), std::pair("memory_bytes", &Gpu::memory_bytes),
+    std::pair("free_bytes", &Gpu::free_bytes), std::pair("arena_bytes", &Gpu::arena_bytes),
+    std::pair("in_use", &Gpu::in_use), std::pair("nvlink_gb_s", &Gpu::nvlink_gb_s));
+template <>
+constexpr auto kMembers<Wrong> = std::tuple(
+    std::pair("test", &Wrong::test), std::pair("from", &Wrong::from), std::pair("to", &Wrong::to),
+    std::pair("bytes", &Wrong::bytes), std::pair("offset", &Wrong::offset), std::pair("words", &Wrong::words),
+    std::pair("kind", &Wrong::kind), std::pair("detail", &Wrong::detail), std::pair("seen", &Wrong::seen),
+    std::pair("wanted", &Wrong::wanted));
+template <>
+constexpr auto kMembers<Pair> = std::tuple(
+    std::pair("from", &Pair::from), std::pair("to", &Pair::to), std::pair("access", &Pair::access),
+    std::pair("native_atomics", &Pair::native_atomics), std::pair("refused", &Pair::refused),
+    std::pair("nvlink_gb_s", &Pair::nvlink_gb_s), std::pair("verified_bytes", &Pair::verified_bytes),
+    std::pair("not_run", &Pair::not_run), std::pair("copy_gb_s", &Pair::copy_gb_s),
+    std::pair("copy_both_gb_s", &Pair::copy_both_gb_s), std::pair("store_gb_s", &Pair::store_gb_s),
+    std::pair("load_gb_s", &Pair::load_gb_s), std::pair("staged_gb_s", &Pair::staged_gb_s),
+    std::pair("busy_gb_s", &Pair::busy_gb_s), std::pair("chase_ns", &Pair::chase_ns),
+    std::pair("ping_pong_ns", &Pair::ping_pong_ns), std::pair("staged_ns", &Pair::staged_ns));
+template <>
+constexpr auto kMembers<Atomics> = std::tuple(
+    std::pair("from", &Atomics::from), std::pair("to", &Atomics::to), std::pair("exact", &Atomics::exact),
+    std::pair("problem", &Atomics::problem));
+template <>
+constexpr auto kMembers<Collective> = std::tuple(
+    std::pair("name", &Collective::name), std::pair("p2p", &Collective::p2p), std::pair("bytes", &Collective::bytes),
+    std::pair("bus_gb_s", &Collective::bus_gb_s), std::pair("time_ns", &Collective::time_ns),
+    std::pair("wrong", &Collective::wrong));
+template <>
+constexpr auto kMembers<Collectives> = std::tuple(
+    std::pair("not_run", &Collectives::not_run), std::pair("version", &Collectives::version),
+    std::pair("transports", &Collectives::transports), std::pair("p2p_level", &Collectives::p2p_level),
+    std::pair("results", &Collectives::results));
+template <>
+constexpr auto kMembers<Phase> = std::tuple(
+    std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
+    std::pair("length_ms", &Phase::length_ms));
+template <>
+constexpr auto kMembers<Measurement> = std::tuple(
+    std::pair("driver", &Measurement::driver), std::pair("mode", &Measurement::mode),
+    std::pair("seed", &Measurement::seed), std::pair("fault", &Measurement::fault),
+    std::pair("gpus", &Measurement::gpus), std::pair("pairs", &Measurement::pairs),
+    std::pair("wrong", &Measurement::wrong), std::pair("atomics", &Measurement::atomics),
+    std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s), std::pair("swept_bytes", &Measurement::swept_bytes),
+    std::pair("not_run", &Measurement::not_run), std::pair("collectives", &Measurement::collectives),
+    std::pair("phases", &Measurement::phases), std::pair("wall_ms", &Measurement::wall_ms),
+    std::pair("expendable_process", &Measurement::expendable_process),
+    std::pair("host_peak_bytes", &Measurement::host_peak_bytes));
 
 template <class Whole>
-void write(nlohmann::json& json, const Whole& whole) {
-  json = nlohmann::json::object();
-  each_member(whole, [&](const char* key, const auto& member) { json[key] = member; });
+concept HasMembers = !std::is_null_pointer_v<std::remove_const_t<decltype(kMembers<Whole>)>>;
+
+/// Calls `visit` with the name of each member and the member, until it returns false.
+template <class Whole, class Visit>
+bool each_member(Whole& whole, Visit visit) {
+  return std::apply([&](const auto&... row) { return (visit(row.first, whole.*row.second) && ...); },
+                    kMembers<std::remove_const_t<Whole>>);
 }
 
+/// Reads JSON that comes from another process or a file; names the first value that cannot be.
+class Reader {
+ public:
+  const std::string& where() const { return where_; }
+
+  template <JsonNumber Number>
+  bool read(const nlohmann::json& json, Number& number) {
+    const auto found = json_number<Number>(json);
+    number = found.value_or(0);
+    return found.has_value();
+  }
+  bool read(const nlohmann::json& json, bool& value) {
+    value = json == true;
+    return json.is_boolean();
+  }
+  bool read(const nlohmann::json& json, std::string& text) {
+    if (json.is_string()) text = json;
+    return json.is_string();
+  }
+  bool read(const nlohmann::json& json, WrongKind& kind) {
+    const auto* const found = json.is_string() ? std::ranges::find(kWrongKinds, json) : kWrongKinds.end();
+    kind = static_cast<WrongKind>(found - kWrongKinds.begin());
+    return found != kWrongKinds.end();
+  }
+  template <class Value>
+  bool read(const nlohmann::json& json, std::optional<Value>& value) {
+    return json.is_null() || read(json, value.emplace());
+  }
+  template <class Value>
+  bool read(const nlohmann::json& json, std::vector<Value>& values) {
+    return json.is_array() && std::ranges::all_of(json, [&](const nlohmann::json& item) {
+             const std::string number = std::to_string(values.size());
+             return at(number, item, values.emplace_back());
+           });
+  }
+  template <class Value>
+  bool read(const nlohmann::json& json, std::map<std::string, Value>& values) {
+    if (!json.is_object()) return false;
+    for (const auto& [key, item] : json.items())
+      if (!at(key, item, values[key])) return false;
+    return true;
+  }
+  template <HasMembers Whole>
+  bool read(const nlohmann::json& json, Whole& whole) {
+    return json.is_object() && each_member(whole, [&](const char* name, auto& member) {
+             const auto found = json.find(name);
+             return at(name, found == json.end() ? nlohmann::json(nlohmann::json::value_t::discarded) : *found, member);
+           });
+  }
+
+ private:
+  template <class Value>
+  bool at(const std::string& key, const nlohmann::json& json, Value& value) {
+    const bool sound = read(json, value);
+    if (!sound) where_.insert(0, "/" + key);
+    return sound;
+  }
+
+  std::string where_;
+};
+
 template <class Whole>
-void read(const nlohmann::json& json, Whole& whole) {
-  each_member(whole, [&](const char* key, auto& member) { json.at(key).get_to(member); });
+Result<Whole> whole_from(const nlohmann::json& json) {
+  Whole whole;
+  Reader reader;
+  if (reader.read(json, whole)) return whole;
+  return fail(ErrorCode::invalid, reader.where().empty() ? "not an object" : reader.where() + " is missing, or not a value that it can have");
 }
 
 }  // namespace
@@ -67,29 +166,20 @@ void read(const nlohmann::json& json, Whole& whole) {
 std::string_view to_string(WrongKind kind) { return kWrongKinds.at(static_cast<std::size_t>(kind)); }
 
 void to_json(nlohmann::json& json, const WrongKind& kind) { json = to_string(kind); }
-void from_json(const nlohmann::json& json, WrongKind& kind) {
-  static const nlohmann::json kNumbers = [] {
-    nlohmann::json numbers = nlohmann::json::object();
-    for (std::size_t i = 0; i < kWrongKinds.size(); ++i) numbers[std::string(kWrongKinds[i])] = i;
-    return numbers;
-  }();
-  kind = static_cast<WrongKind>(kNumbers.at(json.get<std::string>()).get<int>());  // at: throws json::exception
+
+/// Of all of them; a template that is found by the namespace of its argument.
+template <HasMembers Whole>
+void to_json(nlohmann::json& json, const Whole& whole) {
+  json = nlohmann::json::object();
+  each_member(whole, [&](const char* name, const auto& member) {
+    json[name] = member;
+    return true;
+  });
 }
+void to_json(nlohmann::json& json, const Collectives& collectives) { to_json<Collectives>(json, collectives); }
+void to_json(nlohmann::json& json, const Measurement& measurement) { to_json<Measurement>(json, measurement); }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Figure, median, low, high, repetitions)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Gpu, index, uuid, address, name, sm_major, sm_minor, multiprocessors, memory_bytes,
-                                   free_bytes, arena_bytes, in_use, nvlink_gb_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Wrong, test, from, to, bytes, offset, words, kind, detail, seen, wanted)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Pair, from, to, access, native_atomics, refused, nvlink_gb_s, verified_bytes,
-                                   not_run, copy_gb_s, copy_both_gb_s, store_gb_s, load_gb_s, staged_gb_s, busy_gb_s,
-                                   chase_ns, ping_pong_ns, staged_ns)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Atomics, from, to, exact, problem)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Collective, name, p2p, bytes, bus_gb_s, time_ns, wrong)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Phase, name, start_ms, length_ms)
-
-void to_json(nlohmann::json& json, const Collectives& collectives) { write(json, collectives); }
-void from_json(const nlohmann::json& json, Collectives& collectives) { read(json, collectives); }
-void to_json(nlohmann::json& json, const Measurement& measurement) { write(json, measurement); }
-void from_json(const nlohmann::json& json, Measurement& measurement) { read(json, measurement); }
+Result<Collectives> collectives_from(const nlohmann::json& json) { return whole_from<Collectives>(json); }
+Result<Measurement> measurement_from(const nlohmann::json& json) { return whole_from<Measurement>(json); }
 
 }  // namespace p2pd::bench

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.hpp"
+
 namespace p2pd::bench {
 
 /// Repeated timings of one thing: the median and its spread. Rates are GB/s (10^9 bytes), times are nanoseconds.
@@ -142,9 +144,10 @@ constexpr char kEverything[] = "everything";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);
-/// Throws nlohmann::json::exception where a key is missing or of another type.
-void from_json(const nlohmann::json& json, Measurement& measurement);
 void to_json(nlohmann::json& json, const Collectives& collectives);
-void from_json(const nlohmann::json& json, Collectives& collectives);
+/// From the output of another process, or a saved report. An Error names the first value that is missing, of another type
+/// or out of range.
+Result<Measurement> measurement_from(const nlohmann::json& json);
+Result<Collectives> collectives_from(const nlohmann::json& json);
 
 }  // namespace p2pd::bench

@@ -8,11 +8,9 @@ void p2pd::fuzz::run(std::string_view input) {
   const auto json = nlohmann::json::parse(input, nullptr, false);
   b::Report report;
   (void)b::gain(json, report);
-  try {
-    report.measurement = json.get<b::Measurement>();
-  } catch (const nlohmann::json::exception&) {
-    return;
-  }
+  auto measurement = b::measurement_from(json);
+  if (!measurement) return;
+  report.measurement = std::move(measurement).take();
   const std::size_t gpus = report.measurement.gpus.size();
   if (gpus > 64) return;
   report.paths.assign(gpus, std::vector<Path>(gpus));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/hardware/pci.hpp"
+#include "base/json_number.hpp"
 
 namespace p2pd {
 namespace {
@@ -33,14 +34,13 @@ Result<GpuModel> parse_model(const nlohmann::json& row) {
     return fail(ErrorCode::invalid, model.id + ": name, segment and architecture must be texts");
   }
   const nlohmann::json vram = row.value("vram_mib", nlohmann::json("missing"));
-  if (vram.is_number_unsigned()) {
-    model.vram_mib = vram.get<std::uint32_t>();
-  } else if (!vram.is_null()) {
+  model.vram_mib = json_number<std::uint32_t>(vram);
+  if (!model.vram_mib && !vram.is_null()) {
     return fail(ErrorCode::invalid, model.id + ": vram_mib must be a number or null");
   }
-  const nlohmann::json generation = row.value("pcie_generation", nlohmann::json());
-  if (!generation.is_number_unsigned()) return fail(ErrorCode::invalid, model.id + ": pcie_generation must be a number");
-  model.pcie_generation = generation.get<int>();
+  const auto generation = json_number<std::uint8_t>(row.value("pcie_generation", nlohmann::json()));
+  if (!generation) return fail(ErrorCode::invalid, model.id + ": pcie_generation must be a number");
+  model.pcie_generation = *generation;
   return model;
 }
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json_number.hpp"
 
 namespace p2pd {
 namespace {
@@ -20,10 +20,10 @@ Result<Recorded> parse(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto is = [&](const char* key, auto test) { return json.contains(key) && (json[key].*test)(); };
   const bool sound = json.is_object() && is("argv", &nlohmann::json::is_array) &&
-                     is("status", &nlohmann::json::is_number_integer) && is("output", &nlohmann::json::is_string) &&
-                     is("errors", &nlohmann::json::is_string);
-  if (!sound) return fail(ErrorCode::invalid, "not a recorded command: argv, status, output and errors wanted");
-  Recorded recorded{{}, {json["status"].get<int>(), json["output"], json["errors"]}};
+                     is("output", &nlohmann::json::is_string) && is("errors", &nlohmann::json::is_string);
+  const auto status = sound && json.contains("status") ? json_number<int>(json["status"]) : std::nullopt;
+  if (!status) return fail(ErrorCode::invalid, "not a recorded command: argv, status, output and errors wanted");
+  Recorded recorded{{}, {*status, json["output"], json["errors"]}};
   for (const nlohmann::json& word : json["argv"]) {
     if (!word.is_string()) return fail(ErrorCode::invalid, "argv holds something else than texts");
     recorded.argv.push_back(word);
@@ -63,7 +63,7 @@ Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
   const auto found = all.is_object() ? all.find(std::string(path)) : all.end();
   if (found == all.end())
     return fail(ErrorCode::not_found, fmt::format("not part of this machine record: free space in {}", path));
-  if (found->is_number_unsigned()) return found->get<std::uint64_t>();
+  if (const auto bytes = json_number<std::uint64_t>(*found)) return *bytes;
   return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is no number of bytes", kDescription, path));
 }
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/json_number.hpp"
+
 namespace p2pd::ctl {
 
 // Fields of JSON that another program wrote, or a stranger's file: what is absent, or of another type, reads as empty.
@@ -36,9 +38,7 @@ inline const nlohmann::json& cell_of(const nlohmann::json& grid, std::size_t row
   return item_of(item_of(grid, row), column);
 }
 
-inline std::optional<double> number_of(const nlohmann::json& value) {
-  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
-}
+inline std::optional<double> number_of(const nlohmann::json& value) { return json_number<double>(value); }
 inline std::optional<double> number_of(const nlohmann::json& object, const char* key) {
   return number_of(field_of(object, key));
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/json_number.hpp"
 #include "ctl/report/fields.hpp"
 #include "ctl/report/figures.hpp"
 
@@ -38,7 +39,7 @@ std::vector<Candidate> candidates_of(const Sources& sources) {
     for (const json& step : list_of(run, "steps")) {
       const json& facts = field_of(field_of(step, "finding"), "facts");
       if (is_bench_report(facts))
-        found.push_back({&facts, time_of(sources.history, run), id.is_number_integer() ? id.get<std::int64_t>() : 0});
+        found.push_back({&facts, time_of(sources.history, run), json_number<std::int64_t>(id).value_or(0)});
     }
   }
   return found;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json_number.hpp"
 #include "ctl/report/fields.hpp"
 
 namespace p2pd::ctl {
@@ -57,7 +58,7 @@ constexpr const char* kChange[] = {"fixed", "fix-failed", "undone", "committed",
 
 std::int64_t run_of(const json& event, const char* key) {
   const json& run = field_of(event, key);
-  return run.is_number_integer() ? run.get<std::int64_t>() : 0;
+  return json_number<std::int64_t>(run).value_or(0);
 }
 
 json runs_of(const json& history) {

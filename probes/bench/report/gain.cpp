@@ -205,11 +205,7 @@ Result<Measurement> earlier_report(const nlohmann::json& json) {
   if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
     return fail(ErrorCode::invalid, "nothing to compare: the earlier file is no p2pd.bench/1 report");
   }
-  try {
-    return json.get<Measurement>();
-  } catch (const nlohmann::json::exception& error) {  // the library reports by throwing; it ends here
-    return fail(ErrorCode::invalid, fmt::format("nothing to compare: the earlier report is broken: {}", error.what()));
-  }
+  return TRY_IN("nothing to compare: the earlier report is broken", measurement_from(json));
 }
 
 }  // namespace

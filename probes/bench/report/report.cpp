@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/json_number.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
@@ -105,8 +106,7 @@ std::vector<std::string> opening_lines(const Report& report) {
 std::string gpu_text(const Gpu& gpu, const nlohmann::json& machine) {
   const nlohmann::json facts = gpu_facts(machine, gpu.address);
   std::string text = fmt::format("GPU {} {} {} {}", gpu.index, gpu.address, gpu.name, size_name(gpu.memory_bytes));
-  const auto bar1 = facts.find("bar1_bytes");
-  if (bar1 != facts.end() && bar1->is_number()) text += ", BAR1 " + size_name(bar1->get<std::uint64_t>());
+  if (const auto bar1 = json_number<std::uint64_t>(facts, "bar1_bytes")) text += ", BAR1 " + size_name(bar1);
   const std::string node = fact(facts, "numa_node");
   if (!node.empty()) text += ", node " + node;
   return text + (gpu.in_use ? ", in use" : "");
