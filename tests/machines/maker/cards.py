@@ -26,8 +26,9 @@ RTXA6000 = GpuModel(0x2230, "GA102GL [RTX A6000]", 0x1aef, "GA102 High Definitio
 
 
 def gpu(model, bar1=32 * GIB, width=16, current=None, rebar=True, driver="nvidia", class_code=0x030000,
-        audio_driver="snd_hda_intel", short=False):
-    """A GeForce card: display function and audio function. `rebar` False: a vBIOS without the capability.
+        audio_driver="snd_hda_intel", short=False, assigned=True):
+    """A GeForce card: display function and audio function. `rebar` False: a vBIOS without the capability; `assigned` False:
+    firmware found no address for BAR1.
 
     `short`: Resizable BAR lies far lower than on the real card and what follows is left out, for a dump of a third the size.
     """
@@ -62,7 +63,7 @@ def gpu(model, bar1=32 * GIB, width=16, current=None, rebar=True, driver="nvidia
 
     return [
         Function("00.0", 0x10de, model.device, class_code, "NVIDIA Corporation " + model.name, driver, 0xa1, model.subsystem,
-                 [(0, model.bar0, MEM32), (1, bar1, MEM64), (3, 32 * MIB, MEM64), (5, 128, IO), (6, 512 << 10, ROM)], link,
+                 [(0, model.bar0, MEM32), *[(1, bar1, MEM64)] * assigned, (3, 32 * MIB, MEM64), (5, 128, IO), (6, 512 << 10, ROM)], link,
                  current, display, multifunction=True, extended=True),
         Function("00.1", 0x10de, model.audio, 0x040300, "NVIDIA Corporation " + model.audio_name, audio_driver, 0xa1,
                  model.subsystem, [(0, 16 << 10, MEM32)], link, current, audio, multifunction=True)]

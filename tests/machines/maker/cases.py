@@ -71,11 +71,19 @@ def switch_window():
     up = Bridge("00.0", PEX88096_UP, down, link=(4, 16), bars=[(0, 8 * MIB, MEM64)])
     return Machine(name, "Two RTX 4090, one behind a switch whose window holds 256 MiB", "field-notes.md section 3 (window = BAR1 + "
                    "BAR3: resize fails), cases.md arc-a380-behind-switch-rebar-window-conflict",
-                   epyc(port("01.1", card()), port("03.1", [up], number=2, room=64 * GIB)), "identity",
-                   installed() | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bridge-windows",
-                   "the root port has a window of 64 GiB, but the switch below it passes on 288 MiB, which BAR1 cannot outgrow",
+                   epyc(port("01.1", card()), port("03.1", [up], number=2)), "identity",
+                   installed() | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bar1-size",
+                   "the root port above the switch passes on 296 MiB, and the switch's own BAR lies there, so that Linux leaves it",
                    ["firmware is fine: the other card has a BAR1 of 32 GiB",
-                    "the upstream port's own prefetchable BAR keeps the kernel from moving its window"], False)
+                    "the windows within the switch hold nothing but the card, so that Linux would make them anew"], False)
+
+
+def no_address():
+    name = "rtx4090-x2-no-address"
+    return Machine(name, "Two RTX 4090, one whose BAR1 has no address", "field-notes.md section 2, cases.md bar1-0M-no-mmio-window-m40",
+                   epyc(port("01.1", card()), port("03.1", card(assigned=False), number=2)), "identity",
+                   installed() | TWO_4090 | IVHD, "bridge-windows",
+                   "firmware gave BAR1 of 02:00.0 no address though its bus has room: Linux looks for one with pci=realloc", (), False)
 
 
 def switch_tree(down_acs):
@@ -145,8 +153,8 @@ def link_x4():
     name, narrow = "rtx4090-x2-link-x4", dict(current=(IDLE, 4))
     return Machine(name, "Two RTX 4090, one link trained to four lanes of sixteen", "cases.md p2pbw-2x4090-x4-lanes-works-slow (tinygrad "
                    "issue 44)", epyc(port("01.1", card()), port("03.1", card(**narrow), number=2, **narrow)), "identity",
-                   installed() | TWO_4090 | IVHD, "pcie-links",
-                   "port and card at 02:00.0 can sixteen lanes and run four: idling lowers the speed of a link, never its width",
+                   installed() | TWO_4090 | IVHD, None,
+                   "port and card at 02:00.0 can sixteen lanes and run four: a quarter of the rate, and P2P works",
                    RESIZED, False)
 
 
@@ -260,5 +268,5 @@ def proxmox():
 
 
 def cases():
-    return [healthy(), above4g_off(), switch_window(), switch_acs(), acs_elsewhere(), iommu_default(), iommu_asked(), many_cpus(),
+    return [healthy(), above4g_off(), switch_window(), no_address(), switch_acs(), acs_elsewhere(), iommu_default(), iommu_asked(), many_cpus(),
             link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox()]

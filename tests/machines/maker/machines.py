@@ -119,8 +119,9 @@ def rtx4090_x2_rebar_off():
     return Machine(
         "rtx4090-x2-rebar-off", "Two RTX 4090, Resizable BAR off in the firmware",
         "field-notes.md section 2 (mapping of buffer object failed) and section 3 (window = BAR1 + BAR3)",
-        [root], None, files, "bar1-size",
-        "both cards offer BAR1 sizes up to 32 GiB, but the firmware assigned 256 MiB and bridge windows without room",
+        [root], None, files, "nvidia-driver",
+        "both cards offer BAR1 sizes up to 32 GiB, and Linux makes the windows of their ports anew when the driver resizes it: what is "
+        "in the way is the proprietary driver",
         ["IOMMU off in the firmware: no iommu_groups, ACS not enabled"])
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The PCI tree of a machine: numbers buses and addresses as firmware does, then writes dump and sysfs files."""
 
-from .config_space import DOWNSTREAM, ENDPOINT, MIB, ROOT_PORT, UPSTREAM, ConfigSpace, dump, words
+from .config_space import DOWNSTREAM, ENDPOINT, GIB, MIB, ROOT_PORT, UPSTREAM, ConfigSpace, dump, words
 
 SPEEDS = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 MEM32, MEM64, IO, ROM = 0x40200, 0x14220c, 0x40101, 0x46200  # flags of sysfs `resource`
@@ -112,7 +112,7 @@ PEX88096_DOWN = (0x1000, 0xc010, "PEX880xx PCIe Gen 4 Switch", switch_port, DOWN
 
 
 class RootComplex:
-    """The functions of one root bus; `above4g` and `below4g` are where its memory windows begin."""
+    """The functions of one root bus; `above4g` and `below4g` are where its memory windows begin. That above 4 GiB has a TiB, or what is left to the next one."""
 
     def __init__(self, bus, *functions, numa=-1, cpus=None, below4g=0xa0000000, above4g=0x2000000000):
         self.bus, self.functions, self.numa, self.cpus = bus, functions, numa, cpus
@@ -215,7 +215,28 @@ class Tree:
                 group = self.groups[function.address]
                 files[here + "iommu_group"] = ("link", f"../../../../kernel/iommu_groups/{group}")
                 files[f"sys/kernel/iommu_groups/{group}/type"] = self.iommu + "\n"
+        files["proc/iomem"] = self.iomem()
         return files
+
+    def iomem(self):
+        """Memory below each host bridge, as /proc/iomem shows it to root."""
+        ranges = [(first, last, function.address) for function in self.listed
+                  for first, last, flags in function.at.values() if flags != IO]
+        ranges += [(*function.windows[kind], f"PCI Bus 0000:{function.secondary:02x}") for function in self.listed
+                   if isinstance(function, Bridge) for kind in (MEM32, MEM64) if kind in function.windows]
+        roots = {function.root for function in self.listed}
+        for root in roots:
+            for first in (root.below4g, root.above4g):
+                end = min([first + 1024 * GIB if first >= 4 * GIB else 0xfec00000] +
+                          [start for other in roots for start in (other.below4g, other.above4g) if start > first])
+                ranges.append((first, end - 1, f"PCI Bus 0000:{root.bus:02x}"))
+        text, above = "", []
+        for first, last, name in sorted(ranges, key=lambda one: (one[0], -one[1], not one[2].startswith("PCI"), one[2])):
+            while above and above[-1] < first:
+                above.pop()
+            text += f"{'  ' * len(above)}{first:08x}-{last:08x} : {name}\n"
+            above.append(last)
+        return text
 
 
 def used(function, whole):
