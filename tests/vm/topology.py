@@ -8,6 +8,7 @@
 switch with a card on each of its ports. Of a card: `device` (PCI id; 2684, an RTX 4090), `bar1_gib` that firmware gives it (32),
 `bar1_most_gib` to which it can be resized (32; 0: it has no such capability), `link` [generation, lanes] ([4, 16]).
 A card on a root port whose BAR1 is smaller than it could be has room for all of it in the window above, unless `"narrow": true`.
+`hole_gib`: address space of the root bus above 4 GiB; where it is not told, what firmware hands out and little more.
 """
 import json
 import pathlib
@@ -86,10 +87,12 @@ def numa_nodes(count, memory_mib):
 
 def arguments(topology, memory_mib):
     """What QEMU is told for a topology, after the machine's type and memory."""
-    unknown = topology.keys() - {"title", "iommu", "sockets"}
+    unknown = topology.keys() - {"title", "iommu", "sockets", "hole_gib"}
     if unknown:
         raise TopologyError(f"a topology has no {sorted(unknown)[0]}")
     bus = Bus(topology.get("iommu") or "intel")
+    if "hole_gib" in topology:
+        bus.arguments += ["-global", f"q35-pcihost.pci-hole64-size={topology['hole_gib']}G"]
     if topology.get("iommu"):
         bus.device({"intel": "intel-iommu", "amd": "amd-iommu"}[topology["iommu"]], **({"intremap": "off"} if topology["iommu"] == "intel" else {}))
     for number, ports in enumerate(topology["sockets"]):
