@@ -47,6 +47,7 @@ def content(version, given):
         add(f"firmware/{name}", entry, "FIRMWARE")
     for name, entry in source.kernel_open(version, False).items():
         add(f"kernel-open/{name}", entry, "KERNEL_MODULE_SRC")
+    add("kernel-open/dkms.conf", (HERE / "dkms.conf").read_text(), "DKMS_CONF")
     add("README.txt", f"NVIDIA driver {version} of the driver world: no part of it is NVIDIA's.\n", "DOCUMENTATION")
     return files, lines
 

@@ -27,7 +27,7 @@ flags=' accept-license driver-info uninstall skip-module-unload skip-module-load
  no-nvidia-modprobe no-precompiled-interface no-abi-note no-rpms no-backup no-recursion kernel-module-only kernel-modules-only
  no-kernel-module no-kernel-modules no-x-check no-nouveau-check disable-nouveau no-disable-nouveau run-nvidia-xconfig
  no-distro-scripts no-opengl-files no-wine-files no-kernel-module-source no-check-for-alternate-installs no-unified-memory no-drm
- no-peermem install-compat32-libs no-install-compat32-libs install-libglvnd no-install-libglvnd skip-depmod systemd no-systemd
+ no-peermem dkms no-dkms install-compat32-libs no-install-compat32-libs install-libglvnd no-install-libglvnd skip-depmod systemd no-systemd
  allow-installation-with-running-driver no-allow-installation-with-running-driver rebuild-initramfs no-rebuild-initramfs '
 valued=' log-file-name ui tmpdir kernel-name kernel-source-path kernel-output-path kernel-install-path kernel-include-path
  kernel-module-type kernel-module-build-directory concurrency-level utility-prefix utility-libdir opengl-prefix opengl-libdir x-prefix documentation-prefix

@@ -41,6 +41,7 @@ uninstall() {
     fi
     [ -z "$(each_entry check_entry)" ] || warn "Your driver installation has been altered since it was initially installed; this may happen, for example, if you have since installed the NVIDIA driver through a mechanism other than nvidia-installer (such as your distribution's native package management system).  nvidia-installer will attempt to uninstall as best it can.  Please see the file '${log#"$root"}' for details."
     say "Uninstalling $(sed -n 2p "$backup/log") ($(sed -n 1p "$backup/log")):"
+    uninstall_from_dkms "$(sed -n 1p "$backup/log")"
     each_entry remove_entry
     each_entry restore_entry
     [ ! -f "$backup/dirs" ] || sort -r "$backup/dirs" | while IFS= read -r folder; do rmdir "$root$folder" 2>/dev/null; done
@@ -52,6 +53,15 @@ uninstall() {
         [ ! -d /run/systemd/system ] || systemctl daemon-reload
     fi
     return 0
+}
+# DKMS, which the modules are given to unless --no-dkms is said
+in_dkms() { [ -z "$root" ] && command -v dkms >/dev/null && [ -n "$(dkms status -m nvidia -v "$1" 2>/dev/null)" ]; }
+no_depmod() { ! dkms --help 2>&1 | grep -q -e --no-depmod || echo --no-depmod; }
+uninstall_from_dkms() {
+    in_dkms "$1" || return 0
+    say "DKMS module detected; removing..."
+    # shellcheck disable=SC2046  # an option, or none
+    dkms remove $(no_depmod) -m nvidia -v "$1" --all >> "${log:-/dev/null}" 2>&1 || warn "Failed to remove installed DKMS module!"
 }
 unload() {
     [ -z "$root" ] || return
