@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 #include "base/packages/apt.hpp"
 #include "base/packages/driver_pins.hpp"
@@ -88,6 +89,18 @@ TEST_CASE("driver packages: roles and what is spared, by name") {
       {"libnvidia-common-570", DriverRole::companion, false},
       {"libnvidia-cfg1", DriverRole::companion, false},
       {"libnvidia-egl-wayland1", DriverRole::companion, false},
+      {"libnvidia-egl-wayland-dev", DriverRole::none, false},
+      {"libnvidia-ml1", DriverRole::libraries, false},
+      {"libnvidia-ml-dev", DriverRole::none, false},
+      {"libnvsdm", DriverRole::companion, false},
+      {"libnvsdm-dev", DriverRole::none, false},
+      {"nvidia-fabricmanager", DriverRole::companion, false},
+      {"nvidia-fabricmanager-570", DriverRole::companion, false},
+      {"nvidia-fabricmanager-dev-570", DriverRole::none, false},
+      {"nvidia-driver-libs", DriverRole::libraries, false},
+      {"nvidia-driver-cuda", DriverRole::libraries, false},
+      {"nvidia-driver-local-repo-ubuntu2204-570.86.15", DriverRole::none, true},
+      {"nvidia-driver-pinning-570", DriverRole::none, true},
       {"libnvidia-container1", DriverRole::none, true},
       {"libnvidia-container-tools", DriverRole::none, true},
       {"nvidia-container-toolkit", DriverRole::none, true},
@@ -129,6 +142,19 @@ TEST_CASE("driver packages: what needs it goes along, unless it is to stay") {
   CHECK(select(package("blender-gpu", "Depends: libcuda1\n")).empty());
   CHECK(select(package("libcuda1", "", "deinstall ok config-files")).empty());
   CHECK(select(package("libcuda1", "", "install reinstreq half-installed")).purged.size() == 1);
+}
+
+TEST_CASE("driver packages: headers stay, unless they need what goes") {
+  const std::string driver = package("libnvidia-ml1") + package("libnvidia-egl-wayland1");
+  const auto list = select(driver + package("libnvidia-ml-dev", "Recommends: libnvidia-ml1\n") +
+                           package("nvidia-cuda-dev", "Depends: libnvidia-ml-dev\n") +
+                           package("libnvidia-egl-wayland-dev", "Depends: libnvidia-egl-wayland1\n"));
+  CHECK(list.blocked.empty());
+  REQUIRE(list.purged.size() == 3);
+  CHECK(list.purged[2].package.name == "libnvidia-egl-wayland-dev");
+  CHECK(list.purged[2].because == DriverPackages::Because::needs_it);
+  for (const std::string& expression : driver_expressions())
+    CHECK_FALSE(std::regex_match("libnvidia-ml-dev", std::regex(expression)));
 }
 
 TEST_CASE("driver packages: what came with it, and what only looks so") {

@@ -26,7 +26,8 @@ constexpr DriverPattern kDriver[] = {
     {"nvidia-legacy-*-kernel-dkms", Role::modules},
     {"nvidia-tesla-*kernel-dkms", Role::modules},
     {"nvidia-driver", Role::libraries},
-    {"nvidia-driver-[!a]*", Role::libraries},
+    {"nvidia-driver-[!alp]*", Role::libraries},  // not -assistant, -local-repo-*, -pinning-*
+    {"nvidia-driver-libs*", Role::libraries},
     {"nvidia-kernel-*", Role::libraries},
     {"nvidia-headless-*", Role::libraries},
     {"libcuda1*", Role::libraries},
@@ -35,11 +36,11 @@ constexpr DriverPattern kDriver[] = {
     {"libnvidia-gl-*", Role::libraries},
     {"nvidia-compute-utils-*", Role::libraries},
     {"cuda-drivers*", Role::libraries},
-    {"libnvidia-[!c]*", Role::companion},  // not libnvidia-container*
-    {"libnvidia-c[!o]*", Role::companion},
-    {"libnvidia-com*", Role::companion},
+    {"libnvidia-[!c]*[!v]", Role::companion},  // not libnvidia-container*, nor headers as libnvidia-ml-dev
+    {"libnvidia-c[!o]*[!v]", Role::companion},
+    {"libnvidia-com*[!v]", Role::companion},
     {"libnvcuvid*", Role::companion},
-    {"libnvsdm*", Role::companion},
+    {"libnvsd*[!v]", Role::companion},  // not libnvsdm-dev
     {"libcudadebugger*", Role::companion},
     {"libnvoptix*", Role::companion},
     {"libgl*-nvidia*", Role::companion},
@@ -49,7 +50,8 @@ constexpr DriverPattern kDriver[] = {
     {"nvidia-cuda-mps", Role::companion},
     {"nvidia-detect", Role::companion},
     {"nvidia-egl-*", Role::companion},
-    {"nvidia-fabricmanager*", Role::companion},
+    {"nvidia-fabricmanager", Role::companion},
+    {"nvidia-fabricmanager-[!d]*", Role::companion},  // not -dev
     {"nvidia-firmware-*", Role::companion},
     {"nvidia-imex*", Role::companion},
     {"nvidia-installer-cleanup", Role::companion},
@@ -102,6 +104,8 @@ constexpr Spared kSpared[] = {
     {"nvidia-prime*", "chooses between GPUs, and needs no package of a driver"},
     {"nvidia-vaapi-driver", "works with the driver of a runfile"},
     {"nvidia-driver-assistant", "tells which driver fits, and brings none"},
+    {"nvidia-driver-local-repo-*", "an archive of packages, none of which it installs"},
+    {"nvidia-driver-pinning-*", "tells apt which versions it may install, and brings none"},
     {"firmware-nvidia-graphics", "firmware for nouveau"},
     {"dkms", "builds the modules of the new driver"},
     {"linux-image-*", "a kernel"},
