@@ -8,6 +8,7 @@ the reboots that it asks for, until it ends. Every fourth walk turns back after 
 tools get some. Once applied the tree must be equal to that of the unkilled walk, once reverted to ROOT: paths, kind, content, mode,
 owner, extended attributes; not_compared says what may differ. N is that of P2PD_KILLS unless told, else 200. A seed draws the same
 kills; where in a tool each of them lands hangs on the machine, too.
+Between them the plan that ships is killed as its purge begins, and what was staged is taken away.
 Prints "ok NAME" or "FAIL NAME" a walk, how many kills landed in each tool, and the totals.
 """
 import argparse
@@ -15,11 +16,13 @@ import collections
 import os
 import pathlib
 import random
+import shutil
 import sys
 import threading
 import time
 
 sys.dont_write_bytecode = True
+from plan_test import Machine, back, fixed  # noqa: E402
 from world_tree import ENTRY, Cases, Failed, Tree, arguments, need  # noqa: E402
 
 OF_ENTRY = {"entry": ENTRY}
@@ -204,6 +207,31 @@ def unkilled(work, ground):
     return wanted, walk.spent
 
 
+def killed_and_cleaned(work, ground):
+    """geforce-p2p, killed as the purge begins, and the cache emptied: what is purged is purged only after all of it is there again."""
+    tree = Machine(work, "cleaned", ground)
+    process = tree.start("apply", "geforce-p2p", live=True)
+    purging = tree.file("/var/lib/p2pd/way-back/purging")
+    while process.poll() is None and not purging.exists():
+        time.sleep(BETWEEN_LOOKS_S)
+    need(tree.kill(process)[0] == -9, f"it ended first: {tree.said[-2000:]}")
+    need("libcuda1" in tree.installed(), "the purge came far")
+    shutil.rmtree(tree.file("/var/cache/p2pd"))
+    staged = ["runfile", "source", "build", "no-packages"]
+
+    def in_order(steps, what):
+        order = [step for step in steps if step in staged]
+        need(order == staged, f"{what}: {order}")
+    told = tree.p2pctl("plan", "geforce-p2p", live=True)[1]
+    in_order([change["step"] for step in told["steps"] for change in step.get("changes", [])], "planned")
+    had = len(fixed(tree))
+    status, told, _ = tree.walk("apply", "geforce-p2p")
+    need(status == 0 and told.get("result") == "ready", f"{status} {told} {tree.said[-3000:]}")
+    in_order(fixed(tree)[had:], "done")
+    back(tree)
+    tree.close()
+
+
 def main():
     began = time.monotonic()
     root, work, words = arguments()
@@ -219,6 +247,7 @@ def main():
     found = []
     if not cases.runs("unkilled, there and back", lambda: found.extend(unkilled(work, ground))):
         return 1
+    cases.runs("killed as the purge begins, and the cache emptied", lambda: killed_and_cleaned(work, ground))
     wanted, spent = found
     sweep = Sweep(work, ground, wanted, drawn(spent, asked.kills, random.Random(asked.seed)), asked.each)
     sweep.run(asked.jobs)
@@ -234,7 +263,7 @@ def main():
     seconds = sorted(sweep.seconds) or [0]
     print(f"\nkills: {made} made, {sweep.equal} resumed to the same tree; seed {asked.seed}, {sweep.walks} walks, "
           f"{seconds[len(seconds) // 2]:.0f} s each (median), {time.monotonic() - began:.0f} s in all")
-    return 1 if sweep.cases.failed or made < asked.kills else 0
+    return 1 if cases.failed or sweep.cases.failed or made < asked.kills else 0
 
 
 if __name__ == "__main__":
