@@ -8,12 +8,12 @@
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 
-#include <set>
 #include <sstream>
 
 #include "base/action.hpp"
 #include "base/driver/runfile_install.hpp"
 #include "base/driver/staging.hpp"
+#include "base/driver/unnoted_files.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {
@@ -52,6 +52,13 @@ Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::s
               "Remove it; the step that fetches it (driver-runfile) then fetches it anew.");
 }
 
+/// What the runfile holds, unpacked below kScratch.
+Result<std::string> unpack(Host& host, const std::string& runfile) {
+  std::string to = std::string(kScratch) + "/unpacked";
+  TRY(host.run({{"sh", runfile, "--extract-only", "--target", to}, {}, {}, kDeadline}));
+  return to;
+}
+
 /// Names for tar, each with a NUL behind: what `manifest` lists and is there, and the installer's own notes.
 std::string names_of(const Host& host, const RunfileManifest& manifest) {
   std::vector<std::string> paths = {std::string(kInstalledByRunfile)};
@@ -88,30 +95,6 @@ Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
   return host.move(beside, kBefore);
 }
 
-/// Removes what a killed installer had laid down and not noted yet: it notes each file after that, so that neither its
-/// uninstaller nor a second run would know it for its own.
-Result<void> clear_unnoted(Host& host, const std::string& runfile) {
-  const std::string unpacked = std::string(kScratch) + "/unpacked";
-  TRY(host.run({{"sh", runfile, "--extract-only", "--target", unpacked}, {}, {}, kDeadline}));
-  std::set<std::string> names, noted;
-  std::istringstream lines(TRY(host.files().read(unpacked + "/.manifest")));
-  for (std::string line; std::getline(lines, line);) {
-    const std::string file = line.substr(0, line.find(' '));
-    names.insert(file.substr(file.rfind('/') + 1));
-  }
-  if (const auto manifest = TRY(runfile_manifest(host)))
-    for (const RunfileManifest::Installed& one : manifest->installed)
-      noted.insert((one.path.starts_with("/lib") ? "/usr" : "") + one.path);
-  std::istringstream since(TRY(host.query({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")",
-                                            "-cnewer", std::string(kInstallerAtWork)},
-                                           {},
-                                           {},
-                                           kDeadline})));
-  for (std::string path; std::getline(since, path);)
-    if (names.contains(path.substr(path.rfind('/') + 1)) && !noted.contains(path)) TRY(host.discard(path));
-  return host.discard(unpacked);
-}
-
 Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   const Command install = install_of(entry);
   const std::string log = log_of("nvidia-installer", entry.base_version);
@@ -127,7 +110,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   TRY(host.will_change(kLoaderCache, Restore::generated));
   TRY(keep_before(host, entry));
   if (host.files().exists(kInstallerAtWork))
-    TRY(clear_unnoted(host, install.argv[1]));
+    TRY(clear_unnoted_files(host, TRY(unpack(host, install.argv[1]))));
   else
     TRY(host.create(kInstallerAtWork));
   log::info("installing: {}", install.text());
@@ -180,7 +163,7 @@ Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& pa
   TRY(host.discard(kScratch));
   TRY(host.make_directory(kScratch));
   TRY(copy_verified(host, entry, runfile));
-  TRY(clear_unnoted(host, runfile));
+  TRY(clear_unnoted_files(host, TRY(unpack(host, runfile))));
   return std::vector<std::string>{"sh", runfile, "--uninstall"};
 }
 

@@ -5,9 +5,10 @@ update-initramfs, dpkg. Prints "ok NAME" or "FAIL NAME" a line; DIR stays as it 
 import os
 import shutil
 import sys
+import time
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, OLDER, VERSION, Cases, Tree, arguments, kernel_package  # noqa: E402
+from world_tree import ENTRY, OLDER, VERSION, Archive, Cases, Tree, arguments, kernel_package  # noqa: E402
 
 STAGE = [(name, {"entry": ENTRY}) for name in ("driver-runfile", "driver-source", "driver-build")]
 USERSPACE = ("driver-userspace", {"entry": ENTRY})
@@ -130,6 +131,40 @@ def older_runfile(tree):
     t("the older one is back, to the byte", status == 0 and not lines, f"{tree.said}{lines}")
 
 
+def others_files_after_a_kill(tree):
+    """What others install while a killed installer waits to be resumed is theirs, whatever its name."""
+    before = tree.snapshot()
+    plan = tree.plan([STAGE[0], USERSPACE])
+    process = tree.start("apply", plan)
+    noted = tree.file("/var/lib/nvidia/log")
+    while process.poll() is None and not (noted.exists() and noted.read_text().count("\n") > 6):
+        time.sleep(0.001)
+    t("killed in the installer", tree.kill(process)[0] == -9 and not tree.file("/usr/bin/nvidia-smi").exists(), tree.said)
+    runfile = f"/var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-{VERSION}.run"
+    tree.run("sh", runfile, "--extract-only", "--target", "/root/unpacked")
+    smi = tree.file("/root/unpacked/nvidia-smi").read_text()
+    archive = Archive(tree)
+    archive.holds("smi-of-others", {"usr/lib/others/nvidia-smi": smi, "usr/lib/others/README.txt": "theirs\n"})
+    tree.run("dpkg", "--install", f"{Archive.FOLDER}/smi-of-others.deb")
+    tree.file("/usr/local/bin/nvidia-smi").write_text("#!/bin/sh\n# mine\n")
+    half = tree.file(f"/usr/lib/x86_64-linux-gnu/libnvidia-fbc.so.{VERSION}")  # as NVIDIA's installer leaves it
+    half.write_bytes(bytes(tree.file(f"/root/unpacked/{half.name}").stat().st_size))
+    status, run = tree.apply([STAGE[0], USERSPACE])
+    t("resumed to its end", status == 0 and run.get("result") == "done", tree.said)
+    t("a package's file stays, be it the same", tree.file("/usr/lib/others/nvidia-smi").exists())
+    t("so does its file of another content", tree.file("/usr/lib/others/README.txt").exists())
+    t("and one that nobody packaged", tree.file("/usr/local/bin/nvidia-smi").exists())
+    t("dpkg misses nothing", tree.run("dpkg", "--verify", "smi-of-others") == "")
+    status, run = tree.p2pctl("revert")
+    t("revert", status == 0 and not half.exists(), tree.said)
+    tree.run("dpkg", "--purge", "smi-of-others")
+    tree.file("/usr/local/bin/nvidia-smi").unlink()
+    for path in (*Archive.PATHS, "/root/unpacked"):
+        tree.run("rm", "-r", path)
+    lines = tree.differences(before, when=["packages"])
+    t("the half of a file that the installer had left is gone, and nothing else", not lines, lines)
+
+
 def killed(tree):
     """Killed again and again, on the way there and on the way back."""
     before = tree.snapshot()
@@ -159,7 +194,7 @@ def main():
     root, work, only = arguments()
     purged = Tree(work, "purged", root)
     purge(purged)
-    for part in (on_trial, proven, by_hand, older_runfile, killed, wrong_sum):
+    for part in (on_trial, proven, by_hand, older_runfile, others_files_after_a_kill, killed, wrong_sum):
         if not only or part.__name__ in only:
             tree = Tree(work, part.__name__, purged)
             part(tree)

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "base/host.hpp"
+
+namespace p2pd {
+
+/// Removes what an installer that was killed had laid down and not noted yet: it notes each file after that, so that
+/// neither its uninstaller nor a second run would know it for its own. `unpacked`: directory of what the runfile holds.
+/// A file of that name that has other content, or that belongs to a package, stays.
+Result<void> clear_unnoted_files(Host& host, const std::string& unpacked);
+
+}  // namespace p2pd
