@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules.
 // What runs is a copy that had the catalogue's SHA-256 where it lies, in a folder of root's. A driver of another
-// runfile, which the installer removes before it lays down its own, is kept in an archive first, and undo unpacks that.
+// runfile, which the installer removes before it lays down its own, is kept in an archive first, with what DKMS has of
+// it, and undo unpacks that; one that could not come back whole is not touched.
 // Writes what /var/lib/nvidia/log lists, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
 // Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <sstream>
 
 #include "base/action.hpp"
+#include "base/driver/older_runfile.hpp"
 #include "base/driver/runfile_install.hpp"
 #include "base/driver/staging.hpp"
 #include "base/driver/unnoted_files.hpp"
@@ -59,21 +61,6 @@ Result<std::string> unpack(Host& host, const std::string& runfile) {
   return to;
 }
 
-/// Names for tar, each with a NUL behind: what `manifest` lists and is there, and the installer's own notes.
-std::string names_of(const Host& host, const RunfileManifest& manifest) {
-  std::vector<std::string> paths = {std::string(kInstalledByRunfile)};
-  for (const std::string& name : host.files().list(kInstalledByRunfile).value_or(std::vector<std::string>()))
-    paths.push_back(fmt::format("{}/{}", kInstalledByRunfile, name));
-  std::istringstream folders(host.files().read(std::string(kInstalledByRunfile) + "/dirs").value_or(""));
-  for (std::string line; std::getline(folders, line);)
-    if (line.starts_with('/') && host.files().exists(line)) paths.push_back(line);
-  for (const RunfileManifest::Installed& one : manifest.installed)
-    if (host.files().exists(one.path) || host.files().read_link(one.path)) paths.push_back(one.path);
-  std::string names;
-  for (const std::string& path : paths) names += path.substr(1) + '\0';
-  return names;
-}
-
 /// Keeps what undo needs: the version that comes, and all of the driver that an earlier runfile installed.
 Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
   TRY(host.will_change(kInstalledByRunfile, Restore::by_action));
@@ -85,13 +72,8 @@ Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
   TRY(host.make_directory(beside));
   TRY(host.create(beside + "/coming", entry.base_version));
   TRY(host.create(beside + "/ld.so.cache", host.files().read(kLoaderCache).value_or("")));
-  if (const auto manifest = TRY(runfile_manifest(host))) {
-    Command tar{{"tar", "--create", "--file=" + beside + "/" + manifest->version + ".tar", "--directory=/", "--xattrs",
-                 "--no-recursion", "--null", "--verbatim-files-from", "--files-from=-"}};
-    tar.input = names_of(host, *manifest);
-    tar.deadline = kDeadline;
-    TRY_IN("the driver of the runfile " + manifest->version + " cannot be kept for the way back", host.run(tar));
-  }
+  if (const auto manifest = TRY(runfile_manifest(host)))
+    TRY(pack_older_runfile(host, *manifest, fmt::format("{}/{}.tar", beside, manifest->version)));
   return host.move(beside, kBefore);
 }
 
@@ -132,8 +114,12 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const auto manifest = TRY(runfile_manifest(host));
   Description description;
   description.summary = "install the user space of " + entry.base_version + " by NVIDIA's runfile";
-  if (manifest && manifest->version != entry.base_version)
-    description.summary += ", which removes the one of " + manifest->version + "; it is kept for the way back";
+  if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
+    const OlderRunfile older = TRY(older_runfile(host, *manifest));
+    description.summary +=
+        fmt::format(", which removes the one of {}{}; it is kept for the way back", manifest->version,
+                    older.trees.empty() ? "" : fmt::format(" and its modules in DKMS for {}", fmt::join(older.kernels, ", ")));
+  }
   description.commands.push_back(install_of(entry).text());
   return description;
 }
@@ -211,10 +197,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
       log::warning("the driver of the runfile {} stays: somebody installed it since", manifest->version);
       continue;
     }
-    Command tar{{"tar", "--extract", "--file=" + std::string(kBefore) + "/" + name, "--directory=/", "--xattrs",
-                 "--xattrs-include=*", "--same-owner", "--preserve-permissions"}};
-    tar.deadline = kDeadline;
-    TRY_IN("the driver that was there before", host.run(tar));
+    TRY(unpack_older_runfile(host, fmt::format("{}/{}", kBefore, name)));
   }
   if (host.files().exists(as_it_was)) {
     TRY(host.write(kLoaderCache, kept));  // the uninstaller made it anew, of the same libraries in another order

@@ -2,11 +2,13 @@
 // driver-userspace: the libraries and programs of the chosen driver are installed, by its runfile.
 // Modules and user space must be of one version, to the last number, and only NVIDIA's runfile has each version. A
 // runfile notes what it laid down; all of that must be there still. An older runfile's driver is removed by the newer
-// installer itself: the fix keeps it for the way back.
-// Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names.
+// installer itself: the fix keeps it for the way back; where it could not come back whole the answer is unknown, so
+// that nothing is changed. Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names; of an
+// older driver, /var/lib/dkms/nvidia.
 // Reference: backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
 
+#include "base/driver/older_runfile.hpp"
 #include "base/driver/runfile_install.hpp"
 #include "base/driver/staging.hpp"
 #include "base/probe.hpp"
@@ -20,6 +22,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const auto manifest = TRY(runfile_manifest(host));
+  if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork))
+    TRY(older_runfile(host, *manifest));
   const std::string lacking = lacking_userspace(host, manifest, entry.base_version);
   Finding finding;
   finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;

@@ -226,13 +226,16 @@ Result<void> put_aside(Host& host, std::string_view release, const std::string& 
 }
 
 Result<void> clear_modules(Host& host) {
-  const Names releases = names_in(host, "/lib/modules");
-  for (const std::string& release : releases) TRY(clear_kernel(host, release));
+  for (const std::string& release : names_in(host, "/lib/modules")) TRY(clear_kernel(host, release));
   TRY(host.discard(kDkmsTree));
   for (const std::string& name : names_in(host, "/usr/src"))
     if (name.starts_with(std::string(kDkmsName) + "-")) TRY(host.discard("/usr/src/" + name));
   TRY(host.discard(kDkmsKept));
-  for (const std::string& release : releases)
+  return run_due_depmods(host);
+}
+
+Result<void> run_due_depmods(Host& host) {
+  for (const std::string& release : names_in(host, "/lib/modules"))
     if (depmod_due(host, release)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
   return {};
 }

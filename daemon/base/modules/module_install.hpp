@@ -55,6 +55,9 @@ Result<void> put_aside(Host& host, std::string_view release, const std::string& 
 /// aside; runs depmod where modules.dep is wrong then. Needs no dkms, no network; fine to be run again.
 Result<void> clear_modules(Host& host);
 
+/// Runs depmod for each kernel whose modules.dep lists a driver module that is gone, or none where one lies.
+Result<void> run_due_depmods(Host& host);
+
 /// The files that depmod makes, as paths.
 std::vector<std::string> depmod_files(std::string_view release);
 

@@ -131,6 +131,45 @@ def older_runfile(tree):
     t("the older one is back, to the byte", status == 0 and not lines, f"{tree.said}{lines}")
 
 
+def older_runfile_with_dkms(tree):
+    """The same of a driver whose modules DKMS has, as the installer does it by itself where DKMS is: for two kernels."""
+    tree.file("/root/fits.h").write_text("#include <linux/pci.h>\n#define pci_resize_resource(dev, bar, size) pci_resize_resource(dev, bar, size, 0)\n")
+    other = "6.1.0-1-other"
+    tree.file(f"/lib/modules/{other}").mkdir()
+    for name in ("build", "source"):
+        tree.file(f"/lib/modules/{other}/{name}").symlink_to(os.readlink(tree.file(f"/lib/modules/{tree.kernel}/{name}")))
+    runfile = f"/srv/driver-world/http/XFree86/Linux-x86_64/{OLDER}/NVIDIA-Linux-x86_64-{OLDER}.run"
+    fits = ("env", "KCFLAGS=-include /root/fits.h")  # its source is older than the kernel
+    status, said = tree.enter(*fits, "sh", runfile, "--silent", "--no-x-check", "--no-distro-scripts", "--skip-module-load",
+                              f"--kernel-name={tree.kernel}")
+    t("an older runfile gives its modules to DKMS", status == 0, said)
+    status, said = tree.enter(*fits, "dkms", "install", "-m", "nvidia", "-v", OLDER, "-k", other)
+    t("DKMS has them for another kernel, too", status == 0, said)
+    for kernel in (tree.kernel, other):
+        tree.run("depmod", kernel)
+
+    def modules_now():
+        return tree.run("dkms", "status"), [tree.enter("modinfo", "-k", kernel, "-F", "filename", "nvidia")[1] for kernel in (tree.kernel, other)]
+    had = modules_now()
+    t("modprobe would load them", had[0].count(f"nvidia/{OLDER}, ") == 2 and all("/updates/dkms/nvidia.ko" in one for one in had[1]), had)
+    lost = tree.file(f"/lib/modules/{other}/updates/dkms/nvidia-uvm.ko")
+    lost.rename(tree.file("/root/nvidia-uvm.ko"))
+    before = tree.snapshot()
+    status, run = tree.apply([USERSPACE])
+    lines = tree.differences(before)
+    t("one that could not come back whole is not touched", run.get("state") == "blocked" and not lines
+      and f"could not come back whole: DKMS installed nvidia-uvm.ko for {other}" in run.get("reason", ""), f"{tree.said}{lines}")
+    tree.file("/root/nvidia-uvm.ko").rename(lost)
+    before = tree.snapshot()
+    status, run = tree.apply([*STAGE, USERSPACE, modules("dkms")])
+    t("the newer takes its place, modules and all", status == 0 and tree.srcversion("nvidia") == tree.staged()["nvidia"]["srcversion"]
+      and "nvidia/" + OLDER not in tree.run("dkms", "status"), tree.said)
+    status, run = tree.p2pctl("revert")
+    t("the older one's modules are back, as DKMS had them", status == 0 and modules_now() == had, f"{tree.said}{modules_now()}")
+    lines = tree.differences(before)
+    t("and all else of it, to the byte", not lines, lines)
+
+
 def others_files_after_a_kill(tree):
     """What others install while a killed installer waits to be resumed is theirs, whatever its name."""
     before = tree.snapshot()
@@ -194,7 +233,8 @@ def main():
     root, work, only = arguments()
     purged = Tree(work, "purged", root)
     purge(purged)
-    for part in (on_trial, proven, by_hand, older_runfile, others_files_after_a_kill, killed, wrong_sum):
+    for part in (on_trial, proven, by_hand, older_runfile, older_runfile_with_dkms, others_files_after_a_kill, killed,
+                 wrong_sum):
         if not only or part.__name__ in only:
             tree = Tree(work, part.__name__, purged)
             part(tree)
