@@ -2,7 +2,8 @@
 // driver-source: fetches the module source of the entry at its pinned commit into the cache, by git.
 // Mirrors (repositories, or bundles in a directory) first, then the entry's repositories. The commit is asked for by
 // its id; a server that refuses ids is asked for the branch. Hooks, filters, submodules, prompts and other protocols
-// are off. Whatever a server sends, the tree gets its name only when it is that of the pinned commit to the byte.
+// are off. A server that sends more than 256 MiB is left. Whatever it sends, the tree gets its name only when it is
+// that of the pinned commit to the byte.
 // Writes /var/cache/p2pd/sources/COMMIT and COMMIT.commit; undo removes them.
 // Reference: git-fetch(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "base/action.hpp"
 #include "base/driver/staging.hpp"
 #include "base/fetch/download.hpp"
+#include "base/fetch/git.hpp"
 #include "base/fetch/git_tree.hpp"
 #include "base/log.hpp"
 
@@ -25,6 +27,7 @@ constexpr Parameter kParameters[] = {
      "URLs of repositories, of what lies above OWNER/NAME, of a .bundle or a directory with COMMIT.bundle"},
 };
 constexpr std::uint64_t kRoomBytes = std::uint64_t{512} << 20;  // 70 MB of objects, 100 MB of files
+constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as git-fetch(1) has it
 constexpr std::chrono::minutes kFetchDeadline{30};
 
 /// The only configuration that git reads; safe.directory, because a mirror may belong to anybody.
@@ -121,23 +124,36 @@ Result<Scratch> make_scratch(Host& host, const CatalogueEntry& entry) {
   TRY(host.will_change(commit_file_of(entry), Restore::discarded));
   const Scratch scratch{TRY(make_unfinished(host, source_of(entry)))};
   TRY(host.create(scratch.directory + "/config", kConfig));
-  TRY(host.run(git(scratch, {"init", "--quiet", "--bare", "--template="})));
-  TRY(host.create(scratch.git() + "/info/attributes", kAttributes));
   TRY(host.make_directory(scratch.tree()));
   return scratch;
+}
+
+/// An empty repository: nothing that another place sent counts, or is in the way.
+Result<void> make_repository(Host& host, const Scratch& scratch) {
+  TRY(host.discard(scratch.git()));
+  TRY(host.run(git(scratch, {"init", "--quiet", "--bare", "--template="})));
+  TRY(host.create(scratch.git() + "/info/attributes", kAttributes));
+  return {};
 }
 
 bool has_commit(const Host& host, const Scratch& scratch, const CatalogueEntry& entry) {
   return host.query(git(scratch, {"cat-file", "-e", entry.commit + "^{commit}"})).has_value();
 }
 
+Result<void> git_fetch(Host& host, const Scratch& scratch, std::vector<std::string> words) {
+  words.insert(words.begin(), {"fetch", "--quiet", "--no-tags"});
+  const auto done = host.run(bounded_fetch(git(scratch, std::move(words))));
+  return done ? Result<void>() : Failure(explained_fetch(done.error()));
+}
+
 /// Brings the commit from one place into the scratch repository.
 Result<void> fetch(Host& host, const Scratch& scratch, const CatalogueEntry& entry, const std::string& place) {
   log::info("fetching commit {:.12} from {}", entry.commit, without_credentials(place));
-  const auto by_id = host.run(git(scratch, {"fetch", "--quiet", "--no-tags", "--depth=1", place, entry.commit}));
+  TRY(make_repository(host, scratch));
+  const auto by_id = git_fetch(host, scratch, {"--depth=1", place, entry.commit});
   if (by_id && has_commit(host, scratch, entry)) return {};
   if (!by_id && by_id.error().code != ErrorCode::command) return Failure(by_id.error());
-  TRY(host.run(git(scratch, {"fetch", "--quiet", "--no-tags", place, "refs/heads/" + entry.branch})));
+  TRY(git_fetch(host, scratch, {kAllOfIt, place, "refs/heads/" + entry.branch}));
   if (has_commit(host, scratch, entry)) return {};
   std::string head = TRY(host.query(git(scratch, {"rev-parse", "FETCH_HEAD"})));
   head.erase(head.find_last_not_of('\n') + 1);

@@ -141,6 +141,27 @@ TEST_CASE("driver-source: a mirror with broken objects is passed over for the ne
   CHECK(world.staged("a.txt") == "one\ntwo\n");
 }
 
+TEST_CASE("driver-source: a mirror that sends too much is left for the next source, and what it sent is gone") {
+  World world;
+  const std::string mirror = (world.directory / "srv/mirror").string();
+  world.git({"init", "--quiet", "--initial-branch=main", mirror});
+  world.file("srv/mirror/big", "");
+  fs::resize_file(mirror + "/big", std::uint64_t{300} << 20);
+  world.git({"-C", mirror, "config", "core.bigFileThreshold", "1m"});
+  world.git({"-C", mirror, "config", "core.looseCompression", "1"});
+  world.git({"-C", mirror, "config", "pack.compression", "0"});
+  world.git({"-C", mirror, "add", "big"});
+  world.git({"-C", mirror, "commit", "--quiet", "--message=big"});
+  world.with["mirrors"] = {"file:///srv/mirror"};
+  world.need_staged();
+  fs::rename(world.repository, world.directory / "srv/away");
+  fs::remove_all(world.directory / "var/cache/p2pd");
+  const auto applied = world.apply(kDriverSourceAction);
+  REQUIRE_FALSE(applied);
+  INFO(applied.error().message);
+  CHECK(applied.error().message.find("what it sends is broken, or more than 256 MiB") != std::string::npos);
+}
+
 TEST_CASE("driver-source: a tree that was edited is no pass, and is fetched anew") {
   World world;
   world.need_staged();

@@ -13,6 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::uint64_t kPackBytes = std::uint64_t{256} << 20;  // a driver's source is 70 MB
+
 /// A git that this machine's configuration does not reach.
 Command git(std::vector<std::string> words, std::chrono::milliseconds deadline) {
   Command command{.argv = {"git", "-c", "core.hooksPath=/dev/null", "-c", "credential.helper=", "-c",
@@ -43,6 +45,18 @@ constexpr char kCheckRepository[] =
 
 }  // namespace
 
+Command bounded_fetch(Command fetch) {
+  fetch.argv.insert(fetch.argv.begin() + 1, {"-c", "fetch.unpackLimit=1"});
+  fetch.argv.insert(fetch.argv.begin(), {"prlimit", fmt::format("--fsize={}", kPackBytes)});
+  return fetch;
+}
+
+Error explained_fetch(Error error) {
+  if (error.message.find("invalid index-pack output") != std::string::npos)
+    error.message += fmt::format(": what it sends is broken, or more than {} MiB", kPackBytes >> 20);
+  return error;
+}
+
 Result<std::string> branch_commit(CommandRunner& runner, const GitBranch& branch) {
   const std::string wanted = "refs/heads/" + branch.name;
   const std::string text = TRY(ask(runner, git({"ls-remote", "--", branch.repository, wanted}, 60s), kCheckRepository));
@@ -65,11 +79,13 @@ Result<void> fetch_commit(CommandRunner& runner, const GitBranch& branch, const 
                           const std::filesystem::path& directory) {
   const std::string place = directory.string();
   TRY(ask(runner, git({"init", "--quiet", "--bare", "--template=", place}, 30s)));
-  TRY(ask(runner,
-          git({"-C", place, "fetch", "--quiet", "--depth", "1", "--no-tags", "--", branch.repository,
-               "refs/heads/" + branch.name},
-              15min),
-          kCheckRepository));
+  const auto done =
+      ask(runner,
+          bounded_fetch(git({"-C", place, "fetch", "--quiet", "--depth", "1", "--no-tags", "--", branch.repository,
+                             "refs/heads/" + branch.name},
+                            15min)),
+          kCheckRepository);
+  if (!done) return Failure(explained_fetch(done.error()));
   std::string fetched = TRY(ask(runner, git({"-C", place, "rev-parse", "--verify", "FETCH_HEAD^{commit}"}, 30s)));
   while (fetched.ends_with('\n')) fetched.pop_back();
   if (fetched == commit) return {};

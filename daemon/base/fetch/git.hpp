@@ -25,6 +25,13 @@ Result<std::string> branch_commit(CommandRunner& runner, const GitBranch& branch
 Result<void> fetch_commit(CommandRunner& runner, const GitBranch& branch, const std::string& commit,
                           const std::filesystem::path& directory);
 
+/// A git fetch that cannot fill the disk: it writes one pack, of 256 MiB at most. Give it a --depth, which git refuses
+/// where a server only has plain files, and could send as many as it likes.
+Command bounded_fetch(Command fetch);
+
+/// The Error of a bounded_fetch(); where the limit may have ended it, it says so.
+Error explained_fetch(Error error);
+
 /// The content of file `path` at `commit` of the repository in `directory`. ErrorCode::not_found where it has none.
 Result<std::string> file_at_commit(CommandRunner& runner, const std::filesystem::path& directory,
                                    const std::string& commit, const std::string& path);
