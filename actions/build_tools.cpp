@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // build-tools: installs by apt what a driver build lacks, headers and the kernel's own compiler among it.
 // The compiler is installed beside the others and called by its name (CC=gcc-12): what "gcc" means on this system stays.
-// One apt-get, simulated first: a package of a driver, a removal or an upgrade is an error. Writes what the packages
-// bring, and before that the list of what will come, /var/lib/p2pd/build-tools: undo takes away exactly those.
+// One apt-get, simulated first: a package of a driver or a removal is an error, an upgrade within the release is not.
+// Stale lists are fetched before. Writes what the packages bring, and before that the list of what will come,
+// /var/lib/p2pd/build-tools: undo takes away exactly those; what was upgraded stays so.
 // Reference: apt-get(8).
 #include "base/modules/build_tools.hpp"
 
@@ -21,7 +22,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   const BuildTools tools = TRY(build_tools(host));
   Description description;
   description.summary = fmt::format("install what a driver build lacks: {}", fmt::join(tools.packages, ", "));
-  if (!tools.packages.empty()) description.commands.push_back(bring_command(tools.packages).text());
+  TRY(describe_bringing(host, tools.packages, description));
   return description;
 }
 

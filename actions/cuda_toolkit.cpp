@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and puts it on the PATH.
 // The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a package of a
-// driver, a removal or an upgrade, which no undo takes back, is an error. A lock is waited for, an interrupted dpkg
-// repaired. Writes what the packages bring, /etc/profile.d/p2pd-cuda.sh, and before that the list of what will come,
+// driver or a removal is an error, an upgrade within the release, which undo leaves, is not. Stale lists are fetched
+// before, a lock is waited for, an interrupted dpkg repaired. Writes what the packages bring, /etc/profile.d/p2pd-cuda.sh, and before that the list of what will come,
 // /var/lib/p2pd/cuda-toolkit-X-Y: undo takes away exactly those.
 // Reference: apt-get(8); CUDA Installation Guide for Linux, "Meta Packages".
 #include "base/driver/cuda_toolkit.hpp"
@@ -24,7 +24,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
   description.summary = "install the CUDA toolkit " + cuda_package(parameters) + ", without a driver";
   if (!host.has_program(cuda_folder(parameters) + "/bin/nvcc"))
-    description.commands.push_back(bring_command({cuda_package(parameters)}).text());
+    TRY(describe_bringing(host, {cuda_package(parameters)}, description));
   if (host.files().read(kCudaProfile).value_or("") != cuda_profile(parameters))
     description.files.push_back({std::string(kCudaProfile), FileState::Kind::regular, cuda_profile(parameters)});
   return description;

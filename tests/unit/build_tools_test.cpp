@@ -29,7 +29,7 @@ struct Tree {
     for (const char* tool : {"make", "git", "g++", "gcc-12", "gcc-ar-12", "gcc-11x"})
       program(std::string("usr/bin/") + tool);
     program("usr/sbin/dkms");
-    fs::create_directories(directory / "var");
+    file("var/lib/apt/lists/archive_Packages", "");
   }
   void kernel(const std::string& release, const std::string& compiler) {
     file("boot/vmlinuz-" + release, "");
@@ -121,6 +121,8 @@ TEST_CASE("build-tools: the fix has apt install what lacks, beside the other com
   CHECK(description.summary == "install what a driver build lacks: gcc-12, dkms");
   REQUIRE(description.commands.size() == 1);
   CHECK(description.commands[0].ends_with("install gcc-12 dkms"));
+  fs::remove(tree.directory / "var/lib/apt/lists/archive_Packages");
+  CHECK(kBuildToolsAction.describe(host, {})->commands.front().ends_with(" update"));
   Tree whole;
   Host complete(Root::open(whole.directory.path()).value(), whole.runner);
   REQUIRE(kBuildToolsAction.apply(complete, {}));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "base/driver/cuda_toolkit.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/action.hpp"
 #include "base/packages/apt.hpp"
+#include "base/packages/apt_lists.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"
 
@@ -24,6 +26,8 @@ const std::string kBefore =
     "Package: cuda-config\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 12.7\n\n"
     "Package: zlib\nStatus: install ok installed\nArchitecture: i386\nVersion: 1\n\n";
 
+constexpr const char* kLists = "var/lib/apt/lists/archive_Packages";
+
 std::string package(const std::string& name, const char* architecture, const char* status = "install ok installed") {
   return "Package: " + name + "\nStatus: " + status + "\nArchitecture: " + architecture + "\nVersion: 12.8\n\n";
 }
@@ -38,6 +42,8 @@ struct Machine : test::MadeTree {
   Machine() {
     status(kBefore);
     put("usr/local/.keep", "");
+    put("etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
+    put(kLists, "");
     apt({"--no-install-recommends", "install", "cuda-toolkit-12-8"},
         "Inst cuda-config [12.7] (12.8 x)\nInst cuda-nvcc-12-8 (12.8 x)\nInst zlib (1 x)\n"
         "Inst cuda-toolkit-12-8 (12.8 x)\nConf cuda-nvcc-12-8 (12.8 x)\n",
@@ -136,7 +142,75 @@ TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away")
   CHECK(machine.runner.unexpected.empty());
 }
 
-TEST_CASE("cuda-toolkit: a driver, a removal or an upgrade is refused, and an installation that was killed goes on") {
+TEST_CASE("cuda-toolkit: apt's lists are fetched where they are stale, or where apt blames them") {
+  Machine machine;
+  if (!has_room(machine.host)) return;
+  const std::vector<std::string> install = {"--no-install-recommends", "install", "cuda-toolkit-12-8"};
+  const std::string update = update_command().text();
+  const auto tries = [&](const std::string& text) { return std::ranges::count(machine.runner.ran, text); };
+  SECTION("recent") {
+    REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+    CHECK(tries(update) == 0);
+  }
+  SECTION("none, and a source that does not answer") {
+    fs::remove(machine.directory / kLists);
+    CHECK(kCudaToolkitAction.describe(machine.host, kWith)->commands.front() == update);
+    machine.runner.on(update, "", 100, "E: Failed to fetch http://broken/InRelease");
+    REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+    CHECK(tries(update) == 1);
+  }
+  SECTION("old") {
+    const auto then = fs::file_time_type::clock::now() - std::chrono::hours(25);
+    fs::last_write_time(machine.directory / "var/lib/apt/lists", then);
+    machine.runner.on(update);
+    REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+    CHECK(tries(update) == 1);
+  }
+  SECTION("404: once, then it is told") {
+    machine.runner.on(update);
+    machine.runner.on(command(install, false).text(), "", 100, "E: Unable to fetch some archives, maybe run apt-get update");
+    CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message.find("Unable to fetch") != std::string::npos);
+    CHECK(tries(update) == 1);
+    CHECK(tries(command(install, false).text()) == 2);
+  }
+  SECTION("what a script of a package does wrong is no fault of theirs") {
+    machine.runner.on(command(install, false).text(), "", 100, "dpkg: error processing package zlib");
+    CHECK_FALSE(kCudaToolkitAction.apply(machine.host, kWith));
+    CHECK(tries(update) == 0);
+  }
+  CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("cuda-toolkit: an upgrade within the release is made, shown before, and left by undo") {
+  Machine machine;
+  if (!has_room(machine.host)) return;
+  machine.apt({"--no-install-recommends", "install", "cuda-toolkit-12-8"},
+              "Inst dpkg [1.21] (1.22 Debian:12.9/stable, Debian-Security:12/stable-security [amd64])\n"
+              "Inst cuda-toolkit-12-8 (12.8 NVIDIA:x [amd64])\n",
+              [&] { machine.install(); });
+  CHECK(kCudaToolkitAction.describe(machine.host, kWith)->summary.ends_with("; upgrade dpkg from 1.21 to 1.22"));
+  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
+  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") == "purge cuda-toolkit-12-8\nupgraded dpkg\n");
+  machine.apt({"--allow-change-held-packages", "--no-install-recommends", "remove", "cuda-toolkit-12-8:amd64"},
+              "Remv cuda-toolkit-12-8\n", [&] { machine.status(kBefore); });
+  REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
+  CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("cuda-toolkit: all that is in the way is told at once") {
+  Machine machine;
+  if (!has_room(machine.host)) return;
+  machine.apt({"--no-install-recommends", "install", "cuda-toolkit-12-8"},
+              "Remv blender [1]\nInst cuda-drivers (570 NVIDIA:x [amd64])\n"
+              "Inst dpkg [1.21] (1.22 Debian Backports:stable-backports [amd64])\n",
+              [] { FAIL("it was installed"); });
+  const std::string all = "cuda-toolkit-12-8 not installed: apt would also remove blender; install cuda-drivers, which "
+                          "belongs to a driver; change dpkg from 1.21 to 1.22, which this release does not have";
+  CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message == all);
+  CHECK(kCudaToolkitAction.describe(machine.host, kWith).error().message == all);
+}
+
+TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, and an installation that was killed goes on") {
   Machine machine;
   if (!has_room(machine.host)) return;
   const std::vector<std::string> install = {"--no-install-recommends", "install", "cuda-toolkit-12-8"};
@@ -154,6 +228,7 @@ TEST_CASE("cuda-toolkit: a driver, a removal or an upgrade is refused, and an in
       CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
       CHECK_FALSE(machine.host.files().exists("/etc/profile.d/p2pd-cuda.sh"));
     }
+    machine.runner.on(update_command().text());
     machine.runner.on(command(install, true).text(), "", 100, "E: Unable to locate package cuda-toolkit-12-8");
     CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().next.find("apt-get update") != std::string::npos);
   }

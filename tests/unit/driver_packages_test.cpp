@@ -9,9 +9,11 @@
 #include <regex>
 
 #include "base/packages/apt.hpp"
+#include "base/packages/apt_lists.hpp"
 #include "base/packages/driver_pins.hpp"
 #include "base/packages/paragraphs.hpp"
 #include "base/packages/staged_debs.hpp"
+#include "base/packages/way_back.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;
@@ -178,12 +180,20 @@ TEST_CASE("driver packages: what came with it, and what only looks so") {
   CHECK_FALSE(goes(driver + package("orphan", automatic), "orphan"));  // not needed before either: not ours to judge
 }
 
+TEST_CASE("apt: what comes from the network is read by its own user, but where root's folders are shut to him") {
+  const auto as_root = [](const Command& command) { return command.text().find(kAptAsRoot) != std::string::npos; };
+  CHECK_FALSE(as_root(apt_get({"install", "x"})));
+  CHECK_FALSE(as_root(update_command()));
+  CHECK(as_root(install_from({}, "/var/lib/p2pd/way-back")));
+}
+
 TEST_CASE("apt: what it would do") {
   const AptPlan plan = parse_apt_plan(
       "Reading package lists...\nPurg libcuda1 [570.1]\nRemv libcuda1:i386 [570.1] []\n"
       "Inst nvidia-smi [570.1] (570.2 bookworm [amd64]) []\nInst dkms (3.0 Debian:12/stable [all])\nConf dkms (3.0)\n");
   CHECK(plan.removes == std::set<std::string>{"libcuda1", "libcuda1:i386"});
   CHECK(plan.installs == std::map<std::string, std::string>{{"nvidia-smi", "570.2"}, {"dkms", "3.0"}});
+  CHECK(plan.origins == std::map<std::string, std::string>{{"nvidia-smi", "bookworm"}, {"dkms", "Debian:12/stable"}});
   const std::vector<std::string> both = {"libcuda1:i386", "libcuda1:amd64"}, two = {"nvidia-smi:amd64", "dkms"};
   CHECK(require_plan(plan, two, both));
   CHECK(require_plan(plan, two, {"libcuda1:amd64"}).error().message == "apt would also remove libcuda1:i386");

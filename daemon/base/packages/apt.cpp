@@ -66,7 +66,6 @@ Command apt_get(std::vector<std::string> words) {
                                    "--yes",
                                    "--quiet",
                                    "-oAPT::Get::AutomaticRemove=false",
-                                   "-oAPT::Sandbox::User=root",
                                    "-oDPkg::Lock::Timeout=60",
                                    "-oDPkg::Options::=--force-confdef",
                                    "-oDPkg::Options::=--force-confold",
@@ -91,6 +90,9 @@ AptPlan parse_apt_plan(std::string_view output) {
     if (verb != "Inst") continue;
     while (words >> word && !word.starts_with('(')) continue;  // the version before is in brackets
     plan.installs[package] = word.starts_with('(') ? word.substr(1) : "";
+    std::string origin;
+    std::getline(words >> std::ws, origin);
+    plan.origins[package] = origin.substr(0, origin.rfind(" ["));
   }
   return plan;
 }

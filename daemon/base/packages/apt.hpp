@@ -11,6 +11,10 @@
 
 namespace p2pd {
 
+/// For an apt-get whose files lie where root alone gets, as .deb files of the way back: apt's own user, who otherwise
+/// reads all that is not apt's own, cannot.
+inline constexpr const char* kAptAsRoot = "-oAPT::Sandbox::User=root";
+
 /// An apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration files.
 Command apt_get(std::vector<std::string> words);
 
@@ -20,6 +24,7 @@ Command dpkg(std::vector<std::string> words);
 /// What apt-get would do. It names packages of the native architecture without it, others as "libcuda1:i386".
 struct AptPlan {
   std::map<std::string, std::string> installs;  ///< package to version
+  std::map<std::string, std::string> origins;   ///< package to where that is from: "Debian:12.9/stable, x:y/z"
   std::set<std::string> removes;
 };
 

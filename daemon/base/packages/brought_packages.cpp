@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <functional>
@@ -10,7 +11,9 @@
 #include <sstream>
 
 #include "base/log.hpp"
+#include "base/modules/toolchain.hpp"
 #include "base/packages/apt.hpp"
+#include "base/packages/apt_lists.hpp"
 #include "base/packages/driver_packages.hpp"
 #include "base/packages/package_locks.hpp"
 
@@ -18,8 +21,16 @@ namespace p2pd {
 namespace {
 
 using Names = std::vector<std::string>;
-/// As apt names them, to how they go: "purge", or "remove" where configuration of them was there before.
+/// As apt names them, to how they go: "purge", "remove" where configuration of them was there before, kUpgraded: never.
 using BroughtPackages = std::map<std::string, std::string>;
+
+constexpr const char* kUpgraded = "upgraded";
+
+Command bring_command(const Names& names) {
+  Command command = apt_get({"--no-install-recommends", "install"});
+  command.argv.insert(command.argv.end(), names.begin(), names.end());
+  return command;
+}
 
 /// The package that apt calls `name`, which leaves out the native architecture; null: dpkg does not know it.
 const DpkgPackage* find(const std::vector<DpkgPackage>& all, const std::string& name) {
@@ -56,28 +67,67 @@ Result<AptPlan> plan_of(const Host& host, const Names& names) {
                   : "Settle with apt what it names, then try again.");
 }
 
-/// What installing brings that is not there; Error where it would do more than bring.
-Result<BroughtPackages> to_be_brought(const Host& host, const Names& names) {
+/// True where "Debian:12.9/stable, Debian-Security:12/stable-security" names the release of the distribution that runs.
+bool is_of_release(const Distribution& system, const std::string& origins) {
+  if (system.id.empty() || system.version.empty()) return false;
+  std::istringstream list(origins);
+  for (std::string origin; std::getline(list >> std::ws, origin, ',');) {
+    const std::string label = origin.substr(0, origin.find(':'));
+    const std::string version = origin.substr(std::min(label.size() + 1, origin.size()));
+    if (::strncasecmp(label.c_str(), system.id.c_str(), system.id.size()) == 0 &&
+        (version.starts_with(system.version + "/") || version.starts_with(system.version + ".")))
+      return true;
+  }
+  return false;
+}
+
+struct Bringing {
+  BroughtPackages brought;
+  Names upgrades;  ///< "libc6 from 2.36-9 to 2.36-10"
+};
+
+/// What installing brings that is not there, and what it upgrades; Error with all that it would do beyond.
+Result<Bringing> to_be_brought(const Host& host, const Names& names) {
   const AptPlan plan = TRY(plan_of(host, names));
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
-  const std::string refused = fmt::format("{} not installed: apt would also ", fmt::join(names, " "));
-  if (!plan.removes.empty())
-    return fail(ErrorCode::invalid, fmt::format("{}remove {}", refused, fmt::join(plan.removes, ", ")),
-                "Settle with apt what needs that, then try again.");
-  BroughtPackages brought;
+  const Distribution system = distribution(host);
+  Bringing out;
+  Names objections, foreign;
+  for (const std::string& package : plan.removes) objections.push_back("remove " + package);
   for (const auto& [package, version] : plan.installs) {
-    if (driver_role(package.substr(0, package.find(':'))) != DriverRole::none)
-      return fail(ErrorCode::invalid, fmt::format("{}install {}, which belongs to a driver", refused, package),
-                  "Take it from a repository whose packages need no driver.");
     const DpkgPackage* now = find(all, package);
-    if (now != nullptr && now->present())
-      return fail(ErrorCode::invalid,
-                  fmt::format("{}change {} from {} to {}, which undo could not take back", refused, package,
-                              now->version, version),
-                  fmt::format("Run \"apt-get install --only-upgrade {}\", then try again.", package));
-    brought[package] = now != nullptr && now->state == "config-files" ? "remove" : "purge";
+    const bool changes = now != nullptr && now->present();
+    if (driver_role(package.substr(0, package.find(':'))) != DriverRole::none) {
+      objections.push_back(fmt::format("install {}, which belongs to a driver", package));
+    } else if (changes && !is_of_release(system, plan.origins.at(package))) {
+      objections.push_back(fmt::format("change {} from {} to {}, which this release does not have", package,
+                                       now->version, version));
+      foreign.push_back(package);
+    } else if (changes) {
+      out.brought[package] = kUpgraded;
+      out.upgrades.push_back(fmt::format("{} from {} to {}", package, now->version, version));
+    } else {
+      out.brought[package] = now != nullptr && now->state == "config-files" ? "remove" : "purge";
+    }
   }
-  return brought;
+  if (objections.empty()) return out;
+  return fail(ErrorCode::invalid,
+              fmt::format("{} not installed: apt would also {}", fmt::join(names, " "), fmt::join(objections, "; ")),
+              foreign.size() == objections.size()
+                  ? fmt::format("Run \"apt-get install --only-upgrade {}\", then try again.", fmt::join(foreign, " "))
+                  : "Settle with apt what needs that, or take it from a repository whose packages need no driver.");
+}
+
+/// One try with the lists that apt has.
+Result<void> bring(Host& host, const Names& names, std::string_view list) {
+  Bringing coming = TRY(to_be_brought(host, names));
+  if (coming.brought.empty()) return {};
+  BroughtPackages brought = TRY(read_list(host, list));  // of an earlier try: it saw what was there before
+  brought.merge(coming.brought);
+  TRY(write_list(host, list, brought));
+  log::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
+  if (!coming.upgrades.empty()) log::info("upgrading {}", fmt::join(coming.upgrades, ", "));
+  return change_packages(host, bring_command(names));
 }
 
 /// Those of `brought` that are to go now, as apt takes them.
@@ -101,23 +151,29 @@ Result<void> take_away(Host& host, const char* how, const Names& ids) {
 
 }  // namespace
 
-Command bring_command(const std::vector<std::string>& names) {
-  Command command = apt_get({"--no-install-recommends", "install"});
-  command.argv.insert(command.argv.end(), names.begin(), names.end());
-  return command;
-}
-
 Result<void> bring_packages(Host& host, const std::vector<std::string>& names, std::string_view list) {
   TRY(wait_for_package_locks(host));
+  const std::string stale = stale_lists(host);
+  if (!stale.empty()) TRY(refresh_lists(host, stale));  // first: a repair may have to fetch, too
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(repair_packages(host, {}));
-  BroughtPackages coming = TRY(to_be_brought(host, names));
-  if (coming.empty()) return {};
-  BroughtPackages brought = TRY(read_list(host, list));  // of an attempt that was killed: it saw what was there before
-  brought.merge(coming);
-  TRY(write_list(host, list, brought));
-  log::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
-  return change_packages(host, bring_command(names));
+  const auto done = bring(host, names, list);
+  if (done || !stale.empty() || !blames_lists(done.error())) return done;
+  TRY(refresh_lists(host, "apt's lists of packages do not do"));
+  return bring(host, names, list);
+}
+
+Result<void> describe_bringing(const Host& host, const std::vector<std::string>& names, Description& description) {
+  if (names.empty()) return {};
+  const bool stale = !stale_lists(host).empty();
+  if (stale) description.commands.push_back(update_command().text());
+  description.commands.push_back(bring_command(names).text());
+  if (stale) return {};  // what would come with them is not known before
+  const auto coming = to_be_brought(host, names);
+  if (!coming && coming.error().code == ErrorCode::invalid) return Failure(coming.error());
+  if (coming && !coming->upgrades.empty())
+    description.summary += fmt::format("; upgrade {}", fmt::join(coming->upgrades, ", "));
+  return {};
 }
 
 Result<bool> bringing_was_interrupted(const Host& host, std::string_view list) {
@@ -135,7 +191,11 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
   if (!brought.empty()) {
     TRY(wait_for_package_locks(host));
     TRY(repair_packages(host, {}));
-    const auto present = [](const DpkgPackage& now, const std::string&) { return now.present(); };
+    for (const auto& [package, how] : brought)
+      if (how == kUpgraded) log::info("{} stays at the version to which it was upgraded", package);
+    const auto present = [](const DpkgPackage& now, const std::string& how) {
+      return now.present() && how != kUpgraded;
+    };
     TRY(take_away(host, "remove", TRY(those(host, brought, present))));
     const auto left = [](const DpkgPackage& now, const std::string& how) {
       return now.state == "config-files" && how == "purge";

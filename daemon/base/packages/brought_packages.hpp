@@ -5,18 +5,21 @@
 #include <string_view>
 #include <vector>
 
-#include "base/host.hpp"
+#include "base/action.hpp"
 
 namespace p2pd {
 
 // Packages that a fix brings, and its undo takes away.
 
-/// Installs packages and what they need, of all of which `list`, a file of p2pd's own, names what was not there before: written before apt begins, and added to after a kill. An Error, and nothing installed, where apt would
-/// also install a package of a driver, remove one, or change one that is there, which no undo takes back.
+/// Installs packages and what they need, of all of which `list`, a file of p2pd's own, names what was not there before:
+/// written before apt begins, and added to after a kill. What is there may be upgraded to what its own release of the
+/// distribution has now. apt's lists are fetched first where they are stale, and where apt blames them. An Error names
+/// all that is in the way, and nothing is installed: a package of a driver, one that would be removed, one that would
+/// be changed to what another archive has.
 Result<void> bring_packages(Host& host, const std::vector<std::string>& names, std::string_view list);
 
-/// The command with which bring_packages() has apt install.
-Command bring_command(const std::vector<std::string>& names);
+/// Adds to `description` what bring_packages() would do: commands, and what it would upgrade.
+Result<void> describe_bringing(const Host& host, const std::vector<std::string>& names, Description& description);
 
 /// True where `list` was written, and not all of it is installed: apt was killed.
 Result<bool> bringing_was_interrupted(const Host& host, std::string_view list);

@@ -16,6 +16,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kArchives = "/var/cache/apt/archives";
+constexpr std::string_view kDownloads = "/var/cache/p2pd/.debs.new";
 constexpr std::string_view kInfo = "/var/lib/dpkg/info";
 constexpr std::string_view kDiversions = "/var/lib/dpkg/diversions";
 constexpr std::chrono::minutes kDeadline{30};
@@ -127,19 +128,31 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
   return host.discard(tree);
 }
 
-/// Downloads what apt's lists know at the installed version; without network, nothing.
+/// Downloads what apt's lists know at the installed version; without network, nothing. By apt's own user, who reads what
+/// comes from the network, into a folder of his, since root's are shut to him; root's copies are what is looked at.
 Result<void> download(Host& host, const std::vector<std::string>& wanted, const std::string& directory) {
   if (wanted.empty()) return {};
+  TRY(host.will_change(kDownloads, Restore::discarded));
+  TRY(host.discard(kDownloads));
+  TRY(host.make_directory(kDownloads));
+  TRY(host.run({{"chown", "_apt", std::string(kDownloads)}}));
   Command get = apt_get({"download"});
-  get.argv.insert(get.argv.begin(), {"env", "--chdir=" + directory});
+  get.argv.insert(get.argv.begin(), {"env", fmt::format("--chdir={}", kDownloads)});
   get.argv.insert(get.argv.end(), wanted.begin(), wanted.end());
   get.deadline = kDeadline;
   log::info("downloading {} packages at the versions that are installed", wanted.size());
   const auto got = host.run(get);
-  if (got || got.error().code != ErrorCode::command) return got ? Result<void>() : Failure(got.error());
-  log::warning("not all packages can be downloaded, they are built again from what is installed: {}",
-               got.error().message);
-  return {};
+  if (!got && got.error().code != ErrorCode::command) return Failure(got.error());
+  if (!got)
+    log::warning("not all packages can be downloaded, they are built again from what is installed: {}",
+                 got.error().message);
+  Command copy{{"cp", "--no-dereference", "--reflink=auto", "--"}, {}, {}, kDeadline};
+  for (const std::string& name : TRY(host.files().list(kDownloads)))
+    if (name.ends_with(".deb")) copy.argv.push_back(fmt::format("{}/{}", kDownloads, name));
+  const bool any = copy.argv.back() != "--";
+  copy.argv.push_back(directory);
+  if (any) TRY(host.run(copy));
+  return host.discard(kDownloads);
 }
 
 }  // namespace

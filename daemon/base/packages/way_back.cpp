@@ -198,7 +198,7 @@ Result<WayBack> complete_way_back(const Host& host, const DriverPackages& list) 
 
 Command install_from(const WayBack& way, const std::string& directory) {
   Command command =
-      apt_get({"-oDir::Etc::SourceList=/dev/null", "-oDir::Etc::SourceParts=/dev/null",
+      apt_get({kAptAsRoot, "-oDir::Etc::SourceList=/dev/null", "-oDir::Etc::SourceParts=/dev/null",
                "-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "--no-install-recommends",
                "--no-remove", "--allow-downgrades", "--allow-change-held-packages", "install"});
   for (const WayBack::Package& package : way.packages) command.argv.push_back(directory + "/debs/" + package.deb);

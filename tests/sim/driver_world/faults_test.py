@@ -88,9 +88,11 @@ def server(tree):
     """The world's files over HTTP, first among the hosts that the catalogue names; asks it for faults."""
     with subprocess.Popen([HERE / "serve", tree.file(f"{WORLD}/http")], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
-        with catalogue(tree, {"runfile_hosts": [url]}):
-            yield lambda words: urllib.request.urlopen(f"{url}/-/{words}").read().decode()
-        process.terminate()
+        try:
+            with catalogue(tree, {"runfile_hosts": [url]}):
+                yield lambda words: urllib.request.urlopen(f"{url}/-/{words}").read().decode()
+        finally:
+            process.terminate()
 
 
 def case_no_network(tree):

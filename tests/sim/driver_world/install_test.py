@@ -184,7 +184,7 @@ def others_files_after_a_kill(tree):
     smi = tree.file("/root/unpacked/nvidia-smi").read_text()
     archive = Archive(tree)
     archive.holds("smi-of-others", {"usr/lib/others/nvidia-smi": smi, "usr/lib/others/README.txt": "theirs\n"})
-    tree.run("dpkg", "--install", f"{Archive.FOLDER}/smi-of-others.deb")
+    tree.run("dpkg", "--install", f"{Archive.FOLDER}/smi-of-others_99.9-1.deb")
     tree.file("/usr/local/bin/nvidia-smi").write_text("#!/bin/sh\n# mine\n")
     half = tree.file(f"/usr/lib/x86_64-linux-gnu/libnvidia-fbc.so.{VERSION}")  # as NVIDIA's installer leaves it
     half.write_bytes(bytes(tree.file(f"/root/unpacked/{half.name}").stat().st_size))

@@ -311,7 +311,10 @@ class Archive:
     def __init__(self, tree):
         self.tree, self.folder = tree, tree.file(self.FOLDER)
         self.folder.mkdir()
-        tree.file(self.SOURCE).write_text(f"deb [trusted=yes] file://{self.FOLDER} ./\n")
+        self.at(f"file://{self.FOLDER}")
+
+    def at(self, url):
+        self.tree.file(self.SOURCE).write_text(f"deb [trusted=yes] {url} ./\n")
 
     def lists(self, fields):
         """A package that apt knows of; there is none to be downloaded unless told."""
@@ -322,17 +325,29 @@ class Archive:
 
     def holds(self, name, files, **fields):
         """A package with these files, path to text, which are programs."""
-        package = self.tree.work / name
+        version = fields.get("Version", "99.9-1")
+        package = self.tree.work / f"{name}_{version}"
         for path, text in {**files, "DEBIAN/control": "".join(f"{key}: {value}\n" for key, value in {
                 "Package": name, "Version": "99.9-1", "Architecture": "amd64", "Maintainer": "x <x@example.com>", "Description": "x",
                 **fields}.items())}.items():
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_text(text)
             (package / path).chmod(0o755)
-        out = self.folder / f"{name}.deb"
+        out = self.folder / f"{name}_{version}.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
         data = out.read_bytes()
         self.lists({"Package": name, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest(), **fields})
+
+    def forgets(self):
+        """What it held is no longer there; apt's lists still name it."""
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+
+    def is_of(self, label, version, suite):
+        """Says whose it is, of what it holds so far."""
+        data = (self.folder / "Packages").read_bytes()
+        (self.folder / "Release").write_text(f"Label: {label}\nVersion: {version}\nSuite: {suite}\nSHA256:\n"
+                                             f" {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n")
 
     def update(self):
         self.tree.run("apt-get", "update", "-o", f"Dir::Etc::sourcelist={self.SOURCE}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o",
