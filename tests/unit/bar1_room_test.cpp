@@ -68,14 +68,16 @@ TEST_CASE("bar1 room: windows that hold one card grow with it, as far as the roo
     CHECK(contains(found.next, "Above 4G Decoding"));
   }
   SECTION("it has room for one of the two") {
-    bus.range(kAt + 64 * kGiB, 65 * kGiB, "PCI Bus 0000:00");
+    bus.range(kAt + 64 * kGiB, 32 * kGiB, "PCI Bus 0000:00");
+    bus.range(kAt + 128 * kGiB, 288 * kMiB, "PCI Bus 0000:00");
     bus.iomem();
     CHECK(bus.look(kBar1Size).facts["gpus"][0]["cause"] == "driver_option");
     CHECK(told(bus).cause == "firmware");
   }
   SECTION("something else lies in the only place") {
-    bus.range(kAt + 64 * kGiB, 65 * kGiB, "PCI Bus 0000:00");
-    bus.range(kAt + 96 * kGiB, kMiB, "0000:00:02.0");
+    bus.range(kAt + 64 * kGiB, 32 * kGiB, "PCI Bus 0000:00");
+    bus.range(kAt + 128 * kGiB, 288 * kMiB, "PCI Bus 0000:00");
+    bus.range(kAt + 80 * kGiB, kMiB, "0000:00:02.0");
     bus.iomem();
     CHECK(bus.look(kBar1Size).facts["gpus"][0]["cause"] == "firmware");
   }

@@ -61,8 +61,8 @@ class MadeBus {
     }
     const bool gpu = f.type == kGpu;
     const std::uint64_t last = f.at + f.bar1 - 1;
-    if (const std::uint64_t bytes = gpu ? f.bar1 : f.window; bytes > 0)
-      ranges_.push_back({f.at, bytes, gpu ? f.address : fmt::format("PCI Bus {}:{:02x}", f.address.substr(0, 4), f.below)});
+    if (const std::uint64_t length = gpu ? f.bar1 : f.window; length > 0)
+      ranges_.push_back({f.at, length, gpu ? f.address : fmt::format("PCI Bus {}:{:02x}", f.address.substr(0, 4), f.below)});
     resource(f.address, gpu && f.bar1 > 0 ? fmt::format("0x0 0x0 0x0\n{:#x} {:#x} 0x14220c\n", f.at, last)
                                           : std::string("0x0 0x0 0x0\n0x0 0x0 0x0\n"));
   }
