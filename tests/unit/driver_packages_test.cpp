@@ -94,6 +94,7 @@ TEST_CASE("driver packages: roles and what is spared, by name") {
       {"libnvidia-egl-wayland-dev", DriverRole::none, false},
       {"libnvidia-ml1", DriverRole::libraries, false},
       {"libnvidia-ml-dev", DriverRole::none, false},
+      {"libnvidia-glvkspirv", DriverRole::companion, false},
       {"libnvsdm", DriverRole::companion, false},
       {"libnvsdm-dev", DriverRole::none, false},
       {"nvidia-fabricmanager", DriverRole::companion, false},
@@ -203,8 +204,8 @@ TEST_CASE("apt: what it would do") {
 
 TEST_CASE("driver pins: one text for apt, one for unattended-upgrades") {
   CHECK(driver_preferences().find("Package: nvidia-kernel-dkms ") != std::string::npos);
-  CHECK(driver_preferences().find(" libnvidia-c[!o]* ") != std::string::npos);
-  CHECK(driver_blacklist().find("\"libnvidia-c[^o].*$\";") != std::string::npos);
+  CHECK(driver_preferences().find(" libnvidia-c[!o]*[!v] ") != std::string::npos);
+  CHECK(driver_blacklist().find("\"libnvidia-c[^o].*[^v]$\";") != std::string::npos);
   CHECK(driver_preferences().find("Pin-Priority: -1\n") != std::string::npos);
 }
 

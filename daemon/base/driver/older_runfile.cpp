@@ -111,8 +111,9 @@ Result<void> pack_older_runfile(Host& host, const RunfileManifest& manifest, con
   for (const std::string& release : all.kernels)
     for (const std::string& file : depmod_files(release)) TRY(host.will_change(file, Restore::generated));
   Command pack{{"tar", "--create", "--file=" + tar, "--directory=/", "--xattrs", "--null", "--verbatim-files-from",
-                "--no-recursion", "--files-from=-", "--recursion"}};
+                "--no-recursion", "--files-from=-"}};
   pack.input = for_tar(all.paths);
+  if (!all.trees.empty()) pack.argv.emplace_back("--recursion");
   for (const std::string& tree : all.trees) pack.argv.push_back(tree.substr(1));
   pack.deadline = kDeadline;
   TRY_IN("the driver of the runfile " + manifest.version + " cannot be kept for the way back", host.run(pack));

@@ -92,7 +92,7 @@ AptPlan parse_apt_plan(std::string_view output) {
     plan.installs[package] = word.starts_with('(') ? word.substr(1) : "";
     std::string origin;
     std::getline(words >> std::ws, origin);
-    plan.origins[package] = origin.substr(0, origin.rfind(" ["));
+    plan.origins[package] = origin.substr(0, origin.find(" ["));
   }
   return plan;
 }

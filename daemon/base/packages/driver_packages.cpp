@@ -37,6 +37,7 @@ constexpr DriverPattern kDriver[] = {
     {"nvidia-compute-utils-*", Role::libraries},
     {"cuda-drivers*", Role::libraries},
     {"libnvidia-[!c]*[!v]", Role::companion},  // not libnvidia-container*, nor headers as libnvidia-ml-dev
+    {"libnvidia-[!c]*[!e]v", Role::companion},  // libnvidia-glvkspirv
     {"libnvidia-c[!o]*[!v]", Role::companion},
     {"libnvidia-com*[!v]", Role::companion},
     {"libnvcuvid*", Role::companion},
