@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/json_number.hpp"
@@ -163,11 +164,15 @@ struct Handlers {
   }
   static int history(sd_bus_message* call, void* data, sd_bus_error* error) {
     std::uint32_t count = 0;
-    const int code = sd_bus_message_read(call, "u", &count);
+    std::uint64_t before = 0;  // all, unless GetHistoryBefore names a run
+    int code = sd_bus_message_read(call, "u", &count);
+    if (code >= 0 && sd_bus_message_at_end(call, 1) == 0) code = sd_bus_message_read(call, "t", &before);
     if (code < 0) return code;
+    if (before > std::numeric_limits<std::int64_t>::max()) return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS, "before: no run has such an id");
     if (count == 0 || count > kHistoryLimit)
       return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "runs: expected 1 to %u", kHistoryLimit);
-    const Result<json> found = history_in_journal(static_cast<Manager*>(data)->state_, static_cast<int>(count));
+    const std::filesystem::path& state = static_cast<Manager*>(data)->state_;
+    const Result<json> found = history_in_journal(state, static_cast<int>(count), static_cast<std::int64_t>(before));
     if (!found) return reply_error(call, found.error());
     return sd_bus_reply_method_return(call, "s", found->dump(-1, ' ', false, json::error_handler_t::replace).c_str());
   }
@@ -201,6 +206,8 @@ const sd_bus_vtable kVtable[] = {
     SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), Handlers::list_steps, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), Handlers::report, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), Handlers::history, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistoryBefore", SD_BUS_ARGS("u", runs, "t", before), SD_BUS_RESULT("s", history), Handlers::history,
+                            SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_SIGNAL_WITH_ARGS("StepChanged", SD_BUS_ARGS("s", step, "s", status, "s", verdict, "s", summary), 0),
     SD_BUS_SIGNAL_WITH_ARGS("RunFinished", SD_BUS_ARGS("t", run, "s", result, "s", reason), 0),
     SD_BUS_VTABLE_END,

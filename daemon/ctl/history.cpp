@@ -2,6 +2,8 @@
 // p2pctl history: what was done, when, on which boot, as the journal has it.
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "base/json_number.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
@@ -10,13 +12,34 @@
 
 namespace p2pd::ctl {
 
+namespace {
+
+/// As many pages as `runs` runs take: `page` gives one, of so many runs older than another.
+Result<nlohmann::json> in_pages(int runs, const std::function<Result<nlohmann::json>(int, std::int64_t)>& page) {
+  nlohmann::json all = TRY(page(runs, 0));
+  for (;;) {
+    const auto before = json_number<std::int64_t>(all, "before");
+    const int left = runs - static_cast<int>(all["runs"].size());
+    if (before <= 0 || left <= 0) return all;
+    nlohmann::json more = TRY(page(left, before));
+    if (more["runs"].empty() || json_number<std::int64_t>(more, "before") >= before) return all;  // no page of ours
+    all["runs"].insert(all["runs"].end(), more["runs"].begin(), more["runs"].end());
+    more["events"].insert(more["events"].end(), all["events"].begin(), all["events"].end());  // oldest first
+    all["events"] = std::move(more["events"]);
+    all["before"] = json_number<std::int64_t>(more, "before");
+  }
+}
+
+}  // namespace
+
 Result<nlohmann::json> known_history(const Context& context, int runs) {
   Result<nlohmann::json> read = fail(ErrorCode::io, "not asked");
   if (over_the_bus(context.options)) {
     Result<Service> service = Service::open(context.options);
-    read = service ? service->history(runs) : Failure(service.error());
+    read = service ? in_pages(runs, [&](int count, std::int64_t before) { return service->history(count, before); }) : Failure(service.error());
   }
-  if (!read && context.options.host.empty()) read = history_in_journal(context.state(), runs);  // it is as good
+  if (!read && context.options.host.empty())  // it is as good
+    read = in_pages(runs, [&](int count, std::int64_t before) { return history_in_journal(context.state(), count, before); });
   return read;
 }
 

@@ -106,11 +106,13 @@ Result<nlohmann::json> Service::report() {
   return document_of(reply);
 }
 
-Result<nlohmann::json> Service::history(int runs) {
+Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
   BusError error;
   MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistory", error, reply.out(), "u",
-                                      static_cast<std::uint32_t>(runs));
+  const auto count = static_cast<std::uint32_t>(runs);
+  const int code = before == 0 ? sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistory", error, reply.out(), "u", count)
+                               : sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistoryBefore", error, reply.out(), "ut",
+                                                    count, static_cast<std::uint64_t>(before));
   if (code < 0) return failed(error, code);
   return document_of(reply);
 }

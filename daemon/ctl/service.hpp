@@ -28,7 +28,7 @@ class Service {
   Result<std::uint64_t> ask(const char* method);
   /// The documents of schema p2pd.status/1 and p2pd.history/1.
   Result<nlohmann::json> report();
-  Result<nlohmann::json> history(int runs);
+  Result<nlohmann::json> history(int runs, std::int64_t before);
   /// Calls `look` with each report, now and whenever something changed, until it returns true. `stop_fd` readable ends it.
   Result<void> follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd);
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/directories.hpp"
 #include "base/json_number.hpp"
 #include "base/ready.hpp"
@@ -15,6 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kStatusLimit = 4U << 20;
+constexpr std::size_t kPageLimit = 2U << 20;  // of runs in a page of history: the bus takes no message of 32 MiB
+constexpr int kEventsOfRun = 10;              // of a page, on average
 constexpr const char* kNotProven = "P2P was proven, but not on this boot, or not with what is here now";
 
 bool holds(const json& finding) {
@@ -43,10 +47,21 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   return out;
 }
 
+std::size_t size_of(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace).size(); }
+
 json nothing_yet() {
   Run run;
   run.reason = "nothing has run on this machine yet";
   return status_of(run, {});
+}
+
+/// A run with its steps; where that is larger than a page, without what its findings rest on.
+Result<json> entry_of(const Journal& journal, const Run& run) {
+  json entry = to_json(run);
+  for (const StepRecord& step : TRY(journal.steps(run.id))) entry["steps"].push_back(to_json(step));
+  if (size_of(entry) > kPageLimit)
+    for (json& step : entry["steps"]) step["finding"] = verdict_of(step["finding"]);
+  return entry;
 }
 
 }  // namespace
@@ -77,6 +92,11 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
     if (known["id"] == activity.step) title = known["title"];
     list.push_back(std::move(known));
   }
+  json undone = json::array();
+  for (const auto& [id, step] : steps)
+    if (step.status == StepStatus::reverted) undone.push_back(id);
+  json stays = json::array();
+  for (const RunChanges& changes : run.stays) stays.push_back(to_json(changes));
   return {{"schema", kStatusSchema},
           {"version", P2PD_VERSION},
           {"run", run.id},
@@ -91,6 +111,8 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"reboots", run.reboots},
           {"reboots_at_most", plan.is_object() ? json_number<int>(plan.value("policy", json()), "reboots") : 0},
           {"reboot_required", run.state == RunState::rebooting || (run.state == RunState::reverting && run.reboot_due)},
+          {"undone", std::move(undone)},
+          {"stays", std::move(stays)},
           {"at_work", activity.at_work},
           {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}}},
           {"progress",
@@ -129,17 +151,31 @@ Result<json> current_status(const std::filesystem::path& state) {
   return status_in_journal(state, root.exists(ready_file()));
 }
 
-Result<json> history_in_journal(const std::filesystem::path& state, int count) {
-  json history = {{"schema", "p2pd.history/1"}, {"runs", json::array()}, {"events", json::array()}};
+Result<json> history_in_journal(const std::filesystem::path& state, int count, std::int64_t before) {
+  json history = {{"schema", "p2pd.history/1"}, {"runs", json::array()}, {"events", json::array()}, {"before", 0}};
   const Result<Journal> journal = Journal::open(state, Journal::Access::read);
   if (!journal && journal.error().code == ErrorCode::not_found) return history;
   if (!journal) return Failure(journal.error());
-  for (const Run& run : TRY(journal->runs(count))) {
-    json entry = to_json(run);
-    for (const StepRecord& step : TRY(journal->steps(run.id))) entry["steps"].push_back(to_json(step));
+  std::size_t size = 0;
+  std::int64_t first = before, last = 0;
+  for (;;) {
+    const std::vector<Run> older = TRY(journal->runs(1, first));
+    if (older.empty()) break;
+    json entry = TRY(entry_of(*journal, older.front()));
+    size += size_of(entry);
+    if (last != 0 && (size > kPageLimit || history["runs"].size() == static_cast<std::size_t>(count))) {
+      history["before"] = first;
+      break;
+    }
+    first = older.front().id;
+    last = std::max(last, first);
     history["runs"].push_back(std::move(entry));
   }
-  for (const JournalEvent& event : TRY(journal->events(0, count * 10))) history["events"].push_back(to_json(event));
+  std::vector<JournalEvent> events = TRY(journal->events(first, last, kEventsOfRun * count));
+  size = 0;
+  const auto fits = [&](const JournalEvent& event) { return (size += size_of(to_json(event))) <= kPageLimit; };
+  events.erase(events.begin(), std::find_if_not(events.rbegin(), events.rend(), fits).base());
+  for (const JournalEvent& event : events) history["events"].push_back(to_json(event));
   return history;
 }
 

@@ -32,8 +32,10 @@ Result<nlohmann::json> status_in_journal(const std::filesystem::path& state, boo
 /// What the worker published on this boot, else what the journal says.
 Result<nlohmann::json> current_status(const std::filesystem::path& state);
 
-/// The newest `count` runs with their steps, and their events: schema p2pd.history/1.
-Result<nlohmann::json> history_in_journal(const std::filesystem::path& state, int count);
+/// A page of history, schema p2pd.history/1: the newest `count` runs with their steps and events, of those older than run
+/// `before` where that is not 0. Fewer where that many would be too large for a message; "before" of the answer asks for
+/// the next page, and is 0 in the last one.
+Result<nlohmann::json> history_in_journal(const std::filesystem::path& state, int count, std::int64_t before = 0);
 
 /// Where the worker publishes.
 std::string status_file();

@@ -2,6 +2,8 @@
 // Any bytes as state.db: it is read whole, or set aside, and after that a new journal takes a run.
 #include "engine/journal.hpp"
 
+#include <limits>
+
 #include "fuzz.hpp"
 
 namespace {
@@ -17,7 +19,7 @@ void read_all(const Journal& journal) {
       (void)to_string(intent.kind);
     (void)journal.knows_boot(run.id, "boot");
   }
-  for (const p2pd::JournalEvent& event : journal.events(0, 100).value_or(std::vector<p2pd::JournalEvent>()))
+  for (const p2pd::JournalEvent& event : journal.events(0, std::numeric_limits<std::int64_t>::max(), 100).value_or(std::vector<p2pd::JournalEvent>()))
     (void)to_json(event).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -35,9 +37,9 @@ void p2pd::fuzz::run(std::string_view input) {
     require(Journal::accept_loss(state).has_value(), "the loss cannot be accepted");
     journal = Journal::open(state, Journal::Access::write);
     require(journal.has_value(), "no new journal after a loss");
-    require(journal->begin_run({}, {}).has_value(), "a new journal takes no run");
+    require(journal->begin_run({}, {}, {}).has_value(), "a new journal takes no run");
   }
   if (!journal) return;
   read_all(*journal);
-  (void)journal->begin_run({}, {});
+  (void)journal->begin_run({}, {}, {});
 }

@@ -21,7 +21,7 @@ Run begin(Journal& journal) {
   Run run;
   run.plan = "p";
   run.state = RunState::walking;
-  return journal.begin_run(run, {"t", "b", 0, "", "begun", ""}).value();
+  return journal.begin_run(run, {}, {"t", "b", 0, "", "begun", ""}).value();
 }
 
 /// Runs `body` in a child with a private mount table; its exit status. 77: not root.
@@ -55,7 +55,7 @@ TEST_CASE("what is saved is there for the next process") {
     CHECK(run.id == 1);
     run.reboots = 2;
     run.reboot_from = "b";
-    REQUIRE(journal->save(run, {step}, {"t", "b", run.id, "s", "kept", "text"}));
+    REQUIRE(journal->save(run, {step}, {}, {"t", "b", run.id, "s", "kept", "text"}));
     REQUIRE(journal->add_boot(run, "b", {"t", "b", run.id, "", "boot", ""}));
     intent = journal->open_intent(run, {0, Intent::Kind::hazard, "s", "b"}, {"t", "b", run.id, "s", "trial", ""}).value();
   }
@@ -70,8 +70,8 @@ TEST_CASE("what is saved is there for the next process") {
   REQUIRE(journal->open_intents(run.id)->size() == 1);
   REQUIRE(journal->close_intent(intent, run, step, {"t", "b", run.id, "s", "held", ""}));
   CHECK(journal->open_intents(run.id)->empty());
-  CHECK(journal->events(0, 100)->size() == 5);
-  CHECK(journal->events(0, 2)->back().type == "held");
+  CHECK(journal->events(0, run.id, 100)->size() == 5);
+  CHECK(journal->events(0, run.id, 2)->back().type == "held");
 }
 
 TEST_CASE("a corrupt or newer database is set aside, and stays so until told") {
@@ -150,7 +150,7 @@ TEST_CASE("a read-only state directory can be read and not be written") {
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) return 77;
     if (::mount(nullptr, path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 77;
     auto writer = Journal::open(state.path(), Journal::Access::write);
-    if (writer && writer->begin_run(Run{}, {})) return 2;
+    if (writer && writer->begin_run(Run{}, {}, {})) return 2;
     const auto reader = Journal::open(state.path(), Journal::Access::read);
     return reader && reader->last_run()->value().id == 1 ? 0 : 3;
   });

@@ -44,7 +44,7 @@ GENERATED = {("daemon/base/driver/catalogue.cpp", "catalogue.inc"), ("daemon/bas
 LIBRARIES = [
     ("yaml-cpp/*", ["daemon/plan/*"]),
     ("pci/*", ["daemon/base/hardware/pci.cpp"]),
-    ("sqlite3*", ["daemon/engine/journal.cpp"]),
+    ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/statement.*"]),
     ("openssl/*", ["daemon/base/sha256.cpp", "daemon/base/fetch/git_tree.cpp"]),
     ("curl/*", ["daemon/base/fetch/libcurl.hpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),

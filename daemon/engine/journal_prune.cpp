@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Size of the journal: each boot proves again, so a machine makes runs for as long as it lives.
+#include <fmt/format.h>
+
+#include "engine/journal.hpp"
+#include "engine/statement.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr int kFull = 30;    // newest runs that keep facts, evidence and plan
+constexpr int kKnown = 500;  // newest runs that are kept at all
+
+/// Runs that are kept whatever their age: their changes are in place, or the next proof asks for them.
+constexpr std::string_view kNeeded =
+    "(SELECT run FROM steps WHERE applied<>0 UNION "
+    "SELECT max(id) FROM runs WHERE result IN ('ready','reverted') GROUP BY plan,result)";
+
+std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER BY id DESC LIMIT {})", count); }
+
+}  // namespace
+
+Result<void> Journal::prune() {
+  const auto run = [&](const std::string& sql) { return Statement(db_.get(), sql.c_str()).run(); };
+  const std::string old = fmt::format("SELECT rowid,finding FROM steps WHERE run NOT IN {} AND finding<>'{{}}' "
+                                      "AND finding NOT LIKE '{{\"next\"%'", newest(kFull));
+  Statement full(db_.get(), old.c_str());
+  while (TRY(full.step())) {
+    const nlohmann::json finding = nlohmann::json::parse(full.text(1), nullptr, false);
+    const std::string verdict = verdict_of(finding).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    TRY(Statement(db_.get(), "UPDATE steps SET finding=? WHERE rowid=?").bind(verdict, full.integer(0)).run());
+  }
+  TRY(run(fmt::format("UPDATE runs SET resolved='' WHERE resolved<>'' AND id NOT IN {} AND id NOT IN {}", newest(kFull), kNeeded)));
+  TRY(run(fmt::format("DELETE FROM runs WHERE id NOT IN {} AND id NOT IN {}", newest(kKnown), kNeeded)));
+  TRY(run("DELETE FROM steps WHERE applied=0 AND run NOT IN (SELECT id FROM runs)"));
+  for (const char* table : {"intents", "boots", "events"})
+    TRY(run(fmt::format("DELETE FROM {} WHERE run NOT IN (SELECT id FROM runs)", table)));
+  return {};
+}
+
+}  // namespace p2pd

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Questions to the journal, and its rows as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/journal.hpp"
+#include "engine/statement.hpp"
+
+namespace p2pd {
+namespace {
+
+/// A number of the database as one of an enumeration's values, up to `last`.
+template <class Enum>
+Result<Enum> known(int number, Enum last) {
+  if (number >= 0 && number <= static_cast<int>(last)) return static_cast<Enum>(number);
+  return fail(ErrorCode::invalid, fmt::format("state database: {} is not a value of its column", number),
+              "move state.db away; \"p2pctl revert\" still undoes every recorded change");
+}
+
+Run read_run(const Statement& row) {
+  Run run;
+  run.id = row.integer(0);
+  run.plan = row.text(1);
+  run.resolved = row.text(2);
+  run.state = run_state(row.text(3)).value_or(RunState::failed);
+  run.rollback = static_cast<Rollback>(std::clamp(row.number(4), 0, 2));
+  run.reboots = row.number(5);
+  run.reboot_from = row.text(6);
+  run.reboot_due = row.number(7) != 0;
+  run.result = row.text(8);
+  run.reason = row.text(9);
+  run.started = row.text(10);
+  run.ended = row.text(11);
+  return run;
+}
+
+}  // namespace
+
+Result<std::vector<RunChanges>> Journal::stays(const Run& run) const {
+  Statement s(db_.get(), "SELECT s.run,coalesce(r.plan,''),s.step FROM steps s LEFT JOIN runs r ON r.id=s.run "
+                         "WHERE s.applied<>0 AND s.run<>? ORDER BY s.run,s.step");
+  s.bind(is_open(run.state) ? run.id : 0);
+  std::vector<RunChanges> all;
+  while (TRY(s.step())) {
+    if (all.empty() || all.back().run != s.integer(0)) all.push_back({s.integer(0), s.text(1), {}});
+    all.back().steps.push_back(s.text(2));
+  }
+  return all;
+}
+
+Result<std::vector<Run>> Journal::runs(int limit, std::int64_t before) const {
+  Statement s(db_.get(), "SELECT * FROM runs WHERE ?=0 OR id<? ORDER BY id DESC LIMIT ?");
+  s.bind(before, before, limit);
+  std::vector<Run> runs;
+  while (TRY(s.step())) runs.push_back(read_run(s));
+  return runs;
+}
+
+Result<std::optional<Run>> Journal::last_run() const {
+  std::vector<Run> found = TRY(runs(1));
+  if (found.empty()) return std::nullopt;
+  found.front().stays = TRY(stays(found.front()));
+  return std::move(found.front());
+}
+
+Result<std::optional<Run>> Journal::newest_ready(std::string_view besides) const {
+  Statement s(db_.get(), "SELECT * FROM runs WHERE result='ready' AND plan<>? ORDER BY id DESC LIMIT 1");
+  if (!TRY(s.bind(besides).step())) return std::nullopt;
+  return read_run(s);
+}
+
+Result<std::vector<Run>> Journal::runs_in_place() const {
+  Statement s(db_.get(), "SELECT * FROM runs r WHERE result='reverted' OR EXISTS"
+                         "(SELECT 1 FROM steps s WHERE s.run=r.id AND s.applied<>0) ORDER BY id DESC");
+  std::vector<Run> runs;
+  while (TRY(s.step())) runs.push_back(read_run(s));
+  return runs;
+}
+
+Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
+  Statement s(db_.get(), "SELECT step,status,attempts,crashes,applied,committed,applied_boot,"
+                         "CASE WHEN length(finding)>? THEN '{}' ELSE finding END FROM steps WHERE run=?");
+  s.bind(kFindingLimit, run);
+  std::vector<StepRecord> steps;
+  while (TRY(s.step())) {
+    StepRecord step;
+    step.step = s.text(0);
+    step.status = TRY(known(s.number(1), StepStatus::reverted));
+    step.attempts = s.number(2);
+    step.crashes = s.number(3);
+    step.applied = s.number(4) != 0;
+    step.committed = s.number(5) != 0;
+    step.applied_boot = s.text(6);
+    step.finding = nlohmann::json::parse(s.text(7), nullptr, false);
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+Result<std::vector<Intent>> Journal::open_intents(std::int64_t run) const {
+  Statement s(db_.get(), "SELECT id,kind,step,boot_id FROM intents WHERE run=? AND closed=0 ORDER BY id");
+  s.bind(run);
+  std::vector<Intent> intents;
+  while (TRY(s.step())) {
+    const auto kind = TRY(known(s.number(1), Intent::Kind::proof));
+    intents.push_back({s.integer(0), kind, s.text(2), s.text(3)});
+  }
+  return intents;
+}
+
+Result<bool> Journal::knows_boot(std::int64_t run, std::string_view boot_id) const {
+  Statement s(db_.get(), "SELECT 1 FROM boots WHERE run=? AND boot_id=?");
+  return s.bind(run, boot_id).step();
+}
+
+Result<std::vector<JournalEvent>> Journal::events(std::int64_t first, std::int64_t last, int limit) const {
+  Statement s(db_.get(),
+              "SELECT time,boot_id,run,step,type,text FROM (SELECT * FROM events WHERE run BETWEEN ? AND ? "
+              "ORDER BY id DESC LIMIT ?) ORDER BY id");
+  s.bind(first, last, limit);
+  std::vector<JournalEvent> events;
+  while (TRY(s.step())) events.push_back({s.text(0), s.text(1), s.integer(2), s.text(3), s.text(4), s.text(5)});
+  return events;
+}
+
+nlohmann::json verdict_of(const nlohmann::json& finding) {
+  nlohmann::json kept = nlohmann::json::object();
+  for (const char* key : {"verdict", "summary", "next"})
+    if (finding.is_object() && finding.contains(key)) kept[key] = finding[key];
+  return kept;
+}
+
+nlohmann::json to_json(const RunChanges& changes) {
+  return {{"run", changes.run}, {"plan", changes.plan}, {"steps", changes.steps}};
+}
+
+nlohmann::json to_json(const Run& run) {
+  return {{"id", run.id},           {"plan", run.plan},     {"state", to_string(run.state)}, {"reboots", run.reboots},
+          {"result", run.result},   {"reason", run.reason}, {"started", run.started},        {"ended", run.ended}};
+}
+
+nlohmann::json to_json(const StepRecord& step) {
+  return {{"step", step.step},       {"status", to_string(step.status)}, {"attempts", step.attempts},
+          {"crashes", step.crashes}, {"committed", step.committed},      {"finding", step.finding}};
+}
+
+nlohmann::json to_json(const JournalEvent& event) {
+  return {{"time", event.time}, {"boot_id", event.boot_id}, {"run", event.run},
+          {"step", event.step}, {"type", event.type},       {"text", event.text}};
+}
+
+}  // namespace p2pd
