@@ -3,7 +3,7 @@
 // A module in use stays: rmmod refuses, and an installer that goes on tests the old driver. Who holds it is found where
 // the kernel knows it, the open files of every process; what those do not explain (a framebuffer console, a container's
 // processes seen from inside another) shows in the modules' reference counts.
-// Reads /proc/PID/{fd,comm,cgroup}, never a command line; /proc/modules.
+// Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules.
 // Reference: proc(5); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"ignore_services", Parameter::Type::boolean, false,
      "nvidia-persistenced, the display manager and containers with a restart policy do not count: they are stopped and "
-     "started again"},
+     "started again; nor do p2pd's own processes, and those that are ending"},
 };
 constexpr std::size_t kNamed = 6;     // in a summary
 constexpr std::size_t kListed = 100;  // in the facts: a container may have thousands
@@ -155,7 +155,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   std::vector<GpuHolder> services;
   if (parameters.value("ignore_services", false)) {
     for (const GpuHolder& holder : holders.found)
-      if (is_service(host, holder)) services.push_back(holder);
+      if (holder.own || holder.dying || is_service(host, holder)) services.push_back(holder);
     std::erase_if(holders.found, [&](const GpuHolder& holder) {
       return std::ranges::count(services, holder.pid, &GpuHolder::pid) > 0;
     });
@@ -174,7 +174,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   }
   if (holders.found.empty() && !services.empty()) {  // they explain the references
     finding.verdict = Verdict::pass;
-    finding.summary = "only services hold GPUs, which are stopped and started again: " + listing(services, says, ", ");
+    const bool ending = std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
+    finding.summary = fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
+                                  ending ? ", and processes that are ending" : "", listing(services, says, ", "));
     return finding;
   }
   TRY(judge(finding, holders, modules));

@@ -180,6 +180,56 @@ TEST_CASE("gpu-holders: this host's own processes can be walked") {
   CHECK(holders->processes > 0);
 }
 
+TEST_CASE("gpu-holders: p2pd's own processes, and those that are ending, do not count where services do not") {
+  const Machine machine(kUsed);
+  FakeRunner runner;
+  const std::string session = "0::/user.slice/user-0.slice/session-1.scope\n";
+  const auto holder = [&](int pid, const std::string& comm, const std::string& cgroup, const std::string& rest) {
+    machine.process(pid, comm, cgroup, {"/dev/nvidia0"});
+    machine.file("proc/" + std::to_string(pid) + "/stat", std::to_string(pid) + " (" + comm + ") " + rest);
+  };
+  const auto verdict = [&] { return kGpuHolders.check(Host(machine.root(), runner), {{"ignore_services", true}}).value().verdict; };
+  // state, parent, group, session, terminal, its group, flags; pending signals are the 31st field, SIGKILL is bit 8
+  const std::string times = " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 ";
+  const std::string ends = " 0 0 0 0\n";
+  const std::string alive = "D 1 1 1 0 -1 4194304" + times + "0" + ends;
+  holder(41, "p2p-bench", "0::/system.slice/p2pd-walk.service\n", alive);
+  holder(42, ") Z 1 (", session, "D 1 1 1 0 -1 4194304" + times + "256" + ends);  // hangs in the driver, and was killed
+  holder(43, "python3", session, "R 1 1 1 0 -1 4194308" + times + "0" + ends);    // PF_EXITING
+  holder(44, "python3", session, "Z 1 1 1 0 -1 4194304" + times + "0" + ends);
+  CHECK(verdict() == Verdict::pass);
+  CHECK(machine.look().verdict == Verdict::fail);  // the modules cannot be removed
+  for (const auto& [comm, cgroup, stat] : {std::tuple("p2p-bench", session, alive), {"python3", session, alive}, {"python3", session, std::string("garbage")},
+                                           {"x", std::string("0::/user.slice/user-0.slice/user@0.service/p2pd-walk.service\n"), alive}}) {
+    holder(45, comm, cgroup, stat);
+    CAPTURE(comm, cgroup, stat);
+    CHECK(verdict() == Verdict::fail);
+  }
+}
+
+TEST_CASE("gpu-holders: this process's children are p2pd's own") {
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte;
+    ::_exit(::read(pipe[0], &byte, 1) == 1 ? 0 : 1);
+  }
+  ProcessRunner runner;
+  const Host host(Root::open("/").value(), runner);
+  GpuHolder holder;
+  holder.pid = child;
+  read_stat(host, holder);
+  CHECK(holder.own);
+  CHECK_FALSE(holder.dying);
+  REQUIRE(::write(pipe[1], "", 1) == 1);
+  for (int i = 0; i < 1000 && !holder.dying; ++i, ::usleep(1000)) read_stat(host, holder);
+  CHECK(holder.dying);  // a zombie
+  ::waitpid(child, nullptr, 0);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
 TEST_CASE("gpu-holders: a service that is started again does not count where the plan says so, a job does") {
   const Machine machine(kUsed);
   machine.process(40, "nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", {"/dev/nvidia0"});

@@ -4,10 +4,12 @@
 #include "base/driver/gpu_holders.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <csignal>
 #include <set>
 #include <sstream>
 
@@ -23,6 +25,7 @@ constexpr std::string_view kDisplayPrograms[] = {
     "Xorg",   "X",        "Xwayland", "gnome-shell", "kwin_wayland", "kwin_x11",    "sway",
     "weston", "Hyprland", "wayfire",  "labwc",       "mutter",       "cosmic-comp", "gnome-session-b",
     "gdm",    "gdm3",     "sddm",     "lightdm",     "lxdm",         "xdm",         "plasmashell"};
+constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {"display-manager.service", "gdm.service", "gdm3.service", "sddm.service",
                                               "lightdm.service",         "lxdm.service"};
 
@@ -124,6 +127,7 @@ void classify(GpuHolder& holder, std::string_view cgroups) {
   }
   const bool display = among(kDisplayPrograms, holder.comm) || among(kDisplayUnits, unit);
   const bool service = unit.ends_with(".service") && cgroups.find(":/user.slice/") == cgroups.npos;
+  holder.own = service && container.empty() && among(kOwnUnits, unit);
   if (!container.empty()) {
     holder.kind = HolderKind::container;
     holder.name = printable(container);
@@ -134,6 +138,21 @@ void classify(GpuHolder& holder, std::string_view cgroups) {
     holder.kind = display ? HolderKind::display : service ? HolderKind::unit : HolderKind::process;
     holder.name = printable(unit);
   }
+}
+
+void read_stat(const Host& host, GpuHolder& holder) {
+  constexpr int kFlags = 9, kPending = 31;  // fields of proc(5), from 1
+  constexpr unsigned long kExiting = 0x4, kKilled = 1UL << (SIGKILL - 1);
+  const std::string stat = host.line(fmt::format("/proc/{}/stat", holder.pid)).value_or("");
+  std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may hold anything
+  char state = '?';
+  int parent = 0;
+  if (!(fields >> state >> parent)) return;
+  holder.dying = state == 'Z' || state == 'X';
+  long value = 0;
+  for (int field = 5; field <= kPending && fields >> value; ++field)
+    if ((field == kFlags && (value & kExiting) != 0) || (field == kPending && (value & kKilled) != 0)) holder.dying = true;
+  holder.own |= host.live() && parent == ::getpid();
 }
 
 bool is_service(const Host& host, const GpuHolder& holder) {
@@ -166,6 +185,7 @@ Result<GpuHolders> gpu_holders(const Host& host) {
     holder.devices.assign(devices->begin(), devices->end());
     holder.comm = printable(host.line(process + "/comm").value_or("?"));
     classify(holder, host.files().read(process + "/cgroup").value_or(""));
+    read_stat(host, holder);
     holders.found.push_back(std::move(holder));
   }
   std::ranges::sort(holders.found, {}, &GpuHolder::pid);

@@ -22,6 +22,8 @@ struct GpuHolder {
   HolderKind kind = HolderKind::process;
   std::string name;                  ///< "docker 3f2a91b0c4d5", "ollama.service"; empty for a plain process
   std::vector<std::string> devices;  ///< "/dev/nvidia0", each once, sorted
+  bool own = false;                  ///< of p2pd's units, or a child of this process
+  bool dying = false;                ///< ended or killed; what hangs in the driver stays so until the reboot
 };
 
 struct GpuHolders {
@@ -37,7 +39,10 @@ Result<GpuHolders> gpu_holders(const Host& host);
 /// that docker or podman would restart (a job in a container has no restart policy). Asks those.
 bool is_service(const Host& host, const GpuHolder& holder);
 
-/// What a process of this name in these control groups (/proc/PID/cgroup) is: fills kind and name.
+/// What /proc/PID/stat of holder.pid says: fills dying, and own for a child of this process.
+void read_stat(const Host& host, GpuHolder& holder);
+
+/// What a process of this name in these control groups (/proc/PID/cgroup) is: fills kind and name, and own.
 void classify(GpuHolder& holder, std::string_view cgroups);
 
 }  // namespace p2pd

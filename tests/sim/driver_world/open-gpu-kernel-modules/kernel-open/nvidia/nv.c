@@ -2,6 +2,9 @@
 /* nvidia.ko: a PCI driver of 10de display functions, /proc/driver/nvidia, and device files that hold the module. */
 #include <linux/fs.h>
 #include <linux/init.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
 
 #include "nv.h"
 
@@ -24,8 +27,22 @@ static ssize_t nv_read(struct file *file, char __user *to, size_t length, loff_t
 	return iminor(file_inode(file)) == NV_CONTROL ? simple_read_from_buffer(to, length, at, told, bytes) : -EINVAL;
 }
 
+/* "hang", written to a GPU's file, is a job on a GPU that hangs: the writer waits here, and no signal ends that */
+static ssize_t nv_write(struct file *file, const char __user *from, size_t length, loff_t *at)
+{
+	char word[4];
+
+	if (iminor(file_inode(file)) == NV_CONTROL || length < sizeof(word) || copy_from_user(word, from, sizeof(word)) ||
+	    memcmp(word, "hang", sizeof(word)))
+		return -EINVAL;
+	for (;;) {
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		schedule();
+	}
+}
+
 /* Whoever has one of the files open holds the module: rmmod then says "in use" */
-static const struct file_operations nv_files = { .owner = THIS_MODULE, .open = nv_open, .read = nv_read };
+static const struct file_operations nv_files = { .owner = THIS_MODULE, .open = nv_open, .read = nv_read, .write = nv_write };
 
 unsigned int nvidia_gpu_count(void)
 {

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""A revert while the GPUs are in use: a killed process that hangs in the driver is not waited for, a job is, for 15 minutes."""
+import time
+
+from scenario import expect, expect_as_at_first, say, wait_until
+
+STARTS = "first-boot"
+CARDS = "two-behind-switch"
+WAITS_S = 15 * 60  # kRollbackPatience of daemon/engine/boots.cpp
+SLOW_S = 10 * 60   # for all that is undone, and for systemd, which waits for a process that does not end
+
+HUNG = """setsid sh -c 'echo $$ > /root/hung; exec 3<> /dev/nvidia0; printf hang >&3' > /dev/null 2>&1 &
+until grep -q '^State:.D' /proc/$(cat /root/hung)/status; do sleep 1; done
+kill -KILL $(cat /root/hung); sleep 1; cat /root/hung"""
+JOB = """setsid sh -c 'exec 3< /dev/nvidia1; echo $$ > /root/job; exec sleep 7200' > /dev/null 2>&1 &
+until [ -s /root/job ]; do sleep 1; done; cat /root/job"""
+
+
+def run(machine):
+    boot = machine.wait_boot()
+    hung, job = machine.run(HUNG), machine.run(JOB)
+    expect(machine.run(f"cut -d' ' -f3 /proc/{hung}/stat") == "D", "the process that was killed does not hang")
+    begun = time.monotonic()
+    machine.run("p2pctl revert --no-block")
+    wait_until(lambda: machine.has_logged("a restart is due"), "it does not wait for the job")
+    waiting = machine.run("journalctl -q --no-pager -b -u p2pd-walk -g 'a restart is due' -o cat")
+    expect(f"(process {job})" in waiting, f"it does not name the job: {waiting}")
+    expect(f"(process {hung})" not in waiting, f"it waits for what hangs in the driver: {waiting}")
+    say(waiting.splitlines()[-1])
+    status = machine.settle("idle", timeout_s=WAITS_S + 2 * SLOW_S)
+    took = time.monotonic() - begun
+    expect(status["result"] == "reverted", str(status)[:400])
+    expect(WAITS_S <= took <= WAITS_S + SLOW_S, f"the reboot came after {took:.0f} s")
+    expect(machine.wait_boot() != boot, "what was undone wants a reboot")
+    expect_as_at_first(machine.look("reverted"), machine.notes["first"])
+    loaded = machine.run("cat /sys/module/nvidia/version")
+    expect(loaded == "570.124.06", f"the loaded driver is {loaded}")
