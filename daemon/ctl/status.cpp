@@ -50,6 +50,24 @@ bool changed_something(const json& status) {
   });
 }
 
+std::string listed(const json& names) {
+  std::string list;
+  for (const json& name : names)
+    if (name.is_string()) list += (list.empty() ? "" : ", ") + name.get<std::string>();
+  return list;
+}
+
+/// Where something was undone: its steps, and whose changes stay.
+std::vector<std::vector<std::string>> changes_in_place(const json& status) {
+  const std::string undone = listed(status.value("undone", json::array()));
+  if (undone.empty()) return {};
+  std::vector<std::vector<std::string>> rows = {{"undone", undone}};
+  for (const json& run : status.value("stays", json::array()))
+    rows.push_back({"stays", fmt::format("run {} of plan {}: {}", run.value("run", 0), text(run, "plan"), listed(run.value("steps", json::array())))});
+  if (rows.size() == 1) rows.push_back({"stays", "no change of p2pd"});
+  return rows;
+}
+
 /// Nothing more happens by itself before the next boot.
 bool at_rest(const json& status) {
   const std::string state = text(status, "state");
@@ -146,10 +164,12 @@ int print_status(const Context& context, json status, const Ending& ending) {
   } else {
     const Colour colour = state == "failed" ? Colour::red : state == "blocked" ? Colour::yellow : Colour::green;
     const bool same = json_number<std::uint64_t>(status, "run") != 0 && ending.changed == false;
-    fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && (result == "done" || result == "reverted") ? result : state),
+    const bool told = result == "done" || result == "reverted" || result == "cancelled";
+    fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && told ? result : state),
                reason.empty() ? "" : "  ", harmless(reason), same ? "  (nothing changed)" : "");
     if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
+    print_table(changes_in_place(status));
     if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
   }
   if (state == "blocked") return kBlocked;

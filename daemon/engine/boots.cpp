@@ -5,6 +5,14 @@
 #include "engine/walk.hpp"
 
 namespace p2pd {
+namespace {
+
+constexpr int kSecondsBetweenLooks = 10;
+// Longest wait for users of the machine before the reboot that ends a rollback: the time that an upgrade with a DKMS build
+// takes. What hangs in the driver is ended by nothing but that reboot.
+constexpr int kRollbackPatience = 15 * 60;
+
+}  // namespace
 
 /// Journals a boot that is new to the run. One that nobody asked for counts as a crash.
 Result<std::optional<Event>> Walk::note_boot() {
@@ -25,6 +33,48 @@ Result<std::optional<Event>> Walk::note_boot() {
   TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
   if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots) return std::nullopt;
   return give_up(fmt::format("{} reboots, crashes among them; the plan allows {}", run_.reboots, plan_.policy.reboots));
+}
+
+/// Some seconds, unless somebody wants something else meanwhile.
+Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
+  s_.observer.waiting(why);
+  for (int second = 0; second < kSecondsBetweenLooks; ++second) {
+    if (const std::optional<Event> asked = asked_for()) return asked;
+    s_.clock.wait(std::chrono::seconds(1));
+  }
+  return std::nullopt;
+}
+
+/// What keeps the machine from a restart now and passes by itself; empty: nothing does.
+std::string Walk::in_use() const {
+  std::string busy;
+  for (const Step& step : plan_.steps) {
+    if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
+    const Finding finding = check(step);
+    // what cannot be told is not waited for: it would be for ever
+    if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
+  }
+  return busy;
+}
+
+/// Before a restart: what uses the machine ends first, or is a person's to end. On a rollback the wait is bounded.
+Result<std::optional<Event>> Walk::wait_until_idle() {
+  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // that somebody looks for himself
+  const bool back = run_.state == RunState::reverting;
+  for (int waited = 0;; waited += kSecondsBetweenLooks) {
+    const std::string busy = in_use();
+    if (busy.empty()) return std::nullopt;
+    if (back && waited >= kRollbackPatience) {
+      TRY(s_.journal.save(run_, event("not-idle", "", busy)));
+      return std::nullopt;
+    }
+    if (plan_.policy.busy == Busy::block && !back) {
+      reason_ = busy;
+      return Event::blocker;
+    }
+    const std::optional<Event> asked = TRY(wait_a_while("a restart is due; " + busy));
+    if (asked && (!back || *asked == Event::stopped || *asked == Event::revert)) return asked;
+  }
 }
 
 /// Counts a reboot and prepares it; the walk makes it once that is durable. One is kept for the way back.

@@ -74,11 +74,11 @@ Result<bool> Walk::try_alternative() {
   return false;
 }
 
-/// Undoes what a step of this run changed, and so what was changed after it.
+/// Undoes what a step of this run changed, and so what this run changed after it.
 Result<void> Walk::take_back(const Step& step) {
   while (is_changed(step.id)) {
-    const std::optional<UndoStore::Owner> newest = s_.undo.newest();
-    if (!newest) return {};
+    const std::optional<UndoStore::Owner> newest = undoable();
+    if (!newest) return {};  // its fix ran, and changed nothing
     TRY_IN("undo of " + newest->step, undo(*newest));
   }
   return {};

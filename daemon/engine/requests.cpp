@@ -2,17 +2,12 @@
 // What is asked of a walk: how it begins, goes on, turns back, and looks again at each boot.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {
-namespace {
-
-// runs that change nothing that was not there before
-constexpr const char* kVerify = "verify";
-constexpr const char* kEachBoot = "each-boot";
-
-}  // namespace
 
 Result<Run> Walk::apply(const Plan& plan) {
   const std::optional<Run> last = TRY(s_.journal.last_run());
@@ -50,9 +45,8 @@ Result<Run> Walk::prove_again() {
     if (!plan_.only_checks()) return run_;  // it proves for itself
     TRY(move(Event::superseded));
   }
-  const std::optional<Run> proven = TRY(s_.journal.newest_ready());
-  const std::optional<Run> changed = TRY(s_.journal.newest_besides(kVerify, kEachBoot));
-  if (!proven || (changed && changed->id > proven->id) || !proven_on_this_machine(s_.host)) return last.value_or(Run{});
+  const std::optional<Run> proven = TRY(standing_proof());
+  if (!proven) return last.value_or(Run{});
   TRY(load(*proven));
   Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
   checks.name = kVerify;
@@ -61,21 +55,48 @@ Result<Run> Walk::prove_again() {
   return walk();
 }
 
+/// The newest run that proved P2P on this machine; nothing where another one has changed it since, or undid all changes.
+Result<std::optional<Run>> Walk::standing_proof() const {
+  std::optional<Run> proven = TRY(s_.journal.newest_ready());
+  for (const Run& changed : TRY(s_.journal.runs_in_place()))
+    if (proven && changed.id > proven->id && changed.id != run_.id && changed.plan != kVerify && changed.plan != kEachBoot)
+      proven.reset();
+  if (!proven_on_this_machine(s_.host)) proven.reset();
+  return proven;
+}
+
+/// Once the changes of a run are undone: proves again, in the quick form, what an earlier run proved before them. A proof
+/// that brought the machine down in this run is left to the next boot.
+Result<void> Walk::prove_earlier() {
+  if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
+  const std::optional<Run> proven = TRY(standing_proof());
+  const Result<Plan> plan = proven ? parse_plan(proven->resolved, "journal", s_.vocabulary) : Plan{};
+  if (!proven || !plan) return {};
+  for (const Step& step : checks_of(*plan, s_.vocabulary, true).steps) {
+    const bool proof = s_.vocabulary.probe(step.check)->proves_p2p;
+    if (proof && record(step.id).crashes > 0) return {};
+    const Finding finding = proof ? TRY(prove(step)) : check(step);
+    if (!finding.holds()) return {};
+  }
+  TRY_IN("ready file", announce_ready(s_.host));
+  return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
+}
+
 Result<Run> Walk::reassert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
-  const std::optional<Run> changed = TRY(s_.journal.newest_besides(kVerify, kEachBoot));
   if (last && is_open(last->state)) {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // it sees to all of it
     TRY(move(Event::superseded));
   }
-  if (!changed || (changed->result != "ready" && changed->result != "done")) return last.value_or(Run{});
-  TRY(load(*changed));
-  Plan again = each_boot_of(std::move(plan_), s_.vocabulary);
-  std::erase_if(again.steps, [&](const Step& step) { return !record(step.id).applied; });
-  if (again.steps.empty()) return *last;
-  again.name = kEachBoot;
-  again.policy = {.reboots = 0, .on_failure = OnFailure::keep};
+  Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}};
+  for (const Run& run : TRY(s_.journal.runs_in_place())) {
+    if (run.plan == kEachBoot || (run.result != "ready" && run.result != "done")) continue;
+    TRY(load(run));
+    for (Step& step : each_boot_of(std::move(plan_), s_.vocabulary).steps)
+      if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
+  }
+  if (again.steps.empty()) return last.value_or(Run{});
   TRY(begin(again, RunState::walking));
   return walk();
 }
@@ -88,8 +109,25 @@ Result<Run> Walk::revert() {
     if (is_open(run_.state)) return walk();
   }
   if (!s_.undo.newest()) return last.value_or(Run{});
-  if (const std::optional<Run> changed = TRY(s_.journal.newest_besides(kVerify, kEachBoot))) TRY(load(*changed));
+  for (const Run& changed : TRY(s_.journal.runs_in_place()))
+    if (changed.plan != kEachBoot) {
+      TRY(load(changed));
+      break;
+    }
   TRY(begin(plan_, RunState::reverting));
+  return walk();
+}
+
+Result<Run> Walk::cancel_accepted() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last) return Run{};
+  if (is_open(last->state) && last->state != RunState::reverting) return request(Event::cancel);
+  if (is_open(last->state) || std::ranges::count(last->stays, last->id, &RunChanges::run) == 0) return *last;
+  TRY(load(*last));
+  run_.state = RunState::walking;  // as it was when the cancel was accepted
+  run_.rollback = Rollback::own;
+  run_.result = run_.ended = "";
+  TRY(move(Event::cancel));
   return walk();
 }
 
@@ -111,7 +149,7 @@ Result<Run> Walk::request(Event event) {
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;
-  reason_ = run.failing ? run.reason : "";  // why it failed outlives the reboot of the way back
+  reason_ = run.rollback == Rollback::failed ? run.reason : "";  // why it failed outlives the reboot of the way back
   plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
@@ -129,8 +167,10 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is nobody's crash
-  if (state == RunState::reverting) TRY_IN("ready file", withdraw_ready(s_.host));
-  run_ = TRY(s_.journal.begin_run(run, event("begun", "", plan.title)));
+  if (state == RunState::reverting) run.rollback = Rollback::all;
+  const ChangedSteps changed = in_place();
+  for (const auto& [id, step] : changed) run.id = std::max(run.id, id);  // the journal of those runs may be lost
+  run_ = TRY(s_.journal.begin_run(run, changed, event("begun", "", plan.title)));
   s_.observer.run_changed(run_, plan_, records_);
   return {};
 }

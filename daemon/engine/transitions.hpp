@@ -17,8 +17,8 @@ enum class Event {
   pause,      ///< asked
   resume,     ///< asked
   retry,      ///< asked
-  cancel,     ///< asked: stop and undo
-  revert,     ///< asked: undo everything
+  cancel,     ///< asked: stop and undo what this run changed
+  revert,     ///< asked: undo everything, of all runs
   superseded, ///< asked for another plan, and this one only looks
   stopped,    ///< the worker was told to end (SIGTERM); the run stays open
   blocker,    ///< a person is needed
@@ -26,9 +26,9 @@ enum class Event {
   proven,     ///< all steps hold, the P2P proof among them
   settled,    ///< all steps hold; the plan holds no proof
   failure,    ///< and the plan keeps what was done
-  give_back,  ///< failure, and the plan undoes what was done
-  reverted,   ///< everything is undone, as asked
-  given_back  ///< everything is undone, after a failure
+  give_back,  ///< failure, and the plan undoes what the run changed
+  reverted,   ///< all that was to be is undone, as asked
+  given_back  ///< what the run changed is undone, after a failure
 };
 std::string_view to_string(Event event);
 

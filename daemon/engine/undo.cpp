@@ -163,6 +163,18 @@ std::optional<UndoStore::Owner> UndoStore::newest() const {
   return entries_.empty() ? std::nullopt : std::optional<Owner>(entries_.back().owner);
 }
 
+std::optional<UndoStore::Owner> UndoStore::newest_for(std::string_view step) const {
+  const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.owner.step == step; });
+  return found == entries_.rend() ? std::nullopt : std::optional<Owner>(found->owner);
+}
+
+std::vector<UndoStore::Owner> UndoStore::owners() const {
+  std::vector<Owner> owners;
+  for (const Entry& entry : entries_)
+    if (std::ranges::find(owners, entry.owner) == owners.end()) owners.push_back(entry.owner);
+  return owners;
+}
+
 std::size_t UndoStore::newest_stretch() const {
   std::size_t first = entries_.size();
   while (first > 0 && entries_[first - 1].owner == entries_.back().owner) --first;

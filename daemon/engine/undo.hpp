@@ -41,9 +41,13 @@ class UndoStore : public ChangeRecorder {
   /// Notes what the owner's paths hold after its fix, so that a later change by somebody else is recognised.
   Result<void> note_result();
 
-  /// Whose change is the newest; nothing when all is as it was found. Changes are undone strictly newest first, in
-  /// stretches of one owner.
+  /// Owner of the newest change; nothing when all is as it was found. Changes are undone strictly newest first, in
+  /// stretches of one owner. The changes of an open run are newer than those of all other runs.
   std::optional<Owner> newest() const;
+  /// Owner of the newest change that was made for `step`, of whatever run.
+  std::optional<Owner> newest_for(std::string_view step) const;
+  /// Each owner of a change that is in place, once, oldest first.
+  std::vector<Owner> owners() const;
   /// Puts back the newest stretch; what somebody else changed since is kept aside and named in the result. The
   /// entries stay until forget_newest(), so that a kill in between loses nothing.
   Result<std::vector<std::string>> restore_newest();

@@ -3,30 +3,43 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {
 
-/// Undoes every recorded change, newest first.
+/// Owner of the newest change that this run may undo: one of its own, unless all are to be undone.
+std::optional<UndoStore::Owner> Walk::undoable() const {
+  std::optional<UndoStore::Owner> newest = s_.undo.newest();
+  if (newest && run_.rollback != Rollback::all && newest->run != run_.id) newest.reset();
+  return newest;
+}
+
+/// Undoes the changes of this run, or of all runs, newest first.
 Result<Event> Walk::unwind() {
-  while (const std::optional<UndoStore::Owner> changed = s_.undo.newest()) {
-    if (s_.requests.poll() == Event::stopped) {
-      if (!run_.failing) reason_ = "stopped between two steps, as asked";
-      return Event::stopped;
-    }
+  for (;;) {
+    const std::optional<Event> asked = asked_for();
+    if (asked == Event::revert) TRY(move(Event::revert));
+    if (asked == Event::stopped) return Event::stopped;
+    const std::optional<UndoStore::Owner> changed = undoable();
+    if (!changed) break;
     TRY_IN("undo of " + changed->step, undo(*changed));
   }
+  const bool failed = run_.rollback == Rollback::failed;
   if (run_.reboot_due) {
-    if (!run_.failing) reason_ = "what was undone is in effect until the next boot";
+    if (!failed) reason_ = "what was undone is in effect until the next boot";
     return Event::reboot_due;
   }
-  if (!run_.failing) reason_ = "everything p2pd changed is undone";
-  return run_.failing ? Event::given_back : Event::reverted;
+  TRY(prove_earlier());
+  if (failed) return Event::given_back;
+  reason_ = run_.rollback == Rollback::all ? "everything p2pd changed is undone" : "what this run changed is undone";
+  return Event::reverted;
 }
 
 Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const Action* act = s_.vocabulary.action(changed.fix);
   s_.observer.undoing(changed.step);
+  TRY_IN("ready file", withdraw_ready(s_.host));  // what was proven is about to change
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
   const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
@@ -52,7 +65,7 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
 Event Walk::give_up(std::string reason) {
   reason_ = std::move(reason);
   if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return Event::failure;
-  run_.failing = true;
+  run_.rollback = Rollback::failed;
   return Event::give_back;
 }
 

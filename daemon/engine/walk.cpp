@@ -12,11 +12,6 @@
 #include "plan/resolve.hpp"
 
 namespace p2pd {
-namespace {
-
-constexpr int kSecondsBetweenLooks = 10;
-
-}  // namespace
 
 std::string Walk::why_in_vain(const Step& step, const Finding& finding) {
   return fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary);
@@ -186,39 +181,9 @@ Result<std::optional<Event>> Walk::commit() {
 /// What somebody wants of the walk before it goes on.
 std::optional<Event> Walk::asked_for() {
   const std::optional<Event> asked = s_.requests.poll();
-  if (asked) reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
+  if (asked && run_.rollback != Rollback::failed)  // why it failed outlives that
+    reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
   return asked;
-}
-
-/// Some seconds, unless somebody wants something else meanwhile.
-Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
-  s_.observer.waiting(why);
-  for (int second = 0; second < kSecondsBetweenLooks; ++second) {
-    if (const std::optional<Event> asked = asked_for()) return asked;
-    s_.clock.wait(std::chrono::seconds(1));
-  }
-  return std::nullopt;
-}
-
-/// Before a restart: what uses the machine ends first, or is a person's to end.
-Result<std::optional<Event>> Walk::wait_until_idle() {
-  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // that somebody looks for himself
-  for (;;) {
-    std::string busy;
-    for (const Step& step : plan_.steps) {
-      if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
-      const Finding finding = check(step);
-      // what cannot be told is not waited for: it would be for ever
-      if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
-    }
-    if (busy.empty()) return std::nullopt;
-    if (plan_.policy.busy == Busy::block && run_.state != RunState::reverting) {
-      reason_ = busy;
-      return Event::blocker;
-    }
-    const std::optional<Event> asked = TRY(wait_a_while("a restart is due; " + busy));
-    if (asked && (run_.state != RunState::reverting || *asked == Event::stopped)) return asked;
-  }
 }
 
 bool Walk::passes_by_itself(const Step& step, const Finding& finding) const {
@@ -279,21 +244,22 @@ Result<void> Walk::move(Event change) {
                                                     : "\"p2pctl history\" shows how it got there");
   run_.state = *next;
   run_.reason = reason_;
+  if (change == Event::revert) run_.rollback = Rollback::all;
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
     run_.result = change == Event::proven     ? "ready"
                   : change == Event::settled  ? "done"
-                  : change == Event::reverted ? "reverted"
+                  : change == Event::reverted ? (run_.rollback == Rollback::all ? "reverted" : "cancelled")
                   : change == Event::superseded ? "superseded"
                                               : "failed";
   }
-  const bool lasts = run_.state == RunState::ready || run_.state == RunState::walking ||
-                     run_.state == RunState::paused || change == Event::settled || change == Event::superseded;
+  // who changes the machine withdraws the ready file before
   if (change == Event::proven) TRY_IN("ready file", announce_ready(s_.host));
-  if (!lasts) TRY_IN("ready file", withdraw_ready(s_.host));
+  if (change == Event::blocker && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
   for (const auto& [name, step] : records_) known.push_back(step);
-  TRY(s_.journal.save(run_, known, event(to_string(change), "", reason_)));
+  TRY(s_.journal.save(run_, known, in_place(), event(to_string(change), "", reason_)));
+  run_.stays = TRY(s_.journal.stays(run_));
   s_.observer.run_changed(run_, plan_, records_);
   return {};
 }
@@ -304,6 +270,22 @@ JournalEvent Walk::event(std::string_view type, std::string_view step, std::stri
           boot_, run_.id, std::string(step), std::string(type), std::move(text)};
 }
 
-UndoStore::Owner Walk::owner(const Step& step) const { return {run_.id, step.id, step.check, step.fix, step.with}; }
+/// Whether what this run finds is news of what was proven: no other plan than its own was.
+Result<bool> Walk::proves_for_itself() const {
+  const std::optional<Run> proven = TRY(s_.journal.newest_ready(kVerify));
+  return run_.plan == kVerify || (proven && proven->plan == run_.plan);
+}
+
+ChangedSteps Walk::in_place() const {
+  ChangedSteps changed;
+  for (const UndoStore::Owner& owner : s_.undo.owners()) changed.emplace_back(owner.run, owner.step);
+  return changed;
+}
+
+/// Whose changes for a step are: what is made again at each boot stays that of the run that made it first.
+UndoStore::Owner Walk::owner(const Step& step) const {
+  const UndoStore::Owner own{run_.id, step.id, step.check, step.fix, step.with};
+  return run_.plan == kEachBoot ? s_.undo.newest_for(step.id).value_or(own) : own;
+}
 
 }  // namespace p2pd

@@ -43,8 +43,11 @@ class Walk {
   Result<Run> prove_again();
   /// Makes anew what lasts for one boot only, of what the newest run applied: a run of a plan "each-boot".
   Result<Run> reassert();
-  /// Undoes everything that is recorded, of all runs.
+  /// Undoes everything that is recorded, of all runs. All else that undoes (a failure, a cancel, an alternative that did
+  /// not help) undoes what its own run changed.
   Result<Run> revert();
+  /// Cancels the last run where that was accepted while it walked, and it has ended since.
+  Result<Run> cancel_accepted();
   /// pause, resume, retry or cancel, of a run that is not being walked.
   Result<Run> request(Event event);
 
@@ -84,6 +87,7 @@ class Walk {
   void block(const Step& step, Obstacle found, Pass& pass) const;
   Result<std::optional<Event>> obstructed(const Pass& pass);
   Result<std::optional<Event>> wait_a_while(std::string why);
+  std::string in_use() const;
   Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
@@ -95,6 +99,9 @@ class Walk {
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Event>> commit();
+  Result<std::optional<Run>> standing_proof() const;
+  Result<void> prove_earlier();
+  std::optional<UndoStore::Owner> undoable() const;
   Result<Event> unwind();
   Result<void> undo(const UndoStore::Owner& owner);
   Result<Event> restart();
@@ -107,11 +114,16 @@ class Walk {
   StepRecord& record(const std::string& step);
   bool is_changed(const std::string& step) const;
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
+  Result<bool> proves_for_itself() const;
   Result<void> move(Event event);
+  ChangedSteps in_place() const;
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
   UndoStore::Owner owner(const Step& step) const;
   const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }
 
+  // plans of runs that change nothing that was not there before
+  static constexpr std::string_view kVerify = "verify";
+  static constexpr std::string_view kEachBoot = "each-boot";
   static constexpr int kCrashes = 2;  ///< of one step, then it failed: once may have been the power
 
   Seams s_;

@@ -125,9 +125,9 @@ json Mailbox::take_while_walking(const Request& request) {
       break;
     case Event::cancel:
     case Event::revert:
-      if (undoing) break;
+      if (undoing && request.event == Event::cancel) break;
       asked_ = request.event;
-      raise(halt_);
+      if (!undoing) raise(halt_);  // an undo is not cut short
       break;
     default: break;
   }

@@ -29,7 +29,7 @@ std::string_view message_of(const Run& run) {
     case RunState::rebooting: return message_id::kRebooting;
     case RunState::ready: return message_id::kReady;
     case RunState::failed: return message_id::kFailed;
-    case RunState::idle: return run.result == "reverted" ? message_id::kReverted : std::string_view();
+    case RunState::idle: return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
     default: return {};
   }
 }

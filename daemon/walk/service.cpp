@@ -131,7 +131,7 @@ class Service {
     publisher_.rest();
     if (run && !is_open(run->state)) restart_.take_back();
     if (promised != Event::cancel && promised != Event::revert) return run;
-    return walk([](Walk& walk) { return walk.revert(); }, true);
+    return walk([&](Walk& walk) { return promised == Event::cancel ? walk.cancel_accepted() : walk.revert(); }, true);
   }
 
   /// False where the walk ended in an error, and not because it was to stop.

@@ -127,7 +127,7 @@ def case_paused_by_p2pctl(machine):
     status = machine.status()
     expect(status["run"] == run and status["state"] == "paused", f"a reboot ended the pause: {status}")
     machine.run("p2pctl cancel --no-block")
-    machine.ends("reverted")
+    machine.ends("cancelled")
     expect(ARGUMENT not in machine.read("/boot/grub/grub.cfg") and not (machine.path / "boot/grub/custom.cfg").exists(), "something is left")
 
 

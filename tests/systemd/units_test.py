@@ -267,7 +267,7 @@ def case_retry_when_the_worker_has_gone(machine):
     expect(done.returncode == 4, f"retry: {done.returncode}: {done.stdout}")
     expect(machine.status()["run"] == run, "there is another run")
     machine.run("p2pctl cancel")
-    machine.ends("reverted")
+    machine.ends("cancelled")
 
 
 def case_journal(machine):

@@ -182,7 +182,7 @@ class Verbs(Case):
         self.assertEqual(self.json(4, "retry")["state"], "blocked")
         self.assertEqual(self.bus.status()["run"], run)
         self.assert_ctl(0, "cancel")
-        self.assertEqual(self.bus.status()["result"], "reverted")
+        self.assertEqual(self.bus.status()["result"], "cancelled")
         self.assert_unchanged()
 
     def test_refusals_are_one_line(self):

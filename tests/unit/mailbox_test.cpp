@@ -152,6 +152,10 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   mailbox.note(run_of(RunState::reverting));
   CHECK(post(mailbox, Event::pause)->at("code") == "state");
   CHECK(post(mailbox, Event::cancel)->at("ok") == true);  // that is what it does
+  CHECK_FALSE(mailbox.poll());
+  CHECK(post(mailbox, Event::revert)->at("ok") == true);  // of all runs: heard between two steps, no undo is cut short
+  CHECK_FALSE(readable(mailbox.halt_fd()));
+  CHECK(mailbox.poll() == Event::revert);
   CHECK_FALSE(mailbox.end());
 }
 

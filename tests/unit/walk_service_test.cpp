@@ -94,6 +94,38 @@ TEST_CASE("before a restart, what cannot be told is not waited for") {
   CHECK(run->state == RunState::rebooting);
 }
 
+TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes") {
+  World world;
+  world.write("live/idle", "yes");
+  REQUIRE(world.settle(world.apply(needs_idle("{busy: wait}")))->result == "done");
+  world.remove("live/idle");
+  int seconds = 0;
+  world.on_wait = [&] {
+    if (++seconds > 7200) throw PowerCut();
+  };
+  SECTION("then it is restarted all the same") {
+    const auto run = world.revert();
+    REQUIRE(run);
+    CHECK(run->state == RunState::reverting);
+    CHECK(world.reboots == 2);
+    CHECK(seconds == 15 * 60);
+    CHECK(world.waited_for.find("idle is not so") != std::string::npos);
+    CHECK(world.count("not-idle") == 1);
+    CHECK(world.settle(run)->result == "reverted");
+  }
+  SECTION("a stop is heard meanwhile") {
+    world.asked = Event::stopped;
+    world.quiet_polls = 60;
+    CHECK(world.revert()->state == RunState::reverting);
+    CHECK(world.reboots == 1);
+  }
+  SECTION("forward it is waited for") {
+    world.remove("want/a");
+    world.remove("now/a");
+    CHECK_THROWS_AS(world.apply(needs_idle("{busy: wait}")), PowerCut);
+  }
+}
+
 TEST_CASE("a restart that is called off is a pause; resumed, it is the same restart and counted once") {
   World world;
   world.calls_off = true;
@@ -132,6 +164,11 @@ TEST_CASE("the ready file is there as long as what was proven stands") {
   }
   SECTION("a proof that fails takes it away") {
     world.remove("live/p");
+    REQUIRE(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
+    CHECK_FALSE(world.has("run/p2pd/ready"));
+  }
+  SECTION("so does a step that does not hold any more") {
+    world.remove("live/a");
     REQUIRE(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
     CHECK_FALSE(world.has("run/p2pd/ready"));
   }

@@ -2,6 +2,7 @@
 #include "world.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace p2pd::test {
 namespace {
@@ -197,9 +198,18 @@ Result<Run> World::settle(Result<Run> run) {
   return run;
 }
 
+void World::lose_journal() const {
+  for (const char* name : {"state.db", "state.db-wal", "state.db-shm"}) fs::remove(state_.path() / name);
+}
+
+int World::undo_entries() const {
+  const auto records = fs::directory_iterator(state_.path() / "undo");
+  return static_cast<int>(std::count_if(begin(records), end(records), [](const auto& file) { return file.path().extension() == ".json"; }));
+}
+
 std::vector<JournalEvent> World::events() const {
   const auto journal = Journal::open(state_.path(), Journal::Access::read);
-  return journal ? journal->events(0, 1000).value_or(std::vector<JournalEvent>()) : std::vector<JournalEvent>();
+  return journal ? journal->events(0, std::numeric_limits<std::int64_t>::max(), 1000).value_or(std::vector<JournalEvent>()) : std::vector<JournalEvent>();
 }
 
 int World::count(std::string_view type) const {

@@ -46,6 +46,9 @@ class World {
   /// Boots and goes on as long as the run waits for a reboot.
   Result<Run> settle(Result<Run> run);
 
+  /// The state database is gone; what undo needs stays.
+  void lose_journal() const;
+  int undo_entries() const;
   std::vector<JournalEvent> events() const;
   int count(std::string_view type) const;
 

@@ -27,6 +27,7 @@ constexpr Word kWords[] = {
     {"blocked", "warn", "Blocked: a person is needed"},
     {"failed", "bad", "Failed"},
     {"reverted", "open", "Reverted: this machine is as it was found"},
+    {"cancelled", "open", "Cancelled: what the run changed is undone"},
     {"done", "good", "Every step of the plan holds"},
     {"walking", "open", "A run is under way"},
     {"rebooting", "open", "A run waits for a restart"},
