@@ -63,7 +63,7 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   if (undone.empty()) return {};
   std::vector<std::vector<std::string>> rows = {{"undone", undone}};
   for (const json& run : status.value("stays", json::array()))
-    rows.push_back({"stays", fmt::format("run {} of plan {}: {}", run.value("run", 0), text(run, "plan"), listed(run.value("steps", json::array())))});
+    rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"), text(run, "plan"), listed(run.value("steps", json::array())))});
   if (rows.size() == 1) rows.push_back({"stays", "no change of p2pd"});
   return rows;
 }
