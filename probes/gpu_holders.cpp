@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be removed and others loaded.
+// gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be removed and others loaded, and no person
+// has a desktop open at a seat, which a restart or a stop of the display manager would end with what is unsaved in it.
 // A module in use stays: rmmod refuses, and an installer that goes on tests the old driver. Who holds it is found where
 // the kernel knows it, the open files of every process; what those do not explain (a framebuffer console, a container's
-// processes seen from inside another) shows in the modules' reference counts.
-// Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules.
-// Reference: proc(5); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
+// processes seen from inside another) shows in the modules' reference counts. Who a process belongs to is told by its
+// control groups and logind, never by its name.
+// Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules; /run/systemd/sessions.
+// Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +14,7 @@
 #include <map>
 
 #include "base/driver/gpu_holders.hpp"
+#include "base/logind_files.hpp"
 #include "base/modules/loaded_modules.hpp"
 #include "base/probe.hpp"
 
@@ -22,6 +25,8 @@ constexpr Parameter kParameters[] = {
     {"ignore_services", Parameter::Type::boolean, false,
      "nvidia-persistenced, the display manager and containers with a restart policy do not count: they are stopped and "
      "started again; nor do p2pd's own processes, and those that are ending"},
+    {"sessions", Parameter::Type::string, false,
+     "busy (unless told) or end: a person's desktop at a seat is that person's to end, or ends with the restart"},
 };
 constexpr std::size_t kNamed = 6;     // in a summary
 constexpr std::size_t kListed = 100;  // in the facts: a container may have thousands
@@ -32,6 +37,7 @@ std::string says(const GpuHolder& holder) {
       return "container " + holder.name;
     case HolderKind::unit:
     case HolderKind::persistenced:
+    case HolderKind::session:
       return holder.name;
     case HolderKind::display:
       return "display server " + holder.comm;
@@ -50,20 +56,28 @@ std::string how_to_stop(const GpuHolder& holder) {
       return "systemctl stop " + holder.name;
     case HolderKind::display:
       return "systemctl stop display-manager, or log out of the desktop";
+    case HolderKind::session:
+      return "log out of " + holder.name;
     case HolderKind::process:
       break;
   }
   return fmt::format("end {} (process {})", holder.comm, holder.pid);
 }
 
-/// What `tell` says of the holders, each once, the first few.
-std::string listing(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&),
-                    std::string_view glue) {
+/// What `tell` says of the holders, each once.
+std::vector<std::string> each_once(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&)) {
   std::vector<std::string> told;
   for (const GpuHolder& holder : holders) {
     std::string text = tell(holder);
     if (std::ranges::find(told, text) == told.end()) told.push_back(std::move(text));
   }
+  return told;
+}
+
+/// The first few of that.
+std::string listing(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&),
+                    std::string_view glue) {
+  std::vector<std::string> told = each_once(holders, tell);
   const std::size_t more = told.size() - std::min(told.size(), kNamed);
   told.resize(told.size() - more);
   return fmt::format("{}{}", fmt::join(told, glue), more > 0 ? fmt::format(" and {} more", more) : "");
@@ -142,25 +156,16 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
   return {};
 }
 
-Result<Finding> check(const Host& host, const Parameters& parameters) {
-  const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
-  Finding finding;
-  if (modules.empty() && !host.files().exists("/sys/module/nvidia")) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA kernel module is loaded";
-    finding.facts = facts_of({}, {});
-    return finding;
-  }
-  GpuHolders holders = TRY(gpu_holders(host));
-  std::vector<GpuHolder> services;
-  if (parameters.value("ignore_services", false)) {
-    for (const GpuHolder& holder : holders.found)
-      if (holder.own || holder.dying || is_service(host, holder)) services.push_back(holder);
-    std::erase_if(holders.found, [&](const GpuHolder& holder) {
-      return std::ranges::count(services, holder.pid, &GpuHolder::pid) > 0;
-    });
-  }
-  finding.facts = facts_of(holders, modules);
+/// Takes out of `holders` those for which `is` holds.
+template <class Is>
+std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
+  const auto rest = std::ranges::stable_partition(holders, [&](const GpuHolder& holder) { return !is(holder); });
+  std::vector<GpuHolder> taken(rest.begin(), rest.end());
+  holders.erase(rest.begin(), rest.end());
+  return taken;
+}
+
+void add_evidence(Finding& finding, const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
   for (const GpuHolder& holder : holders.found) {
     if (finding.evidence.size() == kNamed) break;
     finding.evidence.push_back(
@@ -172,15 +177,68 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
          fmt::format("{}: {} references, used by {} modules", module.name,
                      module.references ? std::to_string(*module.references) : "?", module.users.size())});
   }
-  if (holders.found.empty() && !services.empty()) {  // they explain the references
+}
+
+/// Who holds the GPUs, but for the processes of persons' desktops: those are told by their session.
+Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
+  const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
+  Finding finding;
+  if (modules.empty() && !host.files().exists("/sys/module/nvidia")) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA kernel module is loaded";
+    finding.facts = facts_of({}, {});
+    return finding;
+  }
+  GpuHolders holders = TRY(gpu_holders(host));
+  const auto desktops = take(holders.found, [](const GpuHolder& holder) { return holder.kind == HolderKind::session; });
+  const auto services = take(holders.found, [&](const GpuHolder& holder) {
+    return ignore_services && (holder.own || holder.dying || is_service(host, holder));
+  });
+  finding.facts = facts_of(holders, modules);
+  add_evidence(finding, holders, modules);
+  if (holders.found.empty() && desktops.size() + services.size() > 0) {  // they explain the references
     finding.verdict = Verdict::pass;
     const bool ending = std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
-    finding.summary = fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
-                                  ending ? ", and processes that are ending" : "", listing(services, says, ", "));
+    finding.summary = services.empty()
+                          ? "only desktops hold GPUs"
+                          : fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
+                                        ending ? ", and processes that are ending" : "", listing(services, says, ", "));
+    if (!services.empty()) finding.facts["ends"] = each_once(services, says);
     return finding;
   }
   TRY(judge(finding, holders, modules));
   return finding;
+}
+
+/// What the desktops of persons at the seats add to that.
+void add_sessions(Finding& finding, const std::vector<SeatSession>& sessions, bool end) {
+  for (const SeatSession& session : sessions) {
+    finding.evidence.push_back({"/run/systemd/sessions/" + session.id, session.text()});
+    if (end) {
+      finding.facts["ends"].push_back(session.text());
+      if (finding.verdict != Verdict::fail) finding.summary += fmt::format("; {} ends with the restart", session.text());
+      continue;
+    }
+    const std::string open = session.text() + " is open: a restart would end it";
+    finding.summary = finding.verdict == Verdict::fail ? finding.summary + "; " + open : open;
+    finding.next += fmt::format("{}Log out there; or give this step \"sessions: end\", which ends it with the restart.",
+                                finding.verdict == Verdict::fail && !finding.next.empty() ? " " : "");
+    finding.verdict = Verdict::fail;
+  }
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  Finding finding = TRY(look_at_holders(host, parameters.value("ignore_services", false)));
+  std::vector<SeatSession> sessions = TRY(seat_sessions(host));
+  std::erase_if(sessions, [](const SeatSession& session) { return session.greeter; });
+  add_sessions(finding, sessions, parameters.value("sessions", "") == "end");
+  return finding;
+}
+
+Result<void> validate(const Parameters& parameters) {
+  const auto sessions = parameters.value("sessions", std::string("busy"));
+  if (sessions == "busy" || sessions == "end") return {};
+  return fail(ErrorCode::invalid, "sessions: '" + sessions + "' is neither busy nor end");
 }
 
 }  // namespace
@@ -188,8 +246,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kGpuHolders;
 const Probe kGpuHolders = {
     .id = "gpu-holders",
-    .asserts = "no process uses an NVIDIA GPU: the kernel modules can be removed",
+    .asserts = "no process uses an NVIDIA GPU, and no person has a desktop open at a seat",
     .parameters = kParameters,
+    .validate = validate,
     .check = check,
     .passes_by_itself = true,
     .of_the_machine = true,

@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <map>
-#include <sstream>
 
+#include "base/logind_files.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -17,17 +17,6 @@ namespace {
 
 constexpr std::string_view kInhibitors = "/run/systemd/inhibit";
 constexpr std::size_t kFile = 64U << 10;  // bytes
-
-/// "KEY=value" of each line.
-std::map<std::string, std::string> fields_of(const std::string& text) {
-  std::map<std::string, std::string> fields;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t at = line.find('=');
-    if (at != std::string::npos) fields[line.substr(0, at)] = line.substr(at + 1);
-  }
-  return fields;
-}
 
 /// WHAT is a list: "shutdown:sleep".
 bool blocks_shutdown(const std::map<std::string, std::string>& lock) {
@@ -51,7 +40,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (name.ends_with(".ref")) continue;  // a pipe: the lock lives as long as its other end
     const auto text = host.files().read(path, kFile);
     if (!text && text.error().code == ErrorCode::not_found) continue;  // let go meanwhile
-    auto lock = fields_of(TRY(Result<std::string>(text)));
+    auto lock = logind_fields(TRY(Result<std::string>(text)));
     if (!blocks_shutdown(lock)) continue;
     who.push_back(fmt::format("{} (process {}): {}", lock["WHO"], lock["PID"], lock["WHY"]));
     finding.facts["blocks"].push_back({{"who", lock["WHO"]}, {"why", lock["WHY"]}, {"pid", lock["PID"]}});

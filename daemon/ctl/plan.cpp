@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2pctl plan: what apply would change, as diffs and commands, how many reboots, and what it costs in security.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
@@ -70,6 +71,7 @@ Result<int> show_plan(const Context& context) {
                                        {"reboots", found.reboots()},
                                        {"reboots_at_most", plan.policy.reboots},
                                        {"alternatives", alternatives(plan)},
+                                       {"ends", found.ends},
                                        {"steps", std::move(steps)}});
   } else {
     fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
@@ -84,6 +86,8 @@ Result<int> show_plan(const Context& context) {
     const char* verdict = found.holds()     ? "Nothing to do."
                           : found.blocked() ? "Blocked: nothing is changed until the points above are settled."
                                             : "p2pctl apply makes these changes; p2pctl revert takes them back.";
+    if (!found.ends.empty())
+      print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(found.ends, ", "))}});
     for (const Step& step : plan.steps)
       if (step.kind == StepKind::alternative) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
     fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict), found.reboots(), plan.policy.reboots);

@@ -32,6 +32,14 @@ class Fixes {
     if (!step.fix.empty()) describe(step, standing);
   }
 
+  /// Fact "ends" of the requirements.
+  std::vector<std::string> ends() const {
+    std::vector<std::string> all;
+    for (const auto& [name, finding] : needs_)
+      for (const nlohmann::json& one : finding.facts.value("ends", nlohmann::json::array())) all.push_back(one);
+    return all;
+  }
+
  private:
   void look_at_needs(const Step& step, Standing& standing) {
     for (const std::string& name : step.needs) {
@@ -113,6 +121,7 @@ Survey survey(const Plan& plan, const Vocabulary& vocabulary, const Host& host, 
     if (standing.kind != Standing::Kind::holds || among(unsettled)) unsettled.insert(step.id);
     survey.steps.push_back(std::move(standing));
   }
+  survey.ends = fixes.ends();
   return survey;
 }
 

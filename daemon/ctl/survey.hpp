@@ -35,6 +35,8 @@ std::string_view to_string(Standing::Kind kind);
 /// What a walk of `plan` would meet on `host`, found out without changing anything.
 struct Survey {
   std::vector<Standing> steps;
+  /// What the fixes or the restart end, as the requirements that were looked at say: services, sessions.
+  std::vector<std::string> ends;
 
   bool holds() const;
   bool blocked() const;

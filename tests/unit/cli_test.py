@@ -34,6 +34,28 @@ class Works(Case):
         self.assertRegex(done.stdout, r"(?m)^ next +\S")
         self.assertFalse(self.state.exists())
 
+    def with_desktop(self):
+        """Somebody is logged in at the screen, with a display manager that draws on a GPU."""
+        write(self.tree / "run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=wayland\nCLASS=user\nSEAT=seat0\n")
+        for pid, cgroup in ((41, "system.slice/gdm.service"), (42, "user.slice/user-1000.slice/session-2.scope")):
+            write(self.tree / f"proc/{pid}/comm", "Xorg\n")
+            write(self.tree / f"proc/{pid}/cgroup", f"0::/{cgroup}\n")
+            (self.tree / f"proc/{pid}/fd").mkdir()
+            (self.tree / f"proc/{pid}/fd/3").symlink_to("/dev/nvidia0")
+
+    def test_plan_names_what_ends(self):
+        self.with_desktop()
+        step = STEP.replace("with:", "needs: [idle], with:")
+        idle = "{requires: idle, title: I, check: gpu-holders, with: {ignore_services: true%s}}"
+        write(self.plan, plan_text(step, idle % ", sessions: end"))
+        told = self.json("plan", self.plan)
+        self.assertEqual(told["ends"], ["display server Xorg", "session 2 of ada on seat0"])
+        self.assertRegex(self.ctl("plan", self.plan).stdout, r"ends +display server Xorg, session 2 of ada on seat0")
+        write(self.plan, plan_text(step, idle % "") + "policy: {busy: wait}\n")
+        self.assertRegex(self.ctl("plan", self.plan).stdout, r"waits for +idle: session 2 of ada on seat0 is open")
+        write(self.plan, plan_text(step, idle % ", sessions: never"))
+        self.assertRegex(self.ctl("plan", self.plan).stderr, "sessions: 'never' is neither busy nor end")
+
     def test_no_gpu_is_one_line(self):
         self.use("no-gpu")
         done = self.ctl("doctor")

@@ -36,12 +36,29 @@ struct Machine : ChangedRecord {
     for (std::size_t i = 0; i < open.size(); ++i) link(directory + "/fd/" + std::to_string(i), open[i]);
   }
   Finding look() const { return ChangedRecord::look(kGpuHolders); }
+  Finding look(const Parameters& with) const {
+    FakeRunner runner;
+    runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 3f2a91b0c4d5", "always\n");
+    return kGpuHolders.check(Host(root(), runner), with).value();
+  }
+  /// A session as logind keeps it.
+  void session(const std::string& id, const std::string& what) const {
+    file("run/systemd/sessions/" + id, "# This is private data. Do not parse.\n" + what);
+  }
 };
 
+const Parameters kIgnore = {{"ignore_services", true}};
+constexpr char kPerson[] = "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=wayland\nCLASS=user\nSEAT=seat0\n";
+constexpr char kGreeter[] = "UID=117\nUSER=gdm\nSTATE=active\nREMOTE=0\nTYPE=wayland\nCLASS=greeter\nSEAT=seat0\n";
+
 GpuHolder classified(const std::string& comm, const std::string& cgroups) {
+  const Machine machine;
+  machine.session("c1", kGreeter);
+  machine.session("2", kPerson);
+  FakeRunner runner;
   GpuHolder holder;
   holder.comm = comm;
-  classify(holder, cgroups);
+  REQUIRE(classify(Host(machine.root(), runner), holder, cgroups));
   return holder;
 }
 
@@ -64,12 +81,19 @@ TEST_CASE("gpu-holders: what a process is, from its control groups and its name"
   is("bash", "0::/lxc.payload.gpu/system.slice/x.service\n", HolderKind::container, "lxc gpu");
   is("nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", HolderKind::persistenced,
      "nvidia-persistenced.service");
-  is("Xorg", "0::/user.slice/user-1000.slice/session-2.scope\n", HolderKind::display, "session-2.scope");
+  is("Xorg", "0::/user.slice/user-1001.slice/session-9.scope\n", HolderKind::process, "session-9.scope");
   is("gdm-x", "0::/system.slice/gdm.service\n", HolderKind::display, "gdm.service");
   is("ollama", "0::/system.slice/ollama.service\n", HolderKind::unit, "ollama.service");
-  is("python3", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-x.scope\n", HolderKind::process,
+  is("python3", "0::/user.slice/user-1001.slice/user@1001.service/app.slice/app-x.scope\n", HolderKind::process,
      "app-x.scope");
-  is("python3", "0::/user.slice/user-1000.slice/user@1000.service/x.service\n", HolderKind::process, "x.service");
+  is("python3", "0::/user.slice/user-1001.slice/user@1001.service/x.service\n", HolderKind::process, "x.service");
+  is("python3", "0::/user.slice/user-1000.slice/session-4.scope\n", HolderKind::process, "session-4.scope");  // ssh
+  is("kwin_wayland", "0::/user.slice/user-1000.slice/session-2.scope\n", HolderKind::session,
+     "session 2 of ada on seat0");
+  is("gnome-shell", "0::/user.slice/user-1000.slice/user@1000.service/session.slice/x.service\n", HolderKind::session,
+     "session 2 of ada on seat0");
+  is("gnome-shell", "0::/user.slice/user-117.slice/session-c1.scope\n", HolderKind::display, "display-manager.service");
+  is("python3", "0::/user.slice/user-10.slice/user@10.service/x.service\n", HolderKind::process, "x.service");
   is("python3", "", HolderKind::process, "");
   is("python3", "no colon\n:\n::\n0::/\n", HolderKind::process, "");
   is("python3", "0::/" + kId + "0\n", HolderKind::process, "");  // 65 digits are no container's id
@@ -98,7 +122,7 @@ TEST_CASE("gpu-holders: nobody, somebody, and nothing to hold") {
 
 TEST_CASE("gpu-holders: a render node counts where it is an NVIDIA GPU's") {
   const Machine machine;
-  machine.process(7, "sway", "0::/user.slice/session-1.scope\n", {"/dev/dri/renderD129", "/dev/dri/card0"});
+  machine.process(7, "sway", "0::/system.slice/sddm.service\n", {"/dev/dri/renderD129", "/dev/dri/card0"});
   CHECK(machine.look().verdict == Verdict::pass);
   machine.file("sys/class/drm/renderD129/device/vendor", "0x10de\n");
   machine.file("sys/class/drm/card0/device/vendor", "0x1002\n");
@@ -248,4 +272,97 @@ TEST_CASE("gpu-holders: a service that is started again does not count where the
     CAPTURE(policy);
     CHECK(look(policy, true).summary == "GPUs are in use by container docker 3f2a91b0c4d5");
   }
+}
+
+TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a control group is no service") {
+  const std::string login = "0::/user.slice/user-1000.slice/session-4.scope\n";
+  const std::string manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/";
+  const std::pair<const char*, std::string> rows[] = {
+      {"nvidia-persiste", login},
+      {"Xorg", login},
+      {"gnome-shell", "0::/system.slice/jobs.service\n"},
+      {"python3", manager + "nvidia-persistenced.service\n"},
+      {"python3", manager + "gdm.service\n"},
+      {"python3", manager + "docker-" + kId + ".scope\n"},
+      {"python3", "0::/system.slice/jobs.service/nvidia-persistenced.service\n"},  // a unit names what is below it
+      {"python3", "0::/system.slice/jobs.service/display-manager.service\n"},
+  };
+  for (const auto& [comm, cgroups] : rows) {
+    CAPTURE(comm, cgroups);
+    const Machine machine(kUsed);
+    machine.process(40, comm, cgroups, {"/dev/nvidia0"});
+    CHECK(machine.look(kIgnore).verdict == Verdict::fail);
+  }
+}
+
+TEST_CASE("gpu-holders: a person's desktop is that person's to end, a login screen is nobody's") {
+  const Machine machine(kUsed);
+  machine.process(40, "gdm-session-wor", "0::/system.slice/gdm.service\n", {"/dev/nvidiactl"});
+  machine.process(41, "gnome-shell",
+                  "0::/user.slice/user-117.slice/user@117.service/session.slice/org.gnome.Shell@wayland.service\n",
+                  {"/dev/nvidia0"});
+  machine.session("c1", kGreeter);
+  CHECK(machine.look(kIgnore).verdict == Verdict::pass);
+  CHECK(machine.look(kIgnore).summary ==
+        "only services hold GPUs, which are stopped and started again: display server gdm-session-wor, display server "
+        "gnome-shell");
+
+  machine.session("2", kPerson);
+  const Finding finding = machine.look(kIgnore);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.summary == "session 2 of ada on seat0 is open: a restart would end it");
+  CHECK(holds(finding.next, "Log out there"));
+  CHECK(holds(finding.next, "sessions: end"));
+  CHECK(machine.look({{"ignore_services", true}, {"sessions", "busy"}}).verdict == Verdict::fail);
+
+  machine.process(42, "gnome-shell",
+                  "0::/user.slice/user-1000.slice/user@1000.service/session.slice/org.gnome.Shell@wayland.service\n",
+                  {"/dev/nvidia0"});
+  CHECK(machine.look(kIgnore).summary == finding.summary);  // told once
+  const Finding ends = machine.look({{"ignore_services", true}, {"sessions", "end"}});
+  CHECK(ends.verdict == Verdict::pass);
+  CHECK(holds(ends.summary, "session 2 of ada on seat0"));
+  CHECK(ends.facts["ends"] == nlohmann::json{"display server gdm-session-wor", "display server gnome-shell",
+                                             "session 2 of ada on seat0"});
+}
+
+TEST_CASE("gpu-holders: a person's desktop keeps the machine from a restart where no NVIDIA module is loaded, too") {
+  const Machine machine("");
+  machine.session("2", kPerson);
+  CHECK(machine.look(kIgnore).verdict == Verdict::fail);
+  CHECK(machine.look({{"ignore_services", true}, {"sessions", "end"}}).verdict == Verdict::not_applicable);
+}
+
+TEST_CASE("gpu-holders: a session that is no person's desktop at a seat keeps nothing") {
+  for (const char* session : {
+           kGreeter,
+           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=1\nTYPE=tty\nCLASS=user\n",                       // ssh
+           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=tty\nCLASS=user\nSEAT=seat0\nVTNR=2\n",   // a console
+           "UID=1000\nUSER=ada\nSTATE=closing\nREMOTE=0\nTYPE=x11\nCLASS=user\nSEAT=seat0\n",          // logged out
+           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=unspecified\nCLASS=manager\n",
+           "", "garbage", "CLASS=user\n"}) {
+    CAPTURE(session);
+    const Machine machine;
+    machine.process(1, "systemd", "0::/init.scope\n", {});
+    machine.session("2", session);
+    machine.file("run/systemd/sessions/2.ref", "");
+    CHECK(machine.look(kIgnore).verdict == Verdict::pass);
+  }
+}
+
+TEST_CASE("gpu-holders: a job beside a person's desktop is told, too") {
+  const Machine machine(kUsed);
+  machine.process(50, "train", "0::/user.slice/user-1000.slice/session-7.scope\n", {"/dev/nvidia0"});
+  machine.session("2", kPerson);
+  machine.session("7", "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=1\nTYPE=tty\nCLASS=user\n");
+  CHECK(machine.look(kIgnore).summary == "GPUs are in use by train (process 50); session 2 of ada on seat0 is open: a restart would end it");
+  CHECK(machine.look({{"ignore_services", true}, {"sessions", "end"}}).summary == "GPUs are in use by train (process 50)");
+}
+
+TEST_CASE("gpu-holders: the display manager is the unit that display-manager.service names") {
+  const Machine machine(kUsed);
+  machine.process(40, "Hyprland", "0::/system.slice/greetd.service\n", {"/dev/nvidia0"});
+  CHECK(machine.look(kIgnore).verdict == Verdict::fail);
+  machine.link("etc/systemd/system/display-manager.service", "/usr/lib/systemd/system/greetd.service");
+  CHECK(machine.look(kIgnore).verdict == Verdict::pass);
 }

@@ -10,24 +10,25 @@
 #include <array>
 #include <charconv>
 #include <csignal>
+#include <optional>
 #include <set>
 #include <sstream>
+
+#include "base/driver/persistenced.hpp"
+#include "base/logind_files.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::size_t kContainerId = 64;  // hexadecimal digits
 constexpr std::size_t kShortId = 12;      // as "docker ps" prints them
-constexpr std::array<std::string_view, 5> kKinds = {"display", "persistenced", "container", "unit", "process"};
+constexpr std::array<std::string_view, 6> kKinds = {"display", "persistenced", "container",
+                                                     "unit",    "process",      "session"};
 
-/// Programs that draw on a screen, as /proc/PID/comm cuts them.
-constexpr std::string_view kDisplayPrograms[] = {
-    "Xorg",   "X",        "Xwayland", "gnome-shell", "kwin_wayland", "kwin_x11",    "sway",
-    "weston", "Hyprland", "wayfire",  "labwc",       "mutter",       "cosmic-comp", "gnome-session-b",
-    "gdm",    "gdm3",     "sddm",     "lightdm",     "lxdm",         "xdm",         "plasmashell"};
 constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
-constexpr std::string_view kDisplayUnits[] = {"display-manager.service", "gdm.service", "gdm3.service", "sddm.service",
-                                              "lightdm.service",         "lxdm.service"};
+constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
+                                              "sddm.service",  "lightdm.service", "lxdm.service"};
+constexpr std::string_view kUserSlice = "/user.slice/";
 
 /// How a runtime marks its groups; the first row that fits counts.
 struct Runtime {
@@ -72,19 +73,44 @@ std::string container_of(std::string_view path) {
   return {};
 }
 
-/// The innermost unit: "ollama.service"; empty where only slices are.
+/// The unit of systemd's, "ollama.service": the first component that is no slice, since what is below a unit is named by
+/// who runs in it (cg_path_get_unit() of systemd); empty where only slices are.
 std::string unit_of(std::string_view path) {
-  while (!path.empty()) {
-    const std::string_view last = path.substr(path.rfind('/') + 1);
-    if (last.ends_with(".service") || last.ends_with(".scope")) return std::string(last);
-    path = path.substr(0, path.size() - std::min(last.size() + 1, path.size()));
+  while (path.starts_with('/')) {
+    path.remove_prefix(1);
+    const std::string_view component = path.substr(0, path.find('/'));
+    if (component.ends_with(".service") || component.ends_with(".scope")) return std::string(component);
+    if (!component.ends_with(".slice")) break;
+    path.remove_prefix(component.size());
   }
   return {};
+}
+
+/// The same of a user's own manager, in a path below its unit "user@1000.service".
+std::string user_unit_of(std::string_view path, const std::string& manager) {
+  std::string unit = manager.starts_with("user@") ? unit_of(path.substr(path.find(manager) + manager.size())) : "";
+  return unit.empty() ? manager : unit;
 }
 
 template <class Table>
 bool among(const Table& table, std::string_view name) {
   return std::ranges::find(table, name) != std::end(table);
+}
+
+/// The unit that the display manager's alias names; empty where there is none.
+std::string display_unit(const Host& host) {
+  const std::string target = host.files().read_link("/etc/systemd/system/display-manager.service").value_or("");
+  return target.substr(target.rfind('/') + 1);  // of npos: 0
+}
+
+/// The graphical session at a seat that a process below user.slice belongs to: by its scope, or by the user whose manager
+/// runs it.
+Result<std::optional<SeatSession>> session_of(const Host& host, std::string_view path, const std::string& unit) {
+  for (const SeatSession& session : TRY(seat_sessions(host)))
+    if (unit == "session-" + session.id + ".scope" ||
+        (path.starts_with(fmt::format("{}user-{}.slice/user@", kUserSlice, session.uid))))
+      return session;
+  return std::nullopt;
 }
 
 /// Nodes of the NVIDIA GPUs in /dev/dri: "/dev/dri/renderD128".
@@ -114,8 +140,8 @@ Result<std::set<std::string>> open_devices(const Host& host, const std::string& 
 
 std::string_view to_string(HolderKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 
-void classify(GpuHolder& holder, std::string_view cgroups) {
-  std::string container, unit;
+Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups) {
+  std::string container, unit, user_path;
   std::istringstream lines{std::string(cgroups)};
   for (std::string line;
        std::getline(lines, line);) {  // "0::/system.slice/x.service"; version 1 has a line a controller
@@ -124,20 +150,27 @@ void classify(GpuHolder& holder, std::string_view cgroups) {
     const std::string_view path = std::string_view(line).substr(colon + 1);
     if (container.empty()) container = container_of(path);
     if (unit.empty()) unit = unit_of(path);
+    if (user_path.empty() && path.starts_with(kUserSlice)) user_path = path;
   }
-  const bool display = among(kDisplayPrograms, holder.comm) || among(kDisplayUnits, unit);
-  const bool service = unit.ends_with(".service") && cgroups.find(":/user.slice/") == cgroups.npos;
-  holder.own = service && container.empty() && among(kOwnUnits, unit);
+  holder.of_user = !user_path.empty();
+  holder.kind = HolderKind::process;
   if (!container.empty()) {
     holder.kind = HolderKind::container;
     holder.name = printable(container);
-  } else if (holder.comm == "nvidia-persiste" || unit == "nvidia-persistenced.service") {
-    holder.kind = HolderKind::persistenced;
-    holder.name = "nvidia-persistenced.service";
+  } else if (holder.of_user) {
+    const auto session = TRY(session_of(host, user_path, unit));
+    if (session) holder.kind = session->greeter ? HolderKind::display : HolderKind::session;
+    holder.name = !session           ? printable(user_unit_of(user_path, unit))
+                  : session->greeter ? std::string(kDisplayManager)
+                                     : session->text();
   } else {
-    holder.kind = display ? HolderKind::display : service ? HolderKind::unit : HolderKind::process;
+    if (unit == kPersistencedService) holder.kind = HolderKind::persistenced;
+    else if (among(kDisplayUnits, unit) || (!unit.empty() && unit == display_unit(host))) holder.kind = HolderKind::display;
+    else if (unit.ends_with(".service")) holder.kind = HolderKind::unit;
+    holder.own = holder.kind == HolderKind::unit && among(kOwnUnits, unit);
     holder.name = printable(unit);
   }
+  return {};
 }
 
 void read_stat(const Host& host, GpuHolder& holder) {
@@ -158,6 +191,7 @@ void read_stat(const Host& host, GpuHolder& holder) {
 bool is_service(const Host& host, const GpuHolder& holder) {
   if (holder.kind != HolderKind::container)
     return holder.kind == HolderKind::persistenced || holder.kind == HolderKind::display;
+  if (holder.of_user) return false;  // the id may be another's
   const std::size_t space = holder.name.find(' ');
   const std::string runtime = holder.name.substr(0, space);
   if (runtime != "docker" && runtime != "podman") return false;
@@ -184,7 +218,7 @@ Result<GpuHolders> gpu_holders(const Host& host) {
     if (!devices || devices->empty()) continue;
     holder.devices.assign(devices->begin(), devices->end());
     holder.comm = printable(host.line(process + "/comm").value_or("?"));
-    classify(holder, host.files().read(process + "/cgroup").value_or(""));
+    TRY(classify(host, holder, host.files().read(process + "/cgroup").value_or("")));
     read_stat(host, holder);
     holders.found.push_back(std::move(holder));
   }

@@ -11,8 +11,11 @@
 
 namespace p2pd {
 
-/// What kind of thing holds a GPU, by how it is stopped.
-enum class HolderKind { display, persistenced, container, unit, process };
+inline constexpr std::string_view kDisplayManager = "display-manager.service";  ///< an alias of the one in use
+
+/// What kind of thing holds a GPU, by how it is stopped. `display` is of the display manager or a login screen, `session`
+/// of a person's desktop at a seat.
+enum class HolderKind { display, persistenced, container, unit, process, session };
 std::string_view to_string(HolderKind kind);
 
 /// A process that has a device file of an NVIDIA GPU open. Its command line is not read: it may hold secrets.
@@ -20,7 +23,9 @@ struct GpuHolder {
   int pid = 0;
   std::string comm;  ///< the kernel's name of it, at most 15 characters, other than printable ASCII as '?'
   HolderKind kind = HolderKind::process;
-  std::string name;                  ///< "docker 3f2a91b0c4d5", "ollama.service"; empty for a plain process
+  /// "docker 3f2a91b0c4d5", "ollama.service", "session 2 of ada on seat0"; empty for a plain process.
+  std::string name;
+  bool of_user = false;  ///< below user.slice, where users name units, scopes and containers themselves
   std::vector<std::string> devices;  ///< "/dev/nvidia0", each once, sorted
   bool own = false;                  ///< of p2pd's units, or a child of this process
   bool dying = false;                ///< ended or killed; what hangs in the driver stays so until the reboot
@@ -42,7 +47,8 @@ bool is_service(const Host& host, const GpuHolder& holder);
 /// What /proc/PID/stat of holder.pid says: fills dying, and own for a child of this process.
 void read_stat(const Host& host, GpuHolder& holder);
 
-/// What a process of this name in these control groups (/proc/PID/cgroup) is: fills kind and name, and own.
-void classify(GpuHolder& holder, std::string_view cgroups);
+/// What a process in these control groups (/proc/PID/cgroup) is: fills kind, name, of_user and own. By the unit and session
+/// that systemd runs it in, never by its own name, which anybody can choose. An Error: logind's files are not readable.
+Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups);
 
 }  // namespace p2pd

@@ -23,6 +23,8 @@ constexpr Word kWords[] = {
     {"unexpected-boot", "unexpected boot"},
     {"fixed", "made so"},
     {"fix-failed", "the fix failed"},
+    {"left-to-reboot", "left to the reboot"},
+    {"warning", "warning"},
     {"crashed", "brought the machine down"},
     {"escalated", "an alternative is tried"},
     {"reboot-due", "restart"},

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Format: src/login/logind-session.c of systemd, session_save(); pam_systemd(8) lists the classes.
+#include "base/logind_files.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kSessions = "/run/systemd/sessions";
+constexpr std::string_view kGraphical[] = {"x11", "wayland", "mir"};
+constexpr std::size_t kFile = 64U << 10;  // bytes
+
+std::string printable(std::string text) {
+  std::ranges::replace_if(text, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  return text;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> logind_fields(const std::string& text) {
+  std::map<std::string, std::string> fields;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find('=');
+    if (at != std::string::npos) fields[line.substr(0, at)] = line.substr(at + 1);
+  }
+  return fields;
+}
+
+Result<std::vector<SeatSession>> seat_sessions(const Host& host) {
+  std::vector<SeatSession> found;
+  const auto ids = host.files().list(kSessions);
+  if (!ids && ids.error().code == ErrorCode::not_found) return found;  // logind does not run here
+  for (const std::string& id : TRY(Result<std::vector<std::string>>(ids))) {
+    if (id.ends_with(".ref")) continue;  // a pipe: the session lives as long as its other end
+    const auto text = host.files().read(std::string(kSessions) + "/" + id, kFile);
+    if (!text && text.error().code == ErrorCode::not_found) continue;  // ended meanwhile
+    auto session = logind_fields(TRY(Result<std::string>(text)));
+    const bool person = session["CLASS"].starts_with("user"), greeter = session["CLASS"] == "greeter";
+    const bool graphical = std::ranges::find(kGraphical, session["TYPE"]) != std::end(kGraphical);
+    if (!graphical || session["SEAT"].empty() || session["STATE"] == "closing" || (!person && !greeter)) continue;
+    const std::string& user = session["USER"].empty() ? session["UID"] : session["USER"];
+    found.push_back({printable(id), session["UID"], printable(user), printable(session["SEAT"]), greeter});
+  }
+  return found;
+}
+
+}  // namespace p2pd
