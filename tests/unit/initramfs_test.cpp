@@ -43,12 +43,12 @@ TEST_CASE("initramfs: stale by what its list shows") {
       {"-rw-r--r-- 1 root root 19 Nov 21 21:00 etc/modprobe.d/gpu.conf\n",
        "/boot/initrd.img-6.1.0-1-amd64 has another /etc/modprobe.d/gpu.conf"},
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n"
-       "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/p2pd-trial.conf\n",
+       "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/00-p2pd-trial.conf\n",
        ""},  // bans what is not in there
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n"
-       "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/p2pd-trial.conf\n"
+       "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/00-p2pd-trial.conf\n"
        "-rw-r--r-- 1 root root 5 Nov 21 21:00 usr/lib/modules/6.1.0-1-amd64/updates/nvidia.ko\n",
-       "/boot/initrd.img-6.1.0-1-amd64 still has /etc/modprobe.d/p2pd-trial.conf"},
+       "/boot/initrd.img-6.1.0-1-amd64 still has /etc/modprobe.d/00-p2pd-trial.conf"},
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n"
        "-rw-r--r-- 1 root root 5 Nov 21 21:00 usr/lib/modules/6.1.0-1-amd64/updates/nvidia.ko\n"
        "-rw-r--r-- 1 root root 7 Nov 21 21:00 "

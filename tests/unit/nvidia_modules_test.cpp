@@ -132,6 +132,14 @@ TEST_CASE("nvidia-modules: Debian's name of the modules") {
   CHECK(machine.look().verdict == Verdict::pass);
   machine.put("etc/modprobe.d/nvidia.conf", "install nvidia /bin/false\n");
   CHECK(machine.check().error().message.find("runs a command instead") != std::string::npos);
+  machine.put("etc/modprobe.d/a.conf", "install nvid*a modprobe --ignore-install nvidia-current\n");  // the first counts
+  CHECK(machine.look().verdict == Verdict::pass);
+}
+
+TEST_CASE("nvidia-modules: p2pd's own ban for the trial is no other way to load them") {
+  const Machine machine;
+  machine.put("etc/modprobe.d/00-p2pd-trial.conf", "blacklist nvidia\ninstall nvidia /bin/false\n");
+  CHECK(machine.look().verdict == Verdict::pass);
 }
 
 TEST_CASE("nvidia-modules: nouveau, no module, no file, no GPU") {

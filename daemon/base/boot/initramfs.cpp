@@ -9,7 +9,6 @@
 
 #include "base/boot/kernels.hpp"
 #include "base/modules/modprobe_d.hpp"
-#include "base/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

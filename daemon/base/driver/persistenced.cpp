@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/modules/module_install.hpp"
+#include "base/modules/modprobe_d.hpp"
 #include "base/packages/way_back.hpp"
 
 namespace p2pd {

@@ -7,64 +7,15 @@
 #include <limits>
 
 #include "base/boot/kernel_arguments.hpp"
+#include "base/modules/modprobe_files.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::array<std::string_view, 5> kDirectories{"/etc/modprobe.d", "/run/modprobe.d",
-                                                       "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
-                                                       "/lib/modprobe.d"};
 constexpr std::string_view kCommandLine = "/proc/cmdline";
 constexpr std::string_view kNvidia = "nvidia";
 constexpr std::string_view kHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
 constexpr std::string_view kNote = "# registry keys: ";
-
-/// A line as libkmod sees it: a backslash joins it with the next, and before anything else just goes.
-struct Line {
-  std::string text;
-  int number = 0;  ///< of its first physical line
-};
-
-std::vector<Line> joined_lines(std::string_view text) {
-  std::vector<Line> out;
-  Line line{{}, 1};
-  int number = 1;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    char c = text[at];
-    if (c == '\n') {
-      out.push_back(std::move(line));
-      line = {{}, ++number};
-      continue;
-    }
-    if (c == '\\') {
-      if (++at == text.size()) break;
-      c = text[at];
-      if (c == '\n') {
-        ++number;
-        continue;
-      }
-    }
-    line.text += c;
-  }
-  if (!line.text.empty()) out.push_back(std::move(line));
-  return out;
-}
-
-/// Takes the first word off `rest`; blanks are spaces and tabs.
-std::string_view take_word(std::string_view& rest) {
-  rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
-  const std::string_view word = rest.substr(0, rest.find_first_of(" \t"));
-  rest.remove_prefix(word.size());
-  return word;
-}
-
-/// Content of a modprobe.d file; empty where it is masked by a link to /dev/null, or dangles.
-Result<std::string> content_of(const Host& host, const std::string& path) {
-  const auto info = host.files().stat(path);
-  if (!info && info.error().code == ErrorCode::not_found) return std::string();
-  if (info && !S_ISREG(info->st_mode)) return std::string();
-  return host.files().read(path);
-}
 
 std::string text_of(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -127,15 +78,9 @@ Result<DropIn> read_drop_in(const Host& host) {
 
 }  // namespace
 
-std::string kernel_name(std::string_view name) {
-  std::string out(name);
-  std::replace(out.begin(), out.end(), '-', '_');
-  return out;
-}
-
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file) {
   std::vector<ModuleOption> out;
-  for (const Line& line : joined_lines(text)) {
+  for (const ModprobeLine& line : modprobe_lines(text)) {
     std::string_view rest = line.text;
     if (rest.starts_with('#') || take_word(rest) != "options") continue;
     const std::string module = kernel_name(take_word(rest));
@@ -156,7 +101,7 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
   if (drop_in) files[own] = kModprobeDropIn;
   std::vector<ModuleOption> out;
   for (const auto& [name, path] : files) {
-    const std::string text = drop_in && path == kModprobeDropIn ? *drop_in : TRY(content_of(host, path));
+    const std::string text = drop_in && path == kModprobeDropIn ? *drop_in : TRY(modprobe_content(host, path));
     for (ModuleOption& option : TRY(parse_modprobe_d(text, path))) out.push_back(std::move(option));
   }
   if (!host.files().exists(kCommandLine)) return out;
@@ -165,36 +110,6 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
     if (dot == std::string::npos) continue;
     out.push_back({kernel_name(argument.key.substr(0, dot)), kernel_name(argument.key.substr(dot + 1)),
                    argument.value.value_or(""), std::string(kCommandLine), 0});
-  }
-  return out;
-}
-
-Result<std::map<std::string, std::string>> modprobe_files(const Host& host) {
-  std::map<std::string, std::string> out;
-  for (const std::string_view directory : kDirectories) {
-    const auto names = host.files().list(directory);
-    if (!names && names.error().code == ErrorCode::not_found) continue;
-    if (!names) return Failure(names.error());
-    for (const std::string& name : *names)
-      if (!name.starts_with('.') && (name.ends_with(".conf") || name.ends_with(".alias")))
-        out.emplace(name, std::string(directory) + "/" + name);
-  }
-  return out;
-}
-
-Result<std::vector<BannedModule>> banned_modules(const Host& host) {
-  std::vector<BannedModule> out;
-  for (const auto& [name, path] : TRY(modprobe_files(host))) {
-    for (const Line& line : joined_lines(TRY(content_of(host, path)))) {
-      std::string_view rest = line.text;
-      const std::string_view verb = take_word(rest);
-      std::string module = kernel_name(take_word(rest));
-      std::string_view does = take_word(rest);
-      does.remove_prefix(does.rfind('/') + 1);  // of npos: 0
-      const bool banned = verb == "blacklist" || (verb == "alias" && does == "off") ||
-                          (verb == "install" && (does == "true" || does == "false"));
-      if (banned && !module.empty()) out.push_back({std::move(module), path + ":" + std::to_string(line.number)});
-    }
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/modules/modprobe_files.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"
 
@@ -35,17 +36,6 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
 
 /// The options lines of one modprobe.d file. ErrorCode::invalid names the line where a quotation mark is not closed.
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file);
-
-/// Base name to path of the files of modprobe.d that modprobe reads, in its order.
-Result<std::map<std::string, std::string>> modprobe_files(const Host& host);
-
-/// A module that modprobe.d keeps from being loaded for a device: by `blacklist`, by an `install` line that runs true
-/// or false, or by `alias NAME off`.
-struct BannedModule {
-  std::string module;
-  std::string source;  ///< file:line
-};
-Result<std::vector<BannedModule>> banned_modules(const Host& host);
 
 /// Keys of a RegistryDwords value, in order, each once with its last value.
 using Dwords = std::vector<std::pair<std::string, std::string>>;
@@ -74,9 +64,6 @@ std::optional<std::uint64_t> kernel_number(std::string_view text);
 
 /// True when two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a switch.
 bool same_value(std::string_view left, std::string_view right);
-
-/// `name` as the kernel compares it: '-' is '_'.
-std::string kernel_name(std::string_view name);
 
 /// What the drop-in of `host` says once `parameters` are merged into it: options of earlier steps stay, and
 /// RegistryDwords carries the keys of other files too, since only the last line of a name counts.

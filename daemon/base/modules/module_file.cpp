@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,26 +95,15 @@ Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std
 }
 
 Result<std::string> installed_name(const Host& host, std::string_view name) {
-  std::string out = kernel_name(name);
-  for (const char* directory : {"/lib/modprobe.d", "/etc/modprobe.d"}) {  // the last that says something counts
-    for (const std::string& file : host.files().list(directory).value_or(std::vector<std::string>())) {
-      if (!file.ends_with(".conf")) continue;
-      const std::string path = std::string(directory) + "/" + file;
-      std::istringstream text(host.files().read(path).value_or(""));
-      for (std::string line; std::getline(text, line);) {
-        std::istringstream words(line);
-        std::string verb, module, program, option, target;
-        words >> verb >> module;
-        if (verb != "install" || kernel_name(module) != kernel_name(name)) continue;
-        words >> program >> option >> target;
-        if ((program != "modprobe" && !program.ends_with("/modprobe")) ||
-            (option != "-i" && option != "--ignore-install") || target.empty())
-          return fail(ErrorCode::invalid, path + ": for " + module + ", modprobe runs a command instead: " + line);
-        out = kernel_name(target);
-      }
-    }
-  }
-  return out;
+  const auto line = TRY(install_line(host, name));
+  if (!line) return kernel_name(name);
+  std::istringstream words(line->command);
+  std::string program, option, target;
+  words >> program >> option >> target;
+  if ((program != "modprobe" && !program.ends_with("/modprobe")) || (option != "-i" && option != "--ignore-install") ||
+      target.empty())
+    return fail(ErrorCode::invalid, fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
+  return kernel_name(target);
 }
 
 std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name) {

@@ -19,8 +19,6 @@ inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";
 inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< builds on their way into DKMS
 inline constexpr std::string_view kDkmsPlace = "updates/dkms";         ///< below /lib/modules/RELEASE
 inline constexpr std::string_view kOwnPlace = "updates/p2pd";          ///< the same without DKMS
-/// Keeps the modules from being loaded for a device until P2P is proven.
-inline constexpr std::string_view kTrialBan = "/etc/modprobe.d/p2pd-trial.conf";
 
 inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
                                            "dkms (unless told) or modules_install: how modules are installed"};
