@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: installs the built modules for every kernel that can boot, through DKMS or beside it.
 // DKMS gets a package and a source of ours and takes the modules that are built already; it builds them for later
-// kernels, where they fit. Until P2P is proven they are blacklisted, so that no boot loads them by itself. A module of
-// another origin that would win over ours is put aside where nobody owns it, else named.
+// kernels, where they fit. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name, which
+// nvidia-modprobe (setuid), container runtimes and exporters use. A module of another origin that would win over ours is
+// put aside where nobody owns it, else named.
 // Writes /usr/src/p2pd-nvidia-VERSION, /var/lib/dkms, updates/ and modules.* of each kernel,
-// modprobe.d/p2pd-trial.conf. Reference: dkms(8), depmod.d(5), modprobe.d(5);
+// modprobe.d/00-p2pd-trial.conf. Reference: dkms(8), depmod.d(5), modprobe.d(5);
 // Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "base/driver/gpu_services.hpp"
 #include "base/driver/staging.hpp"
 #include "base/log.hpp"
 #include "base/modules/modprobe_d.hpp"
@@ -62,7 +64,8 @@ Command dkms(const CatalogueEntry& entry, std::string_view verb, const std::stri
 
 std::string trial_ban() {
   std::string text = "# Written by p2pd: until P2P is proven, nothing but p2pd loads these.\n";
-  for (const std::string_view module : kDriverModules) text += "blacklist " + kernel_name(module) + "\n";
+  for (const std::string_view module : kDriverModules)
+    text += fmt::format("blacklist {0}\ninstall {0} /bin/false\n", kernel_name(module));  // '-' is '_' for libkmod
   return text;
 }
 
@@ -196,6 +199,12 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return {};
 }
 
+/// The boot starts containers before p2pd loads the banned modules: those that want a GPU fail, and no runtime tries again.
+Result<void> before_reboot(Host& host, const Parameters&) {
+  if (!host.live()) return {};
+  return note_services(host, TRY(gpu_users(host)).services);
+}
+
 Result<void> commit(Host& host, const Parameters&) { return host.remove(kTrialBan); }
 
 Result<void> undo(Host& host, const Parameters&) { return clear_modules(host); }
@@ -211,6 +220,7 @@ const Action kDriverModulesAction = {
     .validate = validate_module_install,
     .describe = describe,
     .apply = apply,
+    .before_reboot = before_reboot,
     .commit = commit,
     .undo = undo,
 };

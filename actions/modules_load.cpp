@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// modules-load: loads the NVIDIA modules that are installed, by name, and starts again what was stopped for it.
-// Until P2P is proven the new modules are blacklisted, so that no boot takes them by itself: a module that hangs the
-// machine hangs it once, while a journal entry says so. A blacklist keeps devices from asking for a module by its
-// alias; modprobe by name loads it.
+// modules-load: loads the NVIDIA modules that are installed, by name, one after another.
+// Until P2P is proven modprobe.d bans the new modules, for devices and by name, so that nothing else loads them: a module
+// that hangs the machine hangs it once, while a journal entry says so. `modprobe --ignore-install` passes over that ban
+// for the module it is given, not for those that it depends on: these are loaded before it.
 // Writes nothing but what the drivers make in /dev. Undo takes the modules out again, or leaves that to a reboot.
-// Reference: modprobe.d(5), blacklist; README.md of NVIDIA open-gpu-kernel-modules (names and order).
+// Reference: modprobe(8), --ignore-install; modprobe.d(5), install; README.md of NVIDIA open-gpu-kernel-modules (names and order).
 
 #include "base/action.hpp"
 #include "base/driver/loaded_driver.hpp"
@@ -13,10 +13,10 @@
 namespace p2pd {
 namespace {
 
-Result<Description> describe(const Host&, const Parameters&) {
+Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
   description.summary = "load the installed NVIDIA modules";
-  for (const std::string_view module : kLoadOrder) description.commands.push_back("modprobe " + std::string(module));
+  for (const std::string_view module : kLoadOrder) description.commands.push_back(load_command(host, module).text());
   return description;
 }
 
@@ -38,7 +38,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kModulesLoadAction;
 const Action kModulesLoadAction = {
     .id = "modules-load",
-    .does = "loads the installed NVIDIA modules by name, blacklisted or not",
+    .does = "loads the installed NVIDIA modules by name, banned from loading or not",
     .effect = Effect::live,
     .hazard = true,
     .describe = describe,

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // modules-unload: takes the modules of the old driver out of the kernel, or leaves that to the reboot.
 // The services that hold a GPU by design (nvidia-persistenced, the display manager, containers with a restart policy) are
-// stopped for it by name, and started again whatever happens: never `systemctl isolate`, which ends other people's jobs.
-// A module that does not come out within its time is not tried again: the reboot that the plan needs takes it out.
+// stopped for it by name: never `systemctl isolate`, which ends other people's jobs. They are started again at the end of
+// the run, or of what undoes it, over reboots: docker does not start a container that it was told to stop. Where a
+// process, or a person's desktop, holds a GPU, nothing is stopped and the reboot is waited for.
 // Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then, where there is something.
-// Reference: rmmod(8); systemctl(1), isolate.
+// Reference: rmmod(8); systemctl(1), isolate; docker-run(1), restart policies.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
+#include "base/driver/gpu_services.hpp"
 #include "base/driver/loaded_driver.hpp"
 #include "base/driver/staging.hpp"
 #include "base/log.hpp"
@@ -21,7 +23,18 @@ constexpr Parameter kParameters[] = {kEntryParameter};
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
   description.summary = "take the old modules out of the kernel, where nothing holds them; else the reboot does";
-  for (const DriverModule& module : driver_modules(host)) description.commands.push_back("rmmod " + module.name);
+  const std::vector<DriverModule> modules = driver_modules(host);
+  if (modules.empty()) return description;
+  const GpuUsers users = TRY(gpu_users(host));
+  if (!users.others.empty()) {
+    description.summary = fmt::format("leave the old modules to the reboot, which ends {}", fmt::join(users.others, ", "));
+    return description;
+  }
+  if (!users.services.empty())
+    description.summary += fmt::format("; {}: stopped, and started again at the end", fmt::join(users.services, ", "));
+  for (const std::string& service : users.services)
+    description.commands.push_back(service_command("stop", service).text());
+  for (const DriverModule& module : modules) description.commands.push_back("rmmod " + module.name);
   return description;
 }
 
@@ -37,10 +50,11 @@ Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
   const auto loaded = load_driver(host);
   if (loaded || loaded.error().code != ErrorCode::command || !driver_modules(host).empty()) return loaded;
-  // in the middle of a way back there may be none: a reboot ends that, and starts what was stopped
-  log::info("no driver is loaded until the reboot: {}", loaded.error().message);
-  return host.discard(kStoppedServices);
+  log::info("no driver is loaded until the reboot: {}", loaded.error().message);  // not all of it is installed again yet
+  return {};
 }
+
+Result<void> run_ended(Host& host) { return host.live() ? start_services(host) : Result<void>(); }
 
 }  // namespace
 
@@ -50,9 +64,11 @@ const Action kModulesUnloadAction = {
     .does = "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
     .parameters = kParameters,
     .effect = Effect::reboot,
+    .reboot_suffices = true,
     .describe = describe,
     .apply = apply,
     .undo = undo,
+    .run_ended = run_ended,
 };
 
 }  // namespace p2pd

@@ -36,6 +36,7 @@ struct Action {
   Effect effect = Effect::live;
   /// A crash in its effect (a hung boot, a wedged module) is expected to be possible: tried twice, then failed.
   bool hazard = false;
+  bool reboot_suffices = false;  ///< a reboot alone has its effect: not applied where one is due anyway
   bool each_boot = false;  ///< its effect ends with the boot: made again early in the next one
   Result<void> (*validate)(const Parameters&) = nullptr;  ///< beyond types; may be null
   Result<Description> (*describe)(const Host&, const Parameters&) = nullptr;
@@ -46,6 +47,9 @@ struct Action {
   Result<void> (*commit)(Host&, const Parameters&) = nullptr;
   /// After the engine has put the files back; may be null.
   Result<void> (*undo)(Host&, const Parameters&) = nullptr;
+  /// At the end of each run, over however many boots it came to it, whether anything was applied or not; may be null. An
+  /// Error is told as a warning.
+  Result<void> (*run_ended)(Host&) = nullptr;
 };
 
 }  // namespace p2pd

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What is asked of a walk: how it begins, goes on, turns back, and looks again at each boot.
+// What is asked of a walk: how it begins, goes on, turns back, looks again at each boot, and ends.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "base/ready.hpp"
 #include "engine/walk.hpp"
 
@@ -172,6 +173,20 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   for (const auto& [id, step] : changed) run.id = std::max(run.id, id);  // the journal of those runs may be lost
   run_ = TRY(s_.journal.begin_run(run, changed, event("begun", "", plan.title)));
   s_.observer.run_changed(run_, plan_, records_);
+  return {};
+}
+
+/// Comes before the end is on record, so that a kill in between repeats it.
+Result<void> Walk::tell_actions_of_end() {
+  for (const Action& act : s_.vocabulary.actions) {
+    if (act.run_ended == nullptr) continue;
+    s_.undo.begin({});
+    const Result<void> done = act.run_ended(s_.host);
+    if (done) continue;
+    if (done.error().code == ErrorCode::interrupted) return Failure(done.error());
+    log::warning("{}: {}", act.id, done.error().text());
+    TRY(s_.journal.save(run_, event("warning", "", done.error().text())));
+  }
   return {};
 }
 

@@ -70,6 +70,8 @@ Result<Event> Walk::pass() {
       continue;
     }
     bool again = false;
+    // last: whether another one waits for a reboot is known then
+    std::ranges::stable_partition(pass.fixable, [&](const Step* step) { return !reboot_suffices(*step); });
     for (const Step* step : pass.fixable) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
@@ -242,6 +244,7 @@ Result<void> Walk::move(Event change) {
                 run_.state == RunState::paused      ? "\"p2pctl resume\" goes on with it, \"p2pctl revert\" undoes it"
                 : run_.state == RunState::reverting ? "\"p2pctl revert\" undoes the rest; after that everything is possible"
                                                     : "\"p2pctl history\" shows how it got there");
+  if (!is_open(*next)) TRY(tell_actions_of_end());
   run_.state = *next;
   run_.reason = reason_;
   if (change == Event::revert) run_.rollback = Rollback::all;

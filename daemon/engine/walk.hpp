@@ -117,9 +117,11 @@ class Walk {
   Result<bool> proves_for_itself() const;
   Result<void> move(Event event);
   ChangedSteps in_place() const;
+  Result<void> tell_actions_of_end();
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
   UndoStore::Owner owner(const Step& step) const;
   const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }
+  bool reboot_suffices(const Step& step) const { return !step.fix.empty() && action(step).reboot_suffices; }
 
   // plans of runs that change nothing that was not there before
   static constexpr std::string_view kVerify = "verify";

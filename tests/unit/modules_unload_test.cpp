@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/action.hpp"
+#include "base/driver/gpu_services.hpp"
 #include "base/driver/loaded_driver.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
@@ -63,6 +64,27 @@ struct Machine {
     return names;
   }
   Host host() { return Host(*live_root_, runner); }
+  void put(const std::string& path, const std::string& text) const {
+    fs::create_directories((directory / path).parent_path());
+    std::ofstream(directory / path) << text;
+  }
+  /// A process of these control groups has a GPU open.
+  void holds(const std::string& comm, const std::string& cgroups) {
+    const std::string process = "proc/" + std::to_string(++last_process_);
+    put(process + "/comm", comm + "\n");
+    put(process + "/cgroup", cgroups);
+    fs::create_directories(directory / process / "fd");
+    fs::create_symlink("/dev/nvidia0", directory / process / "fd/3");
+  }
+  /// A container of docker's with a restart policy has one open.
+  void container() {
+    const std::string id = std::string(52, '0') + "3f2a91b0c4d5", docker = "docker 000000000000";
+    holds("server", "0::/system.slice/docker-" + id + ".scope\n");
+    active[docker] = true;
+    runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 000000000000", "unless-stopped\n");
+    runner.on("docker stop 000000000000", [this, docker](const Command&) { return set(docker, false); });
+    runner.on("docker start 000000000000", [this, docker](const Command&) { return set(docker, true); });
+  }
 
   test::TemporaryDirectory directory;
   test::FakeRunner runner;
@@ -71,6 +93,7 @@ struct Machine {
 
  private:
   std::optional<Root> live_root_ = test::live_root(directory.path());
+  int last_process_ = 76;
 };
 
 /// A running host is made by a chroot.
@@ -94,6 +117,8 @@ TEST_CASE("modules-unload: users come out before what they use, and the services
   CHECK_FALSE(machine.active["nvidia-persistenced.service"]);
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
   CHECK(machine.loaded() == kAll);
+  CHECK_FALSE(machine.active["nvidia-persistenced.service"]);  // the new modules are not proven yet
+  REQUIRE(kModulesUnloadAction.run_ended(host));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK_FALSE(machine.active["display-manager.service"]);  // it did not run before
   CHECK_FALSE(host.files().exists(kStoppedServices));
@@ -107,6 +132,7 @@ TEST_CASE("modules-unload: what is in use stays for the reboot, and everything r
     Machine machine(kAll);
     machine.busy = busy;
     machine.active["display-manager.service"] = true;
+    machine.holds("Xorg", "0::/system.slice/display-manager.service\n");
     Host host = machine.host();
     REQUIRE(kModulesUnloadAction.apply(host, kEntry));
     CHECK(machine.loaded() == kAll);
@@ -123,58 +149,79 @@ TEST_CASE("modules-unload: undo loads what is installed by then, after a kill in
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   Host again = machine.host();  // another process
   REQUIRE(kModulesUnloadAction.undo(again, kEntry));
+  REQUIRE(kModulesUnloadAction.run_ended(again));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK(machine.loaded() == kAll);
   const std::size_t commands = machine.runner.ran.size();
   REQUIRE(kModulesUnloadAction.undo(again, kEntry));
+  REQUIRE(kModulesUnloadAction.run_ended(again));
   CHECK(machine.runner.ran.size() == commands);
 }
 
-TEST_CASE("modules-unload: undo does not fail for a driver that is not installed at that point of the way back") {
+TEST_CASE("modules-unload: what was stopped is started again after the reboot that ends a way back") {
   if (!is_root()) return;
   Machine machine({"nvidia"});
   machine.active["nvidia-persistenced.service"] = true;
+  machine.container();
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
-  machine.runner.on("modprobe nvidia", [](const Command&) {
+  machine.runner.on("modprobe nvidia", [](const Command&) {  // it is not installed at that point of the way back
     return Result<CommandResult>(CommandResult{1, "", "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0-55-amd64\n"});
   });
   REQUIRE(kModulesUnloadAction.undo(host, kEntry));
   CHECK(machine.loaded().empty());
+  CHECK_FALSE(machine.active["docker 000000000000"]);
+  Host after = machine.host();  // docker does not start at boot what it was told to stop
+  REQUIRE(kModulesUnloadAction.run_ended(after));
+  CHECK(machine.active["docker 000000000000"]);
+  CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK_FALSE(host.files().exists(kStoppedServices));
 }
 
-TEST_CASE("modules-unload: undo does not hide that a service does not start with the driver that is loaded") {
+TEST_CASE("modules-unload: one that does not start again is named, the others are started, and each once") {
   if (!is_root()) return;
   Machine machine({"nvidia"});
   machine.active["nvidia-persistenced.service"] = true;
+  machine.container();
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
-  machine.runner.on("systemctl start nvidia-persistenced.service", [](const Command&) { return Machine::ended(1); });
-  CHECK_FALSE(kModulesUnloadAction.undo(host, kEntry));
-  CHECK(machine.loaded() == kAll);
-  CHECK(host.files().exists(kStoppedServices));
+  REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+  machine.runner.on("systemctl start nvidia-persistenced.service", "", 1, "Unit nvidia-persistenced.service not found.\n");
+  const auto done = kModulesUnloadAction.run_ended(host);
+  REQUIRE_FALSE(done);
+  CHECK(done.error().message.find("nvidia-persistenced.service (") != std::string::npos);
+  CHECK(done.error().message.find("not found") != std::string::npos);
+  CHECK(done.error().next.find("systemctl start nvidia-persistenced.service") != std::string::npos);
+  CHECK(machine.active["docker 000000000000"]);
+  const std::size_t commands = machine.runner.ran.size();
+  REQUIRE(kModulesUnloadAction.run_ended(host));
+  CHECK(machine.runner.ran.size() == commands);
+}
+
+TEST_CASE("modules-unload: a kill between two starts leaves the rest to be started") {
+  if (!is_root()) return;
+  Machine machine({"nvidia"});
+  machine.active["nvidia-persistenced.service"] = true;
+  machine.container();
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  machine.runner.on("docker start 000000000000",
+                    [](const Command&) -> Result<CommandResult> { return fail(ErrorCode::interrupted, "killed"); });
+  CHECK(kModulesUnloadAction.run_ended(host).error().code == ErrorCode::interrupted);
+  CHECK(host.files().read(kStoppedServices).value() == "docker 000000000000\n");
 }
 
 TEST_CASE("modules-unload: a container that its runtime would restart is stopped and started again") {
   if (!is_root()) return;
   Machine machine(kAll);
-  const std::string id = std::string(52, '0') + "3f2a91b0c4d5", docker = "docker 000000000000";
-  const fs::path process = machine.directory / "proc/77";
-  fs::create_directories(process / "fd");
-  fs::create_symlink("/dev/nvidia0", process / "fd/3");
-  std::ofstream(process / "comm") << "server\n";
-  std::ofstream(process / "cgroup") << "0::/system.slice/docker-" + id + ".scope\n";
-  machine.active[docker] = true;
-  machine.runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 000000000000", "always\n");
-  machine.runner.on("docker stop 000000000000", [&](const Command&) { return machine.set(docker, false); });
-  machine.runner.on("docker start 000000000000", [&](const Command&) { return machine.set(docker, true); });
+  const std::string docker = "docker 000000000000";
+  machine.container();
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   CHECK(machine.loaded().empty());
   CHECK_FALSE(machine.active[docker]);
-  fs::remove_all(process);
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+  REQUIRE(kModulesUnloadAction.run_ended(host));
   CHECK(machine.active[docker]);
   CHECK(machine.runner.unexpected.empty());
 }
@@ -183,6 +230,7 @@ TEST_CASE("modules-unload: a kill between two services forgets neither") {
   if (!is_root()) return;
   Machine machine(kAll);
   machine.active["nvidia-persistenced.service"] = machine.active["display-manager.service"] = true;
+  machine.holds("Xorg", "0::/system.slice/display-manager.service\n");
   machine.runner.on("systemctl stop display-manager.service",
                     [](const Command&) -> Result<CommandResult> { return fail(ErrorCode::interrupted, "killed"); });
   Host host = machine.host();
@@ -193,8 +241,60 @@ TEST_CASE("modules-unload: a kill between two services forgets neither") {
   });
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+  REQUIRE(kModulesUnloadAction.run_ended(host));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK(machine.active["display-manager.service"]);
+}
+
+TEST_CASE("modules-unload: a display manager is not stopped under a person who is logged in") {
+  if (!is_root()) return;
+  Machine machine(kAll);
+  machine.active["display-manager.service"] = true;
+  machine.holds("gdm-session-wor", "0::/system.slice/gdm.service\n");
+  machine.put("run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=x11\nCLASS=user\nSEAT=seat0\n");
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  CHECK(machine.loaded() == kAll);
+  CHECK(std::ranges::count_if(machine.runner.ran, [](const std::string& ran) { return ran.find(" stop ") != ran.npos; }) == 0);
+}
+
+TEST_CASE("modules-unload: what a process holds is left to the reboot, and no service is stopped for nothing") {
+  if (!is_root()) return;
+  Machine machine(kAll);
+  machine.active["nvidia-persistenced.service"] = true;
+  machine.holds("python3", "0::/user.slice/user-1000.slice/session-4.scope\n");
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  CHECK(machine.loaded() == kAll);
+  CHECK(std::ranges::count(machine.runner.ran, "systemctl stop nvidia-persistenced.service") == 0);
+}
+
+TEST_CASE("modules-unload: plan names what is stopped, and who is logged in") {
+  if (!is_root()) return;
+  Machine machine(kAll);
+  machine.active["nvidia-persistenced.service"] = machine.active["display-manager.service"] = true;
+  machine.holds("Xorg", "0::/system.slice/lightdm.service\n");
+  machine.container();
+  const auto plan = kModulesUnloadAction.describe(machine.host(), kEntry);
+  REQUIRE(plan);
+  CHECK(plan->commands == Commands{"systemctl stop nvidia-persistenced.service", "systemctl stop display-manager.service",
+                                   "docker stop 000000000000", "rmmod nvidia_drm", "rmmod nvidia_uvm", "rmmod nvidia_modeset",
+                                   "rmmod nvidia"});
+  CHECK(plan->summary.find("nvidia-persistenced.service, display-manager.service, docker 000000000000") != std::string::npos);
+  machine.put("run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=x11\nCLASS=user\nSEAT=seat0\n");
+  CHECK(kModulesUnloadAction.describe(machine.host(), kEntry)->summary.find("session 2 of ada on seat0") != std::string::npos);
+}
+
+TEST_CASE("modules-load: while the new modules are banned, each is loaded past its own install line, after those it needs") {
+  if (!is_root()) return;
+  Machine machine({});
+  machine.put("etc/modprobe.d/00-p2pd-trial.conf", "# Written by p2pd\ninstall nvidia /bin/false\n");
+  const Commands loads = {"modprobe --ignore-install nvidia", "modprobe --ignore-install nvidia-uvm",
+                          "modprobe --ignore-install nvidia-modeset", "modprobe --ignore-install nvidia-drm"};
+  for (const std::string& command : loads) machine.runner.on(command);
+  Host host = machine.host();
+  REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+  CHECK(machine.runner.ran == loads);
 }
 
 TEST_CASE("modules-unload: of an image nothing is loaded") {
@@ -203,5 +303,6 @@ TEST_CASE("modules-unload: of an image nothing is loaded") {
   Host host(Root::open(directory.path()).value(), runner);
   CHECK(kModulesUnloadAction.apply(host, kEntry));
   CHECK(kModulesLoadAction.apply(host, Parameters::object()));
+  CHECK(kModulesUnloadAction.run_ended(host));
   CHECK(runner.ran.empty());
 }

@@ -44,6 +44,59 @@ TEST_CASE("one reboot serves all steps that do not depend on each other") {
   CHECK(world.has("default/b"));
 }
 
+TEST_CASE("a fix that a reboot makes by itself is left to the one that is due anyway, wherever in the plan that is") {
+  for (const std::vector<std::string>& steps : {std::vector<std::string>{"a:boot", "b:reboot"}, {"b:reboot", "a:boot"}}) {
+    World world;
+    world.write("want/b", "");  // the boot does it
+    auto run = world.apply(plan_of(steps));
+    CHECK(state(run) == "rebooting");
+    CHECK(run->reason.find("b") != std::string::npos);
+    CHECK(world.tree().find("b\n") == std::string::npos);  // not in /etc/shared: it was not applied
+    CHECK(world.count("left-to-reboot") == 1);
+    run = world.settle(run);
+    CHECK(state(run) == "idle");
+    CHECK(run->reboots == 1);
+  }
+}
+
+TEST_CASE("a fix that a reboot makes by itself is made where none is due, and is no success where the reboot did not help") {
+  World world;
+  auto run = world.settle(world.apply(plan_of({"b:reboot", "a:live"})));
+  CHECK(state(run) == "idle");
+  CHECK(world.tree().find("b\n") != std::string::npos);
+  World other;
+  run = other.settle(other.apply(plan_of({"a:boot", "b:reboot"})));
+  CHECK(state(run) == "failed");
+  CHECK(run->reason.find("b still does not hold after its reboot") != std::string::npos);
+}
+
+TEST_CASE("fixes hear of the end of each run, over its boots, once") {
+  World world;
+  world.fault("ended", "count");
+  auto run = world.apply(plan_of({"a:boot"}));
+  CHECK_FALSE(world.has("ended"));
+  run = world.settle(run);
+  CHECK(state(run) == "idle");
+  CHECK(world.tree().find("ended: once\n") != std::string::npos);
+  run = world.revert();
+  CHECK(world.tree().find("once\nonce") == std::string::npos);  // the reboot of the way back comes first
+  run = world.settle(run);
+  CHECK(run->result == "reverted");
+  CHECK(world.tree().find("ended: once\nonce\n") != std::string::npos);
+}
+
+TEST_CASE("what goes wrong at the end of a run is a warning, and a kill there repeats it") {
+  World world;
+  world.fault("ended", "cut");
+  CHECK_THROWS_AS(world.apply(plan_of({"a:live"})), PowerCut);
+  world.boot();
+  world.fault("ended", "error");
+  const auto run = world.settle(world.go_on());
+  CHECK(state(run) == "idle");
+  CHECK(run->result == "done");
+  CHECK(world.count("warning") == 1);
+}
+
 TEST_CASE("a step after a pending one waits for the reboot") {
   World world;
   auto run = world.apply(plan_of({"a:boot", "b:live after a"}));

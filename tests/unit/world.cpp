@@ -58,6 +58,14 @@ Result<void> commit(Host& host, const Parameters& with) {
   return host.write("/default/" + name_of(with), "yes");
 }
 
+/// Where /faults/ended says "count", adds a line to /ended; "error" and "cut" are what goes wrong.
+Result<void> ended(Host& host) {
+  const std::string fault = fault_of(host, "ended");
+  if (fault == "cut") throw PowerCut();
+  if (fault == "error") return fail(ErrorCode::command, "not started again: x.service");
+  return fault == "count" ? host.write("/ended", host.files().read("/ended").value_or("") + "once\n") : Result<void>();
+}
+
 Result<Description> describe(const Host&, const Parameters& with) { return Description{"makes " + name_of(with) + " so", {}, {}, ""}; }
 
 constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the thing"}};
@@ -72,6 +80,8 @@ constexpr Action kActions[] = {
     {.id = "each-boot", .does = "for this boot", .parameters = kName, .each_boot = true, .describe = describe, .apply = live},
     {.id = "risky", .does = "at once, and may crash", .parameters = kName, .hazard = true, .describe = describe, .apply = live},
     {.id = "boot", .does = "at the next boot", .parameters = kName, .effect = Effect::reboot, .describe = describe, .apply = boot},
+    {.id = "reboot", .does = "what a reboot does, too", .parameters = kName, .effect = Effect::reboot, .reboot_suffices = true,
+     .describe = describe, .apply = boot, .run_ended = ended},
     {.id = "trial", .does = "on trial", .parameters = kName, .effect = Effect::reboot, .hazard = true, .describe = describe,
      .apply = boot, .commit = commit},
 };

@@ -23,13 +23,14 @@ struct PowerCut {};
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
 ///
 /// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
-/// at the next boot; `each-boot` is `live` that ends with the boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
+/// at the next boot; `reboot` is `boot` that a reboot does by itself; `each-boot` is `live` that ends with the boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
 class World {
  public:
   World();
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
-  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit".
+  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "ended", which is
+  /// told that a run has ended: "count" (it adds a line to /ended), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   void remove(const std::string& path) const { std::filesystem::remove(root_.path() / path); }

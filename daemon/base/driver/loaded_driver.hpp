@@ -11,10 +11,7 @@
 
 namespace p2pd {
 
-/// Services that unload_driver() stopped, one a line, a unit or a container ("docker ID"); gone once load_driver() has started them again.
-inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
-
-/// Names of the NVIDIA modules as load_driver() gives them to modprobe, in its order.
+/// Names of the NVIDIA modules as load_driver() gives them to modprobe, in its order: each after those that it depends on.
 inline constexpr std::array<std::string_view, 4> kLoadOrder = {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"};
 
 /// A kernel module that holds a GPU, or is there to.
@@ -26,13 +23,16 @@ struct DriverModule {
 /// The NVIDIA modules that are loaded, and nouveau: in the order in which they can be taken out.
 std::vector<DriverModule> driver_modules(const Host& host);
 
-/// Takes them out, after the services that hold a GPU by design are stopped: nvidia-persistenced, the display manager,
-/// containers with a restart policy. Returns why that cannot be done now, empty when all are out: the services are started again then, at once, and a
-/// reboot is what is left. Nobody else's process is touched. The caller has announced kStoppedServices to the
-/// recorder. An Error: what was stopped could not be written down.
+/// Takes them out, after the services that hold a GPU by design are stopped (gpu_services.hpp). Returns why that cannot be
+/// done now, empty when all are out: the services are started again then, at once, and a reboot is what is left. Nobody
+/// else's process, nor a person's desktop, is touched. An Error: what was stopped could not be written down.
 Result<std::string> unload_driver(Host& host);
 
-/// Loads the installed NVIDIA modules by name, whatever is blacklisted, and starts the stopped services again.
+/// The command that loads `module` where modprobe.d bans it for the trial, too. modprobe then passes over the install line
+/// of that module alone, so that those it depends on are loaded first.
+Command load_command(const Host& host, std::string_view module);
+
+/// Loads the installed NVIDIA modules by name, whatever is blacklisted.
 Result<void> load_driver(Host& host);
 
 }  // namespace p2pd

@@ -177,7 +177,7 @@ def case_files_of_others_where_ours_go(tree):
 
 def case_files_of_others_where_blacklists_go(tree):
     others_file(tree, "/etc/modprobe.d/p2pd-nouveau.conf", [NOUVEAU])
-    others_file(tree, "/etc/modprobe.d/p2pd-trial.conf", [MODULES])
+    others_file(tree, "/etc/modprobe.d/00-p2pd-trial.conf", [MODULES])
     goes_on(tree, [NOUVEAU, MODULES])
 
 

@@ -45,9 +45,14 @@ def on_trial(tree):
     t("modprobe would load what was built", tree.srcversion("nvidia") == tree.staged()["nvidia"]["srcversion"],
       tree.loaded("nvidia"))
     t("through DKMS", f"p2pd-nvidia/{VERSION}, {tree.kernel}, x86_64: installed" in tree.enter("dkms", "status")[1])
-    t("blacklisted until the proof", tree.file("/etc/modprobe.d/p2pd-trial.conf").exists())
+    for module in ("nvidia", "nvidia-uvm", "nvidia_modeset", "nvidia-drm", "nvidia-peermem"):
+        show = ["modprobe", "--set-version", tree.kernel, "--show-depends", module]
+        named, past = tree.enter(*show)[1].splitlines(), tree.enter(*show, "--ignore-install")[1].splitlines()
+        t(f"{module} is loaded neither by name nor for a device until the proof",
+          named[-1].split() == ["install", "/bin/false"] and not tree.enter(*show, "--use-blacklist")[1].count("insmod"), named)
+        t(f"{module} is loaded past that where it is asked for", past[-1].startswith("insmod ") and "/updates/" in past[-1], past)
     listed = tree.enter("lsinitramfs", f"/boot/initrd.img-{tree.kernel}")[1]
-    t("the initramfs has both blacklists", "etc/modprobe.d/p2pd-trial.conf" in listed and "p2pd-nouveau.conf" in listed, listed[:2000])
+    t("the initramfs has both blacklists", "etc/modprobe.d/00-p2pd-trial.conf" in listed and "p2pd-nouveau.conf" in listed, listed[:2000])
     status, run = tree.p2pctl("revert")
     t("revert", status == 0 and run.get("state") == "idle" or run.get("result") == "reverted", tree.said)
     lines = tree.differences(before)
@@ -84,7 +89,7 @@ def proven(tree):
     steps = [*STAGE, USERSPACE, modules("dkms"), *REST]
     status, run = tree.apply(steps)
     t("a whole run", status == 0 and run.get("result") == "done", tree.said)
-    t("commit lifts the blacklist", not tree.file("/etc/modprobe.d/p2pd-trial.conf").exists())
+    t("commit lifts the blacklist", not tree.file("/etc/modprobe.d/00-p2pd-trial.conf").exists())
     listed = tree.enter("lsinitramfs", f"/boot/initrd.img-{tree.kernel}")[1]
     t("in the initramfs, where it could blacklist anything, too",
       "p2pd-nouveau.conf" in listed and not ("p2pd-trial" in listed and "nvidia.ko" in listed), listed[:2000])

@@ -77,13 +77,14 @@ class Machine(Tree):
         if self.mounts:
             self.power_on()
 
-    def walk(self, *words):
-        """To the end, with the reboots that are asked for: the last answer, and how many those were."""
+    def walk(self, *words, booted=lambda: None):
+        """To the end, with the reboots that are asked for: the last answer, and how many those were. `booted`: comes before p2pd."""
         for boots in range(5):
             status, told = self.p2pctl(*words, live=True)
             if told.get("state") not in ("rebooting", "reverting"):
                 return status, told, boots
             self.boot()
+            booted()
         return status, told, boots
 
     def loaded_now(self):
@@ -97,8 +98,17 @@ def fixed(tree):
     return [event["step"] for event in events if event["type"] == "fixed"]
 
 
+def loaded_by_name(tree):
+    """What a service of the boot does that wants the driver, by each of the ways: nothing of it may load what is on trial."""
+    for command in (["/usr/bin/nvidia-modprobe"], ["/usr/bin/nvidia-modprobe", "-u"], ["/usr/bin/nvidia-modprobe", "-m"], ["modprobe", "nvidia"],
+                    *(["modprobe", name.replace("_", mark)] for name in MODULES[1:] for mark in "_-")):
+        status, said = tree.enter(*command)
+        need(not tree.loaded_now(), f"{command} loaded {tree.loaded_now()} on trial: {status} {said}")
+        need(status != 0, f"{command} says that it loaded the driver: {said}")
+
+
 def ready(tree):
-    status, told, boots = tree.walk("apply", "geforce-p2p")
+    status, told, boots = tree.walk("apply", "geforce-p2p", booted=lambda: loaded_by_name(tree))
     need(status == 0 and told.get("result") == "ready", f"{status} {told} {tree.said[-3000:]}")
     need(boots == 1, f"{boots} reboots")
     order = fixed(tree)
@@ -106,7 +116,7 @@ def ready(tree):
     need([step for step in order if step in swap] == swap, order)
     need(tree.loaded_now() == {name: tree.srcversion(name) for name in MODULES}, tree.loaded_now())
     need(tree.srcversion("nvidia") == tree.staged()["nvidia"]["srcversion"], tree.loaded("nvidia"))
-    need(not tree.file("/etc/modprobe.d/p2pd-trial.conf").exists(), "still on trial")
+    need(not tree.file("/etc/modprobe.d/00-p2pd-trial.conf").exists(), "still on trial")
     need(tree.file(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}").exists(), "no new user space")
 
 
@@ -136,7 +146,7 @@ def back(tree):
 
 def helpless(tree):
     """The new modules do not load: the machine ends as it was found, by itself."""
-    (tree.work / "stand-ins/modprobe").write_text("#!/bin/sh\necho \"modprobe: ERROR: could not insert '$1': No such device\" >&2\nexit 1\n")
+    (tree.work / "stand-ins/modprobe").write_text("#!/bin/sh\necho \"modprobe: ERROR: could not insert: No such device\" >&2\nexit 1\n")
     status, told, _ = tree.walk("apply", "geforce-p2p")
     need(status == 1 and told.get("state") == "failed", f"{status} {told} {tree.said[-3000:]}")
     need("modules-loaded" in told["reason"], told)
