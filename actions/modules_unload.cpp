@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // modules-unload: takes the modules of the old driver out of the kernel, or leaves that to the reboot.
 // The services that hold a GPU by design (nvidia-persistenced, the display manager, containers with a restart policy) are
-// stopped for it by name: never `systemctl isolate`, which ends other people's jobs. They are started again at the end of
-// the run, or of what undoes it, over reboots: docker does not start a container that it was told to stop. Where a
-// process, or a person's desktop, holds a GPU, nothing is stopped and the reboot is waited for.
+// stopped for it by name: never `systemctl isolate`, which ends other people's jobs. They are started again when the run,
+// or what undoes it, has ended or needs a person, over reboots: docker does not start a container that it was told to
+// stop. Where a process, or a person's desktop, holds a GPU, nothing is stopped and the reboot is waited for.
 // Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then, where there is something.
 // Reference: rmmod(8); systemctl(1), isolate; docker-run(1), restart policies.
 #include <fmt/format.h>
@@ -54,7 +54,9 @@ Result<void> undo(Host& host, const Parameters&) {
   return {};
 }
 
-Result<void> run_ended(Host& host) { return host.live() ? start_services(host) : Result<void>(); }
+Result<void> run_rests(Host& host) {
+  return host.live() ? start_services(host, !driver_modules(host).empty()) : Result<void>();
+}
 
 }  // namespace
 
@@ -68,7 +70,7 @@ const Action kModulesUnloadAction = {
     .describe = describe,
     .apply = apply,
     .undo = undo,
-    .run_ended = run_ended,
+    .run_rests = run_rests,
 };
 
 }  // namespace p2pd

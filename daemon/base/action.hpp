@@ -47,9 +47,9 @@ struct Action {
   Result<void> (*commit)(Host&, const Parameters&) = nullptr;
   /// After the engine has put the files back; may be null.
   Result<void> (*undo)(Host&, const Parameters&) = nullptr;
-  /// At the end of each run, over however many boots it came to it, whether anything was applied or not; may be null. An
-  /// Error is told as a warning.
-  Result<void> (*run_ended)(Host&) = nullptr;
+  /// Where a run rests: it has ended, over however many boots, or a person is needed first; whether anything was applied
+  /// or not; may be null. An Error is told as a warning.
+  Result<void> (*run_rests)(Host&) = nullptr;
 };
 
 }  // namespace p2pd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is asked of a walk: how it begins, goes on, turns back, looks again at each boot, and ends.
+// What is asked of a walk: how it begins, goes on, turns back, looks again at each boot, and rests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -176,12 +176,12 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   return {};
 }
 
-/// Comes before the end is on record, so that a kill in between repeats it.
-Result<void> Walk::tell_actions_of_end() {
+/// Comes before the new state is on record, so that a kill in between repeats it.
+Result<void> Walk::rest() {
   for (const Action& act : s_.vocabulary.actions) {
-    if (act.run_ended == nullptr) continue;
+    if (act.run_rests == nullptr) continue;
     s_.undo.begin({});
-    const Result<void> done = act.run_ended(s_.host);
+    const Result<void> done = act.run_rests(s_.host);
     if (done) continue;
     if (done.error().code == ErrorCode::interrupted) return Failure(done.error());
     log::warning("{}: {}", act.id, done.error().text());

@@ -244,7 +244,7 @@ Result<void> Walk::move(Event change) {
                 run_.state == RunState::paused      ? "\"p2pctl resume\" goes on with it, \"p2pctl revert\" undoes it"
                 : run_.state == RunState::reverting ? "\"p2pctl revert\" undoes the rest; after that everything is possible"
                                                     : "\"p2pctl history\" shows how it got there");
-  if (!is_open(*next)) TRY(tell_actions_of_end());
+  if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
   run_.reason = reason_;
   if (change == Event::revert) run_.rollback = Rollback::all;

@@ -117,7 +117,7 @@ class Walk {
   Result<bool> proves_for_itself() const;
   Result<void> move(Event event);
   ChangedSteps in_place() const;
-  Result<void> tell_actions_of_end();
+  Result<void> rest();
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
   UndoStore::Owner owner(const Step& step) const;
   const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }

@@ -118,7 +118,7 @@ TEST_CASE("modules-unload: users come out before what they use, and the services
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
   CHECK(machine.loaded() == kAll);
   CHECK_FALSE(machine.active["nvidia-persistenced.service"]);  // the new modules are not proven yet
-  REQUIRE(kModulesUnloadAction.run_ended(host));
+  REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK_FALSE(machine.active["display-manager.service"]);  // it did not run before
   CHECK_FALSE(host.files().exists(kStoppedServices));
@@ -149,12 +149,12 @@ TEST_CASE("modules-unload: undo loads what is installed by then, after a kill in
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   Host again = machine.host();  // another process
   REQUIRE(kModulesUnloadAction.undo(again, kEntry));
-  REQUIRE(kModulesUnloadAction.run_ended(again));
+  REQUIRE(kModulesUnloadAction.run_rests(again));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK(machine.loaded() == kAll);
   const std::size_t commands = machine.runner.ran.size();
   REQUIRE(kModulesUnloadAction.undo(again, kEntry));
-  REQUIRE(kModulesUnloadAction.run_ended(again));
+  REQUIRE(kModulesUnloadAction.run_rests(again));
   CHECK(machine.runner.ran.size() == commands);
 }
 
@@ -171,10 +171,14 @@ TEST_CASE("modules-unload: what was stopped is started again after the reboot th
   REQUIRE(kModulesUnloadAction.undo(host, kEntry));
   CHECK(machine.loaded().empty());
   CHECK_FALSE(machine.active["docker 000000000000"]);
-  Host after = machine.host();  // docker does not start at boot what it was told to stop
-  REQUIRE(kModulesUnloadAction.run_ended(after));
-  CHECK(machine.active["docker 000000000000"]);
+  REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.active["nvidia-persistenced.service"]);
+  CHECK_FALSE(machine.active["docker 000000000000"]);  // there is no driver for it
+  CHECK(host.files().exists(kStoppedServices));
+  Host after = machine.host();  // docker does not start at boot what it was told to stop
+  REQUIRE(machine.load("nvidia"));
+  REQUIRE(kModulesUnloadAction.run_rests(after));
+  CHECK(machine.active["docker 000000000000"]);
   CHECK_FALSE(host.files().exists(kStoppedServices));
 }
 
@@ -187,14 +191,14 @@ TEST_CASE("modules-unload: one that does not start again is named, the others ar
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
   machine.runner.on("systemctl start nvidia-persistenced.service", "", 1, "Unit nvidia-persistenced.service not found.\n");
-  const auto done = kModulesUnloadAction.run_ended(host);
+  const auto done = kModulesUnloadAction.run_rests(host);
   REQUIRE_FALSE(done);
   CHECK(done.error().message.find("nvidia-persistenced.service (") != std::string::npos);
   CHECK(done.error().message.find("not found") != std::string::npos);
   CHECK(done.error().next.find("systemctl start nvidia-persistenced.service") != std::string::npos);
   CHECK(machine.active["docker 000000000000"]);
   const std::size_t commands = machine.runner.ran.size();
-  REQUIRE(kModulesUnloadAction.run_ended(host));
+  REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.runner.ran.size() == commands);
 }
 
@@ -205,9 +209,10 @@ TEST_CASE("modules-unload: a kill between two starts leaves the rest to be start
   machine.container();
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
   machine.runner.on("docker start 000000000000",
                     [](const Command&) -> Result<CommandResult> { return fail(ErrorCode::interrupted, "killed"); });
-  CHECK(kModulesUnloadAction.run_ended(host).error().code == ErrorCode::interrupted);
+  CHECK(kModulesUnloadAction.run_rests(host).error().code == ErrorCode::interrupted);
   CHECK(host.files().read(kStoppedServices).value() == "docker 000000000000\n");
 }
 
@@ -221,7 +226,7 @@ TEST_CASE("modules-unload: a container that its runtime would restart is stopped
   CHECK(machine.loaded().empty());
   CHECK_FALSE(machine.active[docker]);
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
-  REQUIRE(kModulesUnloadAction.run_ended(host));
+  REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.active[docker]);
   CHECK(machine.runner.unexpected.empty());
 }
@@ -241,7 +246,7 @@ TEST_CASE("modules-unload: a kill between two services forgets neither") {
   });
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
-  REQUIRE(kModulesUnloadAction.run_ended(host));
+  REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK(machine.active["display-manager.service"]);
 }
@@ -303,6 +308,6 @@ TEST_CASE("modules-unload: of an image nothing is loaded") {
   Host host(Root::open(directory.path()).value(), runner);
   CHECK(kModulesUnloadAction.apply(host, kEntry));
   CHECK(kModulesLoadAction.apply(host, Parameters::object()));
-  CHECK(kModulesUnloadAction.run_ended(host));
+  CHECK(kModulesUnloadAction.run_rests(host));
   CHECK(runner.ran.empty());
 }

@@ -70,27 +70,36 @@ TEST_CASE("a fix that a reboot makes by itself is made where none is due, and is
   CHECK(run->reason.find("b still does not hold after its reboot") != std::string::npos);
 }
 
-TEST_CASE("fixes hear of the end of each run, over its boots, once") {
+TEST_CASE("fixes hear where a run rests, over its boots, once") {
   World world;
-  world.fault("ended", "count");
+  world.fault("rests", "count");
   auto run = world.apply(plan_of({"a:boot"}));
-  CHECK_FALSE(world.has("ended"));
+  CHECK_FALSE(world.has("rests"));
   run = world.settle(run);
   CHECK(state(run) == "idle");
-  CHECK(world.tree().find("ended: once\n") != std::string::npos);
+  CHECK(world.tree().find("rests: once\n") != std::string::npos);
   run = world.revert();
   CHECK(world.tree().find("once\nonce") == std::string::npos);  // the reboot of the way back comes first
   run = world.settle(run);
   CHECK(run->result == "reverted");
-  CHECK(world.tree().find("ended: once\nonce\n") != std::string::npos);
+  CHECK(world.tree().find("rests: once\nonce\n") != std::string::npos);
+}
+
+TEST_CASE("fixes hear of a run that needs a person, and do not hear of one that is paused") {
+  World world;
+  world.fault("rests", "count");
+  REQUIRE(state(world.apply(plan_of({"a:live", "b"}))) == "blocked");
+  CHECK(world.tree().find("rests: once\n") != std::string::npos);
+  REQUIRE(state(world.start([](Walk& walk) { return walk.request(Event::pause); })) == "paused");
+  CHECK(world.tree().find("once\nonce") == std::string::npos);
 }
 
 TEST_CASE("what goes wrong at the end of a run is a warning, and a kill there repeats it") {
   World world;
-  world.fault("ended", "cut");
+  world.fault("rests", "cut");
   CHECK_THROWS_AS(world.apply(plan_of({"a:live"})), PowerCut);
   world.boot();
-  world.fault("ended", "error");
+  world.fault("rests", "error");
   const auto run = world.settle(world.go_on());
   CHECK(state(run) == "idle");
   CHECK(run->result == "done");

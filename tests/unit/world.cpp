@@ -58,12 +58,12 @@ Result<void> commit(Host& host, const Parameters& with) {
   return host.write("/default/" + name_of(with), "yes");
 }
 
-/// Where /faults/ended says "count", adds a line to /ended; "error" and "cut" are what goes wrong.
-Result<void> ended(Host& host) {
-  const std::string fault = fault_of(host, "ended");
+/// Where /faults/rests says "count", adds a line to /rests; "error" and "cut" are what goes wrong.
+Result<void> rests(Host& host) {
+  const std::string fault = fault_of(host, "rests");
   if (fault == "cut") throw PowerCut();
   if (fault == "error") return fail(ErrorCode::command, "not started again: x.service");
-  return fault == "count" ? host.write("/ended", host.files().read("/ended").value_or("") + "once\n") : Result<void>();
+  return fault == "count" ? host.write("/rests", host.files().read("/rests").value_or("") + "once\n") : Result<void>();
 }
 
 Result<Description> describe(const Host&, const Parameters& with) { return Description{"makes " + name_of(with) + " so", {}, {}, ""}; }
@@ -81,7 +81,7 @@ constexpr Action kActions[] = {
     {.id = "risky", .does = "at once, and may crash", .parameters = kName, .hazard = true, .describe = describe, .apply = live},
     {.id = "boot", .does = "at the next boot", .parameters = kName, .effect = Effect::reboot, .describe = describe, .apply = boot},
     {.id = "reboot", .does = "what a reboot does, too", .parameters = kName, .effect = Effect::reboot, .reboot_suffices = true,
-     .describe = describe, .apply = boot, .run_ended = ended},
+     .describe = describe, .apply = boot, .run_rests = rests},
     {.id = "trial", .does = "on trial", .parameters = kName, .effect = Effect::reboot, .hazard = true, .describe = describe,
      .apply = boot, .commit = commit},
 };

@@ -29,8 +29,8 @@ class World {
   World();
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
-  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "ended", which is
-  /// told that a run has ended: "count" (it adds a line to /ended), "error", "cut".
+  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which is
+  /// told where a run rests: "count" (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   void remove(const std::string& path) const { std::filesystem::remove(root_.path() / path); }

@@ -20,6 +20,8 @@ void add(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
+bool is_container(const std::string& service) { return service.find(' ') != std::string::npos; }
+
 bool is_active(const Host& host, std::string_view unit) {
   const auto answer = host.ask({{"systemctl", "is-active", std::string(unit)}, {}, {}, kDeadline});
   return answer && answer->status == 0;
@@ -62,8 +64,8 @@ Result<GpuUsers> gpu_users(const Host& host) {
 }
 
 Command service_command(const std::string& verb, const std::string& service) {
+  if (!is_container(service)) return {{"systemctl", verb, service}, {}, {}, kDeadline};
   const std::size_t space = service.find(' ');
-  if (space == std::string::npos) return {{"systemctl", verb, service}, {}, {}, kDeadline};
   return {{service.substr(0, space), verb, service.substr(space + 1)}, {}, {}, kDeadline};
 }
 
@@ -79,18 +81,20 @@ Result<void> stop_services(Host& host, const std::vector<std::string>& services)
   return {};
 }
 
-Result<void> start_services(Host& host) {
-  std::vector<std::string> names = noted(host), failed, commands;
-  while (!names.empty()) {
-    const Command start = service_command("start", names.front());
+Result<void> start_services(Host& host, bool containers) {
+  const std::vector<std::string> names = noted(host);
+  std::vector<std::string> left = names, failed, commands;
+  for (const std::string& name : names) {
+    if (is_container(name) && !containers) continue;
+    const Command start = service_command("start", name);
     const auto started = host.run(start);
     if (!started && started.error().code == ErrorCode::interrupted) return Failure(started.error());
     if (!started) {
-      failed.push_back(fmt::format("{} ({})", names.front(), started.error().message));
+      failed.push_back(fmt::format("{} ({})", name, started.error().message));
       commands.push_back(start.text());
     }
-    names.erase(names.begin());
-    TRY(note(host, names));
+    std::erase(left, name);
+    TRY(note(host, left));
   }
   if (failed.empty()) return {};
   return fail(ErrorCode::command, fmt::format("not started again: {}", fmt::join(failed, "; ")),

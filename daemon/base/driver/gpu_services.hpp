@@ -33,8 +33,8 @@ Result<void> note_services(Host& host, const std::vector<std::string>& services)
 /// Notes them, then stops them, by name.
 Result<void> stop_services(Host& host, const std::vector<std::string>& services);
 
-/// Starts what is noted, each once; nothing is noted after it. An Error names those that did not start; interrupted: the
-/// rest stays noted.
-Result<void> start_services(Host& host);
+/// Starts what is noted, each once; `containers`: those, too, else they stay noted. An Error names what did not start;
+/// interrupted: the rest stays noted.
+Result<void> start_services(Host& host, bool containers);
 
 }  // namespace p2pd

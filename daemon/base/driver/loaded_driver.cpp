@@ -43,7 +43,7 @@ Result<std::string> unload_driver(Host& host) {
   if (out) return std::string();
   if (out.error().code == ErrorCode::interrupted) return Failure(out.error());
   TRY(load_driver(host));  // what had come out already, too: as it was
-  if (const auto started = start_services(host); !started) {
+  if (const auto started = start_services(host, true); !started) {
     if (started.error().code == ErrorCode::interrupted) return Failure(started.error());
     log::warning("{}", started.error().text());
   }
