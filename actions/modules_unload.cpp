@@ -14,6 +14,7 @@
 #include "base/driver/loaded_driver.hpp"
 #include "base/driver/staging.hpp"
 #include "base/log.hpp"
+#include "base/modules/modprobe_files.hpp"
 
 namespace p2pd {
 namespace {
@@ -54,8 +55,15 @@ Result<void> undo(Host& host, const Parameters&) {
   return {};
 }
 
+/// What waits for a driver gets the installed one, unless that is on trial: then its load is a step of its own.
 Result<void> run_rests(Host& host) {
-  return host.live() ? start_services(host, !driver_modules(host).empty()) : Result<void>();
+  if (!host.live() || !host.files().exists(kStoppedServices)) return {};
+  if (driver_modules(host).empty() && !host.files().exists(kTrialBan)) {
+    const auto loaded = load_driver(host);
+    if (!loaded && loaded.error().code == ErrorCode::interrupted) return loaded;
+    if (!loaded) log::info("no driver is loaded: {}", loaded.error().message);
+  }
+  return start_services(host, !driver_modules(host).empty());
 }
 
 }  // namespace

@@ -176,10 +176,23 @@ TEST_CASE("modules-unload: what was stopped is started again after the reboot th
   CHECK_FALSE(machine.active["docker 000000000000"]);  // there is no driver for it
   CHECK(host.files().exists(kStoppedServices));
   Host after = machine.host();  // docker does not start at boot what it was told to stop
-  REQUIRE(machine.load("nvidia"));
+  machine.runner.on("modprobe nvidia", [&](const Command&) { return machine.load("nvidia"); });
   REQUIRE(kModulesUnloadAction.run_rests(after));
+  CHECK(machine.loaded() == kAll);
   CHECK(machine.active["docker 000000000000"]);
   CHECK_FALSE(host.files().exists(kStoppedServices));
+}
+
+TEST_CASE("modules-unload: where a run rests, modules on trial are not loaded for what waits for them") {
+  if (!is_root()) return;
+  Machine machine({"nvidia"});
+  machine.container();
+  Host host = machine.host();
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  machine.put("etc/modprobe.d/00-p2pd-trial.conf", "install nvidia /bin/false\n");
+  REQUIRE(kModulesUnloadAction.run_rests(host));
+  CHECK(machine.loaded().empty());
+  CHECK(host.files().read(kStoppedServices).value() == "docker 000000000000\n");
 }
 
 TEST_CASE("modules-unload: one that does not start again is named, the others are started, and each once") {
