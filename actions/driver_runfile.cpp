@@ -81,7 +81,8 @@ Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& u
   download.sha256 = entry.runfile_sha256;
   download.progress = tenths(file.substr(kRunfiles.size() + 1));
   log::info("fetching {}", without_credentials(url));
-  TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1)));
+  TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1),
+                 host.stop_fd()));
   return {};
 }
 

@@ -41,6 +41,8 @@ class CommandRunner {
   virtual ~CommandRunner() = default;
   /// Any exit status is a result; an Error means that it could not be run, ran out of time or was interrupted.
   virtual Result<CommandResult> run(const Command& command) = 0;
+  /// Readable once commands are to end, and whatever else takes long with them; -1 for never.
+  virtual int stop_fd() const = 0;
 };
 
 /// Runs commands as processes, inside `root` (chroot) when that is not "/".
@@ -52,6 +54,7 @@ class ProcessRunner : public CommandRunner {
   /// `stop_fd` readable means: kill what runs and return ErrorCode::interrupted; -1 for never.
   explicit ProcessRunner(std::string root = "/", int stop_fd = -1) : root_(std::move(root)), stop_fd_(stop_fd) {}
   Result<CommandResult> run(const Command& command) override;
+  int stop_fd() const override { return stop_fd_; }
 
  private:
   std::string root_;

@@ -55,6 +55,8 @@ class Host {
 
   const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
+  /// Readable once what takes long is to end, as CommandRunner::stop_fd().
+  int stop_fd() const { return runner_->stop_fd(); }
 
   /// Content of a small text file without the final newline.
   Result<std::string> line(std::string_view path) const;

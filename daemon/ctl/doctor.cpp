@@ -23,6 +23,7 @@ class CountingRunner : public CommandRunner {
     ++count;
     return inner_.run(command);
   }
+  int stop_fd() const override { return inner_.stop_fd(); }
   int count = 0;
 
  private:

@@ -132,7 +132,7 @@ void declare(CLI::App& app, const Verb& verb, Options& options) {
 
 Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
   const Root root = TRY(Root::open(options.root));
-  if (RecordedRunner::is_record(root)) return std::make_unique<RecordedRunner>(root);
+  if (RecordedRunner::is_record(root)) return std::make_unique<RecordedRunner>(root, stop_fd);
   return std::make_unique<ProcessRunner>(options.root, stop_fd);
 }
 

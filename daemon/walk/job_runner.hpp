@@ -17,6 +17,7 @@ class JobRunner : public CommandRunner {
   JobRunner(const Mailbox& mailbox, bool systemd, std::function<void(std::string_view)> on_line)
       : mailbox_(mailbox), inner_("/", mailbox.halt_fd()), systemd_(systemd), on_line_(std::move(on_line)) {}
   Result<CommandResult> run(const Command& command) override;
+  int stop_fd() const override { return inner_.stop_fd(); }
 
   /// Returns once the job that an earlier start left running has ended: nothing is looked at, or changed, before.
   Result<void> wait_for_last();

@@ -55,6 +55,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configurat
 INSIDE = """set -e
 for path in etc boot run proc/cmdline proc/sys/kernel/random/boot_id; do mount --bind "$0/tree/$path" "/$path"; done
 mount --bind "$0/tools" /usr/local/sbin
+mount --bind "$0/cache" /var/cache
 exec "$@" """
 
 
@@ -81,7 +82,8 @@ class Bus:
         self.policy()
         self.runtime.mkdir(mode=0o755)
         write(self.place / "bus.conf", CONFIG.format(socket=f"{self.place}/bus", policy=SOURCE / "units/org.p2pd1.conf"))
-        (self.place / "log").mkdir()
+        for name in ("log", "cache"):
+            (self.place / name).mkdir()
 
     # -- processes
 

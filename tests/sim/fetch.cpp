@@ -28,7 +28,6 @@ int stop_signal() {
 p2pd::Download wanted(const std::vector<std::string>& words, json& progress) {
   p2pd::Download what;
   what.url = words.at(1);
-  what.stop_fd = stop_signal();
   what.progress = [&](std::uint64_t done, std::uint64_t total) { progress = {done, total}; };
   for (const std::string& word : words) {
     const std::string value = word.substr(word.find('=') + 1);
@@ -43,15 +42,16 @@ p2pd::Download wanted(const std::vector<std::string>& words, json& progress) {
 p2pd::Result<json> fetched(const std::vector<std::string>& words) {
   json progress;
   const p2pd::Download what = wanted(words, progress);
+  const int stop_fd = stop_signal();
   if (words[0] == "text") {
-    const std::string text = TRY(p2pd::fetch_text(what));
+    const std::string text = TRY(p2pd::fetch_text(what, stop_fd));
     return json{{"text", text}};
   }
   if (words[0] == "bytes") {
-    const auto bytes = TRY(p2pd::remote_bytes(what));
+    const auto bytes = TRY(p2pd::remote_bytes(what, stop_fd));
     return json{{"bytes", bytes}};
   }
-  const p2pd::Downloaded done = TRY(p2pd::fetch_file(what, words.at(2)));
+  const p2pd::Downloaded done = TRY(p2pd::fetch_file(what, words.at(2), stop_fd));
   return json{{"url", done.url}, {"bytes", done.bytes}, {"sha256", done.sha256}, {"progress", progress}};
 }
 

@@ -51,15 +51,15 @@ TEST_CASE("download: a file comes whole, with its sum", "[download]") {
   Download what = place.source();
   std::uint64_t told = 0;
   what.progress = [&](std::uint64_t done, std::uint64_t) { told = done; };
-  const auto done = fetch_file(what, place.directory / "target");
+  const auto done = fetch_file(what, place.directory / "target", -1);
   REQUIRE(done);
   CHECK(done->sha256 == kAbc);
   CHECK(done->bytes == 3);
   CHECK(told == 3);
   CHECK(place.text("target") == "abc");
   CHECK_FALSE(fs::exists(place.directory / "target.part"));
-  CHECK(fetch_text(what).value() == "abc");
-  CHECK(remote_bytes(what).value() == 3);
+  CHECK(fetch_text(what, -1).value() == "abc");
+  CHECK(remote_bytes(what, -1).value() == 3);
 }
 
 TEST_CASE("download: another sum leaves nothing, and what was there stays", "[download]") {
@@ -67,7 +67,7 @@ TEST_CASE("download: another sum leaves nothing, and what was there stays", "[do
   place.put("target", "old");
   Download what = place.source();
   what.sha256 = sha256_of("abd");
-  const auto done = fetch_file(what, place.directory / "target");
+  const auto done = fetch_file(what, place.directory / "target", -1);
   REQUIRE_FALSE(done);
   CHECK(done.error().code == ErrorCode::invalid);
   CHECK(done.error().message.find(kAbc) != std::string::npos);
@@ -79,19 +79,19 @@ TEST_CASE("download: what an earlier call left is used only where a sum tells", 
   const Place place;
   Download what = place.source();
   place.put("target.part", "abX");
-  CHECK(fetch_file(what, place.directory / "target")->sha256 == kAbc);
+  CHECK(fetch_file(what, place.directory / "target", -1)->sha256 == kAbc);
   place.put("target.part", "abc");  // whole: the source is not needed
   what.sha256 = kAbc;
   what.url += ".gone";
-  CHECK(fetch_file(what, place.directory / "target").value().bytes == 3);
+  CHECK(fetch_file(what, place.directory / "target", -1).value().bytes == 3);
 }
 
 TEST_CASE("download: bounds and bad addresses", "[download]") {
   const Place place;
   Download what = place.source();
   const auto code = [&] {
-    const auto text = fetch_text(what);
-    const auto file = fetch_file(what, place.directory / "target");
+    const auto text = fetch_text(what, -1);
+    const auto file = fetch_file(what, place.directory / "target", -1);
     REQUIRE_FALSE(text);
     REQUIRE_FALSE(file);
     CHECK(text.error().code == file.error().code);
@@ -108,7 +108,7 @@ TEST_CASE("download: bounds and bad addresses", "[download]") {
   for (const char* url : {"ftp://127.0.0.1/x", "gopher://x", "/etc/passwd", "", "https:/x", "file://"}) {
     INFO(url);
     what.url = url;
-    CHECK_FALSE(fetch_text(what));
+    CHECK_FALSE(fetch_text(what, -1));
   }
   const std::string pipe = place.directory / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -122,13 +122,13 @@ TEST_CASE("download: a part that is no file, or in use, is left alone", "[downlo
   const Place place;
   place.put("other", "theirs");
   fs::create_symlink(place.directory / "other", place.directory / "target.part");
-  CHECK_FALSE(fetch_file(place.source(), place.directory / "target"));
+  CHECK_FALSE(fetch_file(place.source(), place.directory / "target", -1));
   CHECK(place.text("other") == "theirs");
   fs::remove(place.directory / "target.part");
   place.put("target.part", "half");
   const Descriptor user(::open((place.directory / "target.part").c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(::flock(user.get(), LOCK_EX) == 0);
-  const auto done = fetch_file(place.source(), place.directory / "target");
+  const auto done = fetch_file(place.source(), place.directory / "target", -1);
   REQUIRE_FALSE(done);
   CHECK(done.error().code == ErrorCode::busy);
   CHECK(place.text("target.part") == "half");

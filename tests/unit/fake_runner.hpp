@@ -35,6 +35,9 @@ class FakeRunner : public CommandRunner {
     return fail(ErrorCode::not_found, "the test was not told of: " + command.text());
   }
 
+  int stop_fd() const override { return stop; }
+
+  int stop = -1;
   std::vector<std::string> ran;
   std::vector<std::string> unexpected;
 

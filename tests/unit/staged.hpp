@@ -31,10 +31,12 @@ class RootedRunner : public CommandRunner {
     for (auto& [name, value] : real.environment) value = outside(value);
     return inner_.run(real);
   }
+  int stop_fd() const override { return stop; }
   long count(std::string_view program) const {
     return std::ranges::count_if(ran, [&](const std::string& text) { return text.starts_with(program); });
   }
 
+  int stop = -1;
   std::vector<std::string> ran;
 
  private:

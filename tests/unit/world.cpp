@@ -134,6 +134,7 @@ class FakeRequests : public Requests {
 class NoCommands : public CommandRunner {
  public:
   Result<CommandResult> run(const Command& command) override { return fail(ErrorCode::not_found, command.text()); }
+  int stop_fd() const override { return -1; }
 };
 
 }  // namespace

@@ -24,19 +24,18 @@ bool is_sum(std::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-Download small(std::string url, int stop_fd) {
-  return {
-      .url = std::move(url), .limit_bytes = kSumLimit, .sha256 = {}, .deadline = 60s, .stall = 15s, .stop_fd = stop_fd};
+Download small(std::string url) {
+  return {.url = std::move(url), .limit_bytes = kSumLimit, .sha256 = {}, .deadline = 60s, .stall = 15s};
 }
 
 /// Sum and size of the runfile at `place`, where a host has both.
 Result<Runfile> at(Runfile place, int stop_fd) {
   const std::string name = place.path.substr(place.path.rfind('/') + 1);
-  const std::string text = TRY(fetch_text(small(place.sum_url(), stop_fd)));
+  const std::string text = TRY(fetch_text(small(place.sum_url()), stop_fd));
   place.sha256 = TRY_IN(without_credentials(place.sum_url()), published_sum(text, name));
-  Download whole = small(place.url(), stop_fd);
+  Download whole = small(place.url());
   whole.limit_bytes = Download().limit_bytes;
-  place.bytes = TRY(remote_bytes(whole));
+  place.bytes = TRY(remote_bytes(whole, stop_fd));
   return place;
 }
 

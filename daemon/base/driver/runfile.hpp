@@ -29,6 +29,6 @@ Result<std::string> published_sum(std::string_view text, std::string_view name);
 
 /// Looks for the runfile of `version` and its published sum on `hosts`, in order, in the trees for desktop and data
 /// centre drivers; fetches the sum alone. ErrorCode::not_found where none has both. `stop_fd` as in Download.
-Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::string& version, int stop_fd = -1);
+Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::string& version, int stop_fd);
 
 }  // namespace p2pd

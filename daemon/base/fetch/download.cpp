@@ -116,7 +116,8 @@ class Part {
 /// Fetching into a part, over as many exchanges as it takes.
 class Fetch {
  public:
-  Fetch(const Download& what, Part& part) : what_(what), part_(part), until_(end_of(what)) {}
+  Fetch(const Download& what, Part& part, int stop_fd)
+      : what_(what), part_(part), stop_fd_(stop_fd), until_(end_of(what)) {}
 
   /// Until the part holds everything; its address after redirects.
   Result<std::string> to_the_end() {
@@ -158,7 +159,7 @@ class Fetch {
       if (what_.progress) what_.progress(part_.size(), answer.total);
       return {};
     };
-    Answer answer = TRY(Transfer{what_, until_, range, validator_}.run(sink));
+    Answer answer = TRY(Transfer{what_, until_, stop_fd_, range, validator_}.run(sink));
     if (!begun) TRY(begin(answer));
     return answer;
   }
@@ -184,7 +185,7 @@ class Fetch {
   bool whole(const Answer& answer) const { return answer.total == 0 || part_.size() == answer.total; }
 
   Result<void> pause(int idle) const {
-    pollfd stop{what_.stop_fd, POLLIN, 0};  // poll(2) skips negative ones
+    pollfd stop{stop_fd_, POLLIN, 0};  // poll(2) skips negative ones
     const auto left = std::chrono::duration_cast<milliseconds>(until_ - Clock::now());
     const auto time = std::min(kPause * (1 << idle), std::max(left, milliseconds(0)));
     if (::poll(&stop, 1, static_cast<int>(time.count())) > 0)
@@ -194,6 +195,7 @@ class Fetch {
 
   const Download& what_;
   Part& part_;
+  int stop_fd_;
   Clock::time_point until_;
   std::string validator_;  ///< of the bytes in the part
   bool pieced_ = false;
@@ -201,11 +203,11 @@ class Fetch {
 
 }  // namespace
 
-Result<Downloaded> fetch_file(const Download& what, const std::filesystem::path& file) {
+Result<Downloaded> fetch_file(const Download& what, const std::filesystem::path& file, int stop_fd) {
   Part part = TRY(Part::open(file));
   if (!what.sha256.empty()) TRY(part.adopt(what.limit_bytes));
   Downloaded done{what.url, 0, {}};
-  Fetch fetch(what, part);
+  Fetch fetch(what, part, stop_fd);
   const bool whole_already = part.size() > 0 && part.sum() == what.sha256;
   if (!whole_already) done.url = TRY(fetch.to_the_end());
   if (fetch.pieced() && !what.sha256.empty() && part.sum() != what.sha256) {  // pieces that do not belong together
@@ -224,7 +226,7 @@ Result<Downloaded> fetch_file(const Download& what, const std::filesystem::path&
   return done;
 }
 
-Result<std::string> fetch_text(const Download& what) {
+Result<std::string> fetch_text(const Download& what, int stop_fd) {
   std::string text;
   const auto sink = [&](const Answer& answer, std::string_view bytes) -> Result<void> {
     if (answer.status == 206)
@@ -234,18 +236,18 @@ Result<std::string> fetch_text(const Download& what) {
     text += bytes;
     return {};
   };
-  TRY(Transfer{what, end_of(what)}.run(sink));
+  TRY(Transfer{what, end_of(what), stop_fd}.run(sink));
   return text;
 }
 
-Result<std::uint64_t> remote_bytes(const Download& what) {
+Result<std::uint64_t> remote_bytes(const Download& what, int stop_fd) {
   std::optional<std::uint64_t> total;
   const auto sink = [&](const Answer& answer, std::string_view) -> Result<void> {
     total = answer.total;
     return fail(ErrorCode::interrupted, "enough");  // the first byte is here, more is not wanted
   };
   // one byte by GET: some servers refuse HEAD, and one that ignores the range tells the length all the same
-  const auto answer = Transfer{what, end_of(what), "0-0"}.run(sink);
+  const auto answer = Transfer{what, end_of(what), stop_fd, "0-0"}.run(sink);
   const bool empty = !answer && answer.error().code == ErrorCode::state;  // it has not even a first byte
   if (!answer && !total && !empty) return Failure(answer.error());
   if (total.value_or(0) > 0) return *total;

@@ -123,7 +123,7 @@ std::size_t on_body(char* data, std::size_t size, std::size_t count, void* user)
 
 /// Called about once a second even while nothing comes; anything but 0 ends the exchange.
 int on_tick(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) noexcept {
-  pollfd stop{static_cast<Exchange*>(user)->transfer.what.stop_fd, POLLIN, 0};
+  pollfd stop{static_cast<Exchange*>(user)->transfer.stop_fd, POLLIN, 0};
   return stop.fd >= 0 && ::poll(&stop, 1, 0) > 0 ? 1 : 0;
 }
 
@@ -198,6 +198,9 @@ void set_bounds(const Exchange& exchange) {
   exchange.set(CURLOPT_MAXREDIRS, kRedirects);
   exchange.set(CURLOPT_FAILONERROR, 1L);
   exchange.set(CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+  exchange.set(CURLOPT_QUICK_EXIT, 1L);  // a name server that does not answer would hold a stop up for half a minute
+#endif
 }
 
 void set_callbacks(Exchange& exchange) {

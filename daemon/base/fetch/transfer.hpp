@@ -27,6 +27,7 @@ struct Transfer {
 
   const Download& what;
   std::chrono::steady_clock::time_point until;
+  int stop_fd;                  ///< readable: end with ErrorCode::interrupted; -1 for never
   std::string range = {};      ///< "100-"; empty: the whole
   std::string validator = {};  ///< the range is wanted of these bytes only, else the whole; may be empty
 

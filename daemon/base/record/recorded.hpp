@@ -13,14 +13,16 @@ namespace p2pd {
 /// Answers commands from the `commands/` of a machine record; anything else is not_found.
 class RecordedRunner : public CommandRunner {
  public:
-  explicit RecordedRunner(Root record) : record_(std::move(record)) {}
+  explicit RecordedRunner(Root record, int stop_fd = -1) : record_(std::move(record)), stop_fd_(stop_fd) {}
   Result<CommandResult> run(const Command& command) override;
+  int stop_fd() const override { return stop_fd_; }
 
   /// True when `root` is a machine record: it has a /machine.json.
   static bool is_record(const RootReader& root) { return root.exists("/machine.json"); }
 
  private:
   Root record_;
+  int stop_fd_;
 };
 
 /// Room that an ordinary process has on the file system of `path`, in bytes. Of a machine record: what its machine.json
