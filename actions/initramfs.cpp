@@ -18,7 +18,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kKept = "/var/lib/p2pd/initramfs";  // RELEASE: the image before; RELEASE.ours: see note()
-constexpr std::uint64_t kMore = 64U << 20;                       // bytes that a new image may be bigger by
 constexpr std::chrono::minutes kDeadline{10};
 
 std::string kept_of(const std::string& release) { return fmt::format("{}/{}", kKept, release); }
@@ -51,7 +50,7 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
   TRY(host.discard(scratch));
   TRY(host.make_directory(scratch));
   command.environment["TMPDIR"] = scratch;  // what a killed mkinitramfs leaves goes with it
-  TRY(need_room(host, one.image, TRY(bytes_of(host, one.image)) + kMore));  // the old one stays until the new is there
+  TRY(need_room(host, one.image, TRY(bytes_of(host, one.image)) + kInitramfsGrowth));  // the old one stays until the new is there
   log::info("making {} anew: {}", one.image, command.text());
   const auto made = host.run(command);
   TRY(host.discard(scratch));

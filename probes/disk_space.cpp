@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // disk-space: there is room for a driver: its runfile and source, a build, kept packages, and a new initramfs.
 // A disk that is full in the middle of a driver swap leaves neither driver. Needs on one file system add up.
-// Reads the free space of /usr, /var and /boot, as an ordinary process has it.
-// Reference: statvfs(3); sizes are those of a 570 runfile and build.
+// On /boot one image at a time is made beside the old one; /var keeps the old ones.
+// Reads the free space of /usr, /var and /boot, as an ordinary process has it, and the sizes of the initramfs images.
+// Reference: statvfs(3); update-initramfs(8); other sizes are those of a 570 runfile and build.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <map>
 
+#include "base/boot/initramfs.hpp"
 #include "base/hardware/gpus.hpp"
 #include "base/mounts.hpp"
 #include "base/probe.hpp"
@@ -19,12 +20,26 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
+constexpr std::uint64_t kUsrBytes = 2048 * kMiB;    // userspace and sources
+constexpr std::uint64_t kVarBytes = 4096 * kMiB;    // a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, packages kept
+constexpr std::uint64_t kImageBytes = 128 * kMiB;   // of an initramfs that tells no size: a stand-in of a record
+
 struct Need {
-  std::string_view path;
+  std::string path;
   std::uint64_t bytes;
 };
-/// Userspace and sources; a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, packages kept; a new initramfs.
-constexpr std::array<Need, 3> kRoom = {{{"/usr", 2048 * kMiB}, {"/var", 4096 * kMiB}, {"/boot", 256 * kMiB}}};
+
+/// Bytes that each place needs on this machine.
+std::vector<Need> needs_of(const Host& host) {
+  std::uint64_t largest = 0, all = 0;
+  for (const Initramfs& one : initramfs_images(host).value_or(std::vector<Initramfs>())) {
+    const auto info = host.files().stat(one.image);
+    const std::uint64_t bytes = info && info->st_size > 0 ? static_cast<std::uint64_t>(info->st_size) : kImageBytes;
+    largest = std::max(largest, bytes);
+    all += bytes;
+  }
+  return {{"/usr", kUsrBytes}, {"/var", kVarBytes + all}, {"/boot", largest + kInitramfsGrowth}};
+}
 
 /// Needs on one file system add up.
 struct Room {
@@ -51,8 +66,7 @@ struct Survey {
 Survey survey_room(const Host& host, Finding& finding) {
   Survey survey;
   std::map<std::string, Room> rooms;
-  for (const Need& need : kRoom) {
-    const std::string path(need.path);
+  for (const auto& [path, bytes] : needs_of(host)) {
     nlohmann::json& fact = finding.facts["free_bytes"][path];
     const auto free = free_bytes(host, path);
     if (!free) {
@@ -63,7 +77,7 @@ Survey survey_room(const Host& host, Finding& finding) {
     finding.evidence.push_back({path, fmt::format("{} MiB free", *free / kMiB)});
     Room& room = rooms[file_system_of(host, path)];
     room.paths += (room.paths.empty() ? "" : ", ") + path;
-    room.wanted_bytes += need.bytes;
+    room.wanted_bytes += bytes;
     room.free_bytes = *free;
   }
   for (const auto& [device, room] : rooms)

@@ -14,6 +14,8 @@
 
 namespace p2pd {
 
+inline constexpr std::uint64_t kInitramfsGrowth = std::uint64_t{64} << 20;  ///< bytes by which a new image may be larger
+
 /// The initramfs that one bootable kernel starts with.
 struct Initramfs {
   std::string release;  ///< "6.1.0-47-amd64"
