@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -17,6 +16,7 @@
 #include <climits>
 #include <set>
 
+#include "base/checkpoint.hpp"
 #include "base/inode.hpp"
 
 namespace p2pd {
@@ -333,11 +333,8 @@ Result<void> RootReader::make_durable() const {
 
 Result<void> RootReader::checkpoint(std::string_view directory) const {
   const Descriptor fd = TRY(open_at(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  std::uint32_t flags = 0;
-  constexpr unsigned long kExt4Checkpoint = _IOW('f', 43, std::uint32_t);  // EXT4_IOC_CHECKPOINT, in no public header
-  if (::ioctl(fd.get(), kExt4Checkpoint, &flags) == 0) return {};
-  if (errno == EIO || errno == EROFS) return fail_errno("cannot write back the journal under " + std::string(directory));
-  return {};
+  if (live()) return checkpoint_file_system(fd, directory);
+  return ::syncfs(fd.get()) == 0 ? Result<void>() : fail_errno(std::string(directory) + ": sync");  // unmounted before it boots
 }
 
 }  // namespace p2pd

@@ -60,8 +60,8 @@ class RootReader {
 
   /// Makes durable all that programs have written to the file systems of the system's own folders: few of them sync.
   Result<void> make_durable() const;
-  /// Makes what was synced readable to who does not replay the journal, as GRUB: without it a power cut right after a
-  /// write shows GRUB the old file once more. Needs ext4 and Linux 5.14; elsewhere it does nothing.
+  /// Makes what was written readable to programs that do not replay the journal, as GRUB: without it a power cut right
+  /// after a write shows GRUB the old file once more. See checkpoint_file_system(); of an image it is a sync.
   Result<void> checkpoint(std::string_view directory) const;
 
  protected:
