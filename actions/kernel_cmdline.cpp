@@ -9,7 +9,8 @@
 #include <array>
 
 #include "base/action.hpp"
-#include "base/boot/grub.hpp"
+#include "base/boot/grub_config.hpp"
+#include "base/boot/grub_defaults.hpp"
 #include "base/boot/kernel_arguments.hpp"
 
 namespace p2pd {
@@ -18,7 +19,6 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"arguments", Parameter::Type::strings, true, "kernel arguments to start with, each KEY or KEY=VALUE"},
 };
-constexpr std::chrono::minutes kGenerateDeadline{10};  // os-prober mounts every partition
 
 using Arguments = std::vector<std::string>;
 
@@ -49,31 +49,9 @@ Result<Way> way_of(const Host& host) {
               "reboot, then start p2pd again.");
 }
 
-/// What the files under /boot/grub say.
-struct Boot {
-  GrubMenu menu;
-  GrubEntry entry;  ///< the default one
-  GrubCustom custom;
-};
-
-Result<std::string> read_if_any(const Host& host, std::string_view path) {
-  return host.files().exists(path) ? host.files().read(path) : Result<std::string>(std::string());
-}
-
-/// `config` takes the place of grub.cfg.
-Result<Boot> read_boot(const Host& host, std::string_view config) {
-  Boot boot;
-  boot.custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
-  boot.menu = TRY_IN("grub.cfg", parse_grub(config));
-  if (boot.menu.reads_custom) boot.menu = TRY_IN(kGrubCustom, parse_grub(boot.custom.user, std::move(boot.menu)));
-  const auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
-  boot.entry = *TRY_IN("grub.cfg", default_grub_entry(boot.menu, environment));
-  return boot;
-}
-
 /// custom.cfg with the trial entry in it, not yet checked by GRUB.
 Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
-  const Boot boot = TRY(read_boot(host, TRY(host.files().read(kGrubConfig))));
+  const GrubBoot boot = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig))));
   if (!boot.menu.reads_custom)
     return fail(ErrorCode::invalid, "grub.cfg does not read /boot/grub/custom.cfg, where the trial entry would be",
                 "Restore /etc/grub.d/41_custom (package grub-common, executable), run update-grub, then try again.");
@@ -85,16 +63,6 @@ Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
   std::string content = boot.custom.user;
   if (!content.empty() && !content.ends_with('\n')) content += '\n';
   return content + grub_trial(boot.entry, merged_arguments(noted_arguments(boot.custom.trial), arguments));
-}
-
-Result<void> check_script(const Host& host, std::string_view name, const std::string& content) {
-  Command command;
-  command.argv = {"grub-script-check"};
-  command.input = content;
-  auto answer = host.query(command);
-  if (answer) return {};
-  answer.error().next = "Correct that line where it comes from, /boot/grub/custom.cfg or /etc/grub.d, then try again.";
-  return Failure(std::move(answer).error().in(std::string(name) + ", which was not put in place"));
 }
 
 /// Error where GRUB cannot clear its one-time choice at boot, so that the trial would stay the default.
@@ -114,52 +82,17 @@ Result<void> require_one_time(const Host& host) {
   return {};
 }
 
-/// grub.cfg as update-grub would write it: in the language of the system, not of whoever started p2pd.
-Result<std::string> generated_config(const Host& host) {
-  Command command;
-  command.argv = {"grub-mkconfig"};
-  command.deadline = kGenerateDeadline;
-  const std::string locale = "\n" + TRY(read_if_any(host, "/etc/default/locale"));
-  const std::size_t at = locale.find("\nLANG=");
-  if (at != std::string::npos) {
-    std::string value = locale.substr(at + 6, locale.find('\n', at + 1) - at - 6);
-    std::erase(value, '"');
-    command.environment = {{"LANG", value}, {"LC_ALL", ""}};
-  }
-  auto output = host.query(command);
-  if (!output)
-    output.error().next = host.live() ? "Run grub-mkconfig, correct what it complains of, then try again."
-                                      : "Bind /dev, /proc and /sys into the image, then try again.";
-  return output;
-}
-
-Result<void> not_in_default_entry(const Host& host) {
-  const std::string own(kGrubDropIn.substr(kGrubDropIn.rfind('/') + 1));
-  const auto names = host.files().list("/etc/default/grub.d");
-  for (const std::string& name : names ? *names : std::vector<std::string>{})
-    if (name > own && name.ends_with(".cfg"))
-      return fail(ErrorCode::invalid,
-                  "/etc/default/grub.d/" + name + " is read after zz-p2pd.cfg and takes the kernel arguments away",
-                  "Let it append to GRUB_CMDLINE_LINUX_DEFAULT, or rename it to sort first, then try again.");
-  return fail(ErrorCode::invalid,
-              "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
-              "Look whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
-}
-
-Result<void> write_config(Host& host, std::string text, const Boot& boot) {
-  TRY(check_script(host, "a new grub.cfg", text));
-  TRY_IN("a new grub.cfg", check_grub_entry(host, boot.entry));
-  return host.write(kGrubConfig, std::move(text), 0444, Restore::generated);
-}
-
 /// Makes the drop-in, and through it grub.cfg, carry `arguments`.
 Result<void> make_default(Host& host, const Arguments& arguments) {
+  TRY(require_grub_defaults(host, arguments));
   TRY(host.write(kGrubDropIn, grub_drop_in(arguments)));
-  if (grub_entry_has(TRY(read_boot(host, TRY(host.files().read(kGrubConfig)))).entry, arguments)) return {};
-  std::string text = TRY(generated_config(host));
-  const Boot boot = TRY_IN("generated", read_boot(host, text));
-  if (!grub_entry_has(boot.entry, arguments)) return not_in_default_entry(host);
-  return write_config(host, std::move(text), boot);
+  if (grub_entry_has(TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry, arguments)) return {};
+  return renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> {
+    if (grub_entry_has(boot.entry, arguments)) return true;
+    return fail(ErrorCode::invalid,
+                "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
+                "Look whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
+  });
 }
 
 Result<Arguments> with_drop_in(const Host& host, const Arguments& arguments) {
@@ -185,6 +118,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   Arguments lasting = TRY(with_drop_in(host, wanted));
+  TRY(grub_defaults_keep(host, lasting));
   Description description;
   description.cost = cost_of(wanted);
   for (const std::string& argument : wanted) description.summary += " " + argument;
@@ -210,12 +144,13 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   const Arguments lasting = TRY(with_drop_in(host, wanted));
+  TRY(require_grub_defaults(host, lasting));
   if (way == Way::drop_in) return host.write(kGrubDropIn, grub_drop_in(lasting));
   if (way == Way::generate) return make_default(host, lasting);
   std::string content = TRY(with_trial(host, wanted));
   if (content == TRY(read_if_any(host, kGrubCustom))) return {};
   TRY(require_one_time(host));
-  TRY(check_script(host, "/boot/grub/custom.cfg with the trial entry", content));
+  TRY(check_grub_script(host, "/boot/grub/custom.cfg with the trial entry", content));
   return host.write(kGrubCustom, std::move(content));
 }
 
@@ -274,11 +209,10 @@ Result<void> undo(Host& host, const Parameters& parameters) {
       return !stays && grub_entry_has(entry, {one});
     });
   };
-  if (!has_any(TRY(read_boot(host, TRY(host.files().read(kGrubConfig)))).entry)) return {};
-  std::string text = TRY(generated_config(host));
-  const Boot boot = TRY_IN("generated", read_boot(host, text));
-  if (has_any(boot.entry)) return {};  // then they are the user's own
-  return write_config(host, std::move(text), boot);
+  if (!has_any(TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry)) return {};
+  return renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> {
+    return !has_any(boot.entry);  // else they are the user's own
+  });
 }
 
 }  // namespace

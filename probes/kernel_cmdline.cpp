@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // kernel-cmdline: the running kernel was started with the wanted arguments.
 // P2P over PCIe needs the IOMMU out of the way (iommu=pt, or off) and no ACS redirection between the GPUs
-// (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline, and p2pd's drop-in of /etc/default/grub.d;
-// an image that is not booted has only the latter. What counts as in force: base/boot/kernel_arguments.hpp.
+// (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline; of an image that is not booted,
+// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are followed and not run. What counts as in force: base/boot/kernel_arguments.hpp.
 // Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
-#include "base/boot/grub.hpp"
+#include "base/boot/grub_config.hpp"
+#include "base/boot/grub_defaults.hpp"
 #include "base/boot/kernel_arguments.hpp"
 #include "base/probe.hpp"
 
@@ -54,6 +55,23 @@ void judge(const std::vector<std::string>& wanted, const std::vector<KernelArgum
   finding.facts["conflicting"] = std::move(conflicting);
 }
 
+/// Of an image: its next grub.cfg has what the drop-in appends, unless another file of /etc/default is in the way.
+Result<void> judge_defaults(const Host& host, const std::vector<std::string>& wanted, Finding& finding) {
+  const auto kept = grub_defaults_keep(host, TRY(drop_in_arguments(host)));
+  if (kept && *kept) return {};
+  if (kept) {  // grub.cfg is what these files were last evaluated to
+    const auto boot = read_grub_boot(host, host.files().read(kGrubConfig).value_or(""));
+    if (boot && grub_entry_has(boot->entry, wanted)) return {};
+    return fail(ErrorCode::state, "what /etc/default/grub and grub.d come to is known only by running them",
+                "Run update-grub in the image.");
+  }
+  if (kept.error().code != ErrorCode::invalid) return Failure(kept.error());
+  finding.verdict = Verdict::fail;
+  finding.summary = kept.error().message;
+  finding.next = kept.error().next;
+  return {};
+}
+
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<std::string> wanted = wanted_kernel_arguments(parameters);
   Finding finding;
@@ -66,6 +84,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary = (pass ? "the next grub.cfg of this image will have " : "no drop-in gives this image ") +
                       finding.summary;
     if (!pass) finding.next = "Add it to GRUB_CMDLINE_LINUX_DEFAULT in a file of /etc/default/grub.d.";
+    if (pass) TRY(judge_defaults(host, wanted, finding));
     return finding;
   }
   const std::string text = TRY(host.line(kCommandLine));

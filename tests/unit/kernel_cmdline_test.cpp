@@ -397,3 +397,100 @@ TEST_CASE("an image gets the arguments at once", "[kernel_cmdline]") {
   REQUIRE(fix.undo(host, kPt));
   CHECK(machine.get(kDropIn) == "absent");
 }
+
+TEST_CASE("kernel-cmdline: what /etc/default keeps from the kernel is refused with its line, and never claimed") {
+  struct Row {
+    const char *name, *file, *text, *says;
+  };
+  const std::string quiet = "GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n";
+  const Row rows[] = {
+      {"read-only", "grub", "GRUB_TIMEOUT=1\nreadonly GRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+       "/etc/default/grub:2 makes GRUB_CMDLINE_LINUX_DEFAULT read-only"},
+      {"read-only later", "grub.d/10-x.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=a\n\nreadonly GRUB_CMDLINE_LINUX_DEFAULT\n",
+       "/etc/default/grub.d/10-x.cfg:3 makes GRUB_CMDLINE_LINUX_DEFAULT read-only"},
+      {"set again", "grub.d/zzz.cfg", "# mine\nGRUB_CMDLINE_LINUX_DEFAULT=\"splash\"\n",
+       "/etc/default/grub.d/zzz.cfg:2 sets GRUB_CMDLINE_LINUX_DEFAULT again"},
+      {"--", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet -- debug\"\n", "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT holds \"--\""},
+      {"-- of every entry", "grub", "GRUB_CMDLINE_LINUX=\"-- x\"\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+       "/etc/default/grub:1: GRUB_CMDLINE_LINUX holds \"--\""},
+      {"two lines", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\n  splash\"\nGRUB_TIMEOUT=3\n",
+       "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT holds a line break"},
+      {"a comment of GRUB", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet # no splash\"\n",
+       "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT keeps what p2pd appends from the kernel"},
+      {"another command", "grub.d/20-x.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT quiet; true\"\n",
+       "/etc/default/grub.d/20-x.cfg:1: GRUB_CMDLINE_LINUX_DEFAULT keeps what p2pd appends from the kernel"},
+      {"an open quotation", "grub", "GRUB_CMDLINE_LINUX_DEFAULT='dyndbg=\"file x'\n",
+       "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT keeps what p2pd appends from the kernel"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.name);
+    Machine machine;
+    fs::remove(machine.directory / kConfig);  // an image whose grub.cfg is made at its first boot
+    Session image(machine, false);
+    machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+    REQUIRE(image.passes(kPt));
+    machine.put(std::string("etc/default/") + row.file, row.text);
+    const Finding finding = image.check(kPt);
+    CHECK(finding.verdict == Verdict::fail);
+    CHECK(finding.summary.starts_with(row.says));
+    CHECK_FALSE(finding.next.empty());
+    fs::remove(machine.directory / kDropIn);
+    const std::string before = machine.tree();
+    CHECK(says(fix.apply(*image.host, kPt), row.says));
+    const auto told = fix.describe(*image.host, kPt);
+    CHECK((!told && told.error().message.starts_with(row.says)));
+    CHECK(machine.tree() == before);
+  }
+}
+
+TEST_CASE("kernel-cmdline: defaults that do no harm are no reason to refuse") {
+  for (const char* text : {"", "GRUB_CMDLINE_LINUX_DEFAULT=\"a \\\n  b\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"--verbose a--b\"\n",
+                           "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nexport GRUB_CMDLINE_LINUX_DEFAULT='x'\n",
+                           "readonly GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=iommu=off  # ours comes later\n"}) {
+    CAPTURE(text);
+    Machine machine;
+    fs::remove(machine.directory / kConfig);
+    Session image(machine, false);
+    machine.put("etc/default/grub", text);
+    machine.put("etc/default/grub.d/zzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT} console=ttyS0\"\n");
+    CHECK(fix.describe(*image.host, kPt));
+    REQUIRE(fix.apply(*image.host, kPt));
+    CHECK(image.passes(kPt));
+  }
+}
+
+TEST_CASE("kernel-cmdline: a grub.cfg that a kernel's installation wrote meanwhile is not replaced by an older one") {
+  Machine machine;
+  Session image(machine, false);
+  int times = 0;
+  const auto newer = [&] {  // as update-grub writes it once 6.1.0-51 is there
+    std::string text = machine.generate();
+    for (std::size_t at = 0; (at = text.find("6.1.0-50", at)) != std::string::npos; at += 8) text[at + 7] = '1';
+    return text;
+  };
+  SECTION("once: it is generated again") {
+    machine.runner.on("grub-mkconfig", [&](const Command&) -> Result<CommandResult> {
+      if (times++ > 0) return CommandResult{0, newer(), ""};
+      const std::string old = machine.generate();
+      for (const char* name : {"vmlinuz-", "initrd.img-"}) machine.put(std::string("boot/") + name + "6.1.0-51-amd64", "");
+      fs::permissions(machine.directory / kConfig, fs::perms(0644));
+      machine.put(kConfig, with(newer(), " iommu=pt", ""));
+      return CommandResult{0, old, ""};
+    });
+    REQUIRE(fix.apply(*image.host, kPt));
+    CHECK(times == 2);
+    CHECK(machine.get(kConfig).find("6.1.0-51-amd64") != std::string::npos);
+    CHECK(machine.get(kConfig).find("iommu=pt") != std::string::npos);
+  }
+  SECTION("each time: it is left, and told") {
+    machine.runner.on("grub-mkconfig", [&](const Command&) -> Result<CommandResult> {
+      const std::string old = machine.generate();
+      machine.put(kConfig, kDebianGrub + "# " + std::to_string(++times) + "\n");
+      return CommandResult{0, old, ""};
+    });
+    const auto applied = fix.apply(*image.host, kPt);
+    CHECK(says(applied, "written by somebody else"));
+    CHECK((!applied && applied.error().code == ErrorCode::busy));
+    CHECK(machine.get(kConfig) == kDebianGrub + "# " + std::to_string(times) + "\n");
+  }
+}

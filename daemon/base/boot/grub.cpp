@@ -74,11 +74,15 @@ std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& a
          entry.options + " --id " + std::string(kTrialId) + " {" + body + "}\n" + std::string(kEnd);
 }
 
+std::string grub_line(const std::vector<std::string>& arguments) {
+  std::string line;
+  for (const std::string& argument : arguments) line += (line.empty() ? "" : " ") + grub_quoted(argument);
+  return line;
+}
+
 std::string grub_drop_in(const std::vector<std::string>& arguments) {
-  std::string appended;
-  for (const std::string& argument : arguments) appended += (appended.empty() ? "" : " ") + grub_quoted(argument);
   return std::string(kHeader) + note(arguments) +
-         "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" + appended +
+         "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" + grub_line(arguments) +
          "'\n";
 }
 

@@ -34,6 +34,9 @@ Result<GrubCustom> split_grub_custom(std::string_view text);
 /// The trial block: `entry` again with those of `arguments` that it lacks, with kTrialId, rebooting by itself after a panic.
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments);
 
+/// `arguments` as one piece of a line of grub.cfg.
+std::string grub_line(const std::vector<std::string>& arguments);
+
 /// The shell drop-in that appends `arguments` to GRUB_CMDLINE_LINUX_DEFAULT.
 std::string grub_drop_in(const std::vector<std::string>& arguments);
 
