@@ -7,6 +7,7 @@ extern const Action kAcsRedirectionAction;
 extern const Action kBuildToolsAction;
 extern const Action kContainerDevicesAction;
 extern const Action kCudaToolkitAction;
+extern const Action kDefaultKernelAction;
 extern const Action kDriverBuildAction;
 extern const Action kDriverModulesAction;
 extern const Action kDriverPinsAction;
@@ -30,6 +31,7 @@ std::span<const Action> actions() {
       kBuildToolsAction,
       kContainerDevicesAction,
       kCudaToolkitAction,
+      kDefaultKernelAction,
       kDriverBuildAction,
       kDriverModulesAction,
       kDriverPinsAction,

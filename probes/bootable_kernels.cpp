@@ -2,12 +2,15 @@
 // bootable-kernels: the kernel that boots next has a module nvidia, or headers to build the first one on this system.
 // An upgrade installs a kernel that nobody has booted yet; without its headers DKMS builds nothing for it, and after
 // the next reboot the GPUs have no driver. What boots next is the default entry of grub.cfg, else the newest kernel.
-// Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease.
+// `stays`: where p2pd installed the modules, its drop-in keeps that entry at a kernel that has them after updates, too.
+// Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease, p2pd's drop-in and kernel hook.
 // Reference: GRUB manual, "default"; linux-version(1); dkms(8).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "base/boot/default_kernel.hpp"
 #include "base/boot/grub.hpp"
 #include "base/boot/kernels.hpp"
 #include "base/probe.hpp"
@@ -16,6 +19,10 @@ namespace p2pd {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr Parameter kParameters[] = {
+    {"stays", Parameter::Type::boolean, false, "the default entry stays at a kernel with the modules after updates, too"},
+};
 
 /// Version of the kernel that GRUB boots by default, and where that is said; empty where no file tells.
 std::string next_of_grub(const Host& host, Finding& finding) {
@@ -26,16 +33,9 @@ std::string next_of_grub(const Host& host, Finding& finding) {
   const auto environment = parse_grub_environment(host.files().read(kGrubEnvironment).value_or(""));
   const auto entry = default_grub_entry(*menu, environment);
   if (!entry || *entry == nullptr) return "";
-  for (const GrubEntry::Load& load : (*entry)->loads) {
-    if (!load.kernel || load.words.empty()) continue;
-    constexpr std::string_view kImage = "/vmlinuz-";
-    const std::string& image = load.words.front();
-    const std::size_t at = image.rfind(kImage);
-    if (at == std::string::npos || image.find('/', at + 1) != std::string::npos) continue;
-    finding.evidence.push_back({std::string(kGrubConfig), (*entry)->title + ": " + image});
-    return image.substr(at + kImage.size());
-  }
-  return "";
+  const std::string image = kernel_image(**entry);
+  if (!image.empty()) finding.evidence.push_back({std::string(kGrubConfig), (*entry)->title + ": " + image});
+  return kernel_version(**entry);
 }
 
 Json facts_of(const Kernel& kernel, const std::string& running) {
@@ -74,7 +74,29 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
   }
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+/// Fails where p2pd installed modules and nothing keeps the default at a kernel that has them.
+void judge_updates(const Host& host, const std::vector<Kernel>& kernels, Finding& finding) {
+  const bool own = std::ranges::any_of(kernels, [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
+  const auto holds = [&](std::string_view path, const std::string& text) { return host.files().read(path).value_or("") == text; };
+  if (!own || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
+  finding.verdict = Verdict::fail;
+  finding.summary = "a kernel update that the driver's modules do not fit would start by default";
+  finding.next = "Run \"p2pctl apply\".";
+}
+
+/// Names newer kernels that do not start by default because they lack the modules.
+void tell_held_back(const std::vector<Kernel>& kernels, const Kernel& next, Finding& finding) {
+  std::vector<std::string> without;
+  for (const Kernel& kernel : kernels)
+    if (&kernel > &next && kernel.nvidia.empty()) without.push_back(kernel.version);
+  if (without.empty() || next.nvidia.empty()) return;
+  finding.summary += fmt::format("; {} {} newer and {} none, so {} not start by default", fmt::join(without, ", "),
+                                 without.size() == 1 ? "is" : "are", without.size() == 1 ? "has" : "have",
+                                 without.size() == 1 ? "does" : "do");
+  finding.next = fmt::format("Install linux-headers-{}, or wait for a driver that fits; DKMS' log: /var/log/p2pd.", without.back());
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
   const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
   const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image runs none
@@ -100,6 +122,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
                    {"next_source", by_grub.empty() ? "the newest in /boot" : std::string(kGrubConfig)}};
   const bool had = !running.empty() && !kernel_of(host, running).nvidia.empty();
   judge(finding, next, by_grub.empty() ? "the newest" : "the default of GRUB", had);
+  if (finding.verdict == Verdict::pass) tell_held_back(kernels, next, finding);
+  if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, kernels, finding);
   if (!running.empty() && !running_bootable)
     finding.summary += fmt::format("; {}, which runs, is not in /boot any more", running);
   return finding;
@@ -111,6 +135,7 @@ extern const Probe kBootableKernels;
 const Probe kBootableKernels = {
     .id = "bootable-kernels",
     .asserts = "the kernel that boots next has a module nvidia, or headers to build the first one",
+    .parameters = kParameters,
     .check = check,
 };
 

@@ -170,6 +170,9 @@ int print_status(const Context& context, json status, const Ending& ending) {
     if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
     print_table(changes_in_place(status));
+    for (const json& step : status.value("steps", json::array()))  // it holds, and there is something to know all the same
+      if (text(step, "verdict") == "pass" && !text(step, "next").empty())
+        print_table({{"note", text(step, "summary") + ". " + text(step, "next")}});
     if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
   }
   if (state == "blocked") return kBlocked;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenMessages{200};
 constexpr const char* kReadyTarget = "p2pd-ready.target";
 constexpr const char* kBroker = "p2pd.service";
+constexpr std::string_view kNotes = "/run/motd.d/p2pd-notes";
 
 void systemctl(const char* verb, const char* unit) {
   const auto done = ProcessRunner().run({{"systemctl", "--no-block", verb, unit}});
@@ -127,6 +128,7 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   }
   tell(run);
   publish();
+  if (run.state == RunState::ready || run.state == RunState::idle) publish_notes();
   if (begun && !superseded) std::exchange(begun, nullptr)(run);
 }
 
@@ -139,6 +141,20 @@ void Publisher::tell(const Run& run) {
   if (!message.empty()) id.emplace("MESSAGE_ID", std::string(message));
   log::write(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
   follow_ready_file();
+}
+
+/// What whoever logs in should know: steps that hold, with something to do all the same; nothing once they are undone.
+void Publisher::publish_notes() {
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.mode = 0644;
+  for (const auto& [id, step] : steps_)
+    if (run_.state == RunState::ready && step.finding.value("verdict", "") == "pass" && step.finding.value("next", "") != "")
+      file.content += fmt::format("p2pd: {}. {}\n", step.finding.value("summary", ""), step.finding.value("next", ""));
+  Result<Root> root = Root::open("/");
+  if (!root) return;
+  const Result<void> done = file.content.empty() ? root->remove(kNotes) : root->put(kNotes, file);
+  if (!done) log::warning("{}", done.error().message);
 }
 
 /// p2pd-ready.target is active while the ready file is there.

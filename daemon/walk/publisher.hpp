@@ -46,6 +46,7 @@ class Publisher : public Observer {
 
  private:
   void publish();
+  void publish_notes();
   void tell(const Run& run);
   void follow_ready_file();
   void lock(const std::string& why);

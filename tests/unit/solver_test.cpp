@@ -218,3 +218,17 @@ TEST_CASE("solver: without an enabled entry there is a reason, too", "[solver]")
   CHECK(choice.cause == "no-entry");
   CHECK(choice.table.empty());
 }
+
+TEST_CASE("solver: a newer kernel that does not start by default need not be fitted", "[solver]") {
+  for (const Headers headers : {Headers::backport, Headers::absent}) {  // it does not fit; whether it fits is not known
+    Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0-37-amd64"}, {"6.1.0-48-amd64", Compiler{"gcc", 12}, headers}});
+    const Choice held_by_it = choose_driver(shipped(), machine);
+    CHECK((held_by_it.entry == nullptr || !held_by_it.questions.empty()));
+    machine.kernels.back().held_back = true;
+    const Choice choice = choose_driver(shipped(), machine);
+    REQUIRE(choice.entry != nullptr);
+    CHECK(choice.entry->id == kNewest);
+    CHECK(choice.questions.empty());
+    CHECK(std::ranges::count(choice.notes, "6.1.0-37-amd64 starts by default: newer kernels have no modules") == 1);
+  }
+}

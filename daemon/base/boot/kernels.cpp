@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kImage = "vmlinuz-";
 /// Where modules lie below /lib/modules/VERSION, as depmod's default search ranks them: updates, then the rest.
 constexpr std::string_view kPlaces[] = {
-    "updates/dkms", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
+    "updates/dkms", "updates/p2pd", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
 
 bool is_directory(const Host& host, const std::string& path) {
   const auto info = host.files().stat(path);

@@ -26,6 +26,7 @@ struct Machine {
   };
   struct Target : BuildTarget {
     std::map<std::string, bool> rules;  ///< compat rule to whether it applies; what is absent could not be read
+    bool held_back = false;             ///< newer than the default entry, which stays: it need not be fitted
   };
   std::vector<Gpu> gpus;
   bool gpus_known = true;          ///< an image will boot on any

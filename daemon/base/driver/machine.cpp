@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/boot/default_kernel.hpp"
 #include "base/hardware/bar1.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/hardware/vram.hpp"
@@ -45,8 +46,10 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   machine.gpus_known = !is_image(host);
   if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
   machine.driver_version = host.line(kLoadedDriver).value_or("");
+  const std::vector<std::string> held_back = kernels_held_back(host);
   for (BuildTarget& kernel : TRY(build_targets(host))) {
     Machine::Target bootable{std::move(kernel), {}};
+    bootable.held_back = std::ranges::count(held_back, bootable.release) > 0 && !bootable.running;
     for (const auto& [name, rule] : all.compat_rules) {
       const auto header = kernel_header(host, bootable, rule.header);
       if (header) bootable.rules[name] = header->find(rule.pattern) != std::string::npos;

@@ -203,9 +203,7 @@ void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& mac
   }
 }
 
-}  // namespace
-
-Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
+Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
   for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
   if (auto gate = model_gate(machine)) return settle(choice, std::move(*gate)), choice;
@@ -220,6 +218,20 @@ Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
   const EntryVerdict& verdict = choice.table[static_cast<std::size_t>(entry - catalogue.entries.data())];
   if (verdict.fit == Fit::open) choice.questions.push_back(verdict.reason);
   return choice;
+}
+
+}  // namespace
+
+Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
+  Choice choice = choose_for_all(catalogue, machine);
+  Machine less = machine;
+  std::erase_if(less.kernels, [](const Machine::Target& kernel) { return kernel.held_back; });
+  const bool settled = choice.already_p2p || (choice.entry != nullptr && choice.questions.empty());
+  if (settled || less.kernels.size() == machine.kernels.size()) return choice;
+  Choice without = choose_for_all(catalogue, less);
+  if (without.entry == nullptr) return choice;
+  without.notes.push_back(fmt::format("{} starts by default: newer kernels have no modules", less.kernels.back().release));
+  return without;
 }
 
 }  // namespace p2pd

@@ -20,7 +20,8 @@ struct Choice {
   std::vector<std::string> notes;      ///< worth knowing, forbids nothing
 };
 
-/// The newest enabled entry that fits these GPUs and every bootable kernel; reads nothing.
+/// The newest enabled entry that fits these GPUs and every bootable kernel, but for those that are held back where there
+/// is none that fits them, too; reads nothing.
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
 
 }  // namespace p2pd

@@ -21,6 +21,7 @@ constexpr RecordText kTexts[] = {
     {"/etc/default/grub", arguments_excerpt},
     {"/etc/default/grub.d/*.cfg", arguments_excerpt},
     {"/etc/kernel/cmdline", arguments_excerpt},
+    {"/etc/kernel/header_postinst.d/zz-p2pd", plain_excerpt},
     {"/etc/kernel/proxmox-boot-uuids", zeros_excerpt},
     {"/etc/modprobe.d/*.alias", plain_excerpt},
     {"/etc/modprobe.d/*.conf", plain_excerpt},

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// default-kernel: keeps the default entry of GRUB at the newest kernel that has the driver's modules.
+// A kernel update that the modules do not fit would else start by default, without a driver and with nouveau blacklisted.
+// /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is generated, so it holds for
+// every kernel that comes or goes; a hook generates grub.cfg again when modules were built after their kernel came.
+// Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and grub.cfg where its
+// default entry is another. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
+#include <algorithm>
+
+#include "base/action.hpp"
+#include "base/boot/default_kernel.hpp"
+#include "base/boot/grub_config.hpp"
+#include "base/boot/kernels.hpp"
+
+namespace p2pd {
+namespace {
+
+bool generates(const Host& host) { return host.files().exists(kGrubConfig) && host.has_program("grub-mkconfig"); }
+
+Result<GrubBoot> boot_now(const Host& host) { return read_grub_boot(host, TRY(host.files().read(kGrubConfig))); }
+
+/// The newest kernel with p2pd's modules; empty: none has them.
+Result<std::string> newest_with_modules(const Host& host) {
+  const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
+  const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(), [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
+  return found == kernels.rend() ? std::string() : found->version;
+}
+
+Result<Description> describe(const Host&, const Parameters&) {
+  Description description;
+  description.summary = "keep the default boot entry at the newest kernel that has the driver's modules";
+  description.files.push_back({std::string(kDefaultKernelDropIn), FileState::Kind::regular, default_kernel_drop_in()});
+  description.files.push_back({std::string(kHeaderHook), FileState::Kind::regular, header_hook()});
+  return description;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  TRY(host.write_own(kDefaultKernelDropIn, default_kernel_drop_in()));
+  TRY(host.write(kHeaderHook, header_hook(), 0755));
+  if (!generates(host)) return {};
+  const std::string newest = TRY(newest_with_modules(host));
+  const std::string now = kernel_version(TRY(boot_now(host)).entry);
+  if (newest.empty() || now == newest || has_own_modules(host, now)) return {};
+  TRY(renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> { return kernel_version(boot.entry) == newest; }));
+  return host.files().checkpoint("/boot/grub");
+}
+
+/// The files are back, but grub.cfg may still name the entry that the drop-in chose.
+Result<void> undo(Host& host, const Parameters&) {
+  if (!generates(host)) return {};
+  const std::string chosen = TRY(boot_now(host)).menu.default_entry;
+  if (chosen.find("gnulinux-") == std::string::npos) return {};
+  TRY(renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> { return boot.menu.default_entry != chosen; }));
+  return host.files().checkpoint("/boot/grub");
+}
+
+}  // namespace
+
+extern const Action kDefaultKernelAction;
+const Action kDefaultKernelAction = {
+    .id = "default-kernel",
+    .does = "keeps the default boot entry at the newest kernel that has the driver's modules",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
+
+}  // namespace p2pd

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "base/boot/default_kernel.hpp"
+
+#include "base/action.hpp"
+#include "base/probe.hpp"
+#include "catch.hpp"
+#include "grub_machine.hpp"
+
+namespace p2pd {
+extern const Probe kBootableKernels;
+extern const Action kDefaultKernelAction;
+}  // namespace p2pd
+
+using namespace p2pd;
+using namespace p2pd::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kProven = "6.1.0-49-amd64", kUpdate = "6.1.0-50-amd64";
+const std::string kByDropIn = "gnulinux-advanced-2503>gnulinux-6.1.0-49-amd64-advanced-2503";
+const Parameters kStays{{"stays", true}};
+
+/// A ready machine of one kernel, then an update: the fixture has both kernels, the newer one first.
+struct Updated : GrubMachine {
+  Updated() {
+    for (const std::string& version : {kProven, kUpdate}) put("lib/modules/" + version + "/modules.dep", "");
+    modules(kProven);
+    recorder.root = &root;
+    runner.on("grub-mkconfig", [this](const Command&) {
+      const bool kept = fs::exists(directory / "etc/default/grub.d/zz-p2pd-kernel.cfg") && !fs::exists(directory / ("lib/modules/" + kUpdate + "/updates"));
+      return Result<CommandResult>({0, kept ? with(kDebianGrub, "default=\"0\"", "default=\"" + kByDropIn + "\"") : kDebianGrub, ""});
+    });
+  }
+  void modules(const std::string& version) const { put("lib/modules/" + version + "/updates/dkms/nvidia.ko", "x"); }
+  Finding check(const Parameters& parameters = kStays) { return kBootableKernels.check(host, parameters).value(); }
+
+  Root root = Root::open(directory.path()).value();
+  Host host{root, runner, &recorder};
+};
+
+/// GRUB_DEFAULT as a real sh leaves it that sources `text`, then the drop-in, under "set -e" as grub-mkconfig does.
+std::string default_with(const TemporaryDirectory& directory, const std::string& text, const std::string& saved = "") {
+  std::string drop_in = default_kernel_drop_in();
+  for (const std::string place : {"/boot/", "/lib/modules/"})
+    for (std::size_t at = 0; (at = drop_in.find(place, at)) != std::string::npos; at += directory.path().string().size() + place.size())
+      drop_in.insert(at, directory.path().string());
+  directory.put("drop-in", drop_in);
+  directory.put("defaults", text);
+  directory.put("bin/grub-editenv", "#!/bin/sh\necho '" + saved + "'\n");
+  fs::permissions(directory / "bin/grub-editenv", fs::perms(0755));
+  const std::string script = "PATH=" + (directory / "bin").string() + ":$PATH GRUB_DEVICE_UUID=2503 GRUB_DEVICE=/dev/vda sh -euc '. " +
+                             (directory / "defaults").string() + "; . " + (directory / "drop-in").string() + "; printf \"<%s>\" \"${GRUB_DEFAULT-}\"' 2>/dev/null";
+  std::FILE* const pipe = ::popen(script.c_str(), "r");
+  std::string said;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) said += static_cast<char>(c);
+  return ::pclose(pipe) == 0 ? said : "sh fails: " + said;
+}
+
+}  // namespace
+
+TEST_CASE("default-kernel: the drop-in names the newest kernel with modules, until a newer one has them") {
+  const TemporaryDirectory directory;
+  const auto kernel = [&](const std::string& version, const std::string& module = "") {
+    directory.put("boot/vmlinuz-" + version, "");
+    if (!module.empty()) directory.put("lib/modules/" + version + "/" + module, "");
+  };
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // no kernel at all
+  kernel("6.1.0-9-amd64");
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // none with modules
+  kernel("6.1.0-37-amd64", "updates/dkms/nvidia.ko.xz");
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
+  kernel("6.1.0-100-amd64");
+  kernel("6.1.0-37-amd64.old");
+  const std::string entry = "gnulinux-6.1.0-37-amd64-advanced-2503", in_menu = "<gnulinux-advanced-2503>" + entry + ">";
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == in_menu);
+  CHECK(default_with(directory, "") == in_menu);
+  CHECK(default_with(directory, "GRUB_DISABLE_SUBMENU=y\n") == "<" + entry + ">");
+  CHECK(default_with(directory, "GRUB_DISABLE_UUID=true\n") == "<gnulinux-advanced-/dev/vda>gnulinux-6.1.0-37-amd64-advanced-/dev/vda>");
+  CHECK(default_with(directory, "GRUB_DEFAULT=saved\n") == in_menu);  // nothing is saved: GRUB takes the first
+  CHECK(default_with(directory, "GRUB_DEFAULT=saved\n", "saved_entry=mine") == "<saved>");
+  for (const char* chosen : {"2", "Debian GNU/Linux", "1>2"})
+    CHECK(default_with(directory, std::string("GRUB_DEFAULT='") + chosen + "'\n") == "<" + std::string(chosen) + ">");
+  kernel("6.12.0-1-amd64", "updates/p2pd/nvidia.ko");
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
+}
+
+TEST_CASE("default-kernel: a kernel update without modules does not start by default, and that is told") {
+  Updated machine;
+  const std::string before = machine.tree();
+  CHECK(machine.check(Parameters::object()).verdict == Verdict::fail);  // it would start without a driver
+  CHECK(machine.check().verdict == Verdict::fail);
+  REQUIRE(kDefaultKernelAction.apply(machine.host, Parameters::object()));
+  const Finding held = machine.check();
+  CHECK(held.verdict == Verdict::pass);
+  CHECK(held.facts["next"] == kProven);
+  CHECK(held.summary.find("; 6.1.0-50-amd64 is newer and has none, so does not start by default") != std::string::npos);
+  CHECK(held.next.find("linux-headers-6.1.0-50-amd64") != std::string::npos);
+  CHECK(kernels_held_back(machine.host) == std::vector<std::string>{kUpdate});
+  const std::string after = machine.tree();
+  REQUIRE(kDefaultKernelAction.apply(machine.host, Parameters::object()));
+  CHECK(machine.tree() == after);
+  const auto hook = fs::status(machine.directory / "etc/kernel/header_postinst.d/zz-p2pd").permissions();
+  CHECK((hook & fs::perms::owner_exec) != fs::perms::none);
+  SECTION("its modules come: it is the default") {
+    machine.modules(kUpdate);
+    machine.put(kConfig + ".new", kDebianGrub);
+    fs::rename(machine.directory / (kConfig + ".new"), machine.directory / kConfig);  // as the hook's update-grub writes it
+    CHECK(kernels_held_back(machine.host).empty());
+    CHECK(machine.check().facts["next"] == kUpdate);
+    CHECK(machine.check().next.empty());
+  }
+  SECTION("undone, as it was") {
+    machine.recorder.put_back();
+    REQUIRE(kDefaultKernelAction.undo(machine.host, Parameters::object()));
+    CHECK(machine.get(kConfig) == kDebianGrub);
+    CHECK_FALSE(fs::exists(machine.directory / "etc/default/grub.d/zz-p2pd-kernel.cfg"));
+  }
+  SECTION("undone after somebody generated grub.cfg anew: it names our entry no more") {
+    machine.recorder.before.erase("/boot/grub/grub.cfg");
+    machine.recorder.put_back();
+    REQUIRE(kDefaultKernelAction.undo(machine.host, Parameters::object()));
+    CHECK(machine.get(kConfig).find(kByDropIn) == std::string::npos);
+  }
+  CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("default-kernel: where p2pd installed no modules, nothing is asked for") {
+  Updated machine;
+  fs::rename(machine.directory / ("lib/modules/" + kProven + "/updates"), machine.directory / ("lib/modules/" + kProven + "/misc"));
+  machine.put("lib/modules/" + kUpdate + "/kernel/drivers/video/nvidia.ko", "x");
+  CHECK(machine.check().verdict == Verdict::pass);
+}
+
+TEST_CASE("default-kernel: a file of somebody else at its place is left") {
+  Updated machine;
+  machine.put("etc/default/grub.d/zz-p2pd-kernel.cfg", "# mine\n");
+  CHECK_FALSE(kDefaultKernelAction.apply(machine.host, Parameters::object()));
+  CHECK(machine.get("etc/default/grub.d/zz-p2pd-kernel.cfg") == "# mine\n");
+}
