@@ -76,8 +76,8 @@ int Authority::authorize(sd_bus_message* call, const char* action, std::function
   if (code >= 0)
     code = sd_bus_message_append(ask, "(sa{sv})sa{ss}us", "system-bus-name", 1, "name", "s", sender, action, 0,
                                  question->interactive ? 1U : 0U, "");
-  if (code >= 0) code = sd_bus_call_async(bus, &question->asked, ask, answered, question.get(), kPatience);
-  if (code >= 0) code = sd_bus_track_new(bus, &question->caller, left, question.get());
+  if (code >= 0) code = sd_bus_call_async(bus, &question->asked, ask, guarded<answered>, question.get(), kPatience);
+  if (code >= 0) code = sd_bus_track_new(bus, &question->caller, guarded<left>, question.get());
   if (code >= 0) code = sd_bus_track_add_name(question->caller, sender);
   if (code < 0) return code;
   (void)question.release();  // until polkit has answered, a timeout has, or the caller has left
@@ -101,8 +101,11 @@ int Authority::answered(sd_bus_message* reply, void* data, sd_bus_error*) {
   int code = sd_bus_message_enter_container(reply, 'r', "bba{ss}");
   if (code >= 0) code = sd_bus_message_read(reply, "bb", &authorized, &challenge);
   if (code >= 0 && authorized != 0) {
-    question->allowed(question->call);
-    return 1;
+    code = guard([&] {
+      question->allowed(question->call);
+      return 1;
+    });
+    return code < 0 ? sd_bus_reply_method_errno(question->call, code, nullptr) : code;
   }
   if (code >= 0 && challenge != 0 && !question->interactive)
     return sd_bus_reply_method_errorf(question->call, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,

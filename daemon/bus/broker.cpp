@@ -46,13 +46,13 @@ class Broker {
     TRY(need("system bus", sd_bus_open_system(&bus_)));
     TRY(need("system bus", sd_bus_attach_event(bus_, event_, SD_EVENT_PRIORITY_NORMAL)));
     TRY(need("system bus", sd_bus_set_exit_on_disconnect(bus_, 1)));
-    TRY(need("system bus", sd_bus_add_filter(bus_, nullptr, heard, this)));
+    TRY(need("system bus", sd_bus_add_filter(bus_, nullptr, guarded<heard>, this)));
     manager_.emplace(bus_, event_, state, std::move(gpus));
     TRY(manager_->publish());
     TRY(publish_log_control(bus_));
     const std::string directory = runtime_directory();
-    TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, published, this)));
-    TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, tick, this)));
+    TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, guarded<published>, this)));
+    TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, guarded<tick>, this)));
     note_activity();
     TRY(need("its name on the bus", sd_bus_request_name(bus_, kName, 0)));  // last: from now on it answers
     tell_systemd("READY=1\n");

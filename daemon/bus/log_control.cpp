@@ -56,9 +56,9 @@ int get_identifier(sd_bus*, const char*, const char*, const char*, sd_bus_messag
 // NOLINTBEGIN: libsystemd's macros
 const sd_bus_vtable kVtable[] = {
     SD_BUS_VTABLE_START(0),
-    SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", get_level, set_level, 0, 0),
-    SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", get_target, set_target, 0, 0),
-    SD_BUS_PROPERTY("SyslogIdentifier", "s", get_identifier, 0, 0),
+    SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", guarded<get_level>, guarded<set_level>, 0, 0),
+    SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", guarded<get_target>, guarded<set_target>, 0, 0),
+    SD_BUS_PROPERTY("SyslogIdentifier", "s", guarded<get_identifier>, 0, 0),
     SD_BUS_VTABLE_END,
 };
 // NOLINTEND

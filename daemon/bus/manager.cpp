@@ -115,7 +115,10 @@ struct Handlers {
       auto kept = std::make_shared<MessageRef>(asked);
       manager->worker_.ask(request, [manager, kept](const Result<json>& answer) {
         manager->look();
-        const int code = answer ? sd_bus_reply_method_return(*kept, "t", answer->value("run", std::uint64_t{0})) : reply_error(*kept, answer.error());
+        int code = guard([&] {
+          return answer ? sd_bus_reply_method_return(*kept, "t", answer->value("run", std::uint64_t{0})) : reply_error(*kept, answer.error());
+        });
+        if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
         if (code < 0) log::warning("an answer was not taken: {}", error_text(code));
       });
     });
@@ -180,13 +183,13 @@ struct Handlers {
 
 namespace {
 
-#define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, Handlers::property, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), handler, SD_BUS_VTABLE_UNPRIVILEGED)
+#define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
+#define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<handler>, SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml tells the same to people; a test compares the two.
 const sd_bus_vtable kVtable[] = {
     SD_BUS_VTABLE_START(0),
-    SD_BUS_PROPERTY("Version", "s", Handlers::version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+    SD_BUS_PROPERTY("Version", "s", guarded<Handlers::version>, 0, SD_BUS_VTABLE_PROPERTY_CONST),
     SHOWN("State", "s"),
     SHOWN("Reason", "s"),
     SHOWN("Next", "s"),
@@ -196,17 +199,17 @@ const sd_bus_vtable kVtable[] = {
     SHOWN("Progress", "(usuu)"),
     SHOWN("RebootRequired", "b"),
     SHOWN("Reboots", "(uu)"),
-    SD_BUS_PROPERTY("Gpus", "a(ss)", Handlers::gpus, 0, 0),
-    SD_BUS_METHOD_WITH_ARGS("Apply", SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), Handlers::apply, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_PROPERTY("Gpus", "a(ss)", guarded<Handlers::gpus>, 0, 0),
+    SD_BUS_METHOD_WITH_ARGS("Apply", SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
     ASKED("Pause", Handlers::pause),
     ASKED("Resume", Handlers::resume),
     ASKED("Retry", Handlers::retry),
     ASKED("Cancel", Handlers::cancel),
     ASKED("Revert", Handlers::revert),
-    SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), Handlers::list_steps, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), Handlers::report, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), Handlers::history, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetHistoryBefore", SD_BUS_ARGS("u", runs, "t", before), SD_BUS_RESULT("s", history), Handlers::history,
+    SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), guarded<Handlers::list_steps>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), guarded<Handlers::report>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), guarded<Handlers::history>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistoryBefore", SD_BUS_ARGS("u", runs, "t", before), SD_BUS_RESULT("s", history), guarded<Handlers::history>,
                             SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_SIGNAL_WITH_ARGS("StepChanged", SD_BUS_ARGS("s", step, "s", status, "s", verdict, "s", summary), 0),
     SD_BUS_SIGNAL_WITH_ARGS("RunFinished", SD_BUS_ARGS("t", run, "s", result, "s", reason), 0),

@@ -3,14 +3,46 @@
 
 #include <systemd/sd-bus.h>
 
+#include <cerrno>
+#include <exception>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <utility>
+
+#include "base/log.hpp"
 
 namespace p2pd {
 
 /// What a negative return code of libsystemd means.
 inline std::string error_text(int code) { return std::generic_category().message(code < 0 ? -code : code); }
+
+/// What `work` returns, or -EIO where it ends in an exception, which is logged: none may pass through libsystemd, which is C.
+template <class Work>
+int guard(const Work& work) noexcept {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    log::error("unexpected: {}", error.what());
+  } catch (...) {
+    log::error("unexpected: an exception of no known kind");
+  }
+  return -EIO;
+}
+
+template <auto callback>
+struct Guarded;
+template <class First, class... Rest, int (*callback)(First, Rest...)>
+struct Guarded<callback> {
+  static int call(First first, Rest... rest) noexcept {
+    const int code = guard([&] { return callback(first, rest...); });
+    // a source of the event loop that answers with an error is switched off, and nothing is heard of it again
+    return std::is_same_v<First, sd_event_source*> && code < 0 ? 0 : code;
+  }
+};
+/// `callback` as libsystemd may call it. Of the bus: an exception becomes an error of the call. Of the event loop: it goes on.
+template <auto callback>
+inline constexpr auto guarded = &Guarded<callback>::call;
 
 /// An sd_bus_error that is freed.
 class BusError {

@@ -11,6 +11,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/directories.hpp"
+#include "bus/sd_bus.hpp"
 
 namespace p2pd {
 namespace {
@@ -68,7 +69,7 @@ struct WorkerLink::Call {
 void WorkerLink::ask(const nlohmann::json& request, Answered answered) {
   ++calls_;
   auto* call = new Call{this, request.dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // finish() ends it
-  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kPatience, 0, late, call) < 0)
+  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kPatience, 0, guarded<late>, call) < 0)
     return finish(call, fail(ErrorCode::io, "no timer for a request"));
   start(call);
 }
@@ -82,7 +83,7 @@ void WorkerLink::start(Call* call) {
   call->socket = *std::move(socket);
   const ssize_t sent = ::send(call->socket.get(), call->line.data(), call->line.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(call->line.size())) return finish(call, fail_errno("the worker does not take a request"));
-  if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, ready, call) < 0)
+  if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, guarded<ready>, call) < 0)
     finish(call, fail(ErrorCode::io, "cannot wait for the worker"));
 }
 

@@ -120,7 +120,7 @@ Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
 Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd) {
   bool news = true;
   sd_bus_slot* slot = nullptr;
-  sd_bus_match_signal(bus_.get(), &slot, kName, kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", changed, &news);
+  sd_bus_match_signal(bus_.get(), &slot, kName, kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", guarded<changed>, &news);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> matched(slot, sd_bus_slot_unref);
   for (;;) {
     if (std::exchange(news, false)) {
