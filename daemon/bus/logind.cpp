@@ -48,20 +48,19 @@ Result<Descriptor> Logind::inhibit(const std::string& why) {
   return lock;
 }
 
-Result<void> Logind::schedule_restart(std::chrono::seconds delay, const std::string& message) {
+Result<void> Logind::schedule(const Schedule& schedule, const std::string& message) {
   const Bus bus = TRY(connect());
   BusError error;
   int code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "SetWallMessage", error, nullptr, "sb", message.c_str(), 1);
   if (code < 0) return failed("wall message", error, code);
-  const auto at = std::chrono::duration_cast<std::chrono::microseconds>((std::chrono::system_clock::now() + delay).time_since_epoch());
   BusError second;
-  code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "ScheduleShutdown", second, nullptr, "st", "reboot",
-                            static_cast<std::uint64_t>(at.count()));
-  if (code < 0) return failed("schedule a restart", second, code);
+  code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "ScheduleShutdown", second, nullptr, "st", schedule.kind.c_str(),
+                            schedule.when);
+  if (code < 0) return failed("schedule a " + schedule.kind, second, code);
   return {};
 }
 
-Result<void> Logind::cancel_restart() {
+Result<void> Logind::cancel() {
   const Bus bus = TRY(connect());
   BusError error;
   const int code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "CancelScheduledShutdown", error, nullptr, "");
@@ -69,20 +68,26 @@ Result<void> Logind::cancel_restart() {
   return {};
 }
 
-Result<bool> Logind::restart_under_way() {
+Result<bool> Logind::going_down() {
   const Bus bus = TRY(connect());
   BusError error;
   int preparing = 0;
-  int code = sd_bus_get_property_trivial(bus.get(), kName, kPath, kManager, "PreparingForShutdown", error, 'b', &preparing);
-  if (code < 0) return failed("is it restarting", error, code);
-  if (preparing != 0) return true;
-  BusError second;
+  const int code = sd_bus_get_property_trivial(bus.get(), kName, kPath, kManager, "PreparingForShutdown", error, 'b', &preparing);
+  if (code < 0) return failed("is it going down", error, code);
+  return preparing != 0;
+}
+
+Result<std::optional<Logind::Schedule>> Logind::scheduled() {
+  const Bus bus = TRY(connect());
+  BusError error;
   MessageRef reply;
-  code = sd_bus_get_property(bus.get(), kName, kPath, kManager, "ScheduledShutdown", second, reply.out(), "(st)");
+  const int code = sd_bus_get_property(bus.get(), kName, kPath, kManager, "ScheduledShutdown", error, reply.out(), "(st)");
   const char* kind = nullptr;
-  std::uint64_t when = 0;
-  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &when) < 0) return failed("is a restart scheduled", second, code);
-  return std::string_view(kind) == "reboot";
+  Schedule found;
+  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &found.when) < 0) return failed("is a shutdown scheduled", error, code);
+  found.kind = kind;
+  if (found.kind.empty()) return std::optional<Schedule>();
+  return std::optional(std::move(found));
 }
 
 }  // namespace p2pd

@@ -10,6 +10,7 @@
 
 #include <fstream>
 
+#include "base/record/recorded.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
@@ -25,6 +26,12 @@ bool cloud_init_waits() {
   for (std::string line; std::getline(groups, line);)
     if (line.find("/system.slice/cloud-") != line.npos) return true;
   return false;
+}
+
+/// Commands for a verb that changes the tree: of an image they run inside (chroot), as those that only look must not.
+Result<std::unique_ptr<CommandRunner>> changing_runner(const Context& context, int stop_fd) {
+  if (RecordedRunner::is_record(TRY(Root::open(context.options.root)))) return context.runner(stop_fd);
+  return std::make_unique<ProcessRunner>(context.options.root, stop_fd);
 }
 
 /// Prints each step as the walk meets it.
@@ -45,7 +52,7 @@ class Progress : public Observer {
     if (!silent_) print_table({{paint(Colour::blue, "…"), step.id, "making it so: " + step.title}});
     std::fflush(stdout);
   }
-  void fixed(const Step& step, const Result<void>& result) override {
+  void fixed(const Step& step, const StepRecord&, const Result<void>& result) override {
     if (!silent_ && !result) print_table({{paint(Colour::red, "✗"), step.id, result.error().message}});
   }
   void undoing(std::string_view step) override {
@@ -119,7 +126,7 @@ int stop_signals() {
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
   const int stop_fd = stop_signals();
-  const auto runner = TRY(context.runner(stop_fd));
+  const auto runner = TRY(changing_runner(context, stop_fd));
   Progress progress(options.json);
   StopRequests requests(stop_fd);
   AskSystemd rebooter(*runner, !options.no_reboot && options.root == "/");

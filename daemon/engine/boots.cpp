@@ -47,7 +47,7 @@ Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
 
 /// What keeps the machine from a restart now and passes by itself; empty: nothing does.
 std::string Walk::in_use() const {
-  std::string busy;
+  std::string busy = s_.rebooter.in_the_way();
   for (const Step& step : plan_.steps) {
     if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
     const Finding finding = check(step);

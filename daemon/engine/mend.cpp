@@ -198,7 +198,7 @@ Result<std::string> Walk::attempt(const Step& step) {
     if (finding.holds()) known.attempts = 0;
     if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
   }
-  s_.observer.fixed(step, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
+  s_.observer.fixed(step, known, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
   const char* type = why.empty() ? "fixed" : "fix-failed";
   TRY(s_.journal.close_intent(intent, run_, known, event(type, step.id, why)));
   return why;

@@ -33,6 +33,8 @@ class Rebooter {
   virtual ~Rebooter() = default;
   /// `way_back`: what was done is being undone, and that cannot be paused.
   virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) = 0;
+  /// Why no restart may be made now; empty: one may.
+  virtual std::string in_the_way() { return {}; }
 };
 
 /// Hears what the walk does, while it does it.
@@ -42,7 +44,8 @@ class Observer {
   virtual void checking(const Step&) {}
   virtual void checked(const Step&, const Finding&) {}
   virtual void fixing(const Step&) {}
-  virtual void fixed(const Step&, const Result<void>&) {}
+  /// `known`: how the step stands after its fix.
+  virtual void fixed(const Step&, const StepRecord& /*known*/, const Result<void>&) {}
   virtual void undoing(std::string_view /*step*/) {}
   /// The state of the run changed, or it was taken up again; `steps`: what is known of them.
   virtual void run_changed(const Run&, const Plan&, const std::map<std::string, StepRecord>& /*steps*/) {}

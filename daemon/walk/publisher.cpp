@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/message_ids.hpp"
 #include "base/ready.hpp"
+#include "base/record/private_words.hpp"
 
 namespace p2pd {
 namespace {
@@ -76,14 +77,12 @@ void Publisher::fixing(const Step& step) {
   publish();
 }
 
-void Publisher::fixed(const Step& step, const Result<void>& result) {
+void Publisher::fixed(const Step& step, const StepRecord& known, const Result<void>& result) {
   lock_.reset();
-  StepRecord& known = steps_[step.id];
-  known.applied = true;
-  if (result) known.status = StepStatus::fixed;
+  steps_[step.id] = known;
   const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged));
   const log::Field name("P2PD_STEP", step.id);
-  const log::Field reason("P2PD_REASON", result ? "fixed" : result.error().message);
+  const log::Field reason("P2PD_REASON", result ? std::string(to_string(known.status)) : result.error().message);
   const log::Field next("P2PD_NEXT", result ? "" : result.error().next);
   if (result)
     log::info("{}: its fix is made", step.id);
@@ -202,7 +201,7 @@ void Publisher::publish() {
   FileState file;
   file.kind = FileState::Kind::regular;
   file.mode = 0644;
-  file.content = status.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  file.content = without_user_info(status.dump(1, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
   Result<Root> root = Root::open("/");
   const Result<void> put = root ? root->put(status_file(), file) : Failure(root.error());
   if (!put) log::error("{}", put.error().message);  // the walk goes on: the journal has it all

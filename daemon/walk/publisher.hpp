@@ -25,7 +25,7 @@ class Publisher : public Observer {
   void checking(const Step& step) override;
   void checked(const Step& step, const Finding& finding) override;
   void fixing(const Step& step) override;
-  void fixed(const Step& step, const Result<void>& result) override;
+  void fixed(const Step& step, const StepRecord& known, const Result<void>& result) override;
   void undoing(std::string_view step) override;
   void run_changed(const Run& run, const Plan& plan, const std::map<std::string, StepRecord>& steps) override;
   void waiting(std::string_view why) override;

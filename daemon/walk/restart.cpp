@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "walk/restart.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <fstream>
 #include <thread>
 
 #include "base/command.hpp"
+#include "base/directories.hpp"
 #include "base/log.hpp"
 #include "base/root.hpp"
 
@@ -41,12 +43,46 @@ void require_by_files() {
   put(kRequired, "*** System restart required ***\n");
 }
 
+/// RUNTIME/restart: what p2pd itself scheduled, "KIND WHEN". Written before logind is asked, so that no kill between the two
+/// makes it somebody else's.
+std::string schedule_file() { return runtime_directory() + "/restart"; }
+
+Logind::Schedule our_schedule() {
+  Logind::Schedule ours;
+  std::ifstream(schedule_file()) >> ours.kind >> ours.when;
+  return ours;
+}
+
+std::string text_of(const Logind::Schedule& schedule) {
+  const auto when = std::chrono::floor<std::chrono::seconds>(std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(schedule.when)));
+  return fmt::format("somebody else has scheduled a {} for {:%Y-%m-%d %H:%M:%S} UTC (\"shutdown -c\" cancels it)",
+                     schedule.kind, fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
+}
+
 }  // namespace
+
+std::string Restart::in_the_way() {
+  if (const Result<bool> down = logind_.going_down(); down && *down) return "this machine is going down";
+  const auto found = logind_.scheduled();
+  return found && *found && **found != our_schedule() ? text_of(**found) : "";
+}
+
+Result<void> Restart::cancel_ours() {
+  const auto found = TRY(logind_.scheduled());
+  if (found && *found == our_schedule()) TRY(logind_.cancel());
+  take_away(schedule_file());
+  return {};
+}
 
 Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason, bool way_back) {
   if (policy == RebootPolicy::external) {
     require_by_files();
     put(kMessageOfTheDay, fmt::format("p2pd waits for a restart of this machine: {}\n", reason));
+    return Outcome::under_way;
+  }
+  if (const std::string other = in_the_way(); !other.empty()) {
+    put(kMessageOfTheDay, fmt::format("p2pd goes on after the next boot: {}; {}\n", reason, other));
+    log::warning("the restart is left to what comes: {}", other);
     return Outcome::under_way;
   }
   const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.", delay_.count(),
@@ -63,7 +99,7 @@ void Restart::take_back() {
   const Result<Root> root = Root::open("/");
   if (!root || !root->exists(kMessageOfTheDay)) return;
   take_away(kMessageOfTheDay);
-  if (const Result<bool> scheduled = logind_.restart_under_way(); scheduled && *scheduled) (void)logind_.cancel_restart().has_value();
+  if (const Result<void> cancelled = cancel_ours(); !cancelled) log::warning("{}", cancelled.error().message);
   std::string packages = "\n" + root->read(kRequiredBy).value_or("");
   const std::size_t ours = packages.find("\np2pd\n");
   if (ours == std::string::npos) return;
@@ -77,7 +113,10 @@ void Restart::take_back() {
 }
 
 Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
-  const Result<void> scheduled = logind_.schedule_restart(delay_, std::string(text));
+  const auto at = std::chrono::duration_cast<std::chrono::microseconds>((std::chrono::system_clock::now() + delay_).time_since_epoch());
+  const Logind::Schedule ours{"reboot", static_cast<std::uint64_t>(at.count())};
+  put(schedule_file(), fmt::format("{} {}\n", ours.kind, ours.when));
+  const Result<void> scheduled = logind_.schedule(ours, std::string(text));
   if (!scheduled && scheduled.error().code != ErrorCode::not_found) return Failure(scheduled.error());
   if (!scheduled) {  // no bus, no manners
     const Command command{{"systemctl", "reboot"}};
@@ -88,12 +127,12 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
   for (auto now = due - delay_; now < due + kPatience; now = std::chrono::steady_clock::now()) {
     if (mailbox_.stopping()) return Outcome::under_way;
     if (mailbox_.asked()) {
-      TRY(logind_.cancel_restart());
+      TRY(cancel_ours());
       mailbox_.done_with(Event::pause);  // a cancel is still to be heard
       return Outcome::called_off;
     }
     // from its time on logind has other things to do than to tell of it
-    if (now < due - std::chrono::seconds(1) && !TRY(logind_.restart_under_way())) return Outcome::called_off;
+    if (now < due - std::chrono::seconds(1) && TRY(logind_.scheduled()) != ours && !TRY(logind_.going_down())) return Outcome::called_off;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
   return fail(ErrorCode::timeout, "this machine was to restart, and did not", "Restart it: \"systemctl reboot\".");

@@ -16,14 +16,18 @@ class Restart : public Rebooter {
  public:
   Restart(Mailbox& mailbox, std::chrono::seconds delay) : mailbox_(mailbox), delay_(delay) {}
 
-  /// Returns once the machine goes down, which ends p2pd, or somebody called it off.
+  /// Returns once the machine goes down, which ends p2pd, or somebody called it off. What somebody else has scheduled is never
+  /// replaced: the restart is left to it.
   Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) override;
+  std::string in_the_way() override;
 
-  /// Takes back what an earlier start, or this one, announced: it is announced anew where it is still to come.
+  /// Cancels the restart that this or an earlier start scheduled, and removes its announcements; a run that still needs it
+  /// schedules it again. A schedule of somebody else stays.
   void take_back();
 
  private:
   Result<Outcome> wait(std::string_view text);
+  Result<void> cancel_ours();
 
   Mailbox& mailbox_;
   Logind logind_;

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Bad input, deaths at any moment, and restarts of the machine, over the bus. See bus_case.py."""
+import contextlib
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -194,6 +198,53 @@ class Survives(Case):
                     until(lambda: self.bus.status()["result"] == "reverted", "undone")
                 self.assert_unchanged()
 
+    def test_a_status_that_is_none(self):
+        """What cannot be understood ends nothing, and what comes after it is told."""
+        self.apply()
+        right = self.bus.settle("ready")
+        pid = self.bus.processes["p2pd"].pid
+        for wrong in ({"run": "seven"}, {"result": 7}, {"steps": 7}, {"steps": [7]}, {"steps": [{"id": 7, "verdict": 7}]}, {"progress": 7},
+                      {"step": 7}, {"state": []}, {"reboots": -1, "reboots_at_most": "x"}, {"next": {}}, {"at_work": 7}):
+            self.publish({**right, "run": right["run"] + 1, "result": "done", **wrong})
+            time.sleep(0.1)
+            for method in ("GetReport", "ListSteps"):
+                with contextlib.suppress(BusError):
+                    self.nobody.call(method)
+            with contextlib.suppress(BusError):
+                self.nobody.get_all()
+            self.assertTrue(self.bus.running("p2pd"), f"{wrong}: {self.bus.said('p2pd')[-600:]}")
+        self.publish({**right, "reason": "as it was"})
+        until(lambda: self.nobody.get("Reason") == "as it was", "it follows")
+        self.assertEqual(self.bus.processes["p2pd"].pid, pid)
+
+    def publish(self, status):
+        beside = self.bus.runtime / "status.new"
+        beside.write_text(json.dumps(status))
+        beside.rename(self.bus.runtime / "status.json")
+
+    def test_a_worker_that_answers_what_no_worker_does(self):
+        """Each call gets an answer, and p2pd goes on."""
+        self.bus.end("walk")
+        answers = ['{"ok": true, "run": "seven"}', '{"ok": true, "run": -1}', '{"ok": true, "run": {}}', '{"ok": true}', '{"ok": 7}', "[]", "x",
+                   '{"ok": false, "code": 7, "message": [], "next": {}}']
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as worker:
+            (self.bus.runtime / "walk.sock").unlink(missing_ok=True)
+            worker.bind(str(self.bus.runtime / "walk.sock"))
+            (self.bus.runtime / "walk.sock").chmod(0o666)
+            worker.listen()
+            for answer in answers:
+                def serve(answer=answer):
+                    connection = worker.accept()[0]
+                    connection.recv(4096)
+                    connection.sendall(answer.encode() + b"\n")
+                    connection.close()
+                thread = threading.Thread(target=serve, daemon=True)
+                thread.start()
+                with contextlib.suppress(BusError):
+                    self.root.call("Pause")
+                thread.join(10)
+                self.assertTrue(self.bus.running("p2pd"), f"{answer}: {self.bus.said('p2pd')[-600:]}")
+
     def test_idle(self):
         """Whoever has nothing to do ends, and only then."""
         for name in ("p2pd", "walk"):
@@ -253,6 +304,74 @@ class Reboots(Case):
         self.assertEqual(self.root.call("Resume")[0], run)
         self.bus.settle("rebooting")
         until(lambda: len(self.bus.notes("ScheduleShutdown")) == 2, "asked again")
+
+    def login(self, method, *words):
+        return self.root.call(method, *words, destination="org.freedesktop.login1", path="/org/freedesktop/login1",
+                              interface="org.freedesktop.login1.Manager")
+
+    def scheduled(self):
+        value = self.root.call("Get", "ss", "org.freedesktop.login1.Manager", "ScheduledShutdown", destination="org.freedesktop.login1",
+                               path="/org/freedesktop/login1", interface=PROPERTIES)[0].value
+        return tuple(value)
+
+    def test_a_shutdown_that_somebody_else_has_scheduled_stays(self):
+        """Whatever is due: p2pd waits, or is blocked, as the policy says, and says what is in the way."""
+        theirs = ("poweroff", int((time.time() + 7200) * 1e6))
+        self.login("ScheduleShutdown", "st", *theirs)
+        run = self.apply("arguments")
+        status = self.bus.settle("blocked")
+        self.assertRegex(status["reason"], r"somebody else has scheduled a poweroff for 20\d\d-\d\d-\d\d \d\d:\d\d")
+        self.assertEqual(self.scheduled(), theirs)
+        self.login("CancelScheduledShutdown")
+        self.assertEqual(self.root.call("Retry")[0], run)
+        self.assertEqual(self.wait_for_reboot()["kind"], "reboot")
+
+    def test_a_plan_that_waits_says_for_what(self):
+        self.write("etc/p2pd/plans/patient.yaml", "name: patient\ntitle: patient\npolicy: {busy: wait}\nsteps:\n"
+                   "  - {state: arguments, title: t, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}\n")
+        theirs = ("reboot", int((time.time() + 7200) * 1e6))
+        self.login("ScheduleShutdown", "st", *theirs)
+        self.apply("patient")
+        until(lambda: "somebody else has scheduled a reboot" in self.bus.status().get("progress", {}).get("message", ""), "it says so")
+        self.assertEqual((self.bus.status()["state"], self.scheduled()), ("walking", theirs))
+        self.login("CancelScheduledShutdown")
+        self.wait_for_reboot()
+
+    def test_a_worker_that_starts_anew_takes_back_its_own_schedule_alone(self):
+        self.apply("arguments")
+        asked = self.wait_for_reboot()
+        self.bus.end("walk", signal.SIGKILL)
+        theirs = ("poweroff", int((time.time() + 7200) * 1e6))
+        self.login("ScheduleShutdown", "st", *theirs)
+        self.bus.start_walk()
+        self.bus.settle("blocked")
+        self.assertEqual(self.scheduled(), theirs)
+        self.login("CancelScheduledShutdown")
+        self.root.call("Retry")
+        until(lambda: self.bus.notes("ScheduleShutdown")[-1] not in (asked, self.bus.notes("ScheduleShutdown")[1]), "scheduled anew")
+        ours = self.scheduled()
+        self.bus.end("walk", signal.SIGKILL)
+        self.bus.start_walk()
+        until(lambda: self.scheduled()[0] == "reboot" and self.scheduled() != ours, "its own is taken back, and made anew")
+
+    def test_a_schedule_that_replaces_ours_is_a_pause(self):
+        self.apply("arguments")
+        self.wait_for_reboot()
+        theirs = ("reboot", int((time.time() + 7200) * 1e6))
+        self.login("ScheduleShutdown", "st", *theirs)
+        self.bus.settle("paused")
+        self.root.call("Revert")
+        until(lambda: self.bus.status()["result"] == "reverted", "undone")
+        self.assertEqual(self.scheduled(), theirs)
+
+    def test_what_waits_for_the_reboot_is_told_so(self):
+        self.nobody.watch()
+        self.apply("arguments")
+        self.wait_for_reboot()
+        self.nobody.watch_until(lambda: False, timeout=0.5)
+        told = [signal[1] for signal in self.nobody.told("StepChanged") if signal[0] == "arguments"]
+        self.assertEqual(told[-1], "pending-reboot")
+        self.assertNotIn("fixed", told)
 
     def test_pause_calls_it_off(self):
         self.apply("arguments")

@@ -143,6 +143,30 @@ TEST_CASE("a restart that is called off is a pause; resumed, it is the same rest
   CHECK(world.settle(resumed)->result == "done");
 }
 
+TEST_CASE("a restart that somebody else has scheduled is waited for, or blocks, as the policy says") {
+  World world;
+  world.in_the_way = "somebody else has scheduled a poweroff";
+  SECTION("busy: block") {
+    const auto run = world.apply(plan_of({"a:boot"}));
+    REQUIRE(run);
+    CHECK(run->state == RunState::blocked);
+    CHECK(run->reason == "somebody else has scheduled a poweroff");
+    CHECK(world.reboots == 0);
+  }
+  SECTION("busy: wait") {
+    int seconds = 0;
+    world.on_wait = [&] {
+      CHECK(world.reboots == 0);
+      if (++seconds == 25) world.in_the_way.clear();
+    };
+    const auto run = world.apply(plan_of({"a:boot"}, "{busy: wait}"));
+    REQUIRE(run);
+    CHECK(run->state == RunState::rebooting);
+    CHECK(world.reboots == 1);
+    CHECK(world.waited_for == "a restart is due; somebody else has scheduled a poweroff");
+  }
+}
+
 TEST_CASE("reboot: external restarts nothing by itself") {
   World world;
   CHECK(world.apply(plan_of({"a:boot"}, "{reboot: external}"))->state == RunState::rebooting);

@@ -100,7 +100,9 @@ class FakeClock : public Clock {
 
 class FakeRebooter : public Rebooter {
  public:
-  FakeRebooter(int& count, bool calls_off) : count_(count), calls_off_(calls_off) {}
+  FakeRebooter(int& count, bool calls_off, const std::string& in_the_way)
+      : count_(count), calls_off_(calls_off), in_the_way_(in_the_way) {}
+  std::string in_the_way() override { return in_the_way_; }
   Result<Outcome> reboot(RebootPolicy policy, std::string_view, bool) override {
     if (calls_off_) return Outcome::called_off;
     if (policy == RebootPolicy::automatic) ++count_;
@@ -110,6 +112,7 @@ class FakeRebooter : public Rebooter {
  private:
   int& count_;
   bool calls_off_;
+  const std::string& in_the_way_;
 };
 
 class FakeObserver : public Observer {
@@ -166,7 +169,7 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
   Journal journal = TRY(Journal::open(state_.path(), Journal::Access::write));
   Host host(root, commands, &undo);
   FakeClock clock(on_wait);
-  FakeRebooter rebooter(reboots, calls_off);
+  FakeRebooter rebooter(reboots, calls_off, in_the_way);
   FakeRequests requests(asked, quiet_polls);
   FakeObserver observer(waited_for);
   const Vocabulary words = vocabulary();

@@ -60,6 +60,7 @@ class World {
   std::function<void()> on_wait;  ///< each second that the walk waits
   std::string waited_for;         ///< what it said it waits for
   bool calls_off = false;         ///< somebody calls every restart off
+  std::string in_the_way;         ///< why no restart may be made
   static Vocabulary vocabulary();
 
  private:
