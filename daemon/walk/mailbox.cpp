@@ -36,9 +36,17 @@ void lower(const Descriptor& event) {
   ::eventfd_read(event.get(), &value);
 }
 
-Error busy(const Run& run, std::string_view wanted) {
+/// A walk that ends soon, and then hears of nothing that is posted to it.
+bool is_at_rest(RunState state) {
+  return state != RunState::walking && state != RunState::rebooting && state != RunState::reverting;
+}
+
+bool undoes(std::optional<Event> event) { return event == Event::cancel || event == Event::revert; }
+
+Error busy(const Run& run, std::string_view wanted, bool undoing) {
   return {ErrorCode::state,
-          fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan, to_string(run.state), wanted),
+          fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan,
+                      undoing ? "being undone" : to_string(run.state), wanted),
           "\"p2pctl status --watch\" follows it, \"p2pctl cancel\" undoes it"};
 }
 
@@ -93,7 +101,7 @@ void Mailbox::post(Request request) {
   json answer;
   {
     const std::lock_guard lock(mutex_);
-    if (walking_ && run_) {
+    if (walking_ && run_ && !told_ && !is_at_rest(run_->state)) {
       answer = take_while_walking(request);
     } else if (stopping_ || waiting_.size() >= kWaiting) {
       answer = answer_of(Error{ErrorCode::busy, stopping_ ? "p2pd-walk is ending" : "too many requests wait", "try again"});
@@ -106,22 +114,21 @@ void Mailbox::post(Request request) {
   request.answer(answer);
 }
 
-/// The run that is walked answers for itself.
+/// The run that is walked answers for itself. The last request wins, but a cancel has ended what ran: nothing goes on after it.
 json Mailbox::take_while_walking(const Request& request) {
-  const bool undoing = run_->state == RunState::reverting;
+  const bool undoing = run_->state == RunState::reverting || undoes(asked_);
   switch (request.event) {
     case Event::apply:
       if (const std::string& plan = request.plan.empty() ? configured_ : request.plan; undoing || plan != run_->plan)
-        return answer_of(busy(*run_, "apply " + plan));
-      if (!request.reboot && !is_external(*run_)) return answer_of(busy(*run_, "leave its restarts to somebody else"));
+        return answer_of(busy(*run_, "apply " + plan, undoing));
+      if (!request.reboot && !is_external(*run_)) return answer_of(busy(*run_, "leave its restarts to somebody else", undoing));
+      asked_.reset();
       break;
     case Event::resume:
     case Event::retry:
-      if (undoing) return answer_of(busy(*run_, to_string(request.event)));
-      break;
     case Event::pause:
-      if (undoing) return answer_of(busy(*run_, "pause"));
-      if (!asked_) asked_ = Event::pause;  // a cancel that waits is more
+      if (undoing) return answer_of(busy(*run_, to_string(request.event), undoing));
+      asked_ = request.event == Event::pause ? std::optional(Event::pause) : std::nullopt;
       break;
     case Event::cancel:
     case Event::revert:
@@ -147,15 +154,15 @@ std::optional<Event> Mailbox::poll() {
   if (stopping_) return Event::stopped;
   if (!asked_) return std::nullopt;
   lower(halt_);
-  const std::optional<Event> told = std::exchange(asked_, std::nullopt);
+  told_ = std::exchange(asked_, std::nullopt);
   remember();
-  return told;
+  return told_;
 }
 
 void Mailbox::done_with(Event event) {
   const std::lock_guard lock(mutex_);
   if (asked_ != event) return;
-  asked_.reset();
+  told_ = std::exchange(asked_, std::nullopt);
   remember();
 }
 
@@ -197,6 +204,7 @@ std::optional<Request> Mailbox::wait(std::chrono::milliseconds patience) {
 void Mailbox::begin() {
   const std::lock_guard lock(mutex_);
   walking_ = true;
+  told_.reset();
 }
 
 void Mailbox::note(const Run& run) {
@@ -205,7 +213,9 @@ void Mailbox::note(const Run& run) {
     const std::lock_guard lock(mutex_);
     if (!walking_) return;
     run_ = run;
-    for (Request& request : waiting_) {  // came before it was known what is walked
+    told_.reset();
+    if (is_at_rest(run.state)) return;  // the worker takes what waits, once the walk has ended
+    for (Request& request : waiting_) {  // came before it was known what is walked, or how it goes on
       json answer = take_while_walking(request);
       answered.emplace_back(std::move(request), std::move(answer));
     }

@@ -31,7 +31,7 @@ nlohmann::json answer_of(const Error& error);
 
 /// Requests on their way from the listener's thread to the walk. What was promised to somebody outlives a kill of the
 /// worker: RUNTIME/asked. While a run is walked each is answered at once, and the
-/// walk hears of it between two steps; else it waits until the worker takes it.
+/// walk hears of the last one between two steps; else it waits until the worker takes it.
 class Mailbox : public Requests {
  public:
   /// `configured`: the plan of an apply that names none.
@@ -67,6 +67,7 @@ class Mailbox : public Requests {
   mutable std::mutex mutex_;
   std::deque<Request> waiting_;
   std::optional<Event> asked_;
+  std::optional<Event> told_;  ///< to the walk, which is about to act on it
   std::optional<Run> run_;  ///< that is walked
   bool walking_ = false;
   bool stopping_ = false;

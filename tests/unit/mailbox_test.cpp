@@ -144,7 +144,6 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
   post(mailbox, Event::cancel);
-  post(mailbox, Event::pause);  // less than a cancel
   CHECK(readable(mailbox.halt_fd()));
   CHECK(mailbox.end() == Event::cancel);
   CHECK_FALSE(readable(mailbox.halt_fd()));
@@ -157,6 +156,100 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   CHECK_FALSE(readable(mailbox.halt_fd()));
   CHECK(mailbox.poll() == Event::revert);
   CHECK_FALSE(mailbox.end());
+}
+
+TEST_CASE("the last request wins: pause and resume, in any order and number, before the step ends") {
+  const Runtime runtime;
+  for (const Event on : {Event::resume, Event::retry, Event::apply}) {
+    Mailbox mailbox("test");
+    mailbox.begin();
+    mailbox.note(run_of(RunState::walking));
+    CHECK(post(mailbox, Event::pause)->at("ok") == true);
+    CHECK(post(mailbox, on)->at("ok") == true);
+    CHECK_FALSE(mailbox.asked());
+    CHECK_FALSE(Mailbox().asked());  // nor does a worker that was killed remember it
+    CHECK_FALSE(mailbox.poll());
+    CHECK(post(mailbox, Event::pause)->at("ok") == true);
+    CHECK(post(mailbox, on)->at("ok") == true);
+    CHECK(post(mailbox, Event::pause)->at("ok") == true);
+    CHECK(Mailbox().asked() == Event::pause);
+    CHECK(mailbox.poll() == Event::pause);
+  }
+}
+
+TEST_CASE("the last request wins: a cancel or a revert replaces a pause, and each other") {
+  const Runtime runtime;
+  Mailbox mailbox("test");
+  mailbox.begin();
+  mailbox.note(run_of(RunState::walking));
+  for (const Event event : {Event::pause, Event::cancel, Event::revert, Event::cancel}) {
+    CHECK(post(mailbox, event)->at("ok") == true);
+    CHECK(mailbox.asked() == event);
+    CHECK(Mailbox().asked() == event);
+  }
+  CHECK(readable(mailbox.halt_fd()));
+}
+
+TEST_CASE("after a cancel has ended what ran, no other request is answered OK") {
+  const Runtime runtime;
+  for (const Event undo : {Event::cancel, Event::revert}) {
+    Mailbox mailbox("test");
+    mailbox.begin();
+    mailbox.note(run_of(RunState::walking));
+    post(mailbox, undo);
+    for (const Event event : {Event::pause, Event::resume, Event::retry, Event::apply}) {
+      const auto answer = post(mailbox, event);
+      CHECK(answer->at("code") == "state");
+      CHECK(answer->at("message").get<std::string>().find("is being undone") != std::string::npos);
+    }
+    CHECK(Mailbox().asked() == undo);
+    CHECK(mailbox.poll() == undo);
+  }
+}
+
+TEST_CASE("a resume that comes after the walk was told to pause waits for the end of the walk") {
+  const Runtime runtime;
+  Mailbox mailbox("test");
+  mailbox.begin();
+  mailbox.note(run_of(RunState::walking));
+  post(mailbox, Event::pause);
+  SECTION("told by poll()") { REQUIRE(mailbox.poll() == Event::pause); }
+  SECTION("told by a restart that was called off") { mailbox.done_with(Event::pause); }
+  const auto early = post(mailbox, Event::resume);
+  CHECK(early->is_null());
+  mailbox.note(run_of(RunState::paused));
+  const auto late = post(mailbox, Event::resume);
+  CHECK(late->is_null());
+  CHECK_FALSE(mailbox.end());
+  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::resume);
+  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::resume);
+}
+
+TEST_CASE("a request that comes after the walk was told to undo is answered once it does") {
+  const Runtime runtime;
+  Mailbox mailbox("test");
+  mailbox.begin();
+  mailbox.note(run_of(RunState::walking));
+  post(mailbox, Event::cancel);
+  REQUIRE(mailbox.poll() == Event::cancel);
+  const auto resume = post(mailbox, Event::resume), again = post(mailbox, Event::cancel);
+  CHECK(resume->is_null());
+  mailbox.note(run_of(RunState::reverting));
+  CHECK(resume->at("code") == "state");
+  CHECK(again->at("ok") == true);
+  CHECK_FALSE(mailbox.end());
+}
+
+TEST_CASE("a request for a run that has come to rest is not lost with the end of its walk") {
+  const Runtime runtime;
+  for (const RunState state : {RunState::blocked, RunState::paused, RunState::failed, RunState::ready, RunState::idle}) {
+    Mailbox mailbox("test");
+    mailbox.begin();
+    mailbox.note(run_of(state));
+    CHECK(post(mailbox, Event::retry)->is_null());
+    CHECK_FALSE(mailbox.end());
+    CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::retry);
+  }
 }
 
 TEST_CASE("a signal ends the wait, what runs, and nothing is taken after it") {
