@@ -44,10 +44,7 @@ std::string progress_line(const json& status) {
 /// Whether the run of a report has changed something, be it to undo it.
 bool changed_something(const json& status) {
   const json steps = status.value("steps", json::array());
-  return std::ranges::any_of(steps, [](const json& step) {
-    const std::string now = text(step, "status");
-    return now == "fixed" || now == "pending-reboot" || now == "reverted";
-  });
+  return std::ranges::any_of(steps, [](const json& step) { return has_changed(step_status(text(step, "status"))); });
 }
 
 std::string listed(const json& names) {

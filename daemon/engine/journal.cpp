@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/record/private_words.hpp"
 #include "engine/statement.hpp"
 
 namespace p2pd {
@@ -77,6 +78,11 @@ std::string dumped(const nlohmann::json& finding) {
 }  // namespace
 
 std::string_view to_string(StepStatus status) { return kStatus[static_cast<std::size_t>(status)]; }
+std::optional<StepStatus> step_status(std::string_view name) {
+  const auto* found = std::ranges::find(kStatus, name);
+  if (found == std::end(kStatus)) return std::nullopt;
+  return static_cast<StepStatus>(found - std::begin(kStatus));
+}
 std::string_view to_string(Intent::Kind kind) { return kIntent[static_cast<std::size_t>(kind)]; }
 
 void Journal::Close::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
@@ -159,15 +165,15 @@ Result<void> Journal::transaction(const std::function<Result<void>()>& body) {
 
 Result<void> Journal::put_run(const Run& run) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO runs VALUES(?,?,?,?,?,?,?,?,?,?,?,?)");
-  return s.bind(run.id, run.plan, run.resolved, to_string(run.state), static_cast<int>(run.rollback), run.reboots, run.reboot_from,
-                run.reboot_due, run.result, run.reason, run.started, run.ended)
+  return s.bind(run.id, run.plan, without_user_info(run.resolved), to_string(run.state), static_cast<int>(run.rollback),
+                run.reboots, run.reboot_from, run.reboot_due, run.result, without_user_info(run.reason), run.started, run.ended)
       .run();
 }
 
 Result<void> Journal::put_step(std::int64_t run, const StepRecord& step) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO steps VALUES(?,?,?,?,?,?,?,?,?)");
-  std::string finding = dumped(step.finding);
-  if (finding.size() > kFindingLimit) finding = dumped(verdict_of(step.finding));
+  std::string finding = without_user_info(dumped(step.finding));
+  if (finding.size() > kFindingLimit) finding = without_user_info(dumped(verdict_of(step.finding)));
   return s.bind(run, step.step, static_cast<int>(step.status), step.attempts, step.crashes, step.applied,
                 step.committed, step.applied_boot, finding)
       .run();
@@ -175,7 +181,7 @@ Result<void> Journal::put_step(std::int64_t run, const StepRecord& step) {
 
 Result<void> Journal::put_event(const JournalEvent& event) {
   Statement s(db_.get(), "INSERT INTO events(time,boot_id,run,step,type,text) VALUES(?,?,?,?,?,?)");
-  TRY(s.bind(event.time, event.boot_id, event.run, event.step, event.type, event.text).run());
+  TRY(s.bind(event.time, event.boot_id, event.run, event.step, event.type, without_user_info(event.text)).run());
   return Statement(db_.get(), "DELETE FROM events WHERE id<=last_insert_rowid()-?").bind(kEvents).run();
 }
 

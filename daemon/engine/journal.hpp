@@ -57,6 +57,11 @@ inline constexpr std::size_t kFindingLimit = 2U << 20;  // of one step; the repo
 
 enum class StepStatus { waiting, holds, fixed, pending_reboot, blocked, failed, reverted };
 std::string_view to_string(StepStatus status);
+std::optional<StepStatus> step_status(std::string_view name);
+/// Whether a step of this status has changed the host in its run, be it that this is undone by now.
+inline bool has_changed(std::optional<StepStatus> status) {
+  return status == StepStatus::fixed || status == StepStatus::pending_reboot || status == StepStatus::reverted;
+}
 
 /// What is known of a step in a run.
 struct StepRecord {
@@ -95,6 +100,7 @@ struct JournalEvent {
 ///
 /// A failed write (full disk, lost file system) is an Error and is never retried as if it had worked. Its size is
 /// bounded: old runs keep their verdicts, and the oldest are removed, but for those that undo and the next proof need.
+/// What it keeps of texts has no user info of URLs: no password of a proxy or a mirror.
 class Journal {
  public:
   enum class Access { write, read };

@@ -74,6 +74,26 @@ TEST_CASE("what is saved is there for the next process") {
   CHECK(journal->events(0, run.id, 2)->back().type == "held");
 }
 
+TEST_CASE("no password of a URL is kept") {
+  TemporaryDirectory state;
+  {
+    Journal journal = Journal::open(state.path(), Journal::Access::write).value();
+    Run run = begin(journal);
+    run.resolved = R"({"mirrors": ["https://me:s3ntinel@host/x"]})";
+    run.reason = "Unsupported proxy scheme for 'http://me:s3ntinel@proxy:1'";
+    StepRecord step;
+    step.step = "s";
+    step.finding = {{"summary", run.reason}};
+    REQUIRE(journal.save(run, {step}, {"t", "b", run.id, "s", "fix-failed", run.reason}));
+    CHECK(journal.last_run().value()->reason == "Unsupported proxy scheme for 'http://proxy:1'");
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(state.path())) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    CHECK(bytes.find("s3ntinel") == std::string::npos);
+  }
+}
+
 TEST_CASE("a corrupt or newer database is set aside, and stays so until told") {
   TemporaryDirectory state;
   const bool newer = GENERATE(false, true);

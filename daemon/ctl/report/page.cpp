@@ -11,6 +11,7 @@
 #include "ctl/report/html.hpp"
 #include "ctl/report/tables.hpp"
 #include "ctl/report/topology.hpp"
+#include "engine/journal.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -118,10 +119,10 @@ std::string causes_of(const json& document) {
 std::string changes_of(const json& document) {
   std::string items;
   for (const json& change : list_of(document, "changes")) {
-    const std::string status = text_of(change, "status");
-    const char* what = status == "reverted"         ? "undone"
-                       : status == "pending_reboot" ? "with the next restart"
-                                                    : "made so";
+    const std::optional<StepStatus> status = step_status(text_of(change, "status"));
+    const char* what = status == StepStatus::reverted         ? "undone"
+                       : status == StepStatus::pending_reboot ? "with the next restart"
+                                                              : "made so";
     const std::string title = text_of(change, "title");
     items += element("li", "",
                      escaped(title.empty() ? text_of(change, "step") : title) + " " + text_element("small", "", what) +

@@ -6,6 +6,7 @@
 
 #include "base/json_number.hpp"
 #include "ctl/report/fields.hpp"
+#include "engine/journal.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -91,7 +92,7 @@ json changes_of(const json& history, const PlanWords& words) {
   for (const json& run : list_of(history, "runs")) {
     for (const json& step : list_of(run, "steps")) {
       const std::string id = text_of(step, "step"), status = text_of(step, "status");
-      if (status != "fixed" && status != "reverted" && status != "pending_reboot") continue;
+      if (!has_changed(step_status(status))) continue;
       changes.push_back({{"step", id}, {"title", words.title(id)}, {"why", words.why(id)}, {"status", status}});
     }
     if (changes.empty()) continue;
