@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "base/directories.hpp"
+#include "base/image_runner.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/record/recorded.hpp"
@@ -133,7 +134,8 @@ void declare(CLI::App& app, const Verb& verb, Options& options) {
 Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
   const Root root = TRY(Root::open(options.root));
   if (RecordedRunner::is_record(root)) return std::make_unique<RecordedRunner>(root, stop_fd);
-  return std::make_unique<ProcessRunner>(options.root, stop_fd);
+  if (!root.live()) return std::make_unique<ImageRunner>(root, stop_fd);
+  return std::make_unique<ProcessRunner>("/", stop_fd);
 }
 
 Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(Root::open(options.root)), runner); }

@@ -40,9 +40,10 @@ json known_or_noted(Result<json> found, std::string_view what, std::vector<std::
 }
 
 /// What the GPUs exchanged before the first change: where the plans keep it.
-json baseline_of(const Context& context) {
+json baseline_of(const Context& context, std::vector<std::string>& notes) {
   const Result<Root> root = Root::open(context.state());
   const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
+  if (!text && text.error().code == ErrorCode::denied) notes.emplace_back("what the GPUs exchanged before the first change: only root reads it");
   return text ? json::parse(*text, nullptr, false) : json();
 }
 
@@ -65,7 +66,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.status = known_or_noted(known_status(context), "how the run stands", sources.notes);
   sources.history = known_or_noted(known_history(context, kRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);
-  sources.baseline = baseline_of(context);
+  sources.baseline = baseline_of(context, sources.notes);
   sources.plans = walked_plans(context, sources.history, host);
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
   const Plan plan = TRY(context.plan(host));

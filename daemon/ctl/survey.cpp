@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "base/image_runner.hpp"
+
 namespace p2pd::ctl {
 namespace {
 
@@ -65,6 +67,10 @@ class Fixes {
   void describe(const Step& step, Standing& standing) {
     if (!describe_) return;
     Result<Description> told = vocabulary_.action(step.fix)->describe(host_, step.with);
+    if (!told && is_not_run(told.error())) {
+      told.emplace();
+      told->summary = "not told of an image: only what runs in it knows";
+    }
     if (told)
       standing.changes.push_back({&step, *std::move(told)});
     else

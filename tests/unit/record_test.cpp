@@ -86,6 +86,31 @@ TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
         "Model: \t NVIDIA H200\nGPU UUID: \t GPU-00000000-0000-0000-0000-000000000000\n");
 }
 
+TEST_CASE("record: of a list of sentinels none is in any file of a record") {
+  const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "s3cret", "jodoe", "box7", "mirror.corp", "S7KGNJ0W", "alice"};
+  const TemporaryDirectory directory;
+  fs::copy(kMachines / "rtx4090-x2-am5", directory / "machine", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  const std::string all = "# 203.0.113.9 2001:db8::7334 https://me:s3cret@mirror.corp/x jodoe box7 alice@corp /dev/disk/by-id/nvme-x_S7KGNJ0W\n";
+  write(directory / "machine/etc/passwd", "root:x:0:0::/root:/bin/sh\njodoe:x:1000:1000:Jo:/home/jodoe:/bin/sh\n");
+  write(directory / "machine/proc/sys/kernel/hostname", "box7\n");
+  for (const char* file : {"etc/modprobe.d/own.conf", "etc/default/grub.d/own.cfg", "etc/apt/preferences.d/own", "boot/grub/custom.cfg",
+                           "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.json"})
+    write(directory / ("machine/" + std::string(file)), all);
+  const Machine machine(directory / "machine");
+  REQUIRE(record_machine(machine.host, directory / "copy"));
+  int found = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory / "copy")) {
+    if (!entry.is_regular_file()) continue;
+    const std::string text = text_of(entry.path());
+    found += text.find("# address") == std::string::npos ? 0 : 1;
+    for (const char* sentinel : sentinels) {
+      INFO(entry.path() << ": " << sentinel);
+      CHECK(text.find(sentinel) == std::string::npos);
+    }
+  }
+  CHECK(found == 6);
+}
+
 TEST_CASE("record: identity in the output of nvidia-smi") {
   CHECK(without_identity("  Serial Number      : 1653724064193\n  GPU PDI : 0xcc3182f9\n  Chassis Serial Number : N/A") ==
         "  Serial Number      : 0000000000000\n  GPU PDI : 0000000000\n  Chassis Serial Number : N/A");

@@ -10,6 +10,7 @@
 #include "catch.hpp"
 #include "ctl/report/document.hpp"
 #include "ctl/report/page.hpp"
+#include "engine/journal.hpp"
 #include "fake_gpu_host.hpp"
 #include "fake_runner.hpp"
 
@@ -287,6 +288,35 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
   for (const char* known : {"box7", "0123456789abcdef", "GPU-5b694366", "Not redacted"}) CHECK(holds(whole, known));
 }
 
+TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
+  const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe"}};
+  const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "52:54:00:ab:cd:ef", "s3cret", "jodoe", "Jo Doe", "acme-train", "box7", "nfs1",
+                                   "mirror.corp", "XK1234567", "5b694366", "0123456789abcdef", "e41d:2d03:0065:1234", "S7KGNJ0W", "pod-a7", "alice", "torchrun"};
+  const std::string all =
+      "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, "
+      "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
+      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process 4711)";
+  json proof = finding("fail", all);
+  proof["evidence"] = {{{"source", "/proc/4711/fd"}, {"value", "torchrun: /dev/nvidia0"}}, {{"source", all}, {"value", all}}};
+  proof["next"] = all;
+  Sources sources = run_of("failed", "failed", proof, proof);
+  sources.machine = machine_of(2);
+  sources.machine["environment"] = {{{"name", "Kernel arguments"}, {"value", all}}};
+  sources.notes = {all};
+  sources.status["reason"] = sources.status["next"] = all;
+  for (json& one : sources.history["events"]) one["text"] = all;
+  json document = report_document(sources);
+  const std::string whole = document.dump();
+  redact(document, identity);
+  const std::string text = document.dump(), page = report_page(document);
+  for (const char* sentinel : sentinels) {
+    INFO(sentinel);
+    CHECK(holds(whole, sentinel));
+    CHECK(!holds(text, sentinel));
+    CHECK(!holds(page, sentinel));
+  }
+}
+
 TEST_CASE("report: nothing has run") {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";
@@ -314,6 +344,22 @@ TEST_CASE("report: a run that ended ready, two GPUs") {
                            "of 28.8", "Tensor parallelism", "Gen4 x16", "2 of 2"})
     CHECK(holds(page, told));
   CHECK(!holds(page, "fixing"));
+}
+
+TEST_CASE("report: a run that waits for its restart says what it has changed") {
+  Sources sources = run_of("rebooting", "", finding("fail", "port 0000:16:02.0 redirects"), finding("unknown", ""));
+  sources.history["runs"][0]["steps"][0]["status"] = to_string(StepStatus::pending_reboot);
+  const std::string page = page_of("rebooting", sources);
+  CHECK(holds(page, "with the next restart"));
+  CHECK(!holds(page, "Nothing on this machine was changed"));
+}
+
+TEST_CASE("steps: every status has a name, and the name leads back to it") {
+  for (int number = 0; number <= static_cast<int>(StepStatus::reverted); ++number) {
+    const auto status = static_cast<StepStatus>(number);
+    CHECK(step_status(to_string(status)) == status);
+  }
+  CHECK(!step_status("pending_reboot"));
 }
 
 TEST_CASE("report: eight GPUs") {

@@ -234,19 +234,15 @@ Result<void> write_description(const Host& host, const RecordTarget& target, con
   return target.file("/machine.json", machine.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-std::string host_name_of(const Host& host) {
-  const auto running = host.line("/proc/sys/kernel/hostname");
-  return running ? *running : host.line("/etc/hostname").value_or("");
-}
-
 }  // namespace
 
 Result<Capture> record_machine(const Host& host, const std::filesystem::path& directory) {
   Capture capture;
-  const RecordTarget target(directory, capture);
+  const Identity identity = identity_of(host);
+  const RecordTarget target(directory, capture, identity);
   TRY(target.prepare());
   TRY(target.file("/lspci-xxxx.txt", lspci_text(TRY(pci_devices(host, PciDepth::everything)))));
-  const std::string host_name = host_name_of(host);
+  const std::string& host_name = identity.host_name;
   TRY(copy_texts(host, target, host_name));
   TRY(copy_names(host, target));
   TRY(copy_links(host, target));

@@ -21,7 +21,9 @@ Result<void> RecordTarget::prepare() const {
 Result<void> RecordTarget::file(std::string_view path, std::string_view content) const {
   const fs::path name = TRY(place(path));
   std::ofstream out(name, std::ios::binary | std::ios::trunc);
-  out.write(content.data(), static_cast<std::streamsize>(content.size()));
+  const bool text = content.find('\0') == std::string_view::npos;
+  const std::string shown = text ? without_private_words(std::string(content), identity_) : std::string(content);
+  out.write(shown.data(), static_cast<std::streamsize>(shown.size()));
   out.close();
   if (!out) return fail_errno(name.string(), errno != 0 ? errno : EIO);
   ++capture_->files;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/record/private_words.hpp"
 #include "base/record/record.hpp"
 
 namespace p2pd {
@@ -12,8 +13,9 @@ namespace p2pd {
 /// A machine record that is being written: plain files of this process, not of the host that is recorded.
 class RecordTarget {
  public:
-  RecordTarget(std::filesystem::path directory, Capture& capture)
-      : directory_(std::move(directory)), capture_(&capture) {}
+  /// `identity`: what no text of the record may hold.
+  RecordTarget(std::filesystem::path directory, Capture& capture, Identity identity = {})
+      : directory_(std::move(directory)), capture_(&capture), identity_(std::move(identity)) {}
 
   /// Makes the directory; ErrorCode::state where it holds something.
   Result<void> prepare() const;
@@ -36,6 +38,7 @@ class RecordTarget {
 
   std::filesystem::path directory_;
   Capture* capture_;
+  Identity identity_;
 };
 
 }  // namespace p2pd

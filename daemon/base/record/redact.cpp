@@ -160,10 +160,12 @@ std::string without_private_arguments(std::string text) {
 std::string without_ids(std::string text) {
   constexpr std::size_t kUuid[] = {8, 4, 4, 4, 12};
   constexpr std::size_t kMac[] = {2, 2, 2, 2, 2, 2};
+  constexpr std::size_t kGuid[] = {4, 4, 4, 4};  // of an InfiniBand port
   constexpr std::string_view kBefore = "UUID=";  // of FAT: "2E1F-7C40"; PARTUUID= too
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (is_hex(text[at]) && has_groups(text, at, '-', kUuid)) zero(text, at, at + 36);
     if (is_hex(text[at]) && has_groups(text, at, ':', kMac)) zero(text, at, at + 17);
+    if (is_hex(text[at]) && has_groups(text, at, ':', kGuid)) zero(text, at, at + 19);
     if (text[at] == 'U' && text.compare(at, kBefore.size(), kBefore) == 0)
       zero(text, at + kBefore.size(), std::min(text.find_first_of(" \t\n\"',)", at), text.size()));
   }

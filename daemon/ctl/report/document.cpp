@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/record/private_words.hpp"
 #include "base/record/redact.hpp"
 #include "ctl/report/fields.hpp"
 #include "ctl/report/proof.hpp"
@@ -140,12 +141,19 @@ void replace_all(std::string& text, const std::string& part, std::string_view by
     text.replace(at, part.size(), by);
 }
 
-/// "/home/jo/x" becomes "/home/user/x".
-void hide_homes(std::string& text) {
-  constexpr std::string_view kHomes = "/home/";
-  for (std::size_t at = text.find(kHomes); at != std::string::npos; at = text.find(kHomes, at + kHomes.size())) {
-    const std::size_t name = at + kHomes.size();
-    text.replace(name, std::min(text.find_first_of("/ \n\"',:)", name), text.size()) - name, "user");
+/// Replaces the word that stands behind, or before, each `mark`.
+void replace_word_behind(std::string& text, std::string_view mark, std::string_view by) {
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + mark.size())) {
+    const std::size_t word = at + mark.size();
+    text.replace(word, std::min(text.find_first_of(" ,;.)", word), text.size()) - word, by);
+  }
+}
+void replace_word_before(std::string& text, std::string_view mark, std::string_view by) {
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+    const std::size_t blank = at == 0 ? std::string::npos : text.rfind(' ', at - 1);
+    const std::size_t word = blank == std::string::npos ? 0 : blank + 1;
+    text.replace(word, at - word, by);
+    at = word + by.size();
   }
 }
 
@@ -157,8 +165,10 @@ std::string redacted(std::string text, const Identity& identity) {
       text.replace(id, 36, without_ids(text.substr(id, 36)));
     }
   }
-  hide_homes(text);
-  return log_line_without_identity(without_private_arguments(std::move(text)), identity.host_name);
+  for (const char* kind : {"container lxc ", "container machine "}) replace_word_behind(text, kind, "name");
+  replace_word_before(text, " (process ", "process");
+  text = log_line_without_identity(without_unit_names(without_private_arguments(std::move(text))), identity.host_name);
+  return without_private_words(std::move(text), identity);
 }
 
 }  // namespace
@@ -192,6 +202,9 @@ void redact(json& document, const Identity& identity) {
     return text_of(row, "name") == "Host name" || text_of(row, "name") == "Machine id";
   });
   const std::function<void(json&)> visit = [&](json& value) {
+    if (const std::string source = text_of(value, "source"); source.starts_with("/proc/") && source.ends_with("/fd"))
+      if (std::string& seen = value["value"].get_ref<std::string&>(); seen.find(": ") != std::string::npos)
+        seen.replace(0, seen.find(": "), "process");
     if (value.is_string()) {
       value = redacted(value.get<std::string>(), identity);
     } else if (value.is_structured()) {

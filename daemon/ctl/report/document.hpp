@@ -26,8 +26,8 @@ struct Sources {
 /// The content of a report, schema p2pd.report/1, with everything that was read in it.
 nlohmann::json report_document(const Sources& sources);
 
-/// Takes out of every text of `document` what names the owner or tells the machine from others: UUIDs, serial numbers,
-/// MAC addresses, host name, machine id, home directories, private kernel arguments.
+/// Takes out of every text of `document` what names the owner or tells the machine from others: UUIDs, serial numbers, host name,
+/// machine id, addresses, user info and hosts of URLs, people, their processes, containers and units, private kernel arguments.
 void redact(nlohmann::json& document, const Identity& identity);
 
 }  // namespace p2pd::ctl

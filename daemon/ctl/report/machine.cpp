@@ -222,12 +222,6 @@ json pairs_of(const Paths& paths) {
 
 }  // namespace
 
-Identity identity_of(const Host& host) {
-  std::string name = line_of(host, "/proc/sys/kernel/hostname");
-  if (name.empty()) name = line_of(host, "/etc/hostname");
-  return {std::move(name), line_of(host, "/etc/machine-id")};
-}
-
 json machine_facts(const Host& host) {
   const auto devices = pci_devices(host).value_or(std::vector<PciDevice>());
   const std::vector<std::string> addresses = nvidia_gpus(devices);

@@ -5,15 +5,9 @@
 #include <string>
 
 #include "base/host.hpp"
+#include "base/record/private_words.hpp"
 
 namespace p2pd::ctl {
-
-/// What of a machine names its owner, or tells it from others.
-struct Identity {
-  std::string host_name;
-  std::string machine_id;
-};
-Identity identity_of(const Host& host);
 
 /// The machine as it is now: keys `environment`, `gpus`, `topology` and `pairs` of schema p2pd.report/1. What cannot be
 /// read is left out.
