@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/record/private_words.hpp"
+
 namespace p2pd::log {
 namespace {
 
@@ -96,7 +98,8 @@ Level level() { return static_cast<Level>(spdlog::get_level()); }
 void set_level(Level least) { spdlog::set_level(of_spdlog(least)); }
 
 void write(Level level, std::string_view text) {
-  spdlog::log(of_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+  const std::string shown = without_user_info(std::string(text));
+  spdlog::log(of_spdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 void start(std::string_view program, Level least) {
@@ -126,7 +129,7 @@ void listen(std::function<void(std::string_view)> listener) {
   spdlog::default_logger()->sinks().push_back(std::make_shared<Listening>(std::move(listener)));
 }
 
-Field::Field(std::string name, std::string value) : name_(name) { fields.emplace_back(std::move(name), std::move(value)); }
+Field::Field(std::string name, std::string value) : name_(name) { fields.emplace_back(std::move(name), without_user_info(std::move(value))); }
 
 Field::~Field() {
   const auto last = std::find_if(fields.rbegin(), fields.rend(), [&](const auto& field) { return field.first == name_; });

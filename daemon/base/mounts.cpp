@@ -39,6 +39,23 @@ bool has_option(std::string_view options, std::string_view wanted) {
   return fmt::format(",{},", options).find(fmt::format(",{},", wanted)) != std::string::npos;
 }
 
+/// What stands behind `name` in the comma list `options`.
+std::string_view option_value(std::string_view options, std::string_view name) {
+  while (!options.empty()) {
+    const std::string_view option = options.substr(0, options.find(','));
+    if (option.starts_with(name)) return option.substr(name.size());
+    options.remove_prefix(std::min(option.size() + 1, options.size()));
+  }
+  return {};
+}
+
+/// File systems, and block devices, of memory.
+bool is_memory(const Mount& mount) {
+  constexpr std::string_view kTypes[] = {"tmpfs", "ramfs", "rootfs", "devtmpfs"};
+  return std::ranges::find(kTypes, mount.type) != std::end(kTypes) || mount.source.starts_with("/dev/ram") ||
+         mount.source.starts_with("/dev/zram");
+}
+
 /// `node` is the directory of a block device in sysfs; a stack of devices deeper than this is no real one.
 std::string layer_of(const Host& host, const std::string& node, int depth) {
   constexpr int kDeepest = 8;
@@ -70,8 +87,9 @@ Result<std::vector<Mount>> parse_mounts(std::string_view text) {
     // six fields, optional ones, "-", then type, source and the options of the file system
     const auto dash = std::find(words.begin() + std::min<std::ptrdiff_t>(6, std::ssize(words)), words.end(), "-");
     if (words.end() - dash < 3) return fail(ErrorCode::invalid, fmt::format("line {} is not a mount", number));
-    Mount mount{unescaped(words[4]), std::string(words[2]), std::string(dash[1]), unescaped(dash[2]), false};
+    Mount mount{unescaped(words[4]), std::string(words[2]), std::string(dash[1]), unescaped(dash[2]), false, {}};
     mount.read_only = has_option(words[5], "ro") || (words.end() - dash > 3 && has_option(dash[3], "ro"));
+    if (mount.type == "overlay" && words.end() - dash > 3) mount.upper = unescaped(option_value(dash[3], "upperdir="));
     mounts.push_back(std::move(mount));
   }
   return mounts;
@@ -85,6 +103,18 @@ const Mount* mount_above(const std::vector<Mount>& mounts, std::string_view path
     if (above && (found == nullptr || mount.point.size() >= found->point.size())) found = &mount;
   }
   return found;
+}
+
+std::string why_volatile(const std::vector<Mount>& mounts, std::string_view path, std::string_view arguments) {
+  constexpr std::string_view kLive[] = {"boot=live", "boot=casper", "root=live:", "rd.live.image", "overlayroot=tmpfs", "systemd.volatile="};
+  const Mount* mount = mount_above(mounts, path);
+  if (mount == nullptr) return "";
+  if (is_memory(*mount)) return "it lies on " + mount->type;
+  if (mount->type != "overlay") return "";
+  const Mount* upper = mount->upper.empty() ? nullptr : mount_above(mounts, mount->upper);
+  if (upper != nullptr && upper != mount) return is_memory(*upper) ? "it lies on an overlay whose changes go to " + upper->type : "";
+  const bool live = std::ranges::any_of(kLive, [&](std::string_view word) { return fmt::format(" {}", arguments).find(fmt::format(" {}", word)) != std::string::npos; });
+  return live ? "this is a live system: it lies on an overlay whose changes are not kept" : "";
 }
 
 std::string layer_below(const Host& host, const std::string& device) {

@@ -19,6 +19,7 @@ struct Mount {
   std::string type;    ///< "ext4"
   std::string source;  ///< "/dev/nvme0n1p2", "rpool/ROOT/debian"
   bool read_only = false;
+  std::string upper;  ///< of an overlay: the directory that takes what is written
 };
 
 /// Reads the text of /proc/self/mountinfo; ErrorCode::invalid names the line that is none.
@@ -26,6 +27,10 @@ Result<std::vector<Mount>> parse_mounts(std::string_view text);
 
 /// The mount that `path` (absolute, without links) lies on: of those above it the longest, the later one of equals.
 const Mount* mount_above(const std::vector<Mount>& mounts, std::string_view path);
+
+/// Why what is written at `path` (absolute, without links) is lost with this boot: "it lies on tmpfs"; empty where it lasts,
+/// or where nothing tells. `arguments`: the kernel's command line, which tells of a live system whose upper layer is not seen.
+std::string why_volatile(const std::vector<Mount>& mounts, std::string_view path, std::string_view arguments);
 
 /// What GRUB's drivers cannot write through, at or below block device `device` ("253:0"): "LVM", "RAID"; empty when
 /// there is nothing of the kind, as on a partition or LUKS.

@@ -3,11 +3,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "base/directories.hpp"
@@ -21,29 +24,73 @@ class SystemClock : public Clock {
   void wait(std::chrono::milliseconds time) override { std::this_thread::sleep_for(time); }
 };
 
+/// The process that holds the lock of an open file, as the kernel lists it; empty where it does not tell.
+std::string holder_of(int fd) {
+  struct stat file {};
+  std::ifstream locks("/proc/locks");
+  if (::fstat(fd, &file) != 0) return {};
+  const std::string wanted = fmt::format("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
+  std::string number, kind, mode, access, pid, where, rest;
+  while (locks >> number >> kind) {
+    if (kind == "->") locks >> kind;  // somebody who waits for it
+    locks >> mode >> access >> pid >> where && std::getline(locks, rest);
+    if (kind != "FLOCK" || where != wanted) continue;
+    struct stat process {};
+    std::string name;
+    std::getline(std::ifstream("/proc/" + pid + "/comm"), name);
+    if (::stat(("/proc/" + pid).c_str(), &process) != 0) return "process " + pid + ", which has ended, or one that it started";
+    return fmt::format("{}, process {} of user {}", name, pid, process.st_uid);
+  }
+  return {};
+}
+
+/// Keeps the state to root and the service p2pd, which reads it: every reader could hold its locks. Closes what an older version
+/// left open to all. `own`: the directory is p2pd's, not one that somebody named.
+void keep_to_ourselves(const std::filesystem::path& state, bool own) {
+  const struct group* readers = ::getgrnam("p2pd");
+  const auto set = [&](const std::filesystem::path& path, mode_t mode) {
+    // by name and not through a link: to close a descriptor of a database would drop SQLite's locks
+    if (readers != nullptr) (void)!::fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), readers->gr_gid, AT_SYMLINK_NOFOLLOW);
+    (void)!::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW);
+  };
+  if (own) set(state, 0750);
+  std::error_code ignored;
+  for (const char* name : {"state.db", "state.db-wal", "state.db-shm"})
+    if (std::filesystem::symlink_status(state / name, ignored).type() == std::filesystem::file_type::regular) set(state / name, 0640);
+}
+
 /// STATE/lock, held while a worker lives; its text says who holds it.
 class Lock {
  public:
   using Options = Worker::Options;
   static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, const Options& options) {
     const std::string path = state / "lock";
-    auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (lock->fd_ < 0) return fail_errno("cannot open " + path);
+    (void)!::fchmod(lock->fd_, 0600);  // who may open it may hold it
     const auto until = std::chrono::steady_clock::now() + options.patience;
     while (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
       if (std::chrono::steady_clock::now() < until) {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         continue;
       }
-      char other[128] = {};
-      const ssize_t length = ::pread(lock->fd_, other, sizeof(other) - 1, 0);
-      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", length > 0 ? other : "unknown"),
-                  "wait for it, or stop it: SIGTERM ends it at the next safe point");
+      return lock->refuse(path);
     }
     const std::string text = fmt::format("{}, process {}", options.holder, ::getpid());
     if (::ftruncate(lock->fd_, 0) != 0 || ::pwrite(lock->fd_, text.data(), text.size(), 0) < 0)
       return fail_errno("cannot write " + path);
     return lock;
+  }
+  /// Names who holds it: a worker by what it wrote, somebody else by what the kernel knows.
+  Failure refuse(const std::string& path) const {
+    char text[128] = {};
+    const std::string worker = ::pread(fd_, text, sizeof(text) - 1, 0) > 0 ? text : "";
+    const std::string holder = holder_of(fd_);
+    const std::size_t pid = worker.find("process ");
+    if (holder.empty() || (pid != std::string::npos && holder.find(worker.substr(pid) + " of user") != std::string::npos))
+      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", worker.empty() ? "unknown" : worker),
+                  "wait for it, or stop it: SIGTERM ends it at the next safe point");
+    return fail(ErrorCode::busy, fmt::format("{} is locked by {}, which is no worker of p2pd", path, holder), "end that process, then try again");
   }
   explicit Lock(int fd) : fd_(fd) {}
   ~Lock() {
@@ -85,12 +132,13 @@ bool Worker::changed() const { return parts_->undo.changed(); }
 Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary, const Peers& peers) {
   const std::filesystem::path state = options.state.empty() ? state_directory(options.root) : options.state;
   const Root root = TRY(Root::open(options.root));
-  ::umask(022);  // whoever starts it: everybody may read how it stands
+  ::umask(022);  // whoever starts it: what it makes on the host gets the usual modes
   std::error_code error;
-  std::filesystem::create_directories(state, error);
+  const bool own = std::filesystem::create_directories(state, error) || options.state.empty();
   if (error)
     return fail(ErrorCode::denied, fmt::format("cannot make the state directory {}: {}", state.string(), error.message()),
                 "run as root, or name another one with --state");
+  keep_to_ourselves(state, own);
   auto lock = TRY(Lock::take(state, options));
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
   Result<Journal> opened = Journal::open(state, Journal::Access::write);
@@ -99,6 +147,7 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
     opened = Journal::open(state, Journal::Access::write);
   }
   Journal journal = TRY(std::move(opened));
+  keep_to_ourselves(state, own);  // the database, where it is new
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
   return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, vocabulary, peers,

@@ -12,7 +12,9 @@
 
 #include "base/directories.hpp"
 #include "base/log.hpp"
+#include "base/mounts.hpp"
 #include "base/ready.hpp"
+#include "base/root.hpp"
 #include "engine/worker.hpp"
 #include "plan/config.hpp"
 #include "walk/clock_sync.hpp"
@@ -26,6 +28,8 @@ namespace p2pd {
 namespace {
 
 constexpr int kIdleSeconds = 5;
+/// Between the tries to go on with a run whose walk ended in an error: what is in the way may pass, and a boot has no other start.
+constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60), std::chrono::seconds(300)};
 constexpr std::chrono::seconds kPatience{30};  // for the one who proves, or makes anew, at the same boot
 
 int stop_signal() {
@@ -61,10 +65,19 @@ class Service {
       return 1;
     }
     ::sd_notify(0, "READY=1");
-    bool well = start();
     const char* idle = std::getenv("P2PD_IDLE_S");
     const auto patience = std::chrono::seconds(idle == nullptr ? kIdleSeconds : std::atoi(idle));
-    while (const std::optional<Request> request = mailbox_.wait(patience)) well = take(*request);
+    bool well = start();
+    for (const auto* pause = std::begin(kPauses);;) {
+      const bool again = !well && pause != std::end(kPauses);
+      const std::optional<Request> request = mailbox_.wait(again ? *pause++ : patience);
+      if (request)
+        well = take(*request);
+      else if (again && !mailbox_.stopping())
+        well = start();
+      else
+        break;
+    }
     ::sd_notify(0, "STOPPING=1");
     return well ? 0 : 1;
   }
@@ -91,6 +104,14 @@ class Service {
     const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
     const bool first = read && !newest && config_ && config_->apply_on_boot;
     if (!open && !first) return true;
+    if (const std::string why = first ? forgets() : ""; !why.empty()) {
+      const std::string state = state_directory();
+      publisher_.error(Error{ErrorCode::state,
+                             fmt::format("apply_on_boot is refused: {} is lost with this boot ({}), and the number of reboots with it", state, why),
+                             fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"p2pctl apply\"", state)});
+      log::error("apply_on_boot is refused: {} is lost with this boot: {}", state, why);
+      return true;
+    }
     wait_for_clock(mailbox_, publisher_);
     const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
       if (open) return walk.go_on();
@@ -130,6 +151,8 @@ class Service {
     const std::optional<Event> promised = mailbox_.end();
     publisher_.rest();
     if (run && !is_open(run->state)) restart_.take_back();
+    if (promised == Event::pause && run && run->state != RunState::walking && next_state(run->state, Event::pause))
+      return walk([](Walk& walk) { return walk.request(Event::pause); });  // it came as the walk came to rest by itself
     if (promised != Event::cancel && promised != Event::revert) return run;
     return walk([&](Walk& walk) { return promised == Event::cancel ? walk.cancel_accepted() : walk.revert(); }, true);
   }
@@ -142,6 +165,19 @@ class Service {
       publisher_.error(run.error());
     }
     return well;
+  }
+
+  /// Why the next boot knows nothing of this one; empty: it does.
+  static std::string forgets() {
+    const Result<Root> root = Root::open("/");
+    const auto table = root ? root->read(kMountInfo) : Failure(root.error());
+    auto mounts = table ? parse_mounts(*table) : Failure(table.error());
+    if (!mounts) return "";
+    for (Mount& mount : *mounts)  // what is not seen from here says nothing: in a container the path is another system's
+      if (!mount.upper.empty() && !root->exists(mount.upper)) mount.upper.clear();
+    std::error_code error;
+    const auto state = std::filesystem::weakly_canonical(state_directory(), error);
+    return why_volatile(*mounts, state.string(), root->read("/proc/cmdline").value_or(""));
   }
 
   /// Of which the publisher knows from here on; nothing: none was ever begun.

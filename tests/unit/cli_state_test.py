@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2pctl and its state directory: damaged, read-only, full, or something else."""
+import fcntl
 import os
 import re
 import sqlite3
@@ -28,6 +29,27 @@ class State(Case):
         (self.state / "state.db").mkdir(parents=True)
         for verb in ("apply", "status", "history", "revert"):
             self.assert_refused(self.ctl(*[verb, self.plan][: 1 + (verb == "apply")]), "state.db is a directory")
+
+    @needs_root
+    def test_nobody_else_can_hold_its_locks(self):
+        """Also where an older version left it open to all."""
+        def mode(path):
+            return oct(path.stat().st_mode & 0o7777)
+        wanted = {".": "0o750", "lock": "0o600", "state.db": "0o640", "state.db-wal": "0o640", "state.db-shm": "0o640"}
+        self.apply_to_end()
+        self.assertEqual({name: mode(self.state / name) for name in wanted}, wanted)
+        for name in wanted:
+            (self.state / name).chmod(0o755 if name == "." else 0o644)
+        self.json("apply", self.plan)
+        self.assertEqual({name: mode(self.state / name) for name in wanted}, wanted)
+
+    @needs_root
+    def test_who_holds_the_lock_is_named(self):
+        self.state.mkdir()
+        (self.state / "lock").write_text("p2pctl apply, process 1")  # left by a worker that has ended
+        with open(self.state / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assert_refused(self.ctl("apply", self.plan), rf"locked by python3[^ ]*, process {os.getpid()} of user 0, which is no worker")
 
     def damage(self, kind):
         database = self.state / "state.db"

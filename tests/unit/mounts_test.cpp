@@ -83,3 +83,32 @@ TEST_CASE("mounts: LVM and RAID are found at any depth, and loops end") {
   fs::create_symlink("..", directory / "sys/devices/dm-2/slaves/dm-2");
   CHECK(layer_below(host, "253:2").empty());
 }
+
+TEST_CASE("mounts: what is lost with the boot is told from what lasts") {
+  struct Row {
+    const char* table;
+    const char* arguments;
+    bool lost;
+  };
+  const Row rows[] = {
+      {"27 1 254:0 / / rw - ext4 /dev/vda rw\n", "boot=live", false},
+      {"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:40 / /var rw - tmpfs tmpfs rw\n", "", true},
+      {"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:40 / /var/lib/p2pd rw - ramfs x rw\n", "", true},
+      {"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:40 / /tmp rw - tmpfs tmpfs rw\n", "", false},
+      {"27 1 252:0 / / rw - ext4 /dev/zram0 rw\n", "", true},
+      {"27 1 0:2 / / rw - rootfs rootfs rw\n", "", true},
+      // overlayroot: the layer that is written to is seen
+      {"27 1 0:30 / / rw - overlay overlayroot rw,lowerdir=/media/root-ro,upperdir=/media/root-rw/overlay,workdir=/x\n"
+       "28 27 0:31 / /media/root-rw rw - tmpfs tmpfs-root rw\n", "", true},
+      {"27 1 0:30 / / rw - overlay overlay rw,lowerdir=/ro,upperdir=/run/live/persistence/sdb1/rw,workdir=/x\n"
+       "28 27 8:17 / /run/live/persistence/sdb1 rw - ext4 /dev/sdb1 rw\n", "boot=live persistence", false},
+      // casper's, and a container's, is not seen: the kernel's command line tells one from the other
+      {"27 1 0:30 / / rw - overlay /cow rw,lowerdir=/filesystem.squashfs,upperdir=/cow/upper,workdir=/cow/work\n", "quiet boot=casper", true},
+      {"27 1 0:30 / / rw - overlay overlay rw,lowerdir=/a:/b,upperdir=/var/lib/docker/x/diff,workdir=/y\n", "quiet noboot=casper", false},
+  };
+  for (const Row& row : rows) {
+    INFO(row.table << row.arguments);
+    CHECK(why_volatile(parse_mounts(row.table).value(), "/var/lib/p2pd", row.arguments).empty() != row.lost);
+  }
+  CHECK(why_volatile({}, "/var/lib/p2pd", "boot=live").empty());
+}

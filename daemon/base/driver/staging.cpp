@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/fetch/download.hpp"
 #include "base/sha256.hpp"
 
 namespace p2pd {
@@ -74,8 +75,11 @@ Result<void> validate_staging(const Parameters& parameters) {
   if (!word && (std::ranges::count(id, '/') != 1 || id.front() == '/' || id.back() == '/'))
     return fail(ErrorCode::invalid, fmt::format("entry: '{}' is not FORK/BRANCH", id));
   for (const std::string& mirror : parameters.value("mirrors", std::vector<std::string>()))
-    if (!is_mirror(mirror))
-      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is no file:///, http:// or https:// URL", mirror));
+    if (const std::string shown = without_credentials(mirror); !is_mirror(mirror))
+      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is no file:///, http:// or https:// URL", shown));
+    else if (shown != mirror)
+      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is given with a user name: plans, and what is kept of a run, are no place for secrets", shown),
+                  "Give the address without it, and user and password in /root/.netrc (mode 0600).");
   return {};
 }
 

@@ -201,6 +201,8 @@ void set_bounds(const Exchange& exchange) {
 #if LIBCURL_VERSION_NUM >= 0x075700
   exchange.set(CURLOPT_QUICK_EXIT, 1L);  // a name server that does not answer would hold a stop up for half a minute
 #endif
+  exchange.set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));  // where a mirror's password lies, for git too
+  exchange.set(CURLOPT_NETRC_FILE, "/root/.netrc");
 }
 
 void set_callbacks(Exchange& exchange) {
