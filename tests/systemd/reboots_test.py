@@ -5,6 +5,7 @@
 ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
+import json
 import sys
 import time
 
@@ -67,6 +68,29 @@ def case_apply_follows_until_it_reboots(machine):
     expect("argument" in done.stdout, f"it said {done.stdout!r}")
     ended = machine.shell("cat /var/log/apply 2>/dev/null").stdout.strip()  # the machine may have been faster
     expect(ended in ("ended 0", ""), ended)
+
+
+@with_files(more={"/etc/systemd/system/hold.service": "[Unit]\nConditionPathExists=/etc/hold\n[Service]\nType=exec\n"
+                                                     "ExecStart=/usr/bin/flock /var/lib/p2pd/lock sleep 45\n[Install]\nWantedBy=basic.target\n"})
+def case_what_is_in_the_way_at_boot_passes(machine):
+    """A lock that is held longer than the worker waits for it: it tries again, and the run ends by itself."""
+    machine.run("systemctl -q enable hold.service && touch /etc/hold")
+    run = machine.apply("argument")
+    machine.until(lambda: len(machine.boots) == 2, "it was restarted", 60)
+    machine.until(lambda: "is locked by" in json.dumps(machine.published().get("error", {})), "the error names who holds the lock", 60)
+    ends_well(machine, run, 2)
+    expect("error" not in machine.published(), "the error is still told")
+
+
+@with_files(config="plan: argument\napply_on_boot: true\nreboot_delay_s: 0",
+            more={"/etc/systemd/system/var-lib-p2pd.mount": "[Mount]\nWhat=tmpfs\nWhere=/var/lib/p2pd\nType=tmpfs\n",
+                  "/etc/systemd/system/local-fs.target.d/state.conf": "[Unit]\nRequires=var-lib-p2pd.mount\nAfter=var-lib-p2pd.mount\n"})
+def case_apply_on_boot_is_refused_where_counts_are_lost(machine):
+    machine.until(lambda: machine.published().get("error"), "the worker says why", 60)
+    error = machine.published()["error"]
+    expect("tmpfs" in error["message"] and "/var/lib/p2pd" in error["next"], f"{error}")
+    in_the_kernels_hands(machine, 5)
+    expect(machine.published()["run"] == 0 and not has_argument(machine), f"{machine.published()}")
 
 
 @with_files(config="plan: argument\napply_on_boot: true\nreboot_delay_s: 0")

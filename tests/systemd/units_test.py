@@ -74,6 +74,15 @@ def case_apply_on_boot_is_off(machine):
     expect(machine.status().get("run", 0) == 0, f"there is a run: {machine.status()}")
 
 
+def case_each_boot_makes_anew_what_lasts_for_one(machine):
+    """Where there was a run, whatever it applied: the unit asks the worker, which knows."""
+    machine.apply("toolkit")
+    machine.ends("done")
+    machine.reboot()
+    told = machine.unit("p2pd-reassert.service", "ConditionResult", "Result", "ExecMainStatus", "ExecMainStartTimestampMonotonic")
+    expect(told[:3] == ["yes", "success", "0"] and told[3] != "0", f"{told}")
+
+
 # ---- what ships -------------------------------------------------------------------------------------------------------
 
 def case_verify(machine):
@@ -308,10 +317,11 @@ def main():
     scenarios = Scenarios(root, work, only)
     if scenarios.wanted([case_boot_idle]):
         scenarios.case(case_boot_idle, scenarios)
-    alone, with_runs = [case_boot_idle, case_apply_on_boot_is_off], [case_bus_shows_progress, case_retry_when_the_worker_has_gone, case_journal]
+    alone, with_runs = [case_boot_idle, case_apply_on_boot_is_off, case_each_boot_makes_anew_what_lasts_for_one], [case_bus_shows_progress, case_retry_when_the_worker_has_gone, case_journal]
     scenarios.together([case for case in cases_of(globals()) if case not in alone + with_runs])
     scenarios.together(with_runs, files(seconds=1))
     scenarios.apart([case_apply_on_boot_is_off], files(config="plan: toolkit"))
+    scenarios.apart([case_each_boot_makes_anew_what_lasts_for_one], files(seconds=0))
     return scenarios.exit_code()
 
 
