@@ -44,7 +44,7 @@ Result<nlohmann::json> proof_context(const Host& host) {
 
 Result<void> announce_ready(Host& host) {
   const std::string context = TRY(proof_context(host)).dump(2);
-  TRY(host.create(proven_on_file().string(), machine_id(host) + "\n"));
+  TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
   TRY(host.create(ready_file(), context + "\n"));
   return {};
 }

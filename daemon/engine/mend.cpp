@@ -92,7 +92,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     known.status = StepStatus::pending_reboot;
     known.applied_boot = boot_;
     pass.pending.push_back(step.id);
-    return s_.journal.save(run_, {known}, event("left-to-reboot", step.id, "the reboot that is due anyway does it"));
+    return s_.journal.save(run_, {known}, in_place(), event("left-to-reboot", step.id, "the reboot that is due anyway does it"));
   }
   if (!TRY(bring(step.needs, pass))) return {};
   if (!step.fix.empty()) {
