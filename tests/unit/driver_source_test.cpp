@@ -141,7 +141,7 @@ TEST_CASE("driver-source: a mirror with broken objects is passed over for the ne
   CHECK(world.staged("a.txt") == "one\ntwo\n");
 }
 
-TEST_CASE("driver-source: a mirror that sends too much is left for the next source, and what it sent is gone") {
+TEST_CASE("driver-source: a mirror that sends too much is left for the next source") {
   World world;
   const std::string mirror = (world.directory / "srv/mirror").string();
   world.git({"init", "--quiet", "--initial-branch=main", mirror});

@@ -11,8 +11,8 @@
 
 namespace p2pd {
 
-/// For an apt-get whose files lie where root alone gets, as .deb files of the way back: apt's own user, who otherwise
-/// reads all that is not apt's own, cannot.
+/// For an apt-get that reads .deb files from a folder that only root can enter: apt's user _apt, who fetches and reads
+/// everything else, cannot.
 inline constexpr const char* kAptAsRoot = "-oAPT::Sandbox::User=root";
 
 /// An apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration files.

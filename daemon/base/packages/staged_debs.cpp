@@ -128,8 +128,8 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
   return host.discard(tree);
 }
 
-/// Downloads what apt's lists know at the installed version; without network, nothing. By apt's own user, who reads what
-/// comes from the network, into a folder of his, since root's are shut to him; root's copies are what is looked at.
+/// Downloads what apt's lists know at the installed version; without network, nothing. apt does so as its user _apt,
+/// which cannot enter root's folder: it gets one of its own. Root's copies are checked, which _apt cannot change.
 Result<void> download(Host& host, const std::vector<std::string>& wanted, const std::string& directory) {
   if (wanted.empty()) return {};
   TRY(host.will_change(kDownloads, Restore::discarded));

@@ -104,7 +104,7 @@ def case_all_that_is_in_the_way_at_once(tree):
 
 
 def case_the_way_back_is_fetched_by_apts_own_user(tree):
-    """What parses what the network says is not root, though root's folder is shut to it."""
+    """Not by root, although the .deb files end in a folder that only root can enter."""
     source = tree.file("/etc/apt/sources.list.d/driver-world.list")
     with served(tree.file("/srv/driver-world/apt")) as (url, log):
         source.write_text(source.read_text().replace("file:///srv/driver-world/apt", url))
