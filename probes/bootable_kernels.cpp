@@ -13,6 +13,7 @@
 #include "base/boot/default_kernel.hpp"
 #include "base/boot/grub.hpp"
 #include "base/boot/kernels.hpp"
+#include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -75,10 +76,9 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
 }
 
 /// Fails where p2pd installed modules and nothing keeps the default at a kernel that has them.
-void judge_updates(const Host& host, const std::vector<Kernel>& kernels, Finding& finding) {
-  const bool own = std::ranges::any_of(kernels, [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
+void judge_updates(const Host& host, Finding& finding) {
   const auto holds = [&](std::string_view path, const std::string& text) { return host.files().read(path).value_or("") == text; };
-  if (!own || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
+  if (installed_commit(host).empty() || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
   finding.verdict = Verdict::fail;
   finding.summary = "a kernel update that the driver's modules do not fit would start by default";
   finding.next = "Run \"p2pctl apply\".";
@@ -123,7 +123,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const bool had = !running.empty() && !kernel_of(host, running).nvidia.empty();
   judge(finding, next, by_grub.empty() ? "the newest" : "the default of GRUB", had);
   if (finding.verdict == Verdict::pass) tell_held_back(kernels, next, finding);
-  if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, kernels, finding);
+  if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, finding);
   if (!running.empty() && !running_bootable)
     finding.summary += fmt::format("; {}, which runs, is not in /boot any more", running);
   return finding;

@@ -38,8 +38,10 @@ Result<std::vector<Stage>> sourced_files(const Host& host, const std::vector<std
   std::ranges::sort(names);
   if (host.files().exists(kDefaults)) names.emplace(names.begin(), kDefaults);
   std::vector<Stage> stages;
-  for (const std::string& name : names)
-    stages.push_back({name, name == kGrubDropIn ? drop_in_text(host, arguments) : TRY(host.files().read(name)), "", ""});
+  for (const std::string& name : names) {
+    const std::string text = name == kGrubDropIn ? drop_in_text(host, arguments) : TRY(host.files().read(name));
+    stages.push_back({name, text, "", ""});
+  }
   return stages;
 }
 
