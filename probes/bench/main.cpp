@@ -67,7 +67,7 @@ std::map<std::string, std::string> environment() {
 // ---- the process that measures ---------------------------------------------------------------------------------------
 
 /// Says each phase as it begins and goes on, then the measurement, or why there is none, as one line of JSON.
-int work(const Options& options, const RootReader& root) {
+int work(const Options& options, const Root& root) {
   ProcessRunner runner;
   const auto say = [](std::string_view mark, std::string_view text) {
     fmt::print("{}{}\n", mark, text);
@@ -112,9 +112,9 @@ class Listener {
       const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
       looking_ = std::async(std::launch::async, [this, addresses] {
         const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
-        const Host host = host_.snapshot();
-        return Surroundings{paths_between(host, addresses).value_or(unknown), machine_facts(host, addresses),
-                            GpuFunctions(pci_devices(host).value_or(std::vector<PciDevice>()), addresses)};
+        const auto host = host_.snapshot();
+        return Surroundings{paths_between(*host, addresses).value_or(unknown), machine_facts(*host, addresses),
+                            GpuFunctions(pci_devices(*host).value_or(std::vector<PciDevice>()), addresses)};
       });
     }
     if (!text.starts_with(kPhaseMark)) return;
@@ -153,7 +153,7 @@ Result<Measurement> read_measurement(const Command& command, const CommandResult
   return TRY_IN("the measuring process said something else than a measurement", measurement_from(last));
 }
 
-Result<Report> run(const Options& options, const RootReader& root) {
+Result<Report> run(const Options& options, const Root& root) {
   ProcessRunner runner;
   const Host host(root, runner);
   Report report;
@@ -237,7 +237,7 @@ int fail_with(const Options& options, const Error& error, int code = kError) {
   return code;
 }
 
-int main_of(const Options& options, const RootReader& root) {
+int main_of(const Options& options, const Root& root) {
   const Result<Report> report = run(options, root);
   if (!report) {
     const ErrorCode why = report.error().code;
