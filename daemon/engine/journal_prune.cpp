@@ -16,20 +16,20 @@ constexpr std::string_view kNeeded =
     "(SELECT run FROM steps WHERE applied<>0 UNION "
     "SELECT max(id) FROM runs WHERE result IN ('ready','reverted') GROUP BY plan,result)";
 
+/// What verdict_of() leaves of a finding, made by SQLite: a journal may hold megabytes of them.
+constexpr std::string_view kVerdict =
+    "CASE WHEN json_valid(finding) THEN json_object('next',coalesce(json_extract(finding,'$.next'),''),"
+    "'summary',coalesce(json_extract(finding,'$.summary'),''),'verdict',coalesce(json_extract(finding,'$.verdict'),'')) "
+    "ELSE '{}' END";
+
 std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER BY id DESC LIMIT {})", count); }
 
 }  // namespace
 
 Result<void> Journal::prune() {
   const auto run = [&](const std::string& sql) { return Statement(db_.get(), sql.c_str()).run(); };
-  const std::string old = fmt::format("SELECT rowid,finding FROM steps WHERE run NOT IN {} AND finding<>'{{}}' "
-                                      "AND finding NOT LIKE '{{\"next\"%'", newest(kFull));
-  Statement full(db_.get(), old.c_str());
-  while (TRY(full.step())) {
-    const nlohmann::json finding = nlohmann::json::parse(full.text(1), nullptr, false);
-    const std::string verdict = verdict_of(finding).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    TRY(Statement(db_.get(), "UPDATE steps SET finding=? WHERE rowid=?").bind(verdict, full.integer(0)).run());
-  }
+  TRY(run(fmt::format("UPDATE steps SET finding={} WHERE run NOT IN {} AND finding<>'{{}}' AND finding NOT LIKE '{{\"next\"%'",
+                      kVerdict, newest(kFull))));
   TRY(run(fmt::format("UPDATE runs SET resolved='' WHERE resolved<>'' AND id NOT IN {} AND id NOT IN {}", newest(kFull), kNeeded)));
   TRY(run(fmt::format("DELETE FROM runs WHERE id NOT IN {} AND id NOT IN {}", newest(kKnown), kNeeded)));
   TRY(run("DELETE FROM steps WHERE applied=0 AND run NOT IN (SELECT id FROM runs)"));
