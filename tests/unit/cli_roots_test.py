@@ -80,13 +80,18 @@ class OtherUsers(Case):
         if subprocess.run([*self.NOBODY, P2PCTL, "--version"], capture_output=True).returncode != 0:
             self.skipTest(f"SKIP: nobody cannot run {P2PCTL}")
 
+    def reader(self):
+        """Nobody, in the group that may read the state: as the service p2pd is."""
+        group = self.state.stat().st_gid if self.state.exists() else 65534
+        return ("setpriv", "--reuid=65534", f"--regid={group}", "--clear-groups")
+
     def test_reads_beside_a_killed_writer(self):
         for number in [*range(1, 40, 4), *range(40, 160, 12)]:
             self.fresh()
             self.ctl("apply", self.plan, before=[KILL_AT, str(number), "--"])
             for verb in ("status", "history"):
                 with self.subTest(killed_before_call=number, verb=verb):
-                    done = self.ctl(verb, before=self.NOBODY)
+                    done = self.ctl(verb, before=self.reader())
                     if done.returncode != 0:  # only while the database is made, before anything has run
                         self.assertIn("not complete yet", done.stderr)
                         self.assertLess(number, 40)
@@ -109,7 +114,12 @@ class OtherUsers(Case):
     def test_umask_does_not_hide_the_state(self):
         done = self.ctl("apply", self.plan, preexec_fn=lambda: os.umask(0o077) and None)
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(self.ctl("status", before=self.NOBODY).returncode, 0)
+        self.assertEqual(self.ctl("status", before=self.reader()).returncode, 0)
+        self.assert_refused_to_look(self.ctl("status", before=self.NOBODY))
+
+    def assert_refused_to_look(self, done):
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("Permission denied", done.stderr)
 
 
 if __name__ == "__main__":
