@@ -3,11 +3,9 @@
 // A peer reaches VRAM only through BAR1, and the drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
 // which guides call enough, is a window that the driver of the card itself moves about: no peer can use it.
 // Told apart: a setting of the firmware, an option of the driver, a vBIOS without Resizable BAR, a card whose sizes are
-// all too small (converted to 48 GB: its id is the old one, only the driver tells). Small windows above the card are none
-// of these: Linux makes them anew when the driver resizes BAR1 (bar1_room.hpp). Reads sysfs `resource`, configuration
-// space (beyond 256 bytes as root only), /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
-// centre cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); kern_bus.c of NVIDIA's
-// open-gpu-kernel-modules.
+// all too small (converted to 48 GB: the driver tells). Small windows above it are none: see bar1_room.hpp. Reads sysfs
+// `resource`, configuration space and /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
+// centre cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
 #include <fmt/format.h>
 
 #include <algorithm>
