@@ -24,6 +24,7 @@ struct CannedRunner : CommandRunner {
     ran.push_back(command.text());
     return answer;
   }
+  int stop_fd() const override { return -1; }
 };
 
 /// Notes what it hears, and what the path held at that moment.

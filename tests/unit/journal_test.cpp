@@ -84,7 +84,7 @@ TEST_CASE("no password of a URL is kept") {
     StepRecord step;
     step.step = "s";
     step.finding = {{"summary", run.reason}};
-    REQUIRE(journal.save(run, {step}, {"t", "b", run.id, "s", "fix-failed", run.reason}));
+    REQUIRE(journal.save(run, {step}, {}, {"t", "b", run.id, "s", "fix-failed", run.reason}));
     CHECK(journal.last_run().value()->reason == "Unsupported proxy scheme for 'http://proxy:1'");
   }
   for (const auto& entry : std::filesystem::directory_iterator(state.path())) {
