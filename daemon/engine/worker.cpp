@@ -6,7 +6,6 @@
 #include <grp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,12 +28,12 @@ std::string holder_of(int fd) {
   struct stat file {};
   std::ifstream locks("/proc/locks");
   if (::fstat(fd, &file) != 0) return {};
-  const std::string wanted = fmt::format("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
+  const std::string inode = fmt::format(":{}", file.st_ino);  // the device in front of it is another one on an overlay
   std::string number, kind, mode, access, pid, where, rest;
   while (locks >> number >> kind) {
     if (kind == "->") locks >> kind;  // somebody who waits for it
     locks >> mode >> access >> pid >> where && std::getline(locks, rest);
-    if (kind != "FLOCK" || where != wanted) continue;
+    if (kind != "FLOCK" || !where.ends_with(inode)) continue;
     struct stat process {};
     std::string name;
     std::getline(std::ifstream("/proc/" + pid + "/comm"), name);

@@ -78,8 +78,7 @@ Result<void> validate_staging(const Parameters& parameters) {
     if (const std::string shown = without_credentials(mirror); !is_mirror(mirror))
       return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is no file:///, http:// or https:// URL", shown));
     else if (shown != mirror)
-      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is given with a user name: plans, and what is kept of a run, are no place for secrets", shown),
-                  "Give the address without it, and user and password in /root/.netrc (mode 0600).");
+      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' has a user name: user and password belong into /root/.netrc (mode 0600)", shown));
   return {};
 }
 
