@@ -132,7 +132,7 @@ json Mailbox::take_while_walking(const Request& request) {
       break;
     case Event::cancel:
     case Event::revert:
-      if (undoing && request.event == Event::cancel) break;
+      if (run_->state == RunState::reverting && request.event == Event::cancel) break;
       asked_ = request.event;
       if (!undoing) raise(halt_);  // an undo is not cut short
       break;
