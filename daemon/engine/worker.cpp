@@ -80,16 +80,16 @@ class Lock {
       return fail_errno("cannot write " + path);
     return lock;
   }
-  /// Names who holds it: a worker by what it wrote, somebody else by what the kernel knows.
+  /// Names the process that holds it, as the kernel knows it; what it does, where that is a worker that wrote so.
   Failure refuse(const std::string& path) const {
     char text[128] = {};
-    const std::string worker = ::pread(fd_, text, sizeof(text) - 1, 0) > 0 ? text : "";
+    const std::string written = ::pread(fd_, text, sizeof(text) - 1, 0) > 0 ? text : "";
     const std::string holder = holder_of(fd_);
-    const std::size_t pid = worker.find("process ");
-    if (holder.empty() || (pid != std::string::npos && holder.find(worker.substr(pid) + " of user") != std::string::npos))
-      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", worker.empty() ? "unknown" : worker),
-                  "wait for it, or stop it: SIGTERM ends it at the next safe point");
-    return fail(ErrorCode::busy, fmt::format("{} is locked by {}, which is no worker of p2pd", path, holder), "end that process, then try again");
+    const std::size_t pid = written.find("process ");
+    const bool its = pid != std::string::npos && holder.find(written.substr(pid) + " of user") != std::string::npos;
+    const std::string who = its || holder.empty() ? written : fmt::format("{}, which holds {}", holder, path);
+    return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", who.empty() ? "unknown" : who),
+                "wait for it, or stop it: SIGTERM ends a worker at the next safe point");
   }
   explicit Lock(int fd) : fd_(fd) {}
   ~Lock() {

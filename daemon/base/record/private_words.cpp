@@ -145,6 +145,7 @@ Identity identity_of(const Host& host) {
   const auto line = [&](const char* file) { return host.line(file).value_or(""); };
   Identity identity{line("/proc/sys/kernel/hostname"), line("/etc/machine-id"), {}};
   if (identity.host_name.empty()) identity.host_name = line("/etc/hostname");
+  if (identity.host_name.find_first_not_of(kName) != std::string::npos) identity.host_name.clear();  // a broken file names no host
   std::istringstream accounts(host.files().read("/etc/passwd", kLimit).value_or(""));
   for (std::string account; std::getline(accounts, account);) {
     std::vector<std::string> fields;
