@@ -58,7 +58,7 @@ struct Context {
   Options options;
   Vocabulary vocabulary;
 
-  /// Commands of the tree in question: of this machine, of an image (chroot), or as a machine record recorded them.
+  /// Commands for a look at the tree: of this machine, of an image what starts nothing of it, or as a record has them.
   /// `stop_fd` readable: kill what runs; -1 for never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;

@@ -141,11 +141,13 @@ void hide_domain(std::string& text, const std::string& host_name) {
 
 Identity identity_of(const Host& host) {
   constexpr std::size_t kLimit = 4U << 20;
+  constexpr std::size_t kLongestName = 253;
   constexpr int kFirstPerson = 1000, kLastPerson = 65533;
   const auto line = [&](const char* file) { return host.line(file).value_or(""); };
   Identity identity{line("/proc/sys/kernel/hostname"), line("/etc/machine-id"), {}};
   if (identity.host_name.empty()) identity.host_name = line("/etc/hostname");
-  if (identity.host_name.find_first_not_of(kName) != std::string::npos) identity.host_name.clear();  // a broken file names no host
+  if (identity.host_name.size() > kLongestName || identity.host_name.find_first_not_of(kName) != std::string::npos)
+    identity.host_name.clear();  // a broken file names no host
   std::istringstream accounts(host.files().read("/etc/passwd", kLimit).value_or(""));
   for (std::string account; std::getline(accounts, account);) {
     std::vector<std::string> fields;
