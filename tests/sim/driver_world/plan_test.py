@@ -34,7 +34,6 @@ class Machine(Tree):
         shutil.copy(REPORT, self.work / "stand-ins")
         shutil.copy(RECORD / "lspci-xxxx.txt", self.path)
         self.menu_on_ext4()
-        shutil.copy(RECORD / "dev/kmsg", self.path / "dev")
         self.mounts = MOUNTS
         self.power_on()
 
@@ -62,13 +61,15 @@ class Machine(Tree):
         super().close()
 
     def power_on(self):
-        """What a kernel starts with: no module of a driver, and an IOMMU as the command line says."""
+        """What a kernel starts with: no module of a driver, an IOMMU as the command line says, and a log with the faults of one that translates."""
         for folder in ((self.work / "sys/module").glob("nvidia*"), (self.work / "driver").glob("nvidia")):
             for one in folder:
                 shutil.rmtree(one)
         passes = "iommu=pt" in (self.work / "cmdline").read_text().split()
         for group in (self.work / "sys/kernel/iommu_groups").glob("*/type"):
             group.write_text("identity\n" if passes else "DMA-FQ\n")
+        log = (RECORD / "dev/kmsg").read_text().splitlines(keepends=True)
+        (self.path / "dev/kmsg").write_text("".join(line for line in log if not passes or "IO_PAGE_FAULT" not in line))
 
     def boot(self, arguments=None):
         super().boot(arguments)
@@ -98,6 +99,12 @@ def fixed(tree):
     return [event["step"] for event in events if event["type"] == "fixed"]
 
 
+def history(tree):
+    """The last events, for a failed case to tell."""
+    events = tree.p2pctl("history", live=True)[1]["events"]
+    return "".join(f"\n    {event['type']} {event['step']} {event['text']}" for event in events[-16:])
+
+
 def loaded_by_name(tree):
     """What a service of the boot does that wants the driver, by each of the ways: nothing of it may load what is on trial."""
     for command in (["/usr/bin/nvidia-modprobe"], ["/usr/bin/nvidia-modprobe", "-u"], ["/usr/bin/nvidia-modprobe", "-m"], ["modprobe", "nvidia"],
@@ -109,7 +116,7 @@ def loaded_by_name(tree):
 
 def ready(tree):
     status, told, boots = tree.walk("apply", "geforce-p2p", booted=lambda: loaded_by_name(tree))
-    need(status == 0 and told.get("result") == "ready", f"{status} {told} {tree.said[-3000:]}")
+    need(status == 0 and told.get("result") == "ready", f"{status} {told} {history(tree)}")
     need(boots == 1, f"{boots} reboots")
     order = fixed(tree)
     swap = ["runfile", "source", "build", "way-back", "pins", "no-packages", "new-userspace", "new-modules"]
