@@ -274,7 +274,7 @@ TEST_CASE("gpu-holders: a service that is started again does not count where the
   }
 }
 
-TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a control group is no service") {
+TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a control group is no service", "[attack]") {
   const std::string login = "0::/user.slice/user-1000.slice/session-4.scope\n";
   const std::string manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/";
   const std::pair<const char*, std::string> rows[] = {

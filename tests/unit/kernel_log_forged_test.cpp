@@ -96,7 +96,7 @@ std::vector<std::string> crashes(std::string_view comm, std::string_view file) {
 
 }  // namespace
 
-TEST_CASE("kernel-log: each row of the table is found in a record of the kernel, and in no name that a user chose") {
+TEST_CASE("kernel-log: each row of the table is found in a record of the kernel, and in no name that a user chose", "[attack]") {
   Ids rows, seen;
   const std::vector<Signature> table = signatures().value();
   for (const Signature& row : table)
@@ -122,7 +122,7 @@ TEST_CASE("kernel-log: each row of the table is found in a record of the kernel,
   CHECK(seen == rows);
 }
 
-TEST_CASE("kernel-log: a name that a user chose hides no fault") {
+TEST_CASE("kernel-log: a name that a user chose hides no fault", "[attack]") {
   const Machine machine;
   const std::string lost = record("NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
   const std::string version = "Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) (gcc-12) #1 SMP";
@@ -141,7 +141,7 @@ TEST_CASE("kernel-log: a name that a user chose hides no fault") {
   CHECK(machine.heard(lost + forged).size() == 1);
 }
 
-TEST_CASE("p2p-bench: an Xid is excused by the number of its process, not by a process's name") {
+TEST_CASE("p2p-bench: an Xid is excused by the number of its process, not by a process's name", "[attack]") {
   const Machine machine;
   const auto xid = [](std::string_view who) {
     return record(fmt::format("NVRM: Xid (PCI:0000:01:00): 31, {}, Ch 00000008, intr 00000000. MMU Fault", who));

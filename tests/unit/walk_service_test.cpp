@@ -94,7 +94,7 @@ TEST_CASE("before a restart, what cannot be told is not waited for") {
   CHECK(run->state == RunState::rebooting);
 }
 
-TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes") {
+TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes", "[attack]") {
   World world;
   world.write("live/idle", "yes");
   REQUIRE(world.settle(world.apply(needs_idle("{busy: wait}")))->result == "done");
