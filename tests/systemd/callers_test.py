@@ -6,6 +6,7 @@ can change nothing. Needs root.
 ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
+import difflib
 import re
 import sys
 
@@ -76,7 +77,8 @@ def case_nobody_writes(machine):
     refused(machine, f"busctl call {MANAGER} Apply 'sa{{sv}}' toolkit 1 reboot b false", "nobody")
     for method in WRITES:
         refused(machine, f"busctl call {MANAGER} {method}", "nobody")
-    expect(written(machine) == before, "something has changed")
+    after = written(machine)
+    expect(after == before, "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), n=0)))
     expect(machine.state("idle")["result"] == "done", "the last run is not as it was")
 
 
