@@ -29,6 +29,8 @@ class ChangeRecorder {
  public:
   virtual ~ChangeRecorder() = default;
   virtual Result<void> before_change(std::string_view path, Restore restore) = 0;
+  /// Name of the change that is made or undone now, "RUN-STEP": the same in apply and undo, another in every run.
+  virtual std::string change() const { return "0"; }
 };
 
 /// A machine seen through two seams: a root directory and a command runner.
@@ -77,6 +79,8 @@ class Host {
   Result<void> remove(std::string_view path);
   /// To be called before a command that changes `path`.
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);
+  /// Name of the change that an action makes or undoes now, for what its undo needs: see ChangeRecorder.
+  std::string change() const { return recorder_ == nullptr ? "0" : recorder_->change(); }
   /// Runs a command that must succeed; its result.
   Result<CommandResult> run(const Command& command);
 

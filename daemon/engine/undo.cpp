@@ -143,6 +143,11 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   return {};
 }
 
+std::string UndoStore::change() const {
+  const Owner& owner = owner_.run == 0 ? undone_ : owner_;
+  return fmt::format("{}-{}", owner.run, owner.step);
+}
+
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
     if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || !is_kept(entry.restore)) continue;

@@ -34,7 +34,10 @@ class UndoStore : public ChangeRecorder {
   static Result<UndoStore> open(Root state, Root host);
 
   /// From now on changes are the owner's; of run 0: nobody's, and not kept.
-  void begin(Owner owner) { owner_ = std::move(owner); }
+  void begin(Owner owner) { owner_ = std::move(owner), undone_ = {}; }
+  /// The same while an action undoes what `owner` changed: changes are nobody's then.
+  void begin_undo(Owner owner) { owner_ = {}, undone_ = std::move(owner); }
+  std::string change() const override;
   Result<void> before_change(std::string_view path, Restore restore) override;
   /// Removes what a fix of `owner` that was cut short left unfinished: once its step holds, it is of no use.
   Result<void> clear_unfinished(const Owner& owner);
@@ -72,7 +75,7 @@ class UndoStore : public ChangeRecorder {
 
   Root state_;
   Root host_;
-  Owner owner_;
+  Owner owner_, undone_;
   std::vector<Entry> entries_;
   bool changed_ = false;
 };

@@ -43,7 +43,7 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
   const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
-  s_.undo.begin({});
+  s_.undo.begin_undo(changed);
   if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
   TRY(s_.host.files().make_durable());
   if (act != nullptr && act->effect == Effect::reboot) {

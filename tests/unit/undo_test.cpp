@@ -74,6 +74,23 @@ TEST_CASE("stretches of several owners are undone strictly newest first") {
   CHECK_FALSE(root.exists("/y"));
 }
 
+TEST_CASE("a change has one name while it is made and while it is undone, another in each run") {
+  Trees trees;
+  UndoStore undo = trees.open();
+  undo.begin({1, "driver-modules", "", "", {}});
+  CHECK(undo.change() == "1-driver-modules");
+  undo.begin({2, "driver-modules", "", "", {}});
+  REQUIRE(undo.before_change("/x", Restore::bytes));
+  CHECK(undo.change() == "2-driver-modules");
+  undo.begin_undo(*undo.newest());
+  CHECK(undo.change() == "2-driver-modules");
+  REQUIRE(undo.before_change("/y", Restore::bytes));
+  CHECK(undo.newest()->run == 2);
+  CHECK(undo.restore_newest()->empty());
+  REQUIRE(undo.forget_newest());
+  CHECK_FALSE(undo.newest());
+}
+
 TEST_CASE("what somebody generated anew stays; what somebody edited is kept aside") {
   Trees trees;
   Root root = trees.root();
