@@ -55,7 +55,7 @@ Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::s
 }
 
 /// What the runfile holds, unpacked below kScratch.
-Result<std::string> unpack(Host& host, const std::string& runfile) {
+Result<std::string> unpacked_runfile(Host& host, const std::string& runfile) {
   std::string to = std::string(kScratch) + "/unpacked";
   TRY(host.run({{"sh", runfile, "--extract-only", "--target", to}, {}, {}, kDeadline}));
   return to;
@@ -92,7 +92,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   TRY(host.will_change(kLoaderCache, Restore::generated));
   TRY(keep_before(host, entry));
   if (host.files().exists(kInstallerAtWork))
-    TRY(clear_unnoted_files(host, TRY(unpack(host, install.argv[1]))));
+    TRY(clear_unnoted_files(host, TRY(unpacked_runfile(host, install.argv[1]))));
   else
     TRY(host.create(kInstallerAtWork));
   log::info("installing: {}", install.text());
@@ -149,7 +149,7 @@ Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& pa
   TRY(host.discard(kScratch));
   TRY(host.make_directory(kScratch));
   TRY(copy_verified(host, entry, runfile));
-  TRY(clear_unnoted_files(host, TRY(unpack(host, runfile))));
+  TRY(clear_unnoted_files(host, TRY(unpacked_runfile(host, runfile))));
   return std::vector<std::string>{"sh", runfile, "--uninstall"};
 }
 

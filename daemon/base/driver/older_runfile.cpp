@@ -14,7 +14,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kDkms = "/var/lib/dkms/nvidia";  // as the installer names its modules to DKMS
-constexpr std::chrono::minutes kDeadline{30};
 
 using Names = std::vector<std::string>;
 
@@ -90,12 +89,6 @@ void add_kernels(OlderRunfile& found) {
   found.kernels.assign(releases.begin(), releases.end());
 }
 
-std::string for_tar(const Names& paths) {
-  std::string names;
-  for (const std::string& path : paths) names += path.substr(1) + '\0';
-  return names;
-}
-
 }  // namespace
 
 Result<OlderRunfile> older_runfile(const Host& host, const RunfileManifest& manifest) {
@@ -110,21 +103,12 @@ Result<void> pack_older_runfile(Host& host, const RunfileManifest& manifest, con
   const OlderRunfile all = TRY(older_runfile(host, manifest));
   for (const std::string& release : all.kernels)
     for (const std::string& file : depmod_files(release)) TRY(host.will_change(file, Restore::generated));
-  Command pack{{"tar", "--create", "--file=" + tar, "--directory=/", "--xattrs", "--null", "--verbatim-files-from",
-                "--no-recursion", "--files-from=-"}};
-  pack.input = for_tar(all.paths);
-  if (!all.trees.empty()) pack.argv.emplace_back("--recursion");
-  for (const std::string& tree : all.trees) pack.argv.push_back(tree.substr(1));
-  pack.deadline = kDeadline;
-  TRY_IN("the driver of the runfile " + manifest.version + " cannot be kept for the way back", host.run(pack));
+  TRY_IN("the driver of the runfile " + manifest.version + " cannot be kept for the way back", pack(host, all, tar));
   return {};
 }
 
 Result<void> unpack_older_runfile(Host& host, const std::string& tar) {
-  Command unpack{{"tar", "--extract", "--file=" + tar, "--directory=/", "--xattrs", "--xattrs-include=*",
-                  "--same-owner", "--preserve-permissions"}};
-  unpack.deadline = kDeadline;
-  TRY_IN("the driver that was there before", host.run(unpack));
+  TRY_IN("the driver that was there before", unpack(host, tar));
   return run_due_depmods(host);
 }
 

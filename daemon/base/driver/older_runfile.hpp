@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/archive.hpp"
 #include "base/driver/runfile_install.hpp"
 #include "base/host.hpp"
 
@@ -11,9 +12,7 @@ namespace p2pd {
 
 /// All of the driver of an earlier runfile, which NVIDIA's installer removes before it lays down its own: what its list
 /// names, the list, and where it gave its modules to DKMS, their source, DKMS' records and the modules of each kernel.
-struct OlderRunfile {
-  std::vector<std::string> paths;    ///< files, links, and directories without what is in them
-  std::vector<std::string> trees;    ///< directories with all that is in them
+struct OlderRunfile : ArchivePaths {
   std::vector<std::string> kernels;  ///< releases that have its modules
 };
 

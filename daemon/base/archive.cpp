@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#include "base/archive.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::minutes kDeadline{30};
+
+}  // namespace
+
+Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar) {
+  Command command{{"tar", "--create", "--file=" + tar, "--directory=/", "--xattrs", "--null", "--verbatim-files-from",
+                   "--no-recursion", "--files-from=-"}};
+  for (const std::string& path : what.paths) command.input += path.substr(1) + '\0';
+  if (!what.trees.empty()) command.argv.emplace_back("--recursion");
+  for (const std::string& tree : what.trees) command.argv.push_back(tree.substr(1));
+  command.deadline = kDeadline;
+  TRY(host.run(command));
+  return {};
+}
+
+Result<void> unpack(Host& host, const std::string& tar) {
+  Command command{{"tar", "--extract", "--file=" + tar, "--directory=/", "--xattrs", "--xattrs-include=*",
+                   "--same-owner", "--preserve-permissions"}};
+  command.deadline = kDeadline;
+  TRY(host.run(command));
+  return {};
+}
+
+}  // namespace p2pd
