@@ -3,7 +3,7 @@
 // DKMS gets a package and a source of ours and takes the modules that are built already; it builds them for later
 // kernels, where they fit. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name, which
 // nvidia-modprobe (setuid), container runtimes and exporters use. A module of another origin that would win over ours is
-// put aside where nobody owns it, else named.
+// put aside where nobody owns it, else named. Modules of an earlier run are kept in an archive, and undo brings them back.
 // Writes /usr/src/p2pd-nvidia-VERSION, /var/lib/dkms, updates/ and modules.* of each kernel,
 // modprobe.d/00-p2pd-trial.conf. Reference: dkms(8), depmod.d(5), modprobe.d(5);
 // Documentation/admin-guide/module-signing.rst of Linux.
@@ -188,6 +188,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   if (what.dkms && !host.has_program("dkms"))
     return fail(ErrorCode::not_found, "dkms is not installed",
                 "apt-get install dkms; or give the step \"by: modules_install\".");
+  TRY(keep_modules(host));
   TRY(host.write_own(kTrialBan, trial_ban()));
   TRY(record(host, what));
   if (what.dkms)
@@ -207,7 +208,7 @@ Result<void> before_reboot(Host& host, const Parameters&) {
 
 Result<void> commit(Host& host, const Parameters&) { return host.remove(kTrialBan); }
 
-Result<void> undo(Host& host, const Parameters&) { return clear_modules(host); }
+Result<void> undo(Host& host, const Parameters&) { return undo_modules(host); }
 
 }  // namespace
 

@@ -13,12 +13,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod passes it by
-constexpr std::string_view kDkms = "/var/lib/dkms";
 constexpr std::size_t kCommitDigits = 40;
-constexpr std::string_view kSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
-constexpr std::string_view kPlaces[] = {
-    kDkmsPlace, kOwnPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
 
 using Names = std::vector<std::string>;
 
@@ -40,30 +35,6 @@ Result<std::string> kernel_of_module(const Host& host, const std::string& file) 
   return vermagic.substr(0, vermagic.find_first_of(" \n"));
 }
 
-/// True for "kernel-RELEASE-x86_64", the link by which DKMS says what is installed for `release`.
-bool is_link_of(std::string_view name, std::string_view release) {
-  const std::string prefix = fmt::format("kernel-{}-", release);
-  return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
-}
-
-/// Name of that link of ours; empty: there is none.
-std::string dkms_link(const Host& host, std::string_view release) {
-  for (const std::string& name : names_in(host, std::string(kDkmsTree)))
-    if (is_link_of(name, release)) return name;
-  return "";
-}
-
-/// True where modules.dep lists a driver module that is gone, or none where one lies.
-bool depmod_due(const Host& host, std::string_view release) {
-  const auto listed = modules_by_name(host, release);
-  if (!listed) return false;
-  return std::ranges::any_of(kDriverModules, [&](std::string_view module) {
-    const std::string name = kernel_name(module);
-    const auto found = listed->find(name);
-    return found == listed->end() ? !module_copies(host, release, name).empty() : !host.files().exists(found->second);
-  });
-}
-
 using SourceVersions = std::map<std::string, std::string>;  // of the five modules; empty: there are none
 
 /// "0e943687..." of our dkms.conf in `source`; empty: there is none.
@@ -83,7 +54,7 @@ Result<SourceVersions> kept_by_dkms(const Host& host, const CatalogueEntry& entr
     return SourceVersions();
   Names files;
   for (const std::string_view module : kDriverModules)
-    for (const std::string_view suffix : kSuffixes)
+    for (const std::string_view suffix : kModuleSuffixes)
       if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix); host.files().exists(file))
         files.push_back(std::move(file));
   if (files.size() != kDriverModules.size()) return SourceVersions();
@@ -108,32 +79,6 @@ Result<SourceVersions> kept_beside(const Host& host, const CatalogueEntry& entry
   for (const std::string_view module : kDriverModules)
     out.emplace(module, record["modules"].value(module, nlohmann::json::object()).value("srcversion", ""));
   return out;
-}
-
-/// Removes a directory that is empty now.
-void remove_empty(Host& host, const std::string& path) {
-  const auto names = host.files().list(path);
-  if (names && names->empty()) (void)host.remove(path);  // in use again: it stays
-}
-
-Result<void> clear_kernel(Host& host, const std::string& release) {
-  if (!dkms_link(host, release).empty()) {
-    for (const std::string_view module : kDriverModules)
-      for (const std::string_view suffix : kSuffixes)
-        TRY(host.discard(fmt::format("{}/{}{}", place_of(release, kDkmsPlace), module, suffix)));
-    remove_empty(host, place_of(release, kDkmsPlace));
-    remove_empty(host, place_of(release, "updates"));
-  }
-  TRY(host.discard(place_of(release, kOwnPlace)));
-  for (const std::string_view place : kPlaces) {
-    const std::string directory = place_of(release, place);
-    for (const std::string& name : names_in(host, directory)) {
-      if (!name.starts_with(kAside)) continue;
-      const std::string old = name.substr(kAside.size(), name.size() - kAside.size() - std::string_view(".old").size());
-      TRY(host.move(directory + "/" + name, directory + "/" + old));
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -196,48 +141,6 @@ std::string installed_commit(const Host& host) {
     if (const nlohmann::json record = record_beside(host, release); record.is_object())
       return record["made_of"].value("commit", "");
   return "";
-}
-
-Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file) {
-  for (const std::string& path : {file, "/usr" + file}) {  // of a merged /usr, packages use either
-    const CommandResult said = TRY(host.ask({{"dpkg-query", "--search", path}, {}, {}}));
-    if (said.status == 0) return "package " + said.output.substr(0, said.output.find(": "));
-  }
-  const std::string name = file.substr(file.rfind('/') + 1);
-  for (const std::string& module : names_in(host, std::string(kDkms))) {
-    const std::string tree = fmt::format("{}/{}", kDkms, module);
-    for (const std::string& link : names_in(host, tree))
-      if (tree != kDkmsTree && is_link_of(link, release) &&
-          host.files().exists(fmt::format("{}/{}/module/{}", tree, link, name)))
-        return "DKMS module " + module;
-  }
-  return std::string();
-}
-
-Result<void> put_aside(Host& host, std::string_view release, const std::string& file) {
-  const std::string owner = TRY(owner_of_module(host, release, file));
-  if (!owner.empty())
-    return fail(ErrorCode::busy, fmt::format("{} is in the way, and is of {}", file, owner),
-                owner.starts_with("DKMS") ? "dkms remove it, or purge the package that brought it."
-                                          : "Purge that package: " + owner.substr(owner.find(' ') + 1));
-  const std::size_t name = file.rfind('/') + 1;
-  TRY(host.will_change(file, Restore::by_action));
-  return host.move(file, fmt::format("{}{}{}.old", file.substr(0, name), kAside, file.substr(name)));
-}
-
-Result<void> clear_modules(Host& host) {
-  for (const std::string& release : names_in(host, "/lib/modules")) TRY(clear_kernel(host, release));
-  TRY(host.discard(kDkmsTree));
-  for (const std::string& name : names_in(host, "/usr/src"))
-    if (name.starts_with(std::string(kDkmsName) + "-")) TRY(host.discard("/usr/src/" + name));
-  TRY(host.discard(kDkmsKept));
-  return run_due_depmods(host);
-}
-
-Result<void> run_due_depmods(Host& host) {
-  for (const std::string& release : names_in(host, "/lib/modules"))
-    if (depmod_due(host, release)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
-  return {};
 }
 
 std::vector<std::string> depmod_files(std::string_view release) {

@@ -20,6 +20,8 @@ inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< buil
 inline constexpr std::string_view kDkmsPlace = "updates/dkms";         ///< below /lib/modules/RELEASE
 inline constexpr std::string_view kOwnPlace = "updates/p2pd";          ///< the same without DKMS
 
+inline constexpr std::string_view kModuleSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
+
 inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
                                            "dkms (unless told) or modules_install: how modules are installed"};
 /// Error unless `by` is one of these, and the rest as validate_staging() wants it.
@@ -42,6 +44,9 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
 /// Commit of the entry whose modules p2pd installed here; empty: none.
 std::string installed_commit(const Host& host);
 
+/// Name of the link in kDkmsTree by which DKMS says that ours are installed for `release`; empty: there is none.
+std::string dkms_link(const Host& host, std::string_view release);
+
 /// Who would miss the module file: "package X", "DKMS module X"; empty: nobody.
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file);
 
@@ -52,6 +57,12 @@ Result<void> put_aside(Host& host, std::string_view release, const std::string& 
 /// Removes every module, DKMS package and source of ours, of whatever version and kernel, and gives back what was put
 /// aside; runs depmod where modules.dep is wrong then. Needs no dkms, no network; fine to be run again.
 Result<void> clear_modules(Host& host);
+
+/// Keeps what undo_modules() needs; to be called before the present change does anything else.
+Result<void> keep_modules(Host& host);
+
+/// clear_modules() for the undo of a change, and puts back what p2pd had installed before that change.
+Result<void> undo_modules(Host& host);
 
 /// Runs depmod for each kernel whose modules.dep lists a driver module that is gone, or none where one lies.
 Result<void> run_due_depmods(Host& host);
