@@ -16,6 +16,7 @@
 #include "base/driver/runfile_install.hpp"
 #include "base/driver/staging.hpp"
 #include "base/driver/unnoted_files.hpp"
+#include "base/kept_state.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {
@@ -23,7 +24,7 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
 constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and what it unpacks
-constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // what undo needs; there before anything goes
+constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // what undo needs, by run; there before anything goes
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::chrono::minutes kDeadline{30};
@@ -61,25 +62,22 @@ Result<std::string> unpacked_runfile(Host& host, const std::string& runfile) {
   return to;
 }
 
-/// Keeps what undo needs: the version that comes, and all of the driver that an earlier runfile installed.
-Result<void> keep_before(Host& host, const CatalogueEntry& entry) {
+/// Keeps what undo needs: all of the driver that an earlier runfile installed, and last the version that comes.
+Result<void> keep_before(Host& host, const CatalogueEntry& entry, const std::string& kept) {
   TRY(host.will_change(kInstalledByRunfile, Restore::by_action));
-  TRY(host.will_change(kBefore, Restore::by_action));
-  if (host.files().exists(kBefore)) return {};
-  const std::string beside = unfinished(kBefore);
-  TRY(host.will_change(beside, Restore::discarded));
-  TRY(host.discard(beside));
-  TRY(host.make_directory(beside));
-  TRY(host.create(beside + "/coming", entry.base_version));
-  TRY(host.create(beside + "/ld.so.cache", host.files().read(kLoaderCache).value_or("")));
+  if (host.files().exists(kept + "/coming")) return {};
+  TRY(host.create(kept + "/ld.so.cache", host.files().read(kLoaderCache).value_or("")));
   if (const auto manifest = TRY(runfile_manifest(host)))
-    TRY(pack_older_runfile(host, *manifest, fmt::format("{}/{}.tar", beside, manifest->version)));
-  return host.move(beside, kBefore);
+    TRY(pack_older_runfile(host, *manifest, fmt::format("{}/{}.tar", kept, manifest->version)));
+  TRY(host.files().make_durable());
+  TRY(host.create(kept + "/coming", entry.base_version));
+  return {};
 }
 
 Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   const Command install = install_of(entry);
   const std::string log = log_of("nvidia-installer", entry.base_version);
+  const std::string kept = TRY(begin_kept(host, kBefore));
   TRY(host.will_change(kScratch, Restore::discarded));
   TRY(host.discard(kScratch));
   TRY(host.make_directory(kScratch));
@@ -90,7 +88,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
   TRY(host.create(log));
   TRY(host.will_change(kLoaderCache, Restore::generated));
-  TRY(keep_before(host, entry));
+  TRY(keep_before(host, entry, kept));
   if (host.files().exists(kInstallerAtWork))
     TRY(clear_unnoted_files(host, TRY(unpacked_runfile(host, install.argv[1]))));
   else
@@ -134,7 +132,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 /// A copy of the uninstaller, which removes itself with the rest: after a kill in between it is needed once more.
 Result<std::string> kept_uninstaller(Host& host) {
-  const std::string kept = std::string(kBefore) + "/nvidia-uninstall";  // it goes by its name
+  const std::string kept = kept_for_undo(host, kBefore) + "/nvidia-uninstall";  // it goes by its name
   if (!host.files().exists(kUninstaller) && host.files().exists(kept)) return kept;
   TRY(host.run({{"cp", "--dereference", "--preserve=mode", std::string(kUninstaller), kept + ".new"}, {}, {}}));
   TRY(host.move(kept + ".new", kept));
@@ -172,40 +170,42 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   return {};
 }
 
-Result<void> clear_kept(Host& host) {
+Result<void> clear(Host& host) {
   TRY(host.discard(kScratch));
-  TRY(host.discard(kBefore));
+  TRY(clear_kept(host, kBefore));
   (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
   return {};
 }
 
 Result<void> undo(Host& host, const Parameters& parameters) {
-  const auto coming = host.line(std::string(kBefore) + "/coming");
-  if (!coming && coming.error().code == ErrorCode::not_found) return clear_kept(host);
+  const std::string kept = kept_for_undo(host, kBefore);
+  const auto coming = host.line(kept + "/coming");
+  if (!coming && coming.error().code == ErrorCode::not_found) return clear(host);
   if (!coming) return Failure(coming.error());
-  const std::string kept = host.files().read(std::string(kBefore) + "/ld.so.cache").value_or("");
-  const std::string as_it_was = std::string(kBefore) + "/ld.so.cache-returns";  // the engine has put it back
-  if (!kept.empty() && kept == host.files().read(kLoaderCache).value_or("")) TRY(host.create(as_it_was));
+  const std::string cache = host.files().read(kept + "/ld.so.cache").value_or("");
+  const std::string as_it_was = kept + "/ld.so.cache-returns";  // the engine has put it back
+  if (!cache.empty() && cache == host.files().read(kLoaderCache).value_or("")) TRY(host.create(as_it_was));
   auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version == *coming) {
     TRY(uninstall(host, *manifest, parameters));
     manifest.reset();
   }
-  for (const std::string& name : TRY(host.files().list(kBefore))) {
+  for (const std::string& name : TRY(host.files().list(kept))) {
     if (!name.ends_with(".tar")) continue;
     if (manifest && manifest->version + ".tar" != name) {
       log::warning("the driver of the runfile {} stays: somebody installed it since", manifest->version);
       continue;
     }
-    TRY(unpack_older_runfile(host, fmt::format("{}/{}", kBefore, name)));
+    TRY(unpack_older_runfile(host, fmt::format("{}/{}", kept, name)));
   }
   if (host.files().exists(as_it_was)) {
-    TRY(host.write(kLoaderCache, kept));  // the uninstaller made it anew, of the same libraries in another order
+    TRY(host.write(kLoaderCache, cache));  // the uninstaller made it anew, of the same libraries in another order
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
-  TRY(host.discard(std::string(kBefore) + "/coming"));  // first: from now on undo only has to clear up
-  return clear_kept(host);
+  TRY(host.discard(kInstallerAtWork));
+  TRY(host.discard(kept + "/coming"));  // first: from now on undo only has to clear up
+  return clear(host);
 }
 
 }  // namespace
