@@ -12,19 +12,18 @@
 #include "base/action.hpp"
 #include "base/boot/initramfs.hpp"
 #include "base/driver/staging.hpp"
+#include "base/kept_state.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kKept = "/var/lib/p2pd/initramfs";  // RELEASE: the image before; RELEASE.ours: see note()
+constexpr std::string_view kKept = "/var/lib/p2pd/initramfs";  // by run: RELEASE, the image before; RELEASE.ours: see note()
 constexpr std::chrono::minutes kDeadline{10};
 
-std::string kept_of(const std::string& release) { return fmt::format("{}/{}", kKept, release); }
-
 /// Remembers which image that was, and what was made of it: its path, then its SHA-256, or nothing while it is made.
-Result<void> note(Host& host, const Initramfs& one, const std::string& sum) {
-  TRY(host.create(kept_of(one.release) + ".ours", one.image + "\n" + sum + "\n"));
+Result<void> note(Host& host, const Initramfs& one, const std::string& kept, const std::string& sum) {
+  TRY(host.create(kept + ".ours", one.image + "\n" + sum + "\n"));
   return {};
 }
 
@@ -32,12 +31,11 @@ Result<std::uint64_t> bytes_of(const Host& host, const std::string& path) {
   return static_cast<std::uint64_t>(TRY(host.files().stat(path)).st_size);
 }
 
-/// The image as it was before p2pd first made it anew.
-Result<void> keep(Host& host, const Initramfs& one) {
-  const std::string kept = kept_of(one.release), beside = unfinished(kept);
+/// Keeps the image as it was before this run made it anew.
+Result<void> keep(Host& host, const Initramfs& one, const std::string& kept) {
+  const std::string beside = unfinished(kept);
   TRY(host.will_change(one.image, Restore::by_action));
-  TRY(host.will_change(kKept, Restore::by_action));
-  TRY(note(host, one, ""));
+  TRY(note(host, one, kept, ""));
   if (host.files().exists(kept)) return {};
   TRY(need_room(host, kept, TRY(bytes_of(host, one.image))));
   TRY(host.run({{"cp", "-a", "--reflink=auto", one.image, beside}, {}, {}, kDeadline}));
@@ -74,37 +72,40 @@ Result<Description> describe(const Host& host, const Parameters&) {
 Result<void> apply(Host& host, const Parameters&) {
   for (const Initramfs& one : TRY(initramfs_images(host))) {
     if (TRY(stale_initramfs(host, one)).empty()) continue;
-    TRY(keep(host, one));
+    const std::string kept = TRY(begin_kept(host, kKept)) + "/" + one.release;
+    TRY(keep(host, one, kept));
     TRY(make_anew(host, one));
-    TRY(note(host, one, TRY(sha256_of_file(host, one.image))));
+    TRY(note(host, one, kept, TRY(sha256_of_file(host, one.image))));
   }
   return {};
 }
 
-Result<void> put_back(Host& host, const std::string& release) {
-  std::istringstream words(TRY(host.files().read(kept_of(release) + ".ours")));
+Result<void> put_back(Host& host, const std::string& release, const std::string& kept) {
+  std::istringstream words(TRY(host.files().read(kept + ".ours")));
   Initramfs one{release, {}};
   std::string made;
   words >> one.image >> made;
   if (!host.files().exists("/boot/vmlinuz-" + release)) return {};  // that kernel is gone
   const auto now = sha256_of_file(host, one.image);
-  if (now && !made.empty() && *now != made && *now != TRY(sha256_of_file(host, kept_of(release))))
+  if (now && !made.empty() && *now != made && *now != TRY(sha256_of_file(host, kept)))
     return make_anew(host, one);
   const std::string beside = unfinished(one.image);
-  TRY(need_room(host, one.image, TRY(bytes_of(host, kept_of(release)))));
-  TRY(host.run({{"cp", "-a", "--reflink=auto", kept_of(release), beside}, {}, {}, kDeadline}));
+  TRY(need_room(host, one.image, TRY(bytes_of(host, kept))));
+  TRY(host.run({{"cp", "-a", "--reflink=auto", kept, beside}, {}, {}, kDeadline}));
   TRY(host.move(beside, one.image));
   return host.files().checkpoint("/boot");
 }
 
 Result<void> undo(Host& host, const Parameters&) {
-  for (const std::string& name : host.files().list(kKept).value_or(std::vector<std::string>())) {
-    if (name.starts_with('.') || name.ends_with(".ours")) continue;
-    TRY_IN("the initramfs of " + name, put_back(host, name));
-    TRY(host.discard(kept_of(name)));
-    TRY(host.discard(kept_of(name) + ".ours"));
+  const std::string place = kept_for_undo(host, kKept);
+  for (const std::string& name : host.files().list(place).value_or(std::vector<std::string>())) {
+    const std::string kept = place + "/" + name;
+    if (name.starts_with('.') || !host.files().exists(kept + ".ours")) continue;
+    TRY_IN("the initramfs of " + name, put_back(host, name, kept));
+    TRY(host.discard(kept));
+    TRY(host.discard(kept + ".ours"));
   }
-  return host.discard(kKept);
+  return clear_kept(host, kKept);
 }
 
 }  // namespace
