@@ -29,7 +29,7 @@ struct World {
   TemporaryDirectory directory;
   FakeRunner runner;
   Runs runs;
-  Host host{Root(directory.path()), runner, &runs};
+  Host host{Root::open(directory.path()).value(), runner, &runs};
 
   void keep(const std::string& run, const std::string& text) {
     runs.now = run;
