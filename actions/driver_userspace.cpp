@@ -115,7 +115,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
     const OlderRunfile older = TRY(older_runfile(host, *manifest));
     description.summary +=
-        fmt::format(", which removes the one of {}{}; it is kept for the way back", manifest->version,
+        fmt::format(", which removes the one of {}{}; it is kept for the rollback", manifest->version,
                     older.trees.empty() ? "" : fmt::format(" and its modules in DKMS for {}", fmt::join(older.kernels, ", ")));
   }
   description.commands.push_back(install_of(entry).text());

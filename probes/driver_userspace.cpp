@@ -2,7 +2,7 @@
 // driver-userspace: the libraries and programs of the chosen driver are installed, by its runfile.
 // Modules and user space must be of one version, to the last number, and only NVIDIA's runfile has each version. A
 // runfile notes what it laid down; all of that must be there still. An older runfile's driver is removed by the newer
-// installer itself: the fix keeps it for the way back; where it could not come back whole the answer is unknown, so
+// installer itself: the fix keeps it for the rollback; where it could not come back whole the answer is unknown, so
 // that nothing is changed. Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names; of an
 // older driver, /var/lib/dkms/nvidia.
 // Reference: backup.c of NVIDIA nvidia-installer.

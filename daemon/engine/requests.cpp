@@ -150,7 +150,7 @@ Result<Run> Walk::request(Event event) {
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;
-  reason_ = run.rollback == Rollback::failed ? run.reason : "";  // why it failed outlives the reboot of the way back
+  reason_ = run.rollback == Rollback::failed ? run.reason : "";  // the cause of the failure is kept over the rollback's reboot
   plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;

@@ -9,6 +9,7 @@
 #include "base/probe.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "finding_ids.hpp"
 #include "kernel_log_lines.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "temporary.hpp"
@@ -22,7 +23,8 @@ using test::kernel_lines;
 
 namespace {
 
-using Ids = std::set<std::string>;
+using test::Ids;
+using test::ids;
 
 /// GPUs 0000:01:00.0 and 0000:21:00.0, each below a root port; beside them an NVMe disk at 0001:01:00.0 and a network
 /// card at 0000:02:00.0 below a port of its own.
@@ -64,12 +66,6 @@ struct Machine {
   RecordedRunner runner{root};
   Host host{root, runner};
 };
-
-Ids ids(const Finding& finding, const char* kind) {
-  Ids out;
-  for (const auto& match : finding.facts.at(kind)) out.insert(match.at("id").get<std::string>());
-  return out;
-}
 
 /// A record of the kernel (facility 0) or of a program that wrote to /dev/kmsg (facility 1 and above).
 std::string record(std::string_view text, int facility = 0, int sequence = 1) {

@@ -11,6 +11,7 @@
 #include "base/probe.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "finding_ids.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {
@@ -22,7 +23,8 @@ using namespace p2pd;
 
 namespace {
 
-using Ids = std::set<std::string>;
+using test::Ids;
+using test::ids;
 
 /// Two NVIDIA GPUs at 01:00.0 and 21:00.0, and a log.
 struct Machine {
@@ -44,12 +46,6 @@ struct Machine {
   RecordedRunner runner{root};
   Host host{root, runner};
 };
-
-Ids ids(const Finding& finding, const char* kind) {
-  Ids out;
-  for (const auto& match : finding.facts.at(kind)) out.insert(match.at("id").get<std::string>());
-  return out;
-}
 
 /// A kernel log as somebody posted it, in our words, and what it means.
 struct Case {

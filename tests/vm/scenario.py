@@ -280,6 +280,13 @@ def expect_driver_kept(machine):
         expect(machine.run(loaded) == before, "the loaded driver is another one")
 
 
+def expect_whole_bar1(machine):
+    """BAR1 of each GPU covers its 32 GiB."""
+    sizes = machine.run("grep -l 0x030000 /sys/bus/pci/devices/*/class | sed 's/class$/resource/' | xargs -n 1 sed -n 2p").split("\n")
+    for start, end, _ in map(str.split, sizes):
+        expect(int(end, 16) - int(start, 16) + 1 == 32 << 30, f"BAR1 is {start} to {end}")
+
+
 def expect_ready(machine, status):
     """What a person would look at: status, systemctl, busctl, journalctl, the kernel's own words."""
     seen = {

@@ -103,7 +103,7 @@ Result<void> pack_older_runfile(Host& host, const RunfileManifest& manifest, con
   const OlderRunfile all = TRY(older_runfile(host, manifest));
   for (const std::string& release : all.kernels)
     for (const std::string& file : depmod_files(release)) TRY(host.will_change(file, Restore::generated));
-  TRY_IN("the driver of the runfile " + manifest.version + " cannot be kept for the way back", pack(host, all, tar));
+  TRY_IN("the driver of the runfile " + manifest.version + " cannot be kept for the rollback", pack(host, all, tar));
   return {};
 }
 

@@ -25,7 +25,7 @@ std::optional<std::uint32_t> take_number(std::string_view& rest, std::size_t lea
   return number;
 }
 
-/// Takes an address off the front of `rest`, what stands behind it stays.
+/// Removes an address from the front of `rest`.
 std::optional<PciAddress> take_address(std::string_view& rest) {
   std::string_view left = rest;
   PciAddress address;

@@ -235,12 +235,12 @@ def wrong_sum(tree):
     t("and was not run", not tree.file("/tmp/it-ran").exists())
 
 
-def main():
+def play(parts):
+    """Each part, or those that the command line names, on a tree of its own without the distribution's driver; the exit status."""
     root, work, only = arguments()
     purged = Tree(work, "purged", root)
     purge(purged)
-    for part in (on_trial, proven, by_hand, older_runfile, older_runfile_with_dkms, others_files_after_a_kill, killed,
-                 wrong_sum):
+    for part in parts:
         if not only or part.__name__ in only:
             tree = Tree(work, part.__name__, purged)
             part(tree)
@@ -249,4 +249,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play((on_trial, proven, by_hand, older_runfile, older_runfile_with_dkms, others_files_after_a_kill, killed, wrong_sum)))

@@ -10,8 +10,8 @@ import shutil
 import sys
 
 sys.dont_write_bytecode = True
-from install_test import CASES, REST, purge, t  # noqa: E402
-from world_tree import OLDER, VERSION, Tree, arguments  # noqa: E402
+from install_test import REST, play, t  # noqa: E402
+from world_tree import OLDER, VERSION  # noqa: E402
 
 OTHER_KERNEL = "6.1.0-1-other"
 
@@ -92,17 +92,5 @@ def by_hand(tree):
     t("revert gives the module of others its name again", status == 0 and not lines, f"{tree.said}{lines}")
 
 
-def main():
-    root, work, only = arguments()
-    purged = Tree(work, "purged", root)
-    purge(purged)
-    for part in (by_dkms, by_hand):
-        if not only or part.__name__ in only:
-            tree = Tree(work, part.__name__, purged)
-            part(tree)
-            tree.close()
-    return 1 if CASES.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play((by_dkms, by_hand)))
