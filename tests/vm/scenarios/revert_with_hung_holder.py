@@ -9,7 +9,8 @@ CARDS = "two-behind-switch"
 WAITS_S = 15 * 60  # kRollbackPatience of daemon/engine/boots.cpp
 SLOW_S = 10 * 60   # for all that is undone, and for systemd, which waits for a process that does not end
 
-HUNG = """setsid sh -c 'echo $$ > /root/hung; exec 3<> /dev/nvidia0; printf hang >&3' > /dev/null 2>&1 &
+HUNG = """nvidia-modprobe -c=0 -c=1
+setsid sh -c 'echo $$ > /root/hung; exec 3<> /dev/nvidia0; printf hang >&3' > /dev/null 2>&1 &
 until grep -q '^State:.D' /proc/$(cat /root/hung)/status; do sleep 1; done
 kill -KILL $(cat /root/hung); sleep 1; cat /root/hung"""
 JOB = """setsid sh -c 'exec 3< /dev/nvidia1; echo $$ > /root/job; exec sleep 7200' > /dev/null 2>&1 &
