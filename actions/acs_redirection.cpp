@@ -3,8 +3,8 @@
 // For hosts where the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, a boot loader that is not
 // GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control there, and no other bit or port. Not under
 // lockdown, where the kernel refuses; not where a guest has a device, which these bits keep away from the others.
-// Writes the ACS control registers; keeps what they were in /var/lib/p2pd/acs-control before the first write. Undo
-// writes that back on the same boot: the next boot sets the registers anew anyhow.
+// Writes the ACS control registers; keeps what they were in /var/lib/p2pd/acs before the first write. Undo writes back
+// what the same run cleared on the same boot: the next boot sets the registers anew anyhow.
 // Reference: PCI Express Base Specification, 7.7.11; kernel_lockdown(7); lspci(8), setpci(8).
 #include <fmt/format.h>
 
@@ -15,12 +15,13 @@
 #include "base/action.hpp"
 #include "base/boot/lockdown.hpp"
 #include "base/hardware/acs_port.hpp"
+#include "base/kept_state.hpp"
 #include "base/log.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kKept = "/var/lib/p2pd/acs-control";  // the boot, then "PORT CONTROL" lines
+constexpr std::string_view kKept = "/var/lib/p2pd/acs";  // by run: a file named as the boot, "PORT CONTROL" lines
 constexpr std::string_view kBoot = "/proc/sys/kernel/random/boot_id";
 constexpr std::string_view kOtherWay = "Boot with the kernel argument pci=disable_acs_redir= instead.";
 
@@ -51,27 +52,25 @@ Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devi
   return {};
 }
 
-/// The registers as they were on this boot before p2pd first wrote to them; none: it has not.
-Result<Controls> kept_on_this_boot(const Host& host, const std::string& boot) {
+/// The registers that are kept in a file, as they were before.
+Result<Controls> read_kept(const Host& host, const std::string& file) {
   Controls kept;
-  if (!host.files().exists(kKept)) return kept;
-  std::istringstream lines(TRY(host.files().read(kKept)));
-  std::string of_boot, port;
-  lines >> of_boot;
-  if (of_boot != boot) return kept;
+  if (!host.files().exists(file)) return kept;
+  std::istringstream lines(TRY(host.files().read(file)));
+  std::string port;
   for (int control = 0; lines >> port >> std::hex >> control;) kept[port] = static_cast<std::uint16_t>(control);
   return kept;
 }
 
+/// Adds those that redirect to what this run has kept on this boot.
 Result<void> keep(Host& host, const std::vector<AcsPort>& ports) {
-  const std::string boot = TRY(host.line(kBoot));
-  Controls kept = TRY(kept_on_this_boot(host, boot));
+  const std::string file = TRY(begin_kept(host, kKept)) + "/" + TRY(host.line(kBoot));
+  Controls kept = TRY(read_kept(host, file));
   for (const AcsPort& port : ports)
     if (port.redirects()) kept.emplace(port.address, *port.control);
-  std::string text = boot + "\n";
+  std::string text;
   for (const auto& [port, control] : kept) text += fmt::format("{} {:#06x}\n", port, control);
-  TRY(host.will_change(kKept, Restore::by_action));
-  TRY(host.create(kKept, text));
+  TRY(host.create(file, text));
   return {};
 }
 
@@ -102,14 +101,14 @@ Result<void> apply(Host& host, const Parameters&) {
 }
 
 Result<void> undo(Host& host, const Parameters&) {
-  const Controls kept = TRY(kept_on_this_boot(host, TRY(host.line(kBoot))));
+  const Controls kept = TRY(read_kept(host, kept_for_undo(host, kKept) + "/" + TRY(host.line(kBoot))));
   const std::vector<PciDevice> devices = kept.empty() ? std::vector<PciDevice>() : TRY(pci_devices(host));
   for (const auto& [address, control] : kept) {
     const auto port = std::ranges::find(devices, address, &PciDevice::address);
     if (port == devices.end() || acs_control(*port) == control) continue;  // unplugged, or done before a kill
     TRY_IN("ACS", write_acs_control(host, *port, control));
   }
-  return host.discard(kKept);
+  return clear_kept(host, kKept);
 }
 
 }  // namespace

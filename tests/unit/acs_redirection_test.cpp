@@ -32,7 +32,14 @@ void add_switch(MadeBus& bus, int root_acs, int down_acs, bool third) {
   if (third) bus.add_slot(5, {}, {.acs = 0});
 }
 
-constexpr char kKept[] = "/var/lib/p2pd/acs-control";
+constexpr char kKept[] = "/var/lib/p2pd/acs";
+
+/// Which run changes, or is undone.
+struct Runs : ChangeRecorder {
+  std::string now = "1-acs";
+  Result<void> before_change(std::string_view, Restore) override { return {}; }
+  std::string change() const override { return now; }
+};
 
 /// A running bus in sysfs, whose configuration space is regular files: two slots, one of which redirects.
 struct Sysfs {
@@ -83,7 +90,8 @@ struct Sysfs {
 
   TemporaryDirectory directory;
   FakeRunner runner;
-  Host host{Root::open(directory.path()).value(), runner};
+  Runs runs;
+  Host host{Root::open(directory.path()).value(), runner, &runs};
 };
 
 nlohmann::json array(std::initializer_list<const char*> items) {
@@ -200,7 +208,7 @@ TEST_CASE("acs-redirection: cleared where GPUs part and nowhere else, and given 
   const std::vector<std::string> after = bus.configs();
   for (std::size_t i = 0; i < before[0].size(); ++i)
     if (i != 0x306) CHECK(before[0][i] == after[0][i]);
-  CHECK(bus.host.files().read(kKept).value() == "one\n0000:00:01.0 0x007d\n");
+  CHECK(bus.host.files().read("/var/lib/p2pd/acs/1-acs/one").value() == "0000:00:01.0 0x007d\n");
   CHECK(kAcsRedirectionAction.describe(bus.host, {})->commands.empty());
   REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
   CHECK(bus.configs() == after);
@@ -213,7 +221,7 @@ TEST_CASE("acs-redirection: cleared where GPUs part and nowhere else, and given 
 
 TEST_CASE("acs-redirection: what a killed apply kept stays what was first; another boot's is not written back") {
   Sysfs bus;
-  bus.file("var/lib/p2pd/acs-control", "one\n0000:00:01.0 0x007f\n0000:09:00.0 0x001d\n");
+  bus.file("var/lib/p2pd/acs/1-acs/one", "0000:00:01.0 0x007f\n0000:09:00.0 0x001d\n");
   REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
   SECTION("on this boot; a port that is gone is left out") {
     REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
@@ -229,8 +237,26 @@ TEST_CASE("acs-redirection: what a killed apply kept stays what was first; anoth
     bus.boot("two");
     bus.add({.address = "0000:00:01.0", .type = kRoot, .below = 1, .last_below = 1, .vendor = 0x1022, .acs = 0x1d});
     REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
-    CHECK(bus.host.files().read(kKept).value() == "two\n0000:00:01.0 0x001d\n");
+    CHECK(bus.host.files().read("/var/lib/p2pd/acs/1-acs/two").value() == "0000:00:01.0 0x001d\n");
   }
+}
+
+TEST_CASE("acs-redirection: the undo of a run leaves what an earlier one cleared") {
+  Sysfs bus;
+  REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+  bus.add({.address = "0000:00:02.0", .type = kRoot, .below = 2, .last_below = 2, .vendor = 0x1022, .acs = 0x1d});
+  bus.runs.now = "2-acs";
+  REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));
+  CHECK(bus.control("0000:00:01.0") == 0x51);
+  CHECK(bus.control("0000:00:02.0") == 0x11);
+  REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
+  CHECK(bus.control("0000:00:01.0") == 0x51);
+  CHECK(bus.control("0000:00:02.0") == 0x1d);
+  bus.runs.now = "1-acs";
+  REQUIRE(kAcsRedirectionAction.undo(bus.host, {}));
+  CHECK(bus.control("0000:00:01.0") == 0x7d);
+  CHECK(bus.control("0000:00:02.0") == 0x1d);
+  CHECK_FALSE(bus.host.files().exists(kKept));
 }
 
 TEST_CASE("acs-redirection: refused under lockdown, beside a guest, and where a port does not take it") {

@@ -134,6 +134,12 @@ def drawn(spent, count, chance):
     return kills
 
 
+def of_dpkg(tree):
+    """The end of what dpkg and the packages' scripts said."""
+    log = tree.file("/var/log/apt/term.log")
+    return "\n".join(log.read_text(errors="replace").splitlines()[-25:]) if log.exists() else ""
+
+
 def same_swap(tree, wanted):
     """The new driver is there, all of it, and nothing else than after the unkilled walk."""
     tree.same(wanted, when=["packages", "walks"])
@@ -171,7 +177,7 @@ class Sweep:
                 done.append("revert")
                 why = None
             except Exception as error:  # a thread must not end without a word
-                why = f"{', '.join(' in '.join(kill) for kill in walk.landed)}\n{error if isinstance(error, Failed) else repr(error)}"
+                why = f"{', '.join(' in '.join(kill) for kill in walk.landed)}\n{error if isinstance(error, Failed) else repr(error)}\n{of_dpkg(tree)}"
             tree.close()
             with self.lock:
                 self.seconds.append(time.monotonic() - began)
