@@ -175,7 +175,7 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
 
 void read_stat(const Host& host, GpuHolder& holder) {
   constexpr int kFlags = 9, kPending = 31;  // fields of proc(5), from 1
-  constexpr unsigned long kExiting = 0x4, kKilled = 1UL << (SIGKILL - 1);
+  constexpr long kExiting = 0x4, kKilled = 1L << (SIGKILL - 1);
   const std::string stat = host.line(fmt::format("/proc/{}/stat", holder.pid)).value_or("");
   std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may hold anything
   char state = '?';

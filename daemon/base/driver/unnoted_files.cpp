@@ -44,7 +44,7 @@ bool is_copy_of(const Host& host, const std::string& path, const std::string& so
   while (copy.read(here.data(), here.size()), copy.gcount() > 0) {
     original.read(there.data(), copy.gcount());
     if (original.gcount() < copy.gcount()) return false;
-    for (std::streamsize at = 0; at < copy.gcount(); ++at)
+    for (std::size_t at = 0; at < static_cast<std::size_t>(copy.gcount()); ++at)
       if (here[at] != there[at] && here[at] != '\0') return false;
   }
   return copy.eof();
