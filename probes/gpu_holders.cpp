@@ -159,9 +159,9 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
 /// Takes out of `holders` those for which `is` holds.
 template <class Is>
 std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
-  const auto rest = std::ranges::stable_partition(holders, [&](const GpuHolder& holder) { return !is(holder); });
-  std::vector<GpuHolder> taken(rest.begin(), rest.end());
-  holders.erase(rest.begin(), rest.end());
+  const auto rest = std::stable_partition(holders.begin(), holders.end(), [&](const GpuHolder& holder) { return !is(holder); });
+  std::vector<GpuHolder> taken(rest, holders.end());
+  holders.erase(rest, holders.end());
   return taken;
 }
 

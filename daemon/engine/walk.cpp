@@ -71,7 +71,7 @@ Result<Event> Walk::pass() {
     }
     bool again = false;
     // last: whether another one waits for a reboot is known then
-    std::ranges::stable_partition(pass.fixable, [&](const Step* step) { return !reboot_suffices(*step); });
+    std::stable_partition(pass.fixable.begin(), pass.fixable.end(), [&](const Step* step) { return !reboot_suffices(*step); });
     for (const Step* step : pass.fixable) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)

@@ -84,6 +84,10 @@ TEST_CASE("gpu-holders: what a process is, from its control groups and its name"
   is("Xorg", "0::/user.slice/user-1001.slice/session-9.scope\n", HolderKind::process, "session-9.scope");
   is("gdm-x", "0::/system.slice/gdm.service\n", HolderKind::display, "gdm.service");
   is("ollama", "0::/system.slice/ollama.service\n", HolderKind::unit, "ollama.service");
+  is("python3", "0::/system.slice/ssh.service\n", HolderKind::process, "ssh.service");
+  is("python3", "0::/system.slice/system-ssh.slice/ssh@0-10.0.0.1:22-10.0.0.2:40000.service\n", HolderKind::process,
+     "ssh@0-10.0.0.1:22-10.0.0.2:40000.service");
+  is("python3", "0::/system.slice/slurmd.service\n", HolderKind::process, "slurmd.service");
   is("python3", "0::/user.slice/user-1001.slice/user@1001.service/app.slice/app-x.scope\n", HolderKind::process,
      "app-x.scope");
   is("python3", "0::/user.slice/user-1001.slice/user@1001.service/x.service\n", HolderKind::process, "x.service");

@@ -28,6 +28,9 @@ constexpr std::array<std::string_view, 6> kKinds = {"display", "persistenced", "
 constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
                                               "sddm.service",  "lightdm.service", "lxdm.service"};
+// Below these run jobs of others, and to stop one is no way to end a job: without pam_systemd a login stays in ssh.service.
+constexpr std::string_view kStartOthers[] = {"ssh.service",   "sshd.service", "cron.service",
+                                             "crond.service", "atd.service",  "slurmd.service"};
 constexpr std::string_view kUserSlice = "/user.slice/";
 
 /// How a runtime marks its groups; the first row that fits counts.
@@ -95,6 +98,10 @@ std::string user_unit_of(std::string_view path, const std::string& manager) {
 template <class Table>
 bool among(const Table& table, std::string_view name) {
   return std::ranges::find(table, name) != std::end(table);
+}
+
+bool starts_others(std::string_view unit) {
+  return among(kStartOthers, unit) || unit.starts_with("ssh@") || unit.starts_with("sshd@");
 }
 
 /// The unit that the display manager's alias names; empty where there is none.
@@ -166,7 +173,7 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
   } else {
     if (unit == kPersistencedService) holder.kind = HolderKind::persistenced;
     else if (among(kDisplayUnits, unit) || (!unit.empty() && unit == display_unit(host))) holder.kind = HolderKind::display;
-    else if (unit.ends_with(".service")) holder.kind = HolderKind::unit;
+    else if (unit.ends_with(".service") && !starts_others(unit)) holder.kind = HolderKind::unit;
     holder.own = holder.kind == HolderKind::unit && among(kOwnUnits, unit);
     holder.name = printable(unit);
   }
