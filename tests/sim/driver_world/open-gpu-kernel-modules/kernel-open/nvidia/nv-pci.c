@@ -5,6 +5,7 @@
 #include "nv.h"
 
 #define NV_BAR1 1	/* the second resource: the window into video memory */
+#define NV_BAR3 3	/* in the same window of the port above, which Linux makes anew only when it is empty */
 
 static unsigned int gpu_count;
 
@@ -26,6 +27,7 @@ static void nv_resize_bar1(struct pci_dev *dev)
 	pci_read_config_word(dev, PCI_COMMAND, &command);
 	pci_write_config_word(dev, PCI_COMMAND, command & ~PCI_COMMAND_MEMORY);
 	pci_release_resource(dev, NV_BAR1);
+	pci_release_resource(dev, NV_BAR3);
 	error = pci_resize_resource(dev, NV_BAR1, size);
 	if (error)
 		pci_err(dev, "NVRM: BAR1 stays: resize to %llu MiB says %d\n", 1ULL << size, error);
