@@ -11,7 +11,7 @@ SLOW_S = 10 * 60   # for all that is undone, and for systemd, which waits for a 
 
 HUNG = """nvidia-modprobe -c=0 -c=1
 setsid sh -c 'echo $$ > /root/hung; exec 3<> /dev/nvidia0; printf hang >&3' > /dev/null 2>&1 &
-until grep -q '^State:.D' /proc/$(cat /root/hung)/status; do sleep 1; done
+until [ -s /root/hung ] && grep -q '^State:.D' /proc/$(cat /root/hung)/status; do sleep 1; done
 kill -KILL $(cat /root/hung); sleep 1; cat /root/hung"""
 JOB = """setsid sh -c 'exec 3< /dev/nvidia1; echo $$ > /root/job; exec sleep 7200' > /dev/null 2>&1 &
 until [ -s /root/job ]; do sleep 1; done; cat /root/job"""
