@@ -5,6 +5,7 @@ A guest's disk is watched by QEMU (blklogwrites, the format of Linux's dm-log-wr
 disk after a cut is the one at power-on with all that a flush had made durable by then, and of the writes after it some, chosen by
 seed: a disk with a volatile cache promises no more. So one first boot gives as many cuts as are wanted, at any instant of it.
 """
+import itertools
 import struct
 
 SECTOR = 512
@@ -74,8 +75,8 @@ def boundaries(log, number):
     return [instant for flush in after for instant in (flush, flush + 1)]
 
 
-def instants(log, moments, wanted, dice):
-    """`wanted` instants of a first boot, of every kind: (entry of the log, what it is).
+def instant(log, moments, number, dice):
+    """The `number`-th instant of a first boot, of every kind in turn, none twice: (entry of the log, what it is).
 
     `moments`: how long the log was as each step began and ended, by what it was: both sides of every step.
     """
@@ -88,10 +89,13 @@ def instants(log, moments, wanted, dice):
         "any": [entry.number for entry in log.entries],
     }
     names = {max((entry.number for entry in log.entries if entry.at <= offset), default=0) + 1: what for what, offset in moments.items()}
-    found = []
-    while len(found) < wanted:
-        for kind, places in kinds.items():
-            if places and len(found) < wanted:
-                at = dice.choice(places)
-                found.append((at, f"{kind} {names.get(at, '')}".strip()))
-    return found
+    drawn, there = set(), set().union(*kinds.values())
+    if number > len(there):
+        raise ValueError(f"cut {number}: the log has {len(there)} instants")
+    for kind, places in itertools.cycle([(kind, sorted(set(places))) for kind, places in kinds.items()]):
+        left = [at for at in places if at not in drawn]
+        if left:
+            at = dice.choice(left)
+            drawn.add(at)
+            if len(drawn) == number:
+                return at, f"{kind} {names.get(at, '')}".strip()

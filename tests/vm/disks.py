@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The disks that scenarios begin with: those that `machine` makes, and what a scenario left behind for others."""
+import contextlib
 import pathlib
 import pickle
+import shutil
 import subprocess
 import tempfile
 
@@ -12,38 +14,45 @@ SYSTEMS = sorted(path.name for path in (HERE / "systems").iterdir())  # the firs
 
 
 class Store:
-    """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them; processes that are forked from its own share it."""
+    """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them; in `place` where they are to last."""
 
-    def __init__(self, build, system=SYSTEMS[0]):
-        self.build, self.system, self.scratch = build, system, None
+    def __init__(self, build, system=SYSTEMS[0], place=None):
+        self.build, self.system, self.place, self.ends = build, system, place, contextlib.ExitStack()
 
     def __enter__(self):
-        self.scratch = tempfile.TemporaryDirectory(prefix="p2pd-disks.")
+        if self.place:
+            self.place.mkdir(parents=True, exist_ok=True)
+        else:
+            self.place = pathlib.Path(self.ends.enter_context(tempfile.TemporaryDirectory(prefix="p2pd-disks.")))
         return self
 
     def __exit__(self, *_):
-        self.scratch.cleanup()
+        self.ends.close()
+
+    def has(self, start):
+        return start in MADE or (self.place / start / "notes").exists()
 
     def folder(self, start):
         if start in MADE:
             made = subprocess.run([HERE / "machine", self.build, start, self.system], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
             return pathlib.Path(made)
-        return pathlib.Path(self.scratch.name, start)
+        return self.place / start
 
     def notes(self, start):
         """What was noted about the machine that was kept there."""
-        path = pathlib.Path(self.scratch.name, start, "notes")
+        path = self.place / start / "notes"
         return pickle.loads(path.read_bytes()) if path.exists() else {}
 
     def keep(self, name, machine):
-        """The disk of a machine as it is now, switched off, for scenarios that begin with it; its notes, and what was written on
-        the way if that was logged."""
+        """The disk of a machine as it is now, switched off, for scenarios that begin with it; what was written on the way if that was
+        logged; and, last, its notes: without them it is not there."""
         machine.power_off()
-        folder = pathlib.Path(self.scratch.name, name)
+        folder = self.place / name
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for file in ("disk.qcow2", "writes"):
             if machine.path(file).exists():
-                machine.path(file).rename(folder / file)
+                shutil.move(machine.path(file), folder / file)
         for other in machine.machine.iterdir():
             if not other.name.startswith("disk."):
                 (folder / other.name).symlink_to(other)

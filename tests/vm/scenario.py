@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from guest import Guest, GuestError
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim/driver_world"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "world"))
 from world_tree import compared  # noqa: E402
 
 SETTLED = ("idle", "ready", "blocked", "failed", "paused")
@@ -235,7 +235,7 @@ def catalogue_edit(expression):
 # ---- expectations ----------------------------------------------------------------------------------------------------
 
 def differences(view, first):
-    """Lines of two trees that differ, but for paths that may (driver_world/not_compared)."""
+    """Lines of two trees that differ, but for paths that may (tests/world/not_compared)."""
     def counts(line):
         path = re.split(r"\s+", line.strip(), maxsplit=2)[-1].split(" ")[0]
         return compared(path, when=("apt", "packages", "walks"))

@@ -9,8 +9,8 @@ import unittest
 
 import yaml
 
-UNIT = pathlib.Path(__file__).resolve().parent
-ROWS = UNIT.parent / "field_cases.yaml"
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+ROWS = TESTS / "field_cases.yaml"
 CORPUS = os.environ.get("P2PD_CORPUS")
 
 
@@ -55,7 +55,7 @@ def breaches(table, wanted, sources):
 class FieldCases(unittest.TestCase):
     def setUp(self):
         self.table = rows()
-        self.sources = {p.name: p.read_text() for p in UNIT.iterdir() if p.suffix in (".cpp", ".py") and p != pathlib.Path(__file__)}
+        self.sources = {f"{p.parent.name}/{p.name}": p.read_text() for p in [*TESTS.glob("unit/*.cpp"), *TESTS.glob("*/*_test.py")]}
 
     def test_every_row_has_its_test(self):
         for section, cases in self.table.items():

@@ -12,7 +12,7 @@ import sys
 import urllib.request
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, HERE, Archive, Cases, Tree, arguments, need  # noqa: E402
+from world_tree import DRIVER_WORLD, ENTRY, Archive, Cases, Tree, arguments, need  # noqa: E402
 
 NVCC = {"usr/local/cuda-99.9/bin/nvcc": "#!/bin/sh\n"}
 TOOLKIT = "cuda-toolkit-99-9"
@@ -22,7 +22,7 @@ BROKEN = "/etc/apt/sources.list.d/broken.list"
 @contextlib.contextmanager
 def served(folder):
     """Its URL, and who asked for what."""
-    with subprocess.Popen([HERE / "serve", folder], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([DRIVER_WORLD / "serve", folder], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         try:
             yield url, lambda: [json.loads(row) for row in urllib.request.urlopen(f"{url}/-/log").read().splitlines()]

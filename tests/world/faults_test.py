@@ -17,7 +17,7 @@ import sys
 import urllib.request
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, HERE, VERSION, Cases, Tree, arguments, kernel_package, need  # noqa: E402
+from world_tree import DRIVER_WORLD, ENTRY, VERSION, Cases, Tree, arguments, kernel_package, need  # noqa: E402
 
 OF_ENTRY = {"entry": ENTRY}
 RUNFILE, SOURCE, BUILD, WAY_BACK, PINS, PURGE, USERSPACE = (
@@ -86,7 +86,7 @@ def catalogue(tree, change=None, name="driver-world"):
 @contextlib.contextmanager
 def server(tree):
     """The world's files over HTTP, first among the hosts that the catalogue names; asks it for faults."""
-    with subprocess.Popen([HERE / "serve", tree.file(f"{WORLD}/http")], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([DRIVER_WORLD / "serve", tree.file(f"{WORLD}/http")], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         try:
             with catalogue(tree, {"runfile_hosts": [url]}):

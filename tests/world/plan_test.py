@@ -14,10 +14,10 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-from world_tree import HERE, VERSION, Cases, Tree, arguments, need, picture  # noqa: E402
+from world_tree import DRIVER_WORLD, HERE, VERSION, Cases, Tree, arguments, need, picture  # noqa: E402
 
-RECORD = HERE.parents[1] / "machines/rtx4090-x2-iommu-default"
-REPORT = HERE.parent / "two-gpus.report.json"
+RECORD = HERE.parent / "machines/rtx4090-x2-iommu-default"
+REPORT = HERE.parent / "sim/two-gpus.report.json"
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 # what a kernel would show: files, which the stand-ins write to
 MOUNTS = """ && mount --bind "$dir/../sys" "$dir/sys" && mount --bind "$dir/../driver" "$dir/proc/driver" &&
@@ -30,7 +30,7 @@ class Machine(Tree):
         shutil.copytree(RECORD / "sys", self.work / "sys", symlinks=True)
         (self.work / "driver").mkdir()
         shutil.copy(RECORD / "proc/cpuinfo", self.work)
-        shutil.copytree(HERE / "stand-ins", self.work / "stand-ins")
+        shutil.copytree(DRIVER_WORLD / "stand-ins", self.work / "stand-ins")
         shutil.copy(REPORT, self.work / "stand-ins")
         shutil.copy(RECORD / "lspci-xxxx.txt", self.path)
         self.menu_on_ext4()

@@ -19,7 +19,7 @@ sys.dont_write_bytecode = True
 from world_tree import ENTRY, HERE, Archive, Cases, Failed, Tree, arguments, compared, need  # noqa: E402
 from tree import MACHINES, write  # noqa: E402
 
-SOURCES = HERE.parents[2] / "actions"
+SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}
 
 

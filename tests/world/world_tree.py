@@ -19,10 +19,11 @@ import time
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+DRIVER_WORLD = HERE.parent / "sim/driver_world"
+sys.path.insert(0, str(HERE.parent / "sim"))
 from tree import noted, scratch_directory  # noqa: E402
 
-BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[2] / "build/dev").resolve()
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
 VERSION, OLDER = "570.148.08", "570.86.16"
 ENTRY = f"driver-world/{VERSION}-p2p"
 CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another name
@@ -30,7 +31,7 @@ CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another
 SETUP = f"""
 mount --bind "$dir/../osrelease" "$dir/proc/sys/kernel/osrelease" && mount --bind "$dir/../boot_id" "$dir/proc/sys/kernel/random/boot_id" &&
 mount --bind "$dir/../cmdline" "$dir/proc/cmdline" && mount --bind "$dir/../../program" "$dir/mnt" &&
-mount --bind "{HERE}/grub-probe" "$dir/usr/sbin/grub-probe" """
+mount --bind "{DRIVER_WORLD}/grub-probe" "$dir/usr/sbin/grub-probe" """
 
 
 class Failed(Exception):
@@ -155,7 +156,7 @@ class Tree:
 
     def enter(self, *argv):
         """Exit status and output of a command in the tree."""
-        done = subprocess.run([str(word) for word in (HERE / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run([str(word) for word in (DRIVER_WORLD / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", check=False, timeout=1800, env=self.environment())
         return done.returncode, done.stdout
 
@@ -172,7 +173,7 @@ class Tree:
             argv += ["--no-reboot"] if words[0] in ("apply", "revert") else []
         else:
             argv = [*inside, BUILD / "bin/p2pctl", *words, "--root", self.path, "--json"]
-        return subprocess.Popen([str(word) for word in (HERE / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        return subprocess.Popen([str(word) for word in (DRIVER_WORLD / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True, errors="replace", env=self.environment(outside=not live), pass_fds=pass_fds)
 
     def finish(self, process, timeout=1800):
