@@ -113,7 +113,7 @@ Failure no_answer(const std::string& message) {
 Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
   const Command bench = command_of({"p2p-bench", "--driver-peers"});
   if (const auto result = host.ask(bench)) {
-    nlohmann::json answer = nlohmann::json::parse(result->output, nullptr, false);
+    nlohmann::json answer = parse_json(result->output);
     if (sound(answer) && !answer.contains("not_available"))
       return nlohmann::json{{"source", bench.text()}, {"gpus", answer["gpus"]}, {"pairs", answer["pairs"]}};
     const auto why = answer.is_object() ? answer.find("not_available") : answer.end();

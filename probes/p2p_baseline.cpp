@@ -19,7 +19,7 @@ constexpr Parameter kParameters[] = {
 
 /// The reason that actions/p2p_baseline.cpp left in the report's place; empty for a report.
 std::string why_not_measured(const std::string& text) {
-  const auto saved = nlohmann::json::parse(text, nullptr, false);
+  const auto saved = parse_json(text);
   const auto why = saved.is_object() ? saved.find("not_measured") : saved.end();
   return why != saved.end() && why->is_string() ? why->get<std::string>() : "";
 }

@@ -35,7 +35,7 @@ Finding not_running() {
 
 /// The report that the program printed, whatever it exited with; nothing when it printed none.
 nlohmann::json report_of(const CommandResult& result) {
-  nlohmann::json report = nlohmann::json::parse(result.output, nullptr, false);
+  nlohmann::json report = parse_json(result.output);
   return report.is_object() ? report : nlohmann::json();
 }
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {

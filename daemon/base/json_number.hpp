@@ -2,11 +2,12 @@
 #pragma once
 
 #include <concepts>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+
+#include "base/json.hpp"
 
 namespace p2pd {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {

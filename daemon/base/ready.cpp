@@ -59,7 +59,7 @@ Result<void> require_ready(const Host& host) {
   const auto text = host.files().read(ready_file(), 1U << 20);
   if (!text && text.error().code == ErrorCode::not_found)
     return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
-  const auto proven = nlohmann::json::parse(TRY(Result<std::string>(text)), nullptr, false);
+  const auto proven = parse_json(TRY(Result<std::string>(text)));
   const nlohmann::json now = TRY(proof_context(host));
   const auto stands = [&](const std::string& key, const nlohmann::json& here) {
     const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();

@@ -41,7 +41,7 @@ int reply_error(sd_bus_message* call, const Error& error) {
 
 /// D-Bus takes UTF-8 alone.
 std::string text(const json& value) {
-  return value.is_string() ? json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
+  return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
 }
 
 int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }

@@ -4,11 +4,11 @@
 #include <systemd/sd-bus.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 #include "bus/authority.hpp"
 #include "bus/worker_link.hpp"

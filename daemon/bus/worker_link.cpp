@@ -41,7 +41,7 @@ ErrorCode code_of(const std::string& name) {
 }
 
 Result<nlohmann::json> parse_answer(std::string_view line) {
-  nlohmann::json answer = nlohmann::json::parse(line, nullptr, false);
+  nlohmann::json answer = parse_json(line);
   if (!answer.is_object()) return fail(ErrorCode::invalid, "the worker answered with what is no JSON");
   if (answer.value("ok", nlohmann::json()) == true) return answer;
   const auto text = [&](const char* key) { return answer.value(key, nlohmann::json()).is_string() ? answer[key].get<std::string>() : ""; };

@@ -4,9 +4,9 @@
 #include <systemd/sd-event.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "ctl/survey.hpp"
 
 namespace p2pd::ctl {

@@ -122,7 +122,7 @@ void add_proof(std::vector<Gauge>& gauges, const json& proof) {
 
 /// A label's value between its quotes: UTF-8, without what acts on a terminal.
 std::string label_value(const std::string& text) {
-  const json utf8 = json::parse(json(harmless(text)).dump(-1, ' ', false, json::error_handler_t::replace));
+  const json utf8 = parse_json(json(harmless(text)).dump(-1, ' ', false, json::error_handler_t::replace));
   std::string out;
   for (const char c : utf8.get<std::string>()) {
     if (c == '\\' || c == '"') out += '\\';

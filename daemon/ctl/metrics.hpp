@@ -2,11 +2,12 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/json.hpp"
 
 namespace p2pd::ctl {
 

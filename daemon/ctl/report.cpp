@@ -44,7 +44,7 @@ json baseline_of(const Context& context, std::vector<std::string>& notes) {
   const Result<Root> root = Root::open(context.state());
   const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
   if (!text && text.error().code == ErrorCode::denied) notes.emplace_back("what the GPUs exchanged before the first change: only root reads it");
-  return text ? json::parse(*text, nullptr, false) : json();
+  return text ? parse_json(*text) : json();
 }
 
 /// The plans that runs walked, newest first; what is not there any more is left out.

@@ -50,7 +50,7 @@ Result<std::uint64_t> run_of(sd_bus_message* reply) {
 Result<nlohmann::json> document_of(sd_bus_message* reply) {
   const char* text = nullptr;
   const int code = sd_bus_message_read(reply, "s", &text);
-  nlohmann::json document = code < 0 ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json document = code < 0 ? nlohmann::json() : parse_json(text);
   if (!document.is_object()) return fail(ErrorCode::io, "the service answered with what is no JSON");
   return document;
 }

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 #include "ctl/verb.hpp"
 

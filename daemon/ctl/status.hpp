@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.hpp"
 #include "ctl/service.hpp"
 #include "ctl/verb.hpp"
 

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 #include "engine/transitions.hpp"
 

@@ -92,7 +92,7 @@ Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
     step.applied = s.number(4) != 0;
     step.committed = s.number(5) != 0;
     step.applied_boot = s.text(6);
-    step.finding = nlohmann::json::parse(s.text(7), nullptr, false);
+    step.finding = parse_json(s.text(7));
     steps.push_back(std::move(step));
   }
   return steps;

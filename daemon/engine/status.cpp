@@ -79,7 +79,7 @@ std::string next_command(const Run& run) {
 }
 
 json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity) {
-  const json plan = run.resolved.empty() ? json::object() : json::parse(run.resolved, nullptr, false);
+  const json plan = run.resolved.empty() ? json::object() : parse_json(run.resolved);
   json list = json::array();
   int done = 0, total = 0;
   std::string title;
@@ -139,7 +139,7 @@ Result<json> current_status(const std::filesystem::path& state) {
   const Root root = TRY(Root::open("/"));
   const auto text = root.read(status_file(), kStatusLimit);
   if (text) {
-    json status = json::parse(*text, nullptr, false);
+    json status = parse_json(*text);
     if (status.is_object() && status.value("schema", "") == kStatusSchema) {
       if (status.value("state", json()) == "ready" && !root.exists(ready_file())) {
         status["state"] = to_string(RunState::idle);

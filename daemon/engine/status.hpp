@@ -3,9 +3,9 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.hpp"
 #include "engine/journal.hpp"
 
 namespace p2pd {

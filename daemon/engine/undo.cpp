@@ -82,6 +82,14 @@ bool is_sound(const json& record) {
   });
 }
 
+Result<json> read_record(const Root& state, const std::string& name) {
+  const std::string path = "/undo/" + name + ".json";
+  json record = parse_json(TRY(state.read(path)));
+  if (is_sound(record) && name.find_first_not_of("0123456789") == std::string::npos) return record;
+  return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", state.directory().string(), path),
+              "restore that file by hand from the .bytes beside it, then remove both");
+}
+
 }  // namespace
 
 Result<UndoStore> UndoStore::open(Root state, Root host) {
@@ -89,13 +97,9 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
   if (!store.state_.exists("/undo")) return store;
   for (const std::string& file : TRY(store.state_.list("/undo"))) {
     if (!file.ends_with(".json") || file.starts_with('.')) continue;
-    const std::string path = "/undo/" + file;
-    const json record = json::parse(TRY(store.state_.read(path)), nullptr, false);
-    if (!is_sound(record) || file.find_first_not_of("0123456789") != file.size() - 5)
-      return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", store.state_.directory().string(), path),
-                  "restore that file by hand from the .bytes beside it, then remove both");
     Entry entry;
     entry.name = file.substr(0, file.size() - 5);
+    const json record = TRY(read_record(store.state_, entry.name));
     entry.path = record.value("path", "");
     entry.restore = *restore_named(record.value("restore", "bytes"));
     entry.result = record.value("result", "");
@@ -108,7 +112,7 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
 
 Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
   const std::string base = "/undo/" + entry.name;
-  json record = before == nullptr ? json::parse(TRY(state_.read(base + ".json"))) : attributes(*before);
+  json record = before == nullptr ? TRY(read_record(state_, entry.name)) : attributes(*before);
   record["path"] = entry.path;
   record["run"] = entry.owner.run;
   record["step"] = entry.owner.step;
@@ -187,7 +191,7 @@ std::size_t UndoStore::newest_stretch() const {
 }
 
 Result<FileState> UndoStore::before(const Entry& entry) const {
-  const json record = json::parse(TRY(state_.read("/undo/" + entry.name + ".json")), nullptr, false);
+  const json record = TRY(read_record(state_, entry.name));
   FileState state;
   state.kind = kind_named(record.value("kind", ""));
   state.mode = json_number<unsigned>(record, "mode");

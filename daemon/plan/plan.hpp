@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/action.hpp"
+#include "base/json.hpp"
 #include "base/probe.hpp"
 #include "base/result.hpp"
 

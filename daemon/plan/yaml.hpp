@@ -4,12 +4,12 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"
 

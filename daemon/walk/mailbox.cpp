@@ -25,7 +25,7 @@ std::string asked_file() { return runtime_directory() + "/asked"; }
 
 /// Whether the run leaves its restarts to somebody else.
 bool is_external(const Run& run) {
-  const json plan = json::parse(run.resolved, nullptr, false);
+  const json plan = parse_json(run.resolved);
   return plan.is_object() && plan.value("/policy/reboot"_json_pointer, "") == to_string(RebootPolicy::external);
 }
 
@@ -53,7 +53,7 @@ Error busy(const Run& run, std::string_view wanted, bool undoing) {
 }  // namespace
 
 Result<Request> parse_request(std::string_view line) {
-  const json words = json::parse(line, nullptr, false);
+  const json words = parse_json(line);
   if (!words.is_object() || !words.contains("do") || !words["do"].is_string())
     return fail(ErrorCode::invalid, "expected a line of JSON like {\"do\": \"apply\", \"plan\": \"NAME\"}");
   const auto event = std::ranges::find(kRequests, words["do"].get<std::string>(), [](Event e) { return std::string(to_string(e)); });

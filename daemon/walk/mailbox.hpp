@@ -5,11 +5,11 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/descriptor.hpp"
+#include "base/json.hpp"
 #include "engine/journal.hpp"
 #include "engine/seams.hpp"
 

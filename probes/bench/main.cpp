@@ -144,7 +144,7 @@ GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
 Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
   const std::size_t end = result.output.find_last_not_of('\n');
   const std::size_t start = end == std::string::npos ? 0 : result.output.rfind('\n', end) + 1;
-  const auto last = nlohmann::json::parse(result.output.substr(start), nullptr, false);
+  const auto last = parse_json(result.output.substr(start));
   if (last.is_object() && last.contains("error")) {
     const std::string code = last.value("code", "io");
     return fail(code == "not_found" ? ErrorCode::not_found : ErrorCode::io, last.value("error", ""), last.value("next", ""));
@@ -158,7 +158,7 @@ Result<Report> run(const Options& options, const Root& root) {
   const Host host(root, runner);
   Report report;
   if (!options.thresholds.empty()) {
-    const auto json = nlohmann::json::parse(options.thresholds, nullptr, false);
+    const auto json = parse_json(options.thresholds);
     report.thresholds = TRY_IN("--thresholds", thresholds_from(json));
   }
   KernelLog log(host);
@@ -210,7 +210,7 @@ Result<void> save(const std::string& path, const Report& report) {
 
 Result<void> print(const Options& options, const Report& report) {
   std::vector<std::string> gains;
-  if (!options.against.empty()) gains = gain(nlohmann::json::parse(TRY(read_file(options.against)), nullptr, false), report);
+  if (!options.against.empty()) gains = gain(parse_json(TRY(read_file(options.against))), report);
   if (options.json) {
     nlohmann::json json = to_json(report);
     json["gain"] = gains;

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd::bench {

@@ -5,7 +5,7 @@
 
 void p2pd::fuzz::run(std::string_view input) {
   namespace b = p2pd::bench;
-  const auto json = nlohmann::json::parse(input, nullptr, false);
+  const auto json = parse_json(input);
   b::Report report;
   (void)b::gain(json, report);
   auto measurement = b::measurement_from(json);

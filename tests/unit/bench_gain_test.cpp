@@ -128,7 +128,7 @@ TEST_CASE("bench gain: files that are no report, or a broken one") {
   const Lines foreign = {"nothing to compare: the earlier file is no p2pd.bench/1 report"};
   CHECK(gain(nullptr, with_p2p()) == foreign);
   CHECK(gain(3, with_p2p()) == foreign);
-  CHECK(gain(nlohmann::json::parse("{", nullptr, false), with_p2p()) == foreign);
+  CHECK(gain(parse_json("{"), with_p2p()) == foreign);
   CHECK(gain(nlohmann::json::array(), with_p2p()) == foreign);
   CHECK(gain({{"schema", "p2pd.bench/2"}}, with_p2p()) == foreign);
   CHECK(gain({{"schema", 1}}, with_p2p()) == foreign);

@@ -169,7 +169,7 @@ Result<void> add_entries(const Json& rows, std::string_view source, Catalogue& i
 }
 
 Result<Catalogue> parse(std::string_view text, std::string_view source, Catalogue into) {
-  const Json table = Json::parse(text, nullptr, false);
+  const Json table = parse_json(text);
   if (table.is_discarded()) return fail(ErrorCode::invalid, "not JSON");
   JsonFields fields(table);
   (void)fields.text("schema", [](std::string_view schema) { return schema == "p2pd.catalogue/1"; });

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/driver/driver_libraries.hpp"
+#include "base/json.hpp"
 
 namespace p2pd {
 namespace {
@@ -62,7 +62,7 @@ std::string asks_for_cdi(const Host& host) {
     std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
     if (line.starts_with("mode=\"cdi\"")) return std::string(kRuntime);
   }
-  const auto docker = nlohmann::json::parse(host.files().read(kDocker).value_or(""), nullptr, false);
+  const auto docker = parse_json(host.files().read(kDocker).value_or(""));
   const nlohmann::json::json_pointer feature("/features/cdi");
   if (docker.is_object() && docker.contains(feature) && docker[feature] == true) return std::string(kDocker);
   return "";

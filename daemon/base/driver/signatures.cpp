@@ -2,13 +2,13 @@
 #include "base/driver/signatures.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kTable =
+#include "base/json.hpp"
 #include "signatures.inc"  // config/signatures.yaml as a raw string, made by CMake
     ;
 
@@ -66,7 +66,7 @@ bool Signature::matches(std::string_view line) const {
 bool Signature::cured_by(std::string_view record) const { return any_starts(cures, record); }
 
 Result<std::vector<Signature>> parse_signatures(std::string_view text) {
-  const nlohmann::json table = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json table = parse_json(text);
   if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.signatures/1")
     return fail(ErrorCode::invalid, "signatures.yaml: not JSON of schema p2pd.signatures/1");
   std::vector<Signature> out;

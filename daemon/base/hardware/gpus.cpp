@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/hardware/pci.hpp"
+#include "base/json.hpp"
 #include "base/json_number.hpp"
 
 namespace p2pd {
@@ -47,7 +47,7 @@ Result<GpuModel> parse_model(const nlohmann::json& row) {
 }  // namespace
 
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
-  const nlohmann::json table = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json table = parse_json(text);
   if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.gpus/1") {
     return fail(ErrorCode::invalid, "gpus.yaml: not JSON of schema p2pd.gpus/1");
   }

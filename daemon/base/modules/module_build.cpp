@@ -68,7 +68,7 @@ Result<std::vector<ModuleBuild>> wanted_builds(const Host& host, const Catalogue
 
 Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
   const std::string path = build.directory + std::string(kBuildRecord);
-  const auto record = nlohmann::json::parse(TRY(host.files().read(path, kRecordLimit)), nullptr, false);
+  const auto record = parse_json(TRY(host.files().read(path, kRecordLimit)));
   if (!record.is_object() || record.value("made_of", nlohmann::json()) != build.made_of)
     return fail(ErrorCode::invalid, path + " is not the record of this build");
   if (record.value("modules", nlohmann::json()) != TRY(describe_modules(host, build, build.directory)))

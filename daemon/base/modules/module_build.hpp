@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/modules/compat.hpp"
 #include "base/modules/toolchain.hpp"
 

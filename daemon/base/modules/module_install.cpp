@@ -67,7 +67,7 @@ Result<SourceVersions> kept_by_dkms(const Host& host, const CatalogueEntry& entr
 /// The record of the build that was copied to our place for `release`; null: there is none.
 nlohmann::json record_beside(const Host& host, const std::string& release) {
   const auto text = host.files().read(place_of(release, kOwnPlace) + std::string(kBuildRecord));
-  auto record = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  auto record = parse_json(text.value_or(""));
   if (!record.is_object() || !record.contains("made_of") || !record.contains("modules")) return nullptr;
   return record;
 }

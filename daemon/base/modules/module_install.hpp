@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/json.hpp"
 #include "base/modules/module_build.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"

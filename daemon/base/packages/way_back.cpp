@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "base/driver/staging.hpp"
+#include "base/json.hpp"
 #include "base/modules/torn_dkms.hpp"
 #include "base/packages/apt.hpp"
 #include "base/packages/package_locks.hpp"
@@ -164,7 +164,7 @@ std::string to_json_text(const WayBack& way) {
 Result<WayBack> read_way_back(const Host& host) {
   const std::string text = TRY(host.files().read(kManifest));
   try {
-    return from_json(Json::parse(text));
+    return from_json(parse_json(text));
   } catch (const Json::exception& error) {
     return fail(ErrorCode::invalid, fmt::format("{} is damaged: {}", kManifest, error.what()), std::string(kNext));
   }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/boot/efi_variable.hpp"
 #include "base/boot/initramfs.hpp"
 #include "base/hardware/pci.hpp"
+#include "base/json.hpp"
 #include "base/record/record_files.hpp"
 #include "base/record/record_kernels.hpp"
 #include "base/record/record_target.hpp"

@@ -17,7 +17,7 @@ struct Recorded {
 };
 
 Result<Recorded> parse(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json json = parse_json(text);
   const auto is = [&](const char* key, auto test) { return json.contains(key) && (json[key].*test)(); };
   const bool sound = json.is_object() && is("argv", &nlohmann::json::is_array) &&
                      is("output", &nlohmann::json::is_string) && is("errors", &nlohmann::json::is_string);
@@ -58,7 +58,7 @@ Result<CommandResult> RecordedRunner::run(const Command& command) {
 Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
   if (!RecordedRunner::is_record(host.files())) return host.files().free_bytes(path);
   const std::string text = TRY(host.files().read(kDescription, kDescriptionLimit));
-  const nlohmann::json machine = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json machine = parse_json(text);
   const nlohmann::json all = machine.is_object() ? machine.value("free_bytes", nlohmann::json()) : nlohmann::json();
   const auto found = all.is_object() ? all.find(std::string(path)) : all.end();
   if (found == all.end())

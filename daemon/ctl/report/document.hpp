@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "ctl/report/machine.hpp"
 
 namespace p2pd::ctl {

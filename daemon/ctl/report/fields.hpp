@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "base/json.hpp"
 #include "base/json_number.hpp"
 
 namespace p2pd::ctl {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 
+
+#include "base/json.hpp"
 namespace p2pd::ctl {
 
 // What a report of p2p-bench (schema p2pd.bench/1) measured, as grids [from][to] of its GPUs; null: not measured.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/json.hpp"
 
 namespace p2pd::ctl {
 

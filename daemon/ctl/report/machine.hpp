@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/host.hpp"
+#include "base/json.hpp"
 #include "base/record/private_words.hpp"
 
 namespace p2pd::ctl {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/json.hpp"
 
 namespace p2pd::ctl {
 

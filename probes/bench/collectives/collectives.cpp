@@ -64,7 +64,7 @@ Command collective_command(const std::string& program, bool p2p, std::chrono::mi
 
 Result<Collectives> parse_worker_output(std::string_view output) {
   while (!output.empty()) {
-    const auto json = nlohmann::json::parse(take_last_line(output), nullptr, false);
+    const auto json = parse_json(take_last_line(output));
     if (auto found = collectives_from(json)) return found;  // else it is an object of something else
   }
   return fail(ErrorCode::invalid, "the worker printed no result");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "probes/bench/device/nvml_library.hpp"
 
 namespace p2pd::bench {

@@ -80,7 +80,7 @@ Result<Message> receive_message(int socket, std::optional<std::chrono::milliseco
   header.msg_control = control.data();
   header.msg_controllen = control.size();
   if (::recvmsg(socket, &header, MSG_CMSG_CLOEXEC) != size) return fail_errno("recvmsg");
-  Message message{nlohmann::json::parse(text, nullptr, false), descriptors_of(header)};
+  Message message{parse_json(text), descriptors_of(header)};
   if (message.body.is_discarded()) return fail(ErrorCode::invalid, "a message that is no JSON");
   return message;
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd::bench {

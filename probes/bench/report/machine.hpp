@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/json.hpp"
 
 namespace p2pd::bench {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/hardware/pcie_path.hpp"
+#include "base/json.hpp"
 #include "probes/bench/measurement.hpp"
 #include "probes/bench/report/judge.hpp"
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.hpp"
 #include "probes/bench/report/judge.hpp"
 #include "probes/bench/measurement.hpp"
 
