@@ -196,7 +196,7 @@ class Install(unittest.TestCase):
 
     def test_other_systems(self):
         self.assertEqual(self.install(release="ID=fedora\nVERSION_ID=40\n"),
-                         (1, "install: this is fedora 40; p2pd is for Debian 12, Ubuntu 22.04 and 24.04"))
+                         (1, "install: this is fedora 40; p2pd is for Debian 12 and 13, Ubuntu 22.04 and 24.04"))
         self.assertEqual(self.install(tools={"uname": "echo aarch64"}), (1, "install: this is aarch64; p2pd is for x86_64"))
 
     def test_no_room(self):
