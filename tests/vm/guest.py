@@ -7,12 +7,15 @@
         guest.cut_power()
         guest.wait_boot(after=boot)
 
-The machine is emulated (TCG), so it needs no KVM and is slow: deadlines are generous. It reaches no network.
+KVM is used where this user may use it; without, the machine is emulated (TCG) and slow. Deadlines are generous, and in the machine's
+own time. It reaches no network.
 A power cut is a reset between two instructions: whatever Linux in the guest still held in memory, unwritten file data
 above all, is lost. What it had handed to the disk stays, flushed or not: the disk has a cache that survives.
 """
 
+import contextlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -24,7 +27,7 @@ import time
 import topology
 
 HERE = pathlib.Path(__file__).resolve().parent
-QEMU = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
+QEMU = ["qemu-system-x86_64", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
 OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
 # P2P is not for guests: a machine with cards says that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
@@ -35,6 +38,21 @@ POLL_S = 0.3
 
 class GuestError(Exception):
     """The guest did not do what was asked of it."""
+
+
+def accelerators(kvm="/dev/kvm"):
+    """What QEMU is to try, in this order."""
+    tcg = ["-accel", "tcg,thread=multi,tb-size=512"]
+    return ["-accel", "kvm", *tcg] if os.access(kvm, os.R_OK | os.W_OK) else tcg
+
+
+def waited_s(process):
+    """Seconds that the thread of a process which waited longest for a processor of this host has waited (proc(5), schedstat)."""
+    waits = [0]
+    for file in pathlib.Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            waits.append(int(file.read_text().split()[1]))
+    return max(waits) / 1e9
 
 
 class Guest:
@@ -52,6 +70,7 @@ class Guest:
         self.servers = {}     # "10.0.2.100:80" in the guest to a port of this host
         self.folder = None
         self.process = None
+        self.lost_s = 0  # what its processes that ended had waited for this host
         self.port = 0
 
     def __enter__(self):
@@ -96,7 +115,7 @@ class Guest:
         with open(self.path("qemu.log"), "ab") as log:
             # setpriv: however this process ends, the machine ends with it
             self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "env", *environment, *QEMU, *hardware,
+                ["setpriv", "--pdeathsig", "KILL", "env", *environment, *QEMU, *accelerators(), *hardware,
                  *self.disk_words(disk), *more,
                  "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22" + forwards,
                  "-device", "virtio-net-pci,bus=pcie.0,netdev=net,romfile=",
@@ -127,6 +146,7 @@ class Guest:
     def stop(self):
         """Switches the machine off, as if its plug were pulled; its disk stays until the `with` block ends."""
         if self.process:
+            self.lost_s += waited_s(self.process)
             self.process.kill()
             self.process.wait()
             self.process = None
@@ -154,6 +174,20 @@ class Guest:
                         if "error" in answer:
                             raise GuestError(f"{command}: {answer['error']['desc']}")
 
+    def now(self):
+        """Seconds, of the machine's own time: while it waits for a processor of this host, none pass."""
+        return time.monotonic() - self.lost_s - (waited_s(self.process) if self.process else 0)
+
+    def until(self, holds, why, timeout_s=BOOT_TIMEOUT_S, poll_s=POLL_S, error=GuestError):
+        """Waits for something true of `holds`, and returns it."""
+        deadline = self.now() + timeout_s
+        while not (found := holds()):
+            self.check_alive()
+            if self.now() > deadline:
+                raise error(f"{why} in {timeout_s} s")
+            time.sleep(poll_s)
+        return found
+
     def ssh_argv(self, command):
         return ["ssh", "-q", "-F", "none", "-i", self.machine / "id", "-p", str(self.port),
                 "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
@@ -163,11 +197,16 @@ class Guest:
     def ssh(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
         """Runs a shell command in the guest; the completed process has status 255 where the guest was not reached."""
         self.check_alive()
-        try:
-            return subprocess.run(self.ssh_argv(command), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, errors="replace", timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise GuestError(f"no end after {timeout_s} s: {command}") from error
+        deadline = self.now() + timeout_s
+        with subprocess.Popen(self.ssh_argv(command), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace") as process:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    said, _ = process.communicate(timeout=1)
+                    return subprocess.CompletedProcess(command, process.returncode, said)
+                if self.now() > deadline:
+                    process.kill()
+                    raise GuestError(f"no end after {timeout_s} s: {command}")
 
     def popen(self, command):
         """Starts a shell command in the guest; what it prints can be read line by line from `stdout`."""
@@ -191,14 +230,11 @@ class Guest:
 
     def wait_boot(self, after=None, timeout_s=BOOT_TIMEOUT_S):
         """Waits until the guest answers on a boot other than `after`; returns the boot id."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        def boot():
             answer = self.ssh("cat /proc/sys/kernel/random/boot_id")
-            boot = answer.stdout.strip()
-            if answer.returncode == 0 and re.fullmatch(r"[0-9a-f-]{36}", boot) and boot != after:
-                return boot
-            time.sleep(POLL_S)
-        raise GuestError(f"no new boot in {timeout_s} s")
+            found = answer.stdout.strip()
+            return found if answer.returncode == 0 and re.fullmatch(r"[0-9a-f-]{36}", found) and found != after else None
+        return self.until(boot, "no new boot", timeout_s)
 
     def console(self, since=0):
         """What the serial console showed, from an offset on, without what moves the cursor."""
@@ -214,12 +250,7 @@ class Guest:
 
     def wait_console(self, text, since, timeout_s=BOOT_TIMEOUT_S):
         """Waits until the console shows a text beyond an offset."""
-        deadline = time.monotonic() + timeout_s
-        while text not in self.console(since):
-            self.check_alive()
-            if time.monotonic() > deadline:
-                raise GuestError(f"no '{text}' on the console in {timeout_s} s")
-            time.sleep(POLL_S)
+        self.until(lambda: text in self.console(since), f"no '{text}' on the console", timeout_s)
 
     def check_alive(self):
         if self.process.poll() is not None:

@@ -47,13 +47,6 @@ def expect(holds, why):
         raise Unexpected(why)
 
 
-def wait_until(holds, why):
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
-    while not holds():
-        expect(time.monotonic() < deadline, why)
-        time.sleep(5)
-
-
 def say(text):
     print(f"  [{time.monotonic() - say.start:6.1f} s] {text}", flush=True)
 
@@ -112,8 +105,8 @@ class Machine(Guest):
 
     def settle(self, *wanted, timeout_s=SETTLE_TIMEOUT_S):
         """Waits, over reboots, until a run is settled; it must be in one of the states `wanted`. Shows what it does meanwhile."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        deadline = self.now() + timeout_s
+        while self.now() < deadline:
             self.wait_boot()
             with contextlib.suppress(GuestError):
                 if self.watch(deadline):
@@ -127,7 +120,7 @@ class Machine(Guest):
     def watch(self, deadline):
         """Prints what `p2pctl status --watch` shows until this boot ends or a run is settled; the latter is True."""
         with self.popen("p2pctl status --watch") as shown:
-            stop = threading.Timer(max(deadline - time.monotonic(), 1), shown.kill)
+            stop = threading.Timer(max(deadline - self.now(), 1), shown.kill)
             stop.start()
             try:
                 for line in map(str.rstrip, shown.stdout):
@@ -153,19 +146,20 @@ class Machine(Guest):
         self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
 
-    def has_logged(self, text):
-        """Whether the worker has said something since this boot."""
-        return text in self.run("journalctl -q --no-pager -b -u p2pd-walk")
+    def wait_until(self, holds, why):
+        self.until(holds, why, SETTLE_TIMEOUT_S, 5, Unexpected)
+
+    def wait_logged(self, text, why):
+        """Waits until the worker has said something on this boot."""
+        self.wait_until(lambda: text in self.run("journalctl -q --no-pager -b -u p2pd-walk"), why)
 
     def wait_run(self, before, timeout_s=120):
         """Waits until the status tells of another run than `before`: it is that one's end that is waited for then."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        def begun():
             with contextlib.suppress(GuestError):  # it may restart already
-                if self.status().get("run") != before:
-                    return
-            time.sleep(1)
-        raise Unexpected(f"no run has begun in {timeout_s} s")
+                return self.status().get("run") != before
+            return False
+        self.until(begun, "no run has begun", timeout_s, 1, Unexpected)
 
     def turn_back(self, *wanted):
         self.run("p2pctl revert --no-block")
@@ -185,11 +179,11 @@ class Machine(Guest):
 
     def wait_hanging(self, quiet_s=60):
         """Waits until the console has been silent for a while: nothing more comes of this boot."""
-        end, since = self.console_end(), time.monotonic()
-        while time.monotonic() - since < quiet_s:
+        end, since = self.console_end(), self.now()
+        while self.now() - since < quiet_s:
             time.sleep(1)
             if self.console_end() != end:
-                end, since = self.console_end(), time.monotonic()
+                end, since = self.console_end(), self.now()
 
     def copy_in_file(self, path, to):
         with open(path, "rb") as file:

@@ -2,7 +2,7 @@
 """A job uses the GPUs: the run waits for its end before it touches anything, and then goes on."""
 import time
 
-from scenario import expect, say, wait_until
+from scenario import expect, say
 
 STARTS = "delivered"
 CARDS = "no-iommu"
@@ -14,11 +14,11 @@ def run(machine):
     machine.run(JOB)
     before = machine.packages()
     machine.run("p2pctl apply --no-block")
-    wait_until(lambda: machine.has_logged("GPUs are in use by"), "it does not wait for the job")
+    machine.wait_logged("GPUs are in use by", "it does not wait for the job")
     say(str(machine.status()["progress"]))
     time.sleep(60)
     machine.run("kill -0 $(cat /root/job)")
     expect(machine.packages() == before, "packages have changed while the job runs")
     machine.run("touch /root/enough")
-    wait_until(lambda: machine.packages() != before, "the job has ended, and it does not go on")
+    machine.wait_until(lambda: machine.packages() != before, "the job has ended, and it does not go on")
     expect(machine.status()["state"] == "walking", str(machine.status())[:300])

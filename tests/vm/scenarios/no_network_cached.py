@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Every mirror goes away once runfile and source were fetched: packages that are to come back are made of what is installed."""
-from scenario import expect, expect_ready, wait_until
+from scenario import expect, expect_ready
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"
@@ -8,7 +8,7 @@ CARDS = "two-behind-switch"
 
 def run(machine):
     machine.run("p2pctl apply --no-block")
-    wait_until(lambda: machine.has_logged("build: making it so"), "it does not come to the build")
+    machine.wait_logged("build: making it so", "it does not come to the build")
     machine.run("p2pctl pause")
     machine.settle("paused")
     machine.run("rm -rf /srv/driver-world")

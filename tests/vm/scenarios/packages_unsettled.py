@@ -2,7 +2,7 @@
 """Somebody's installation, in the middle: it is waited for. It ends half-way: blocked. Nothing is changed meanwhile."""
 import time
 
-from scenario import expect, expect_driver_kept, wait_until
+from scenario import expect, expect_driver_kept
 
 STARTS = "delivered"
 CARDS = "two-ports"
@@ -15,7 +15,7 @@ def run(machine):
         machine.run("sed -i '/^Package: hostname$/,/^$/ s/^Status: .*/Status: install ok half-configured/' /var/lib/dpkg/status")
         machine.run(LOCK)
         machine.run("p2pctl apply --no-block")
-        wait_until(lambda: machine.has_logged("holds /var/lib/dpkg/lock-frontend"), "it does not wait for the installation")
+        machine.wait_logged("holds /var/lib/dpkg/lock-frontend", "it does not wait for the installation")
         time.sleep(30)
         status = machine.status()
         expect(status["state"] == "walking", str(status)[:400])
