@@ -3,7 +3,6 @@
 // and writes it as a drop-in that is not enabled. What only a person can tell is left out: without it an entry cannot
 // be enabled. Neither the source nor the runfile is run, and the runfile is not fetched.
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "base/driver/runfile.hpp"
 #include "base/fetch/download.hpp"
 #include "base/fetch/git.hpp"
+#include "base/scratch_directory.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "ctl/walks.hpp"
@@ -22,25 +22,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-/// A directory that goes with the object.
-struct Scratch {
-  Scratch() = default;
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove_all(path, ignored);
-  }
-  Result<void> make() {
-    std::error_code error;
-    std::string name = (fs::temp_directory_path(error) / "p2pctl-source-XXXXXX").string();
-    if (error || ::mkdtemp(name.data()) == nullptr) return fail_errno("a temporary directory");
-    path = name;
-    return {};
-  }
-  fs::path path;
-};
 
 /// The new entry, as far as it is known.
 struct Pins {
@@ -118,12 +99,11 @@ Result<Pins> named(const Options& options, const Catalogue& all, const Host& hos
 
 Result<void> find_out(Pins& pins, const Catalogue& all, int stop_fd) {
   ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
-  Scratch scratch;
-  TRY(scratch.make());
+  const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
   pins.commit = TRY(branch_commit(runner, pins.branch));
-  TRY(fetch_commit(runner, pins.branch, pins.commit, scratch.path));
+  TRY(fetch_commit(runner, pins.branch, pins.commit, scratch.path()));
   const std::string where = fmt::format("{}, branch {}", pins.branch.repository, pins.branch.name);
-  const std::string version_mk = TRY_IN(where, file_at_commit(runner, scratch.path, pins.commit, "version.mk"));
+  const std::string version_mk = TRY_IN(where, file_at_commit(runner, scratch.path(), pins.commit, "version.mk"));
   pins.version = TRY_IN(where, version_of_modules(version_mk));
   pins.runfile = TRY(find_runfile(all.runfile_hosts, pins.version, stop_fd));
   return {};
@@ -191,6 +171,7 @@ Result<int> told(const Context& context, const Pins& pins, const std::string& fi
 }  // namespace
 
 Result<int> catalogue_add(const Context& context) {
+  TRY(context.require_directory());
   const int stop_fd = stop_signals();
   const auto runner = TRY(context.runner(stop_fd));
   Host host = TRY(context.host(*runner));

@@ -57,7 +57,13 @@ void takes_step(CLI::App& app, Options& o) {
   app.add_option("--plan", o.plan, "name of a plan, or a file");
 }
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
-void takes_directory(CLI::App& app, Options& o) { app.add_option("DIR", o.name, "a new directory")->required(); }
+void takes_record(CLI::App& app, Options& o) {
+  app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
+  CLI::Option* directory = app.add_option("DIR", o.directory, "a new directory, with --unpack");
+  CLI::Option* unpack = app.add_flag("--unpack", o.unpack, "write the files of the record FILE into DIR, to be changed");
+  unpack->needs(directory);
+  directory->needs(unpack);
+}
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "what is written (default: p2pd-report.html); \"-\": standard output");
   app.add_flag("--no-redact", o.no_redact, "leave UUIDs, host name and machine id in it");
@@ -93,7 +99,7 @@ constexpr Verb kVerbs[] = {
     {"logs", "what the system's journal has of p2pd", takes_lines, logs},
     {"catalogue", "list the driver builds and what speaks for or against each here; add pins one more", takes_addition, catalogue},
     {"report", "write what is known and what was done as one HTML file", takes_page, write_report},
-    {"record", "capture this machine into a directory that --root reads", takes_directory, record},
+    {"record", "capture this machine into one file that --root reads", takes_record, record},
     {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, "pause"); }},
     {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, "resume"); }},
     {"retry", "try a blocked or failed run again", takes_walk, [](const Context& c) { return request(c, "retry"); }},
@@ -132,13 +138,24 @@ void declare(CLI::App& app, const Verb& verb, Options& options) {
 }
 
 Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
-  const Root root = TRY(Root::open(options.root));
-  if (RecordedRunner::is_record(root)) return std::make_unique<RecordedRunner>(root, stop_fd);
-  if (!root.live()) return std::make_unique<ImageRunner>(root, stop_fd);
+  const Root tree = TRY(root());
+  if (RecordedRunner::is_record(tree)) return std::make_unique<RecordedRunner>(tree, stop_fd);
+  if (!tree.live()) return std::make_unique<ImageRunner>(tree, stop_fd);
   return std::make_unique<ProcessRunner>("/", stop_fd);
 }
 
-Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(Root::open(options.root)), runner); }
+Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()), runner); }
+
+Result<Root> Context::root() const {
+  if (!opened_) opened_ = std::make_shared<NamedRoot>(TRY(NamedRoot::open(options.root)));
+  return Root::open(opened_->directory());
+}
+
+Result<void> Context::require_directory() const {
+  if (!NamedRoot::is_file(options.root)) return {};
+  return fail(ErrorCode::state, options.root + " is a file: a record in one file is only read",
+              fmt::format("\"p2pctl record --unpack {} DIR\", then --root DIR", options.root));
+}
 
 Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), vocabulary, host); }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/record/record_file.hpp"
 #include "base/result.hpp"
 #include "plan/plan.hpp"
 
@@ -32,7 +33,7 @@ struct Options {
   std::string root = "/";
   std::string state;
   bool json = false;
-  std::string name;  ///< step, directory or file, as the verb says
+  std::string name;  ///< step or file, as the verb says
   std::string plan;
   bool no_reboot = false;
   std::string host;      ///< [USER@]HOST, reached by ssh; empty: here
@@ -44,6 +45,8 @@ struct Options {
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   bool no_redact = false;
+  bool unpack = false;    ///< `record`: the file `name` into `directory`
+  std::string directory;
   int lines = 20;
   bool add = false;                        ///< `catalogue add` with what follows
   std::string repository;
@@ -62,12 +65,19 @@ struct Context {
   /// `stop_fd` readable: kill what runs; -1 for never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;
+  /// The tree: of a record in one file, what is in it, unpacked as long as a context lives.
+  Result<Root> root() const;
+  /// For what writes to the tree: fails where it is a record in one file.
+  Result<void> require_directory() const;
   /// The plan named on the command line, else the configured one.
   Result<Plan> plan() const;
   /// The same with every choice made that can be made for `host`.
   Result<Plan> plan(const Host& host) const;
   /// Where the state of the tree lies.
   std::filesystem::path state() const;
+
+ private:
+  mutable std::shared_ptr<NamedRoot> opened_;  ///< by the first who asks
 };
 
 /// A verb of p2pctl, as a row of a table.

@@ -30,7 +30,7 @@ bool cloud_init_waits() {
 
 /// Commands for a verb that changes the tree: of an image they run inside (chroot), as those that only look must not.
 Result<std::unique_ptr<CommandRunner>> changing_runner(const Context& context, int stop_fd) {
-  if (RecordedRunner::is_record(TRY(Root::open(context.options.root)))) return context.runner(stop_fd);
+  if (RecordedRunner::is_record(TRY(context.root()))) return context.runner(stop_fd);
   return std::make_unique<ProcessRunner>(context.options.root, stop_fd);
 }
 
@@ -125,6 +125,7 @@ int stop_signals() {
 
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
+  TRY(context.require_directory());
   const int stop_fd = stop_signals();
   const auto runner = TRY(changing_runner(context, stop_fd));
   Progress progress(options.json);

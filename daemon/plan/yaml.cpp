@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 #include <sstream>
 
+#include "base/utf8.hpp"
+
 namespace p2pd::yaml {
 namespace {
 
@@ -54,26 +56,6 @@ class Guard : public YAML::EventHandler {
   int depth_ = 0;
   int documents_ = 0;
 };
-
-/// Bytes of the UTF-8 sequence at the start of `text`; 0 when there is none (Unicode 15, table 3-7).
-std::size_t utf8_sequence(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf && follows(1)) return 2;
-  if (lead >= 0xe0 && lead <= 0xef && follows(1) && follows(2)) {
-    const bool overlong = lead == 0xe0 && byte(1) < 0xa0;
-    const bool surrogate = lead == 0xed && byte(1) > 0x9f;
-    return overlong || surrogate ? 0 : 3;
-  }
-  if (lead >= 0xf0 && lead <= 0xf4 && follows(1) && follows(2) && follows(3)) {
-    const bool overlong = lead == 0xf0 && byte(1) < 0x90;
-    const bool beyond = lead == 0xf4 && byte(1) > 0x8f;
-    return overlong || beyond ? 0 : 4;
-  }
-  return 0;
-}
 
 /// Line (from 1) of the first byte that is not UTF-8; 0 when all is well.
 int bad_utf8_line(std::string_view text) {

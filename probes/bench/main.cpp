@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/command.hpp"
+#include "base/record/record_file.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/device/nvml_peers.hpp"
 #include "probes/bench/report/kernel_log.hpp"
@@ -282,8 +283,11 @@ int start(int argc, char** argv) {
     fmt::print("{}\n", peers.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return peers.contains("not_available") ? kNothing : kProven;
   }
-  const Result<Root> root = Root::open(options.root);
+  const Result<NamedRoot> named = NamedRoot::open(options.root);
+  if (!named) return fail_with(options, named.error());
+  const Result<Root> root = Root::open(named->directory());
   if (!root) return fail_with(options, root.error());
+  options.root = named->directory();  // for the measuring process
   if (options.worker) return work(options, *root);
   if (!options.collective_worker.empty()) return collective_worker(options.collective_worker);
   return main_of(options, *root);

@@ -33,7 +33,7 @@ LINK = {"gb_s": 25.8, "both_gb_s": 50.0, "latency_ns": 1200, "staged_gb_s": 18.0
 
 def gpu_addresses(record):
     """PCI addresses of the NVIDIA display functions of a record's lspci dump."""
-    dump = (ROOT / "tests/machines" / record / "lspci-xxxx.txt").read_text()
+    dump = (BUILD / "machines" / record / "lspci-xxxx.txt").read_text()
     return re.findall(r"^([0-9a-f:.]+) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)
 
 
@@ -116,10 +116,21 @@ class Clean(Case):
         self.assertEqual([a["exact"] for a in report["atomics"]], [True, True])
 
     def test_eight_on_known_paths(self):
-        report = self.report(machine(8, gpu_addresses(EIGHT)), "--quick", root=ROOT / "tests/machines" / EIGHT)
+        report = self.report(machine(8, gpu_addresses(EIGHT)), "--quick", root=BUILD / "machines" / EIGHT)
         self.assertTrue(report["judgement"]["proven"], report["judgement"])
         self.assertEqual(len(report["pairs"]), 56)
         self.assertTrue(all(p["payload_gb_s"] > 20 for i, row in enumerate(report["paths"]) for j, p in enumerate(row) if i != j))
+
+    def test_a_record_in_one_file(self):
+        file, temporary = self.scratch / "record.json", self.scratch / "tmp"
+        temporary.mkdir()
+        subprocess.run([BUILD / "bin/p2pctl", "record", file, "--root", BUILD / "machines" / TWO], check=True, stdout=subprocess.DEVNULL)
+        description, place = machine(2, gpu_addresses(TWO)), {"TMPDIR": str(temporary)}
+        report, wanted = (self.report(description, "--quick", root=root, environment=place) for root in (file, BUILD / "machines" / TWO))
+        self.assertEqual((report["paths"], report["machine"]), (wanted["paths"], wanted["machine"]))
+        self.assertEqual(list(temporary.iterdir()), [])
+        file.write_text("")
+        self.assertIn("record.json: not JSON", self.bench(description, root=file, code=ERROR).stderr)
 
     def test_sixteen_quick(self):
         """More than nine GPUs: CUDA allows eight peers at once, so peers change from round to round."""
@@ -216,12 +227,12 @@ class Faults(Case):
 
     def test_impossible_rate(self):
         description = machine(2, gpu_addresses(TWO), faults=[fault("fast", engine="copy")], link=LINK | {"gb_s": 13})
-        report = self.report(description, root=ROOT / "tests/machines" / TWO, code=NOT_PROVEN)
+        report = self.report(description, root=BUILD / "machines" / TWO, code=NOT_PROVEN)
         self.assertTrue(any("faster than the link" in line for line in self.fails(report)), self.fails(report))
 
     def test_slow(self):
         description = machine(2, gpu_addresses(TWO), faults=[fault("slow", engine="copy")], link=LINK | {"gb_s": 13})
-        report = self.report(description, root=ROOT / "tests/machines" / TWO, code=NOT_PROVEN)
+        report = self.report(description, root=BUILD / "machines" / TWO, code=NOT_PROVEN)
         self.assertTrue(any(re.search(r"GPU 0 -> GPU 1: .* GB/s is \d+ % of", line) for line in self.fails(report)), self.fails(report))
 
     def test_hang(self):

@@ -17,7 +17,7 @@ import jsonschema
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/sim"))
-from tree import MACHINES, differences, picture, write
+from tree import MACHINES, differences, golden, picture, write
 from web import Web, good, redirect, stall, status
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
@@ -77,9 +77,8 @@ class List(Case):
         self.assertEqual(differences(picture(self.tree), self.before), "")
 
     def test_verdicts_are_the_probe_s(self):
-        for record in sorted(p.parent.name for p in MACHINES.glob("*/machine.json")):
-            golden = json.loads((ROOT / f"tests/golden/{record}/driver-catalogue.json").read_text())
-            facts = golden.get("facts", {})
+        for record, finding in golden("driver-catalogue").items():
+            facts = finding.get("facts", {})
             if not facts.get("gpus"):
                 continue
             with self.subTest(record):

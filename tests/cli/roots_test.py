@@ -18,7 +18,7 @@ class Roots(Case):
         write(self.outside / "secret", "root=/dev/vda iommu=pt\n")
 
     def test_bad_roots(self):
-        for path, pattern in ((self.scratch / "absent", "absent.*No such file"), (self.plan, "Not a directory"), ("", ".")):
+        for path, pattern in ((self.scratch / "absent", "absent.*No such file"), (self.plan, "plan.yaml is a file"), ("", ".")):
             with self.subTest(root=str(path)):
                 done = subprocess.run([P2PCTL, "apply", self.plan, "--root", path], capture_output=True, text=True, timeout=60)
                 self.assert_refused(done, pattern)

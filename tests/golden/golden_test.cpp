@@ -1,80 +1,113 @@
 // SPDX-License-Identifier: MIT
-// Every probe on every machine record, against tests/golden/<record>/<probe>.json; P2PD_GOLDEN_UPDATE=1 writes them.
+// Every probe on every machine record, against tests/golden/PROBE.json: each finding, and the machines that have it.
+// P2PD_GOLDEN_UPDATE=1 writes these files.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "../unit/catch.hpp"
+#include "../unit/machines.hpp"
 #include "base/record/recorded.hpp"
 #include "probes/registry.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
+using nlohmann::json;
 
 namespace {
 
-const fs::path kTests = fs::path(P2PD_SOURCE_DIR) / "tests";
+using Findings = std::map<std::string, json>;  // by machine
 
-std::vector<fs::path> records() {
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kTests / "machines")) {
-    if (fs::exists(entry.path() / "machine.json")) found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
+const fs::path kGolden = fs::path(P2PD_SOURCE_DIR) / "tests/golden";
+const fs::path kParameters = kGolden / "parameters.json";
 
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What tests/golden/parameters.json gives a probe that needs parameters; else none.
+/// What parameters.json gives a probe that needs parameters; else none.
 Parameters parameters_of(std::string_view probe) {
-  const auto all = nlohmann::json::parse(text_of(kTests / "golden/parameters.json"));
-  return all.value(std::string(probe), nlohmann::json::object());
+  return json::parse(text_of(kParameters)).value(std::string(probe), json::object());
 }
 
-std::string look(const Probe& probe, const fs::path& record) {
-  const Root root = Root::open(record).value();
-  RecordedRunner runner(root);
-  const Host host(root, runner);
-  const auto found = probe.check(host, parameters_of(probe.id));
-  return to_json(found ? *found : unknown(found.error())).dump(2) + "\n";
+Findings look(const Probe& probe) {
+  Findings findings;
+  for (const std::string& machine : test::machine_names()) {
+    const Root root = Root::open(test::machine_path(machine)).value();
+    RecordedRunner runner(root);
+    const Host host(root, runner);
+    const auto found = probe.check(host, parameters_of(probe.id));
+    findings[machine] = to_json(found ? *found : unknown(found.error()));
+  }
+  return findings;
+}
+
+/// The text of the file: {"machines": [NAME], "finding": {...}} for each finding, by the first of its machines.
+std::string golden_text(const Findings& findings) {
+  auto groups = nlohmann::ordered_json::array();
+  for (const auto& [machine, finding] : findings) {
+    const nlohmann::ordered_json same = finding;
+    const auto group = std::ranges::find_if(groups, [&](const auto& one) { return one["finding"] == same; });
+    if (group != groups.end())
+      (*group)["machines"].push_back(machine);
+    else
+      groups.push_back({{"machines", nlohmann::ordered_json::array({machine})}, {"finding", same}});
+  }
+  return groups.dump(1) + "\n";
+}
+
+Findings findings_in(const std::string& text) {
+  Findings findings;
+  const json groups = json::parse(text, nullptr, false);
+  if (groups.is_array())
+    for (const json& group : groups)
+      for (const json& machine : group.at("machines")) findings[machine] = group.at("finding");
+  return findings;
+}
+
+/// A line for each value that is another: "/verdict: "pass" -> "fail"".
+std::string difference(const json& before, const json& now) {
+  std::string lines;
+  for (const json& change : json::diff(before, now)) {
+    const json::json_pointer at(change["path"].get<std::string>());
+    const json was = before.contains(at) ? before[at] : json();
+    lines += fmt::format("  {}: {} -> {}\n", at.to_string(), was.dump(), change.value("value", json()).dump());
+  }
+  return lines;
 }
 
 }  // namespace
 
 TEST_CASE("golden: every probe on every machine record") {
-  const bool update = std::getenv("P2PD_GOLDEN_UPDATE") != nullptr;
-  REQUIRE_FALSE(records().empty());
+  REQUIRE(test::machine_names().size() > 1);
   REQUIRE_FALSE(probes().empty());
-  for (const fs::path& record : records()) {
-    for (const Probe& probe : probes()) {
-      const fs::path golden = kTests / "golden" / record.filename() / (std::string(probe.id) + ".json");
-      INFO(golden.string());
-      const std::string found = look(probe, record);
-      if (update) {
-        fs::create_directories(golden.parent_path());
-        std::ofstream(golden, std::ios::binary) << found;
-      }
-      CHECK(fs::exists(golden));
-      CHECK(found == text_of(golden));
-    }
+  for (const Probe& probe : probes()) {
+    const fs::path file = kGolden / (std::string(probe.id) + ".json");
+    const Findings found = look(probe);
+    if (std::getenv("P2PD_GOLDEN_UPDATE") != nullptr) std::ofstream(file, std::ios::binary) << golden_text(found);
+    Findings expected = findings_in(text_of(file));
+    std::map<std::string, std::vector<std::string>> differences;  // to the machines that have it
+    for (const auto& [machine, finding] : found)
+      if (expected[machine] != finding) differences[difference(expected[machine], finding)].push_back(machine);
+    for (const auto& [lines, machines] : differences)
+      FAIL_CHECK(fmt::format("{} on {}:\n{}", probe.id, fmt::join(machines, ", "), lines));
+    INFO(file.string());
+    CHECK((!differences.empty() || text_of(file) == golden_text(found)));  // no machine that is not there, sorted
   }
 }
 
-TEST_CASE("golden: no file without its record and probe") {
-  for (const fs::directory_entry& directory : fs::directory_iterator(kTests / "golden")) {
-    if (!directory.is_directory()) continue;
-    INFO(directory.path().string());
-    CHECK(fs::exists(kTests / "machines" / directory.path().filename() / "machine.json"));
-    for (const fs::directory_entry& file : fs::directory_iterator(directory)) {
-      INFO(file.path().string());
-      const std::string id = file.path().stem().string();
-      const auto all = probes();
-      CHECK(std::any_of(all.begin(), all.end(), [&](const Probe& probe) { return probe.id == id; }));
-    }
+TEST_CASE("golden: no file without its probe") {
+  for (const fs::directory_entry& file : fs::directory_iterator(kGolden)) {
+    INFO(file.path().string());
+    CHECK_FALSE(file.is_directory());
+    if (file.path().extension() != ".json" || file.path() == kParameters) continue;
+    const std::string id = file.path().stem();
+    CHECK(std::ranges::find(probes(), id, &Probe::id) != probes().end());
   }
 }

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""A machine as a directory tree: what must be equal about two of them, and a reboot as p2pd sees it."""
+"""A machine as a directory tree: where the records lie, what must be equal about two trees, and a reboot as p2pd sees it.
+
+P2PD_BUILD: the build directory; build/dev unless told.
+"""
+import json
 import os
 import pathlib
 import tempfile
 import uuid
 
-MACHINES = pathlib.Path(__file__).resolve().parents[1] / "machines"
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+MACHINES = pathlib.Path(os.environ.get("P2PD_BUILD") or TESTS.parent / "build/dev").resolve() / "machines"
 COMMAND_LINE = "proc/cmdline"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
@@ -14,6 +19,12 @@ def write(path, content, mode=0o644):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     path.chmod(mode)
+
+
+def golden(check):
+    """Machine to the finding of the check."""
+    groups = json.loads((TESTS / f"golden/{check}.json").read_text())
+    return {machine: group["finding"] for group in groups for machine in group["machines"]}
 
 
 def picture(tree):

@@ -172,7 +172,7 @@ LOOKS = (["doctor"], ["doctor", "p2p-atomics"], ["plan"], ["plan", "verify"], ["
 def hostile_tree(place):
     """A machine with GPUs and packages, all of whose programs leave a mark in /marks."""
     tree = place / "tree"
-    shutil.copytree(HERE.parents[1] / "tests/machines/rtx4090-x2-am5", tree, symlinks=True)
+    shutil.copytree(BUILD / "machines/rtx4090-x2-am5", tree, symlinks=True)
     (tree / "machine.json").unlink()
     shutil.rmtree(tree / "commands", ignore_errors=True)
     program = place / "mark"

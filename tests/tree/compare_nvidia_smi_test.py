@@ -16,17 +16,19 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests/bench/compare-nvidia-smi"
-RECORD = ROOT / "tests/machines/h200-x4-vm/commands"
-GOLDEN = ROOT / "tests/golden/h200-x4-vm"
+RECORD = json.loads((ROOT / "tests/machines/captured/h200-x4-vm.json").read_text())
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tests/sim"))
+from tree import golden  # noqa: E402
+
 loader = importlib.machinery.SourceFileLoader("compare_nvidia_smi", str(SCRIPT))
 script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
 loader.exec_module(script)
 
 
 def recorded(name):
-    return json.loads((RECORD / f"nvidia-smi-{name}.json").read_text())["output"]
+    return "".join(line + "\n" for line in RECORD["commands"][f"nvidia-smi-{name}"]["output"])
 
 
 def query_xml():
@@ -50,7 +52,7 @@ def query_xml():
 def doctor():
     """As "p2pctl doctor --json" would have it of the golden findings of the record."""
     checks = ["gpu-inventory", "pcie-links", "driver-peers"]
-    return {"steps": [{"step": c, "check": c, **json.loads((GOLDEN / f"{c}.json").read_text())} for c in checks]}
+    return {"steps": [{"step": c, "check": c, **golden(c)["h200-x4-vm"]} for c in checks]}
 
 
 def compared(facts=None, query=None, later=None, topology=None):

@@ -231,7 +231,7 @@ class Catalogue(unittest.TestCase):
 
     def test_p2pd_chooses_what_was_made(self):
         machine = pathlib.Path(FOLDER.name, "machine")
-        shutil.copytree(ROOT / "tests/machines/rtx4090-x2-healthy", machine, symlinks=True)
+        shutil.copytree(P2PCTL.parents[1] / "machines/rtx4090-x2-healthy", machine, symlinks=True)
         (machine / "etc/p2pd/catalogue.d").mkdir(parents=True)
         shutil.copy(OUT / "catalogue/driver-world.json", machine / "etc/p2pd/catalogue.d")
         plan = pathlib.Path(FOLDER.name, "plan.yaml")

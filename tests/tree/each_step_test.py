@@ -14,7 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/vm"))
 from plan_without import name_of, shipped, without  # noqa: E402
 
-P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev").resolve()
+P2PCTL = BUILD / "bin/p2pctl"
 IN_VM = json.loads((ROOT / "tests/vm/each_step.json").read_text())
 
 
@@ -23,7 +24,7 @@ class EachStep(unittest.TestCase):
     def setUpClass(cls):
         cls.plan = shipped()
         cls.folder = tempfile.TemporaryDirectory()
-        cls.records = sorted(path.parent for path in (ROOT / "tests/machines").glob("*/machine.json"))
+        cls.records = sorted(path.parent for path in (BUILD / "machines").glob("*/machine.json"))
         cls.causes = {record: cls.cause(record, cls.plan) for record in cls.records}
 
     @classmethod

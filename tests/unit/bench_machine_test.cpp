@@ -6,6 +6,7 @@
 #include "base/hardware/pci.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
@@ -21,15 +22,14 @@ nlohmann::json facts_of(const fs::path& directory, const std::vector<std::string
 }
 
 nlohmann::json recorded(const std::string& name, const std::vector<std::string>& gpus) {
-  return facts_of(fs::path(P2PD_SOURCE_DIR) / "tests/machines" / name, gpus);
+  return facts_of(test::machine_path(name), gpus);
 }
 
 /// A copy of a record, to be changed.
 class Copy {
  public:
   explicit Copy(const std::string& name) {
-    fs::copy(fs::path(P2PD_SOURCE_DIR) / "tests/machines" / name, directory_.path(),
-             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::copy(test::machine_path(name), directory_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
   void file(const std::string& path, const std::string& content) {
     fs::create_directories((directory_ / path).parent_path());

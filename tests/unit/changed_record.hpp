@@ -9,6 +9,7 @@
 #include "base/probe.hpp"
 #include "base/record/recorded.hpp"
 #include "fake_runner.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 namespace p2pd::test {
@@ -19,8 +20,7 @@ class ChangedRecord {
   explicit ChangedRecord(const std::string& name = {}) {
     namespace fs = std::filesystem;
     if (!name.empty())
-      fs::copy(fs::path(P2PD_SOURCE_DIR) / "tests/machines" / name, directory_.path(),
-               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      fs::copy(machine_path(name), directory_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
   void file(const std::string& path, std::string_view content) const {
     std::filesystem::create_directories((directory_ / path).parent_path());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/record/record.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
+#include "record_into.hpp"
 
 namespace p2pd {
 extern const Probe kDisplayGpus;
@@ -127,7 +127,7 @@ TEST_CASE("display-gpus: a record of the machine says the same") {
   machine.link("sys/class/graphics/fb0/device", "../../../efi-framebuffer.0");
   const TemporaryDirectory directory;
   RecordedRunner runner(machine.root());
-  REQUIRE(record_machine(Host(machine.root(), runner), directory / "copy"));
+  test::record_into(Host(machine.root(), runner), directory / "copy");
   const Root root = Root::open(directory / "copy").value();
   const auto again = kDisplayGpus.check(Host(root, runner), Parameters::object());
   CHECK(to_json(again.value()) == to_json(machine.look()));

@@ -7,6 +7,7 @@
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {
@@ -176,7 +177,7 @@ TEST_CASE("driver-catalogue: machine records get the reason that stands beside t
       {"rtxa6000-x2", Verdict::pass, ""},
   };
   for (const Row& row : rows) {
-    const Root root = Root::open(fs::path(P2PD_SOURCE_DIR) / "tests/machines" / row.record).value();
+    const Root root = Root::open(test::machine_path(row.record)).value();
     RecordedRunner runner(root);
     const Finding finding = kDriverCatalogue.check(Host(root, runner), {}).value();
     INFO(row.record << ": " << finding.summary);

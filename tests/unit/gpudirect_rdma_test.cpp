@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/record/record.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
+#include "record_into.hpp"
 
 namespace p2pd {
 extern const Probe kGpudirectRdma;
@@ -92,7 +92,7 @@ TEST_CASE("gpudirect-rdma: a record of the machine says the same") {
   machine.file("sys/module/gdrdrv/version", "2.4\n");
   const TemporaryDirectory directory;
   RecordedRunner runner(machine.root());
-  REQUIRE(record_machine(Host(machine.root(), runner), directory / "copy"));
+  test::record_into(Host(machine.root(), runner), directory / "copy");
   const Root root = Root::open(directory / "copy").value();
   const auto again = kGpudirectRdma.check(Host(root, runner), Parameters::object());
   CHECK(again->facts["gdrcopy_loaded"] == true);

@@ -12,6 +12,7 @@
 #include "base/probe.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 namespace p2pd::test {
@@ -128,7 +129,7 @@ class MadeBus {
     return probe.check(Host(root, runner), parameters);
   }
   static Finding recorded(const Probe& probe, const std::string& name) {
-    return look_at(probe, std::filesystem::path(P2PD_SOURCE_DIR) / "tests/machines" / name).value();
+    return look_at(probe, machine_path(name)).value();
   }
   static std::vector<std::uint8_t> config_of(const Function& f) {
     std::vector<std::uint8_t> bytes(4096, 0);

@@ -8,6 +8,7 @@
 
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
@@ -73,8 +74,6 @@ Result<std::vector<PciDevice>> devices_of_dump(const std::string& text) {
   return pci_devices(Machine(directory.path()).host);
 }
 
-fs::path machine(const std::string& name) { return fs::path(P2PD_SOURCE_DIR) / "tests/machines" / name; }
-
 }  // namespace
 
 TEST_CASE("pci: a dump gives identity and configuration space") {
@@ -93,7 +92,7 @@ TEST_CASE("pci: a dump gives identity and configuration space") {
 }
 
 TEST_CASE("pci: the real H200 record") {
-  const Machine h200(machine("h200-x4-vm"));
+  const Machine h200(test::machine_path("h200-x4-vm"));
   const auto devices = pci_devices(h200.host, PciDepth::everything);
   REQUIRE(devices);
   REQUIRE(devices->size() == 10);

@@ -5,13 +5,14 @@
 #include "base/hardware/pcie_path.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 
 using namespace p2pd;
 
 namespace {
 
 std::vector<std::vector<Path>> recorded(const std::string& name, const std::vector<std::string>& gpus) {
-  const Root root = Root::open(std::filesystem::path(P2PD_SOURCE_DIR) / "tests/machines" / name).value();
+  const Root root = Root::open(test::machine_path(name)).value();
   RecordedRunner runner(root);
   return paths_between(Host(root, runner), gpus).value();
 }

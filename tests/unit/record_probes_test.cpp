@@ -6,10 +6,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/record/record.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 #include "probes/registry.hpp"
+#include "record_into.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
@@ -17,8 +18,6 @@ using namespace p2pd;
 using test::TemporaryDirectory;
 
 namespace {
-
-const fs::path kTests = fs::path(P2PD_SOURCE_DIR) / "tests";
 
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -28,7 +27,7 @@ std::string text_of(const fs::path& path) {
 /// The finding; of driver-build only what it says, since the name of a build takes in every byte of the headers, and a
 /// record has an excerpt of those.
 nlohmann::json look(const Probe& probe, const fs::path& directory) {
-  static const auto kParameters = nlohmann::json::parse(text_of(kTests / "golden/parameters.json"));
+  static const auto kParameters = nlohmann::json::parse(text_of(P2PD_SOURCE_DIR "/tests/golden/parameters.json"));
   const Root root = Root::open(directory).value();
   RecordedRunner runner(root);
   const Host host(root, runner);
@@ -38,16 +37,16 @@ nlohmann::json look(const Probe& probe, const fs::path& directory) {
   return finding;
 }
 
-Capture record(const fs::path& from, const fs::path& to) {
+MachineRecord record(const fs::path& from, const fs::path& to) {
   const Root root = Root::open(from).value();
   RecordedRunner runner(root);
-  return record_machine(Host(root, runner), to).value();
+  return test::record_into(Host(root, runner), to);
 }
 
 /// rtx4090-x2-healthy, made odd where the made machines are not.
 struct OddMachine {
   OddMachine() {
-    fs::copy(kTests / "machines/rtx4090-x2-healthy", at, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::copy(test::machine_path("rtx4090-x2-healthy"), at, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     file("etc/hostname", "gpu-box\n");
   }
   void file(const std::string& path, const std::string& content) const {
@@ -84,13 +83,13 @@ constexpr const char* kLibrary = "usr/lib/x86_64-linux-gnu/";
 }  // namespace
 
 TEST_CASE("record: every probe says the same of the record of each machine record") {
-  for (const fs::directory_entry& machine : fs::directory_iterator(kTests / "machines")) {
-    if (!fs::exists(machine.path() / "machine.json")) continue;
+  for (const std::string& name : test::machine_names()) {
+    const fs::path machine = test::machine_path(name);
     const TemporaryDirectory directory;
-    CHECK(record(machine.path(), directory / "copy").unreadable.empty());
+    CHECK(record(machine, directory / "copy").machine["unreadable"].empty());
     for (const Probe& probe : probes()) {
-      INFO(machine.path().filename() << " " << probe.id);
-      CHECK(look(probe, directory / "copy").dump(2) == look(probe, machine.path()).dump(2));
+      INFO(name << " " << probe.id);
+      CHECK(look(probe, directory / "copy").dump(2) == look(probe, machine).dump(2));
     }
   }
 }
@@ -231,8 +230,7 @@ TEST_CASE("record: of a host whose every file is broken there is a record, too")
     for (const std::string& name : files)
       if (name != "lspci-xxxx.txt" && !name.starts_with("commands/")) odd.file(name, content);
     const TemporaryDirectory elsewhere;
-    const Capture capture = record(odd.at, elsewhere / "copy");
-    CHECK(capture.files > 100);
+    CHECK(record(odd.at, elsewhere / "copy").files.size() > 100);
     for (const Probe& probe : probes()) {
       INFO(probe.id);
       CHECK(look(probe, elsewhere / "copy")["verdict"] == look(probe, odd.at)["verdict"]);

@@ -11,10 +11,13 @@
 #include "base/record/recorded.hpp"
 #include "base/record/redact.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
+#include "record_into.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
+using test::record_into;
 using test::TemporaryDirectory;
 
 namespace {
@@ -36,16 +39,12 @@ struct Machine {
   Host host;
 };
 
-const fs::path kMachines = fs::path(P2PD_SOURCE_DIR) / "tests/machines";
-
 }  // namespace
 
 TEST_CASE("record: the record of a record says the same") {
   const TemporaryDirectory directory;
-  const Machine first(kMachines / "rtx4090-x2-am5");
-  const auto capture = record_machine(first.host, directory / "copy");
-  REQUIRE(capture);
-  CHECK(capture->unreadable.empty());
+  const Machine first(test::machine_path("rtx4090-x2-am5"));
+  CHECK(record_into(first.host, directory / "copy").machine["unreadable"].empty());
   const Machine second(directory / "copy");
   const auto before = pci_devices(first.host, PciDepth::everything);
   const auto after = pci_devices(second.host, PciDepth::everything);
@@ -77,7 +76,7 @@ TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
   write(host / "proc/driver/nvidia/gpus/0000:01:00.0/information",
         "Model: \t NVIDIA H200\nGPU UUID: \t GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404\n");
   const TemporaryDirectory target;
-  REQUIRE(record_machine(Machine(host.path()).host, target / "record"));
+  record_into(Machine(host.path()).host, target / "record");
   CHECK(text_of(target / "record/lspci-xxxx.txt").find("100: 03 00 01 00 00 00 00 00 00 00 00 00 77") != std::string::npos);
   CHECK(text_of(target / "record/proc/cmdline") == "ro ip=removed quiet rip=1 systemd.hostname=removed iommu=pt\n");
   CHECK(text_of(target / "record/proc/driver/nvidia/version") ==
@@ -89,7 +88,7 @@ TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
 TEST_CASE("record: of a list of sentinels none is in any file of a record") {
   const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "s3cret", "jodoe", "box7", "mirror.corp", "S7KGNJ0W", "alice"};
   const TemporaryDirectory directory;
-  fs::copy(kMachines / "rtx4090-x2-am5", directory / "machine", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  fs::copy(test::machine_path("rtx4090-x2-am5"), directory / "machine", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string all = "# 203.0.113.9 2001:db8::7334 https://me:s3cret@mirror.corp/x jodoe box7 alice@corp /dev/disk/by-id/nvme-x_S7KGNJ0W\n";
   write(directory / "machine/etc/passwd", "root:x:0:0::/root:/bin/sh\njodoe:x:1000:1000:Jo:/home/jodoe:/bin/sh\n");
   write(directory / "machine/proc/sys/kernel/hostname", "box7\n");
@@ -97,7 +96,7 @@ TEST_CASE("record: of a list of sentinels none is in any file of a record") {
                            "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.json"})
     write(directory / ("machine/" + std::string(file)), all);
   const Machine machine(directory / "machine");
-  REQUIRE(record_machine(machine.host, directory / "copy"));
+  record_into(machine.host, directory / "copy");
   int found = 0;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory / "copy")) {
     if (!entry.is_regular_file()) continue;
@@ -116,17 +115,6 @@ TEST_CASE("record: identity in the output of nvidia-smi") {
         "  Serial Number      : 0000000000000\n  GPU PDI : 0000000000\n  Chassis Serial Number : N/A");
   CHECK(without_identity("        Name          : /home/jo/train.py\nProduct Name : NVIDIA H200\n") ==
         "        Name          : process\nProduct Name : NVIDIA H200\n");
-}
-
-TEST_CASE("record: a directory that holds something is refused") {
-  const TemporaryDirectory directory;
-  write(directory / "precious", "keep");
-  const Machine machine(kMachines / "no-gpu");
-  const auto refused = record_machine(machine.host, directory.path());
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().message.find("not empty") != std::string::npos);
-  CHECK_FALSE(record_machine(machine.host, directory / "precious"));
-  CHECK(text_of(directory / "precious") == "keep");
 }
 
 TEST_CASE("recorded: known commands are answered, others are not found") {

@@ -14,9 +14,9 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-from world_tree import DRIVER_WORLD, HERE, VERSION, Cases, Tree, arguments, need, picture  # noqa: E402
+from world_tree import BUILD, DRIVER_WORLD, HERE, VERSION, Cases, Tree, arguments, need, picture  # noqa: E402
 
-RECORD = HERE.parent / "machines/rtx4090-x2-iommu-default"
+RECORD = BUILD / "machines/rtx4090-x2-iommu-default"
 REPORT = HERE.parent / "sim/two-gpus.report.json"
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 # what a kernel would show: files, which the stand-ins write to

@@ -174,7 +174,9 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
         if (host.files().exists(std::string(kDevices) + "/" + address_of(*device))) throw;
       }
     }
-  } catch (const LibpciError& error) {
+  } catch (LibpciError& error) {
+    const std::string root = host.files().directory();  // may be temporary: paths are told as they are below it
+    if (const std::size_t at = error.message.find(root); !host.live() && at != std::string::npos) error.message.erase(at, root.size());
     return fail(ErrorCode::invalid, error.message);
   }
   const auto position = [](const PciDevice& device) { return std::make_tuple(device.address.size(), device.address); };
@@ -195,7 +197,7 @@ Result<void> stays_inside(const RootReader& root, const std::filesystem::path& b
       const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
       if (!inside || *inside != seen) {
         return fail(ErrorCode::invalid,
-                    fmt::format("{}/{} leads out of {}", kDevices, entry, root.directory().string()),
+                    fmt::format("{}/{} leads out of the root", kDevices, entry),
                     "Use a root whose sysfs is mounted inside it, or a machine record.");
       }
     }

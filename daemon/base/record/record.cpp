@@ -64,44 +64,45 @@ std::string link_from_bus(std::string target) {
   return "../../../../" + target;
 }
 
-Result<void> copy_text(const Host& host, const RecordTarget& target, const std::string& path, const RecordText& row,
+void copy_text(const Host& host, RecordTarget& target, const std::string& path, const RecordText& row,
                        const std::string& host_name) {
   auto content = host.files().read(path, kFileLimit);
   if (!content) {
     // to /dev/null, or dangling: a file of modprobe.d that masks another one
     const auto link = host.files().read_link(path);
-    if (link && path.find("/modprobe.d/") != std::string::npos) return target.link(path, *link);
-    target.leave_out(path, content.error());
-    return {};
+    if (link && path.find("/modprobe.d/") != std::string::npos)
+      target.link(path, *link);
+    else
+      target.leave_out(path, content.error());
+    return;
   }
   if (row.excerpt != nullptr) *content = row.excerpt(std::move(*content), host_name);
-  if (content->size() <= kKeptLimit) return target.file(path, *content);
-  target.leave_out(path, Error{ErrorCode::invalid, "larger than a record wants", {}});
-  return {};
+  if (content->size() <= kKeptLimit)
+    target.file(path, *content);
+  else
+    target.leave_out(path, Error{ErrorCode::invalid, "larger than a record wants", {}});
 }
 
-Result<void> copy_texts(const Host& host, const RecordTarget& target, const std::string& host_name) {
+void copy_texts(const Host& host, RecordTarget& target, const std::string& host_name) {
   for (const RecordText& row : record_texts())
     for (const std::string& path : record_paths(host.files(), row.pattern))
-      TRY(copy_text(host, target, path, row, host_name));
-  return {};
+      copy_text(host, target, path, row, host_name);
 }
 
-Result<void> copy_links(const Host& host, const RecordTarget& target) {
+void copy_links(const Host& host, RecordTarget& target) {
   for (const std::string_view pattern : record_links()) {
     for (const std::string& path : record_paths(host.files(), pattern)) {
       const auto link = host.files().read_link(path);
       if (link)
-        TRY(target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link));
+        target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link);
       else
         target.leave_out(path, link.error());
     }
   }
-  return {};
 }
 
 /// What counts by its name: files, programs, directories.
-Result<void> copy_names(const Host& host, const RecordTarget& target) {
+void copy_names(const Host& host, RecordTarget& target) {
   std::vector<std::string> names = record_programs(host.files());
   for (const std::string_view pattern : record_names()) {
     const auto paths = record_paths(host.files(), pattern);
@@ -111,46 +112,43 @@ Result<void> copy_names(const Host& host, const RecordTarget& target) {
     const auto info = host.files().stat(name);
     if (!info || (S_ISDIR(info->st_mode) && name.find("/slaves/") == std::string::npos)) continue;
     if (const std::size_t up = name.find("/.."); up != std::string::npos) name.erase(up, 3);
-    TRY(target.stand_in(name, S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0));
+    target.stand_in(name, S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0);
   }
   for (const std::string_view pattern : record_directories()) {
     for (const std::string& path : record_paths(host.files(), pattern)) {
       const auto info = host.files().stat(path);
-      if (info && S_ISDIR(info->st_mode)) TRY(target.directory(path));
+      if (info && S_ISDIR(info->st_mode)) target.directory(path);
     }
   }
-  return {};
 }
 
 /// The name that programs load leads, maybe over /etc/alternatives, to the one that has the version.
-Result<void> copy_libraries(const Host& host, const RecordTarget& target) {
+void copy_libraries(const Host& host, RecordTarget& target) {
   std::error_code error;
   const std::string root = host.live() ? "" : fs::canonical(host.files().directory(), error).string();
   for (const std::string_view path : record_libraries()) {
     const auto real = host.files().real_path(path);
     if (!real || !real->string().starts_with(root)) continue;
     const std::string file = real->string().substr(root.size());
-    TRY(target.stand_in(file));
-    if (file != path) TRY(target.link(path, file));
+    target.stand_in(file);
+    if (file != path) target.link(path, file);
   }
-  return {};
 }
 
 /// The package of the first CPU of every NUMA node: which socket it is on.
-Result<void> copy_sockets(const Host& host, const RecordTarget& target) {
+void copy_sockets(const Host& host, RecordTarget& target) {
   for (const std::string& node : record_paths(host.files(), "/sys/devices/system/node/node*/cpulist")) {
     const std::string list = host.line(node).value_or("");
     const std::string first = list.substr(0, list.find_first_not_of("0123456789"));
     if (first.empty()) continue;
     const std::string path = "/sys/devices/system/cpu/cpu" + first + "/topology/physical_package_id";
     const auto package = host.files().read(path);
-    if (package) TRY(target.file(path, *package));
+    if (package) target.file(path, *package);
   }
-  return {};
 }
 
 /// Certificates bear the host's name: in the record texts stand for them, in the list of enrolled ones too.
-Result<void> copy_keys(const Host& host, const RecordTarget& target) {
+void copy_keys(const Host& host, RecordTarget& target) {
   const std::string path = efi_variable_path("MokListRT", kEfiShim);
   const auto list = host.files().read(path, kFileLimit);
   std::string enrolled = list ? list->substr(0, 4) : "";  // the attributes
@@ -161,12 +159,13 @@ Result<void> copy_keys(const Host& host, const RecordTarget& target) {
       continue;
     }
     const std::string text = certificate->empty() ? "" : fmt::format("stand-in of {}\n", key);
-    TRY(target.file(key, text));
+    target.file(key, text);
     if (list && list->find(*certificate) != std::string::npos) enrolled += text;
   }
-  if (list) return target.file(path, enrolled);
-  target.leave_out(path, list.error());
-  return {};
+  if (list)
+    target.file(path, enrolled);
+  else
+    target.leave_out(path, list.error());
 }
 
 /// As `lspci -D -xxxx` prints it, the Device Serial Number capability zeroed.
@@ -191,7 +190,7 @@ std::string lspci_text(const std::vector<PciDevice>& devices) {
   return text;
 }
 
-Result<void> copy_commands(const Host& host, const RecordTarget& target) {
+void copy_commands(const Host& host, RecordTarget& target) {
   for (const auto& [argv, excerpt] : commands(host)) {
     if (!host.has_program(argv.front()) && !RecordedRunner::is_record(host.files())) continue;
     Command command;
@@ -202,21 +201,12 @@ Result<void> copy_commands(const Host& host, const RecordTarget& target) {
       target.leave_out(command.text(), result.error());
       continue;
     }
-    const nlohmann::json recorded = {{"argv", argv},
-                                     {"status", result->status},
-                                     {"output", without_ids(without_identity(excerpt == nullptr ? result->output : excerpt(result->output)))},
-                                     {"errors", without_ids(without_identity(result->errors))}};
-    std::string name;
-    for (const std::string& word : argv) name += (name.empty() ? "" : "-") + word.substr(word.find_first_not_of('-'));
-    std::ranges::replace(name, '/', '_');
-    TRY(target.file("/commands/" + name + ".json",
-                    recorded.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
-    target.count_command();
+    const std::string output = excerpt == nullptr ? result->output : excerpt(result->output);
+    target.command({argv, {result->status, without_ids(without_identity(output)), without_ids(without_identity(result->errors))}});
   }
-  return {};
 }
 
-Result<void> write_description(const Host& host, const RecordTarget& target, const std::string& name) {
+nlohmann::ordered_json description(const Host& host, const RecordTarget& target, const std::string& name) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm date{};
   ::gmtime_r(&now, &date);
@@ -228,35 +218,30 @@ Result<void> write_description(const Host& host, const RecordTarget& target, con
       {"captured", fmt::format("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)},
       {"notes", nlohmann::ordered_json::array()},
       {"free_bytes", nlohmann::ordered_json::object()},
-      {"unreadable", target.capture().unreadable}};
+      {"unreadable", target.unreadable()}};
   for (const std::string_view path : kRoomOf)
     if (const auto bytes = free_bytes(host, path)) machine["free_bytes"][std::string(path)] = *bytes;
-  return target.file("/machine.json", machine.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return machine;
 }
 
 }  // namespace
 
-Result<Capture> record_machine(const Host& host, const std::filesystem::path& directory) {
-  Capture capture;
+Result<MachineRecord> record_machine(const Host& host, const std::string& name) {
   const Identity identity = identity_of(host);
-  const RecordTarget target(directory, capture, identity);
-  TRY(target.prepare());
-  TRY(target.file("/lspci-xxxx.txt", lspci_text(TRY(pci_devices(host, PciDepth::everything)))));
   const std::string& host_name = identity.host_name;
-  TRY(copy_texts(host, target, host_name));
-  TRY(copy_names(host, target));
-  TRY(copy_links(host, target));
-  TRY(copy_libraries(host, target));
-  TRY(copy_sockets(host, target));
-  TRY(copy_keys(host, target));
-  TRY(record_module_files(host, target));
-  TRY(record_headers(host, target));
-  TRY(record_kernel_log(host, target, host_name));
-  TRY(copy_commands(host, target));
-  const fs::path absolute = fs::absolute(directory).lexically_normal();
-  TRY(write_description(host, target,
-                        (absolute.has_filename() ? absolute : absolute.parent_path()).filename().string()));
-  return capture;
+  RecordTarget target(identity);
+  target.file("/lspci-xxxx.txt", lspci_text(TRY(pci_devices(host, PciDepth::everything))));
+  copy_texts(host, target, host_name);
+  copy_names(host, target);
+  copy_links(host, target);
+  copy_libraries(host, target);
+  copy_sockets(host, target);
+  copy_keys(host, target);
+  record_module_files(host, target);
+  record_headers(host, target);
+  record_kernel_log(host, target, host_name);
+  copy_commands(host, target);
+  return std::move(target).record(description(host, target, name));
 }
 
 }  // namespace p2pd

@@ -95,27 +95,25 @@ std::string header_excerpt(const std::string& text, const std::string& header, c
   return out;
 }
 
-Result<void> record_headers_of(const Host& host, const RecordTarget& target, const BuildTarget& kernel,
-                               const Catalogue& all) {
+void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget& kernel, const Catalogue& all) {
   // built by hand, they may lie in somebody's home: in the record they lie where distributions put them
   const std::string place = "/usr/src/linux-headers-" + kernel.release;
   if (host.files().exists(kernel.build())) {
-    TRY(target.directory(place));
-    TRY(target.link(kernel.build(), place));
+    target.directory(place);
+    target.link(kernel.build(), place);
   }
   for (const char* name : {"/Makefile", "/vmlinux"})
-    if (host.files().exists(kernel.build() + name)) TRY(target.stand_in(place + name));
+    if (host.files().exists(kernel.build() + name)) target.stand_in(place + name);
   const auto config = host.files().read(kernel.build() + "/.config");
-  if (config) TRY(target.file(place + "/.config", config_excerpt(*config, "")));
+  if (config) target.file(place + "/.config", config_excerpt(*config, ""));
   for (const auto& [name, rule] : all.compat_rules) {
     const auto text = kernel_header(host, kernel, rule.header);
     const std::string copy = host.files().exists(kernel.build()) ? place : "/lib/modules/" + kernel.release + "/source";
     if (text)
-      TRY(target.file(copy + "/" + rule.header, header_excerpt(*text, rule.header, all)));
+      target.file(copy + "/" + rule.header, header_excerpt(*text, rule.header, all));
     else
       target.leave_out(kernel.build() + "/" + rule.header, text.error());
   }
-  return {};
 }
 
 /// A record of the kernel, each of its lines without identity: behind a line break begins a word.
@@ -127,36 +125,35 @@ std::string without_identity(const KernelRecord& record, const std::string& host
 
 }  // namespace
 
-Result<void> record_module_files(const Host& host, const RecordTarget& target) {
+void record_module_files(const Host& host, RecordTarget& target) {
   for (const std::string_view pattern : record_modules()) {
     for (const std::string& file : record_paths(host.files(), pattern)) {
       const auto info = info_of(host, file);
       if (!info) target.leave_out(file, info.error());
-      TRY(target.file(file, info ? module_stand_in(*info) : ""));
+      target.file(file, info ? module_stand_in(*info) : "");
     }
   }
-  return {};
 }
 
-Result<void> record_headers(const Host& host, const RecordTarget& target) {
+void record_headers(const Host& host, RecordTarget& target) {
   const auto kernels = build_targets(host);
   const auto all = catalogue(host);
-  if (!kernels || !all) return {};  // no kernel is known, or a drop-in is broken: the record shows it as the host does
-  for (const BuildTarget& kernel : *kernels) TRY(record_headers_of(host, target, kernel, *all));
-  return {};
+  if (!kernels || !all) return;  // no kernel is known, or a drop-in is broken: the record shows it as the host does
+  for (const BuildTarget& kernel : *kernels) record_headers_of(host, target, kernel, *all);
 }
 
-Result<void> record_kernel_log(const Host& host, const RecordTarget& target, const std::string& host_name) {
+void record_kernel_log(const Host& host, RecordTarget& target, const std::string& host_name) {
   const auto log = kernel_log(host);
   if (!log) {
     target.leave_out("/dev/kmsg", log.error());
-    return {};
+    return;
   }
   std::string text;
   for (const KernelRecord& record : log->records) text += without_identity(record, host_name) + "\n";
-  if (text.size() <= kLogLimit) return target.file(log->source, text);
-  target.leave_out(log->source, Error{ErrorCode::invalid, "larger than a record wants", {}});
-  return {};
+  if (text.size() <= kLogLimit)
+    target.file(log->source, text);
+  else
+    target.leave_out(log->source, Error{ErrorCode::invalid, "larger than a record wants", {}});
 }
 
 }  // namespace p2pd

@@ -8,12 +8,12 @@ namespace p2pd {
 
 /// Stand-ins of the NVIDIA modules: ELF files with nothing but what .modinfo says of version, licence and kernel,
 /// whether the module is compressed or not.
-Result<void> record_module_files(const Host& host, const RecordTarget& target);
+void record_module_files(const Host& host, RecordTarget& target);
 
 /// Stand-ins of the headers of every kernel that modules would be built for, with the lines that compat rules look for.
-Result<void> record_headers(const Host& host, const RecordTarget& target);
+void record_headers(const Host& host, RecordTarget& target);
 
 /// The kernel's log of this boot, at the path it was read from.
-Result<void> record_kernel_log(const Host& host, const RecordTarget& target, const std::string& host_name);
+void record_kernel_log(const Host& host, RecordTarget& target, const std::string& host_name);
 
 }  // namespace p2pd

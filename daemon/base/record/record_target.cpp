@@ -1,61 +1,46 @@
 // SPDX-License-Identifier: MIT
 #include "base/record/record_target.hpp"
 
-#include <cerrno>
-#include <fstream>
+#include <algorithm>
+
+#include "base/utf8.hpp"
 
 namespace p2pd {
 
-namespace fs = std::filesystem;
+using Kind = RecordFile::Kind;
 
-Result<void> RecordTarget::prepare() const {
-  std::error_code error;
-  fs::create_directories(directory_, error);
-  const bool empty = !error && fs::is_empty(directory_, error);
-  if (error) return fail_errno(directory_.string(), error.value());
-  if (!empty)
-    return fail(ErrorCode::state, directory_.string() + " is not empty", "Name a new directory for the record.");
-  return {};
-}
-
-Result<void> RecordTarget::file(std::string_view path, std::string_view content) const {
-  const fs::path name = TRY(place(path));
-  std::ofstream out(name, std::ios::binary | std::ios::trunc);
+void RecordTarget::file(std::string_view path, std::string_view content) {
   const bool text = content.find('\0') == std::string_view::npos;
-  const std::string shown = text ? without_private_words(std::string(content), identity_) : std::string(content);
-  out.write(shown.data(), static_cast<std::streamsize>(shown.size()));
-  out.close();
-  if (!out) return fail_errno(name.string(), errno != 0 ? errno : EIO);
-  ++capture_->files;
-  return {};
+  put(path, {Kind::file, text ? without_private_words(std::string(content), identity_) : std::string(content)});
 }
 
-Result<void> RecordTarget::stand_in(std::string_view path, bool executable) const {
-  TRY(file(path, ""));
-  if (!executable) return {};
-  const fs::path name = TRY(place(path));
-  std::error_code error;
-  fs::permissions(name, fs::perms(0755), error);
-  if (error) return fail_errno(name.string(), error.value());
-  return {};
+void RecordTarget::stand_in(std::string_view path, bool executable) { put(path, {executable ? Kind::program : Kind::file, ""}); }
+
+void RecordTarget::link(std::string_view path, const std::string& target) { put(path, {Kind::link, target}); }
+
+void RecordTarget::command(RecordedCommand command) {
+  std::string name;
+  for (const std::string& word : command.argv)
+    name += (name.empty() ? "" : "-") + word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  std::ranges::replace(name, '/', '_');
+  for (std::string* text : {&command.result.output, &command.result.errors}) *text = without_private_words(std::move(*text), identity_);
+  record_.commands.insert_or_assign(name, std::move(command));
 }
 
-Result<void> RecordTarget::link(std::string_view path, const std::string& target) const {
-  const fs::path name = TRY(place(path));
-  std::error_code error;
-  fs::create_symlink(target, name, error);
-  if (error) return fail_errno(name.string(), error.value());
-  ++capture_->files;
-  return {};
+void RecordTarget::leave_out(const std::string& path, const Error& error) {
+  if (error.code != ErrorCode::not_found) unreadable_.push_back(without_private_words(path, identity_));
 }
 
-Result<fs::path> RecordTarget::place(std::string_view path) const {
-  fs::path name = directory_ / fs::path(path).relative_path();
-  std::error_code error;
-  fs::create_directories(name.parent_path(), error);
-  if (error) return fail_errno(name.parent_path().string(), error.value());
-  errno = 0;
-  return name;
+MachineRecord RecordTarget::record(nlohmann::ordered_json machine) && {
+  record_.machine = std::move(machine);
+  return std::move(record_);
+}
+
+void RecordTarget::put(std::string_view path, RecordFile file) {
+  if (is_utf8(path) && (file.kind != Kind::link || is_utf8(file.content)))
+    record_.files.insert_or_assign(std::filesystem::path(path).lexically_normal().relative_path(), std::move(file));
+  else
+    unreadable_.emplace_back(path);
 }
 
 }  // namespace p2pd

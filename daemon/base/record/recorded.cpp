@@ -4,32 +4,13 @@
 #include <fmt/format.h>
 
 #include "base/json_number.hpp"
+#include "base/record/record_content.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kDescription = "/machine.json";
 constexpr std::size_t kDescriptionLimit = 1U << 20;  // bytes
-
-struct Recorded {
-  std::vector<std::string> argv;
-  CommandResult result;
-};
-
-Result<Recorded> parse(const std::string& text) {
-  const nlohmann::json json = parse_json(text);
-  const auto is = [&](const char* key, auto test) { return json.contains(key) && (json[key].*test)(); };
-  const bool sound = json.is_object() && is("argv", &nlohmann::json::is_array) &&
-                     is("output", &nlohmann::json::is_string) && is("errors", &nlohmann::json::is_string);
-  const auto status = sound && json.contains("status") ? json_number<int>(json["status"]) : std::nullopt;
-  if (!status) return fail(ErrorCode::invalid, "not a recorded command: argv, status, output and errors wanted");
-  Recorded recorded{{}, {*status, json["output"], json["errors"]}};
-  for (const nlohmann::json& word : json["argv"]) {
-    if (!word.is_string()) return fail(ErrorCode::invalid, "argv holds something else than texts");
-    recorded.argv.push_back(word);
-  }
-  return recorded;
-}
 
 void tell_lines(const Command& command, std::string_view output) {
   while (command.on_line && !output.empty()) {
@@ -47,10 +28,11 @@ Result<CommandResult> RecordedRunner::run(const Command& command) {
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     if (!name.ends_with(".json")) continue;
     const std::string path = "/commands/" + name;
-    Recorded recorded = TRY_IN(path, parse(TRY(record_.read(path))));
-    if (recorded.argv != command.argv) continue;
-    tell_lines(command, recorded.result.output);
-    return std::move(recorded.result);
+    auto recorded = recorded_command_from(nlohmann::json::parse(TRY(record_.read(path)), nullptr, false));
+    if (!recorded) return fail(ErrorCode::invalid, path + ": not a recorded command: argv, status, output and errors wanted");
+    if (recorded->argv != command.argv) continue;
+    tell_lines(command, recorded->result.output);
+    return std::move(recorded->result);
   }
   return fail(ErrorCode::not_found, "not part of this machine record: " + command.text());
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "base/utf8.hpp"
+
+namespace p2pd {
+
+std::size_t utf8_sequence(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf && follows(1)) return 2;
+  if (lead >= 0xe0 && lead <= 0xef && follows(1) && follows(2)) {
+    const bool overlong = lead == 0xe0 && byte(1) < 0xa0;
+    const bool surrogate = lead == 0xed && byte(1) > 0x9f;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (lead >= 0xf0 && lead <= 0xf4 && follows(1) && follows(2) && follows(3)) {
+    const bool overlong = lead == 0xf0 && byte(1) < 0x90;
+    const bool beyond = lead == 0xf4 && byte(1) > 0x8f;
+    return overlong || beyond ? 0 : 4;
+  }
+  return 0;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_sequence(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+}  // namespace p2pd

@@ -1,1 +1,0 @@
-#define UTS_RELEASE "6.8.0-60-generic"

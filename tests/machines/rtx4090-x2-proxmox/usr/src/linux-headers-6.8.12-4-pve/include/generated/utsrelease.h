@@ -1,1 +1,0 @@
-#define UTS_RELEASE "6.8.12-4-pve"

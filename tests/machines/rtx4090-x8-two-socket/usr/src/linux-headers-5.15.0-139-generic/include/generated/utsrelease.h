@@ -1,1 +1,0 @@
-#define UTS_RELEASE "5.15.0-139-generic"
