@@ -2,7 +2,6 @@
 #include "base/json.hpp"
 
 template class nlohmann::basic_json<>;
-template nlohmann::json nlohmann::json::parse(const char*, const char*, nlohmann::json::parser_callback_t, bool, bool);
 
 namespace p2pd {
 

@@ -26,7 +26,7 @@ std::string asked_file() { return runtime_directory() + "/asked"; }
 /// Whether the run leaves its restarts to somebody else.
 bool is_external(const Run& run) {
   const json plan = parse_json(run.resolved);
-  return plan.is_object() && plan.value("/policy/reboot"_json_pointer, "") == to_string(RebootPolicy::external);
+  return plan.is_object() && plan.value(nlohmann::json::json_pointer("/policy/reboot"), "") == to_string(RebootPolicy::external);
 }
 
 void raise(const Descriptor& event) { ::eventfd_write(event.get(), 1); }

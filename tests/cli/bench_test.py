@@ -125,7 +125,7 @@ class Clean(Case):
         file, temporary = self.scratch / "record.json", self.scratch / "tmp"
         temporary.mkdir()
         subprocess.run([BUILD / "bin/p2pctl", "record", file, "--root", BUILD / "machines" / TWO], check=True, stdout=subprocess.DEVNULL)
-        description, place = machine(2, gpu_addresses(TWO)), {"TMPDIR": str(temporary)}
+        description, place = machine(2, gpu_addresses(TWO), link=LINK | {"gb_s": 13}), {"TMPDIR": str(temporary)}
         report, wanted = (self.report(description, "--quick", root=root, environment=place) for root in (file, BUILD / "machines" / TWO))
         self.assertEqual((report["paths"], report["machine"]), (wanted["paths"], wanted["machine"]))
         self.assertEqual(list(temporary.iterdir()), [])

@@ -15,17 +15,27 @@ from guest import Guest, GuestError, accelerators, waited_s  # noqa: E402
 
 
 class Accelerators(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.device, self.able, self.unable = (self.folder / name for name in ("kvm", "able", "unable"))
+        self.device.touch()
+        self.able.write_text("processor\t: 0\nflags\t\t: fpu vme svm sse\n")
+        self.unable.write_text("processor\t: 0\nflags\t\t: fpu vme sse\nbugs\t\t: svm\n")
+
     def test_kvm_is_used_where_it_may_be(self):
-        with tempfile.NamedTemporaryFile() as device:
-            self.assertEqual(accelerators(device.name)[:2], ["-accel", "kvm"])
-            self.assertIn("tcg,thread=multi,tb-size=512", accelerators(device.name), "QEMU goes on without, where the host says no")
-        self.assertNotIn("kvm", accelerators(device.name))
+        words = accelerators(self.device, self.able)
+        self.assertEqual(words[:2], ["-accel", "kvm"])
+        self.assertIn("tcg,thread=multi,tb-size=512", words, "QEMU goes on without, where the host says no")
+        self.assertNotIn("kvm", accelerators(self.folder / "none", self.able))
+
+    def test_kvm_of_a_processor_that_cannot_virtualize_hangs(self):
+        self.assertNotIn("kvm", accelerators(self.device, self.unable))
 
     @unittest.skipUnless(shutil.which("qemu-system-x86_64"), "SKIP: no QEMU")
     def test_qemu_takes_what_there_is(self):
-        for device in ("/nonexistent", __file__):
+        for device in ("none", "kvm"):
             with self.subTest(device):
-                done = subprocess.run(["qemu-system-x86_64", *accelerators(device), "-machine", "none", "-nographic", "-monitor", "stdio"],
+                done = subprocess.run(["qemu-system-x86_64", *accelerators(self.folder / device, self.able), "-machine", "none", "-nographic", "-monitor", "stdio"],
                                       input="quit\n", capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 0, done.stderr)
 

@@ -40,10 +40,11 @@ class GuestError(Exception):
     """The guest did not do what was asked of it."""
 
 
-def accelerators(kvm="/dev/kvm"):
-    """What QEMU is to try, in this order."""
+def accelerators(kvm="/dev/kvm", cpuinfo="/proc/cpuinfo"):
+    """What QEMU is to try, in this order. A /dev/kvm above a processor that cannot virtualize opens, and hangs."""
     tcg = ["-accel", "tcg,thread=multi,tb-size=512"]
-    return ["-accel", "kvm", *tcg] if os.access(kvm, os.R_OK | os.W_OK) else tcg
+    able = re.search(r"^flags\s*:.*\b(vmx|svm)\b", pathlib.Path(cpuinfo).read_text(), re.MULTILINE)
+    return ["-accel", "kvm", *tcg] if able and os.access(kvm, os.R_OK | os.W_OK) else tcg
 
 
 def waited_s(process):

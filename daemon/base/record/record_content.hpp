@@ -3,7 +3,7 @@
 // and what is not UTF-8 is {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 #include <optional>
 #include <string>
 #include <string_view>

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 #include <optional>
 #include <string>
 
