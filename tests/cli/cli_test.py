@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -55,6 +56,18 @@ class Works(Case):
         self.assertRegex(self.ctl("plan", self.plan).stdout, r"waits for +idle: session 2 of ada on seat0 is open")
         write(self.plan, plan_text(step, idle % ", sessions: never"))
         self.assertRegex(self.ctl("plan", self.plan).stderr, "sessions: 'never' is neither busy nor end")
+
+    def test_nouveau_out_of_an_older_initramfs(self):
+        """As after a power cut between the driver and its initramfs: another restart alone would bring nouveau back."""
+        self.use("rtx4090-x2-healthy")
+        for module in (self.tree / "sys/module").glob("nvidia*"):
+            shutil.rmtree(module)
+        shutil.copytree(MACHINES / "rtx3090-x2-nouveau/sys/module/nouveau", self.tree / "sys/module/nouveau")
+        listing = next(self.tree.glob("commands/lsinitramfs*"))
+        held = json.loads(listing.read_text())
+        listing.write_text(json.dumps(held | {"output": "\n".join(line for line in held["output"].splitlines() if "nouveau" not in line)}))
+        told = self.ctl("plan").stdout
+        self.assertRegex(told, r"(?s)✗ +other-modules .*\$ update-initramfs -u .*\$ rmmod nouveau")
 
     def test_no_gpu_is_one_line(self):
         self.use("no-gpu")
