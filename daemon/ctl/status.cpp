@@ -182,7 +182,10 @@ Result<int> ask_service(const Context& context, const std::function<Result<std::
     const PasswordAgent agent(context.options);
     TRY(ask(service));
   }
-  if (context.options.no_block) return print_status(context, TRY(service.report()));
+  if (context.options.no_block) {  // asked for, which is all that was wanted: how it ends is told by status
+    print_status(context, TRY(service.report()));
+    return kDone;
+  }
   int looks = 0;
   const json after = TRY(follow(service, context, [&](const json& status) {
     if (turns_back && text(status, "state") == "rebooting" && ++looks < 5) return false;

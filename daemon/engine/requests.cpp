@@ -44,16 +44,23 @@ Result<Run> Walk::prove_again() {
   if (last && is_open(last->state)) {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // it proves for itself
-    TRY(move(Event::superseded));
   }
   const std::optional<Run> proven = TRY(standing_proof());
   if (!proven) return last.value_or(Run{});
+  TRY(make_way(last));
   TRY(load(*proven));
   Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
   checks.name = kVerify;
   checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
   TRY(begin(checks, RunState::walking));
   return walk();
+}
+
+/// Ends the last run where it is open: one that only looks, which is asked anew by whoever wants to know.
+Result<void> Walk::make_way(const std::optional<Run>& last) {
+  if (!last || !is_open(last->state)) return {};
+  TRY(load(*last));
+  return move(Event::superseded);
 }
 
 /// The newest run that proved P2P on this machine; nothing where another one has changed it since, or undid all changes.
@@ -88,7 +95,6 @@ Result<Run> Walk::reassert() {
   if (last && is_open(last->state)) {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // it sees to all of it
-    TRY(move(Event::superseded));
   }
   Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
@@ -98,6 +104,7 @@ Result<Run> Walk::reassert() {
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
   }
   if (again.steps.empty()) return last.value_or(Run{});
+  TRY(make_way(last));
   TRY(begin(again, RunState::walking));
   return walk();
 }
@@ -142,7 +149,8 @@ Result<Run> Walk::request(Event event) {
     for (Step& step : anew.steps) step.tried = Tried::no;
     TRY(begin(anew, RunState::walking));
   } else {
-    TRY(move(event == Event::cancel && plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : event));
+    const bool looks = is_open(run_.state) && run_.state != RunState::reverting && plan_.only_checks();
+    TRY(move(event == Event::cancel && looks ? Event::superseded : event));
   }
   if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
   return run_;

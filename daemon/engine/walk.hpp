@@ -99,6 +99,7 @@ class Walk {
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Event>> commit();
+  Result<void> make_way(const std::optional<Run>& last);
   Result<std::optional<Run>> standing_proof() const;
   Result<void> prove_earlier();
   std::optional<UndoStore::Owner> undoable() const;

@@ -276,6 +276,18 @@ TEST_CASE("a look that failed is not undone: cancel ends it, revert undoes what 
   CHECK_FALSE(world.has("live/a"));
 }
 
+TEST_CASE("a person's look that is blocked stays open where each boot has nothing to prove or to make anew") {
+  World world;
+  REQUIRE(world.apply(plan_of({"p:proof"}))->state == RunState::blocked);
+  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
+  CHECK(world.start([](Walk& walk) { return walk.reassert(); })->state == RunState::blocked);
+  const auto cancel = [&] { return world.start([](Walk& walk) { return walk.request(Event::cancel); }); };
+  CHECK(cancel()->result == "superseded");
+  const auto again = cancel();
+  REQUIRE_FALSE(again);
+  CHECK(again.error().message == "a run that is idle cannot cancel");
+}
+
 TEST_CASE("a blocked run goes on by itself at the next boot, and not before") {
   World world;
   REQUIRE(world.apply(plan_of({"a:live", "b"}))->state == RunState::blocked);
