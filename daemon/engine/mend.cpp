@@ -88,13 +88,13 @@ Result<void> Walk::take_back(const Step& step) {
 Result<void> Walk::mend(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
+  if (!TRY(bring(step.needs, pass))) return {};
   if (!pass.pending.empty() && reboot_suffices(step)) {
     known.status = StepStatus::pending_reboot;
     known.applied_boot = boot_;
     pass.pending.push_back(step.id);
     return s_.journal.save(run_, {known}, in_place(), event("left-to-reboot", step.id, "the reboot that is due anyway does it"));
   }
-  if (!TRY(bring(step.needs, pass))) return {};
   if (!step.fix.empty()) {
     TRY(fix(step, pass));
   } else if (const Finding finding = check(step); finding.holds()) {

@@ -112,3 +112,21 @@ TEST_CASE("needs: a pause is heard between two of them, and a kill in one goes o
   CHECK(run->state == RunState::idle);
   CHECK(cut.has("live/c"));
 }
+
+TEST_CASE("what a fix needs is brought before the fix is left to the reboot that is due anyway") {
+  World world;
+  world.write("want/b", "");  // the boot does it
+  const std::string plan = R"(name: test
+title: t
+steps:
+  - {state: a, title: t, check: now, fix: boot, with: {name: a}}
+  - {requires: image, title: t, check: now, fix: live, with: {name: image}}
+  - {state: b, title: t, check: now, fix: reboot, with: {name: b}, needs: [image]}
+)";
+  auto run = world.apply(plan);
+  REQUIRE(run);
+  CHECK(run->state == RunState::rebooting);
+  CHECK(world.has("live/image"));
+  CHECK(world.count("left-to-reboot") == 1);
+  CHECK(world.settle(run)->result == "done");
+}
