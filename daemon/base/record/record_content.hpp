@@ -3,13 +3,13 @@
 // and what is not UTF-8 is {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
 #pragma once
 
-#include "base/json.hpp"
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/command.hpp"
+#include "base/json.hpp"
 
 namespace p2pd {
 

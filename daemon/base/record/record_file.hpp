@@ -4,10 +4,10 @@
 
 #include <filesystem>
 #include <map>
-#include "base/json.hpp"
 #include <optional>
 #include <string>
 
+#include "base/json.hpp"
 #include "base/record/record_content.hpp"
 #include "base/result.hpp"
 #include "base/scratch_directory.hpp"
