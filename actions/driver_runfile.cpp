@@ -11,6 +11,7 @@
 #include "base/driver/staging.hpp"
 #include "base/fetch/download.hpp"
 #include "base/log.hpp"
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {
@@ -20,7 +21,6 @@ constexpr Parameter kParameters[] = {
     {"mirrors", Parameter::Type::strings, false,
      "file, http or https URLs with NVIDIA's layout, or with just the file"},
 };
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kUnknownBytes = 1024 * kMiB;  // more than any runfile so far
 constexpr std::uint64_t kSpareBytes = 64 * kMiB;      // the file system's own, and whoever else writes
 

@@ -98,7 +98,7 @@ Result<void> put_back(Host& host, const std::string& release, const std::string&
 
 Result<void> undo(Host& host, const Parameters&) {
   const std::string place = kept_for_undo(host, kKept);
-  for (const std::string& name : host.files().list(place).value_or(std::vector<std::string>())) {
+  for (const std::string& name : host.names(place)) {
     const std::string kept = place + "/" + name;
     if (name.starts_with('.') || !host.files().exists(kept + ".ours")) continue;
     TRY_IN("the initramfs of " + name, put_back(host, name, kept));

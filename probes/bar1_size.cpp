@@ -14,11 +14,11 @@
 #include "base/hardware/bar1_room.hpp"
 #include "base/hardware/vram.hpp"
 #include "base/probe.hpp"
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
 constexpr std::uint64_t kSmall = 256 * kMiB;  // what firmware without Resizable BAR gives: less than any card's VRAM
 

@@ -68,7 +68,7 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
 
 /// Name of a framebuffer that belongs to no PCI function's driver: the firmware's; empty when there is none.
 std::string firmware_console(const Host& host, const std::vector<PciDevice>& devices) {
-  for (const std::string& name : host.files().list(kFramebuffers).value_or(std::vector<std::string>())) {
+  for (const std::string& name : host.names(kFramebuffers)) {
     if (!name.starts_with("fb") || name == "fbcon") continue;
     const std::string device =
         last_part(host.files().read_link(std::string(kFramebuffers) + name + "/device").value_or(""));

@@ -14,6 +14,7 @@
 #include "base/hardware/gpus.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
+#include "base/units.hpp"
 
 namespace p2pd {
 
@@ -23,7 +24,6 @@ namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::int64_t kAtLeast = 2;
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr Parameter kParameters[] = {
     {"at_least", Parameter::Type::integer, false, "how many NVIDIA GPUs must be there; 2 unless told"},

@@ -223,7 +223,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const auto cpus = logical_cpus(host, finding);
   const auto cmdline = host.line("/proc/cmdline");
   const std::vector<KernelArgument> line = parse_kernel_line(cmdline.value_or(""));
-  finding.facts = {{"units", host.files().list("/sys/class/iommu").value_or(std::vector<std::string>())},
+  finding.facts = {{"units", host.names("/sys/class/iommu")},
                    {"acpi_tables", acpi_tables(host)},
                    {"asked", cmdline ? asked(line, finding) : Json()},
                    {"without_effect", without_effect(line)},

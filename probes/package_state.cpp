@@ -68,7 +68,7 @@ Json unattended_upgrades(const Host& host, const std::vector<DpkgPackage>& packa
 /// Pins of drivers and kernels: "nvidia-*: version 570.*, priority 1001". A hold is dpkg's, a pin apt's.
 Json pins(const Host& host) {
   std::vector<std::string> files = {"/etc/apt/preferences"};
-  for (const std::string& name : host.files().list(kPreferences).value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(kPreferences))
     files.push_back(std::string(kPreferences) + "/" + name);
   Json found = Json::array();
   for (const std::string& file : files) {

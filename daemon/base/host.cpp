@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kLineLimit = 1U << 20;  // bytes
+constexpr std::size_t kFileLimit = 1U << 20;  // bytes
 constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                                                  "/usr/bin",        "/sbin",          "/bin"};
 
@@ -36,9 +36,13 @@ std::unique_ptr<const Host> Host::snapshot() const {
 }
 
 Result<std::string> Host::line(std::string_view path) const {
-  std::string content = TRY(root_.read(path, kLineLimit));
+  std::string content = TRY(root_.read(path, kFileLimit));
   if (content.ends_with('\n')) content.pop_back();
   return content;
+}
+
+std::vector<std::string> Host::names(std::string_view path) const {
+  return root_.list(path).value_or(std::vector<std::string>());
 }
 
 Result<std::string> Host::query(const Command& command) const {

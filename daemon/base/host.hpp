@@ -62,6 +62,8 @@ class Host {
 
   /// Content of a small text file without the final newline.
   Result<std::string> line(std::string_view path) const;
+  /// What a directory holds; nothing where it cannot be read.
+  std::vector<std::string> names(std::string_view path) const;
   /// Runs a command that only reads; whatever it exits with is an answer.
   Result<CommandResult> ask(const Command& command) const { return runner_->run(command); }
   /// The same where only success is one; its standard output.

@@ -65,7 +65,7 @@ std::string layer_of(const Host& host, const std::string& node, int depth) {
   if (uuid.starts_with("DMRAID-")) return "RAID";
   if (host.files().exists(node + "/md") || host.files().exists(node + "/../md")) return "RAID";
   if (depth == kDeepest) return "";
-  auto below = host.files().list(node + "/slaves").value_or(std::vector<std::string>());
+  auto below = host.names(node + "/slaves");
   if (below.size() > kWidest) below.resize(kWidest);
   for (const std::string& name : below) {
     std::string layer = layer_of(host, "/sys/class/block/" + name, depth + 1);

@@ -34,7 +34,7 @@ Result<nlohmann::json> proof_context(const Host& host) {
   nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object();
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
     if (device.is_nvidia_gpu()) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
-  for (const std::string& name : host.files().list(kModules).value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(kModules))
     if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kModules, name));
   return nlohmann::json{{"machine_id", machine_id(host)},
                         {"boot_id", line_or_nothing(host, "/proc/sys/kernel/random/boot_id")},

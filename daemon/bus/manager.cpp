@@ -187,7 +187,7 @@ namespace {
 #define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<handler>, SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml tells the same to people; a test compares the two.
-const sd_bus_vtable kVtable[] = {
+const sd_bus_vtable kManagerVtable[] = {
     SD_BUS_VTABLE_START(0),
     SD_BUS_PROPERTY("Version", "s", guarded<Handlers::version>, 0, SD_BUS_VTABLE_PROPERTY_CONST),
     SHOWN("State", "s"),
@@ -224,7 +224,7 @@ Manager::Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus
 
 Result<void> Manager::publish() {
   look();
-  const int code = sd_bus_add_object_vtable(bus_, nullptr, kPath, kInterface, kVtable, this);
+  const int code = sd_bus_add_object_vtable(bus_, nullptr, kPath, kInterface, kManagerVtable, this);
   if (code < 0) return fail(ErrorCode::io, fmt::format("{}: {}", kPath, error_text(code)));
   return {};
 }

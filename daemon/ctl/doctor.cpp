@@ -65,23 +65,23 @@ Conclusion conclude(const Survey& survey, const Standing& gate, const Plan& plan
 }
 
 nlohmann::json to_json(const Standing& standing) {
-  nlohmann::json json = p2pd::to_json(standing.finding);
-  json["step"] = standing.step->id;
-  json["title"] = standing.step->title;
-  json["check"] = standing.step->check;
-  json["standing"] = to_string(standing.kind);
-  return json;
+  nlohmann::json document = p2pd::to_json(standing.finding);
+  document["step"] = standing.step->id;
+  document["title"] = standing.step->title;
+  document["check"] = standing.step->check;
+  document["standing"] = to_string(standing.kind);
+  return document;
 }
 
 nlohmann::json to_json(const Conclusion& conclusion) {
-  nlohmann::json json = to_json(conclusion.gate);
-  json["why"] = conclusion.gate.step->why;
-  json["behind"] = ids(conclusion.behind);
-  json["beside"] = ids(conclusion.beside);
-  if (!conclusion.gate.obstacle.empty()) json["obstacle"] = conclusion.gate.obstacle;
-  json["by"] = conclusion.by_p2pd ? "p2pd" : "operator";
-  json["next"] = conclusion.next;
-  return json;
+  nlohmann::json document = to_json(conclusion.gate);
+  document["why"] = conclusion.gate.step->why;
+  document["behind"] = ids(conclusion.behind);
+  document["beside"] = ids(conclusion.beside);
+  if (!conclusion.gate.obstacle.empty()) document["obstacle"] = conclusion.gate.obstacle;
+  document["by"] = conclusion.by_p2pd ? "p2pd" : "operator";
+  document["next"] = conclusion.next;
+  return document;
 }
 
 void print_steps(const Survey& survey) {

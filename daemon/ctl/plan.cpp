@@ -29,13 +29,13 @@ nlohmann::json to_json(const Standing::Change& change, const Host& host) {
 }
 
 nlohmann::json to_json(const Standing& s, const Host& host) {
-  nlohmann::json json = {{"step", s.step->id}, {"standing", to_string(s.kind)}, {"summary", s.finding.summary}};
-  if (!s.obstacle.empty()) json["obstacle"] = s.obstacle;
-  if (s.kind == Standing::Kind::blocked) json["next"] = next_for_operator(s);
-  if (s.changes.empty()) return json;
-  json["effect"] = to_string(s.effect);
-  for (const Standing::Change& change : s.changes) json["changes"].push_back(to_json(change, host));
-  return json;
+  nlohmann::json document = {{"step", s.step->id}, {"standing", to_string(s.kind)}, {"summary", s.finding.summary}};
+  if (!s.obstacle.empty()) document["obstacle"] = s.obstacle;
+  if (s.kind == Standing::Kind::blocked) document["next"] = next_for_operator(s);
+  if (s.changes.empty()) return document;
+  document["effect"] = to_string(s.effect);
+  for (const Standing::Change& change : s.changes) document["changes"].push_back(to_json(change, host));
+  return document;
 }
 
 /// What is tried where the proof fails, in order.

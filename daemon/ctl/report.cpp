@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kRuns = 200;
+constexpr int kReportedRuns = 200;
 constexpr const char* kDefaultFile = "p2pd-report.html";
 constexpr std::size_t kBaselineLimit = 16U << 20;
 
@@ -64,7 +64,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   Sources sources;
   sources.made = now();
   sources.status = known_or_noted(known_status(context), "how the run stands", sources.notes);
-  sources.history = known_or_noted(known_history(context, kRuns), "what was done", sources.notes);
+  sources.history = known_or_noted(known_history(context, kReportedRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);
   sources.baseline = baseline_of(context, sources.notes);
   sources.plans = walked_plans(context, sources.history, host);

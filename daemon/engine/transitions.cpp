@@ -11,9 +11,9 @@ namespace {
 using S = RunState;
 using E = Event;
 
-constexpr std::string_view kStates[] = {"idle",    "walking", "rebooting", "ready",
+constexpr std::string_view kStateNames[] = {"idle",    "walking", "rebooting", "ready",
                                         "blocked", "failed",  "paused",    "reverting"};
-constexpr std::string_view kEvents[] = {"apply",   "go-on",   "pause",      "resume",  "retry",   "cancel",
+constexpr std::string_view kEventNames[] = {"apply",   "go-on",   "pause",      "resume",  "retry",   "cancel",
                                         "revert",  "superseded", "stopped", "blocker",    "reboot-due", "proven", "settled",
                                         "failure", "give-back", "reverted", "given-back"};
 
@@ -77,13 +77,13 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-std::string_view to_string(RunState state) { return kStates[static_cast<std::size_t>(state)]; }
-std::string_view to_string(Event event) { return kEvents[static_cast<std::size_t>(event)]; }
+std::string_view to_string(RunState state) { return kStateNames[static_cast<std::size_t>(state)]; }
+std::string_view to_string(Event event) { return kEventNames[static_cast<std::size_t>(event)]; }
 
 std::optional<RunState> run_state(std::string_view name) {
-  const auto* found = std::find(std::begin(kStates), std::end(kStates), name);
-  if (found == std::end(kStates)) return std::nullopt;
-  return static_cast<RunState>(found - std::begin(kStates));
+  const auto* found = std::find(std::begin(kStateNames), std::end(kStateNames), name);
+  if (found == std::end(kStateNames)) return std::nullopt;
+  return static_cast<RunState>(found - std::begin(kStateNames));
 }
 
 std::optional<RunState> next_state(RunState state, Event event) {

@@ -17,12 +17,6 @@
 namespace p2pd {
 namespace {
 
-class SystemClock : public Clock {
- public:
-  std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::now(); }
-  void wait(std::chrono::milliseconds time) override { std::this_thread::sleep_for(time); }
-};
-
 /// The process that holds the lock of an open file, as the kernel lists it; empty where it does not tell.
 std::string holder_of(int fd) {
   struct stat file {};
@@ -58,53 +52,59 @@ void keep_to_ourselves(const std::filesystem::path& state, bool own) {
     if (std::filesystem::symlink_status(state / name, ignored).type() == std::filesystem::file_type::regular) set(state / name, 0640);
 }
 
-/// STATE/lock, held while a worker lives; its text says who holds it.
-class Lock {
- public:
-  using Options = Worker::Options;
-  static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, const Options& options) {
-    const std::string path = state / "lock";
-    auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (lock->fd_ < 0) return fail_errno("cannot open " + path);
-    (void)!::fchmod(lock->fd_, 0600);  // who may open it may hold it
-    const auto until = std::chrono::steady_clock::now() + options.patience;
-    while (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (std::chrono::steady_clock::now() < until) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        continue;
-      }
-      return lock->refuse(path);
-    }
-    const std::string text = fmt::format("{}, process {}", options.holder, ::getpid());
-    if (::ftruncate(lock->fd_, 0) != 0 || ::pwrite(lock->fd_, text.data(), text.size(), 0) < 0)
-      return fail_errno("cannot write " + path);
-    return lock;
-  }
-  /// Names the process that holds it, as the kernel knows it; what it does, where that is a worker that wrote so.
-  Failure refuse(const std::string& path) const {
-    char text[128] = {};
-    const std::string written = ::pread(fd_, text, sizeof(text) - 1, 0) > 0 ? text : "";
-    const std::string holder = holder_of(fd_);
-    const std::size_t pid = written.find("process ");
-    const bool its = pid != std::string::npos && holder.find(written.substr(pid) + " of user") != std::string::npos;
-    const std::string who = its || holder.empty() ? written : fmt::format("{}, which holds {}", holder, path);
-    return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", who.empty() ? "unknown" : who),
-                "wait for it, or stop it: SIGTERM ends a worker at the next safe point");
-  }
-  explicit Lock(int fd) : fd_(fd) {}
-  ~Lock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 struct Worker::Parts {
+  class SystemClock : public Clock {
+   public:
+    std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::now(); }
+    void wait(std::chrono::milliseconds time) override { std::this_thread::sleep_for(time); }
+  };
+
+  /// STATE/lock, held while a worker lives; its text says who holds it.
+  class Lock {
+   public:
+    using Options = Worker::Options;
+    static Result<std::unique_ptr<Lock>> take(const std::filesystem::path& state, const Options& options) {
+      const std::string path = state / "lock";
+      auto lock = std::make_unique<Lock>(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (lock->fd_ < 0) return fail_errno("cannot open " + path);
+      (void)!::fchmod(lock->fd_, 0600);  // who may open it may hold it
+      const auto until = std::chrono::steady_clock::now() + options.patience;
+      while (::flock(lock->fd_, LOCK_EX | LOCK_NB) != 0) {
+        if (std::chrono::steady_clock::now() < until) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          continue;
+        }
+        return lock->refuse(path);
+      }
+      const std::string text = fmt::format("{}, process {}", options.holder, ::getpid());
+      if (::ftruncate(lock->fd_, 0) != 0 || ::pwrite(lock->fd_, text.data(), text.size(), 0) < 0)
+        return fail_errno("cannot write " + path);
+      return lock;
+    }
+    /// Names the process that holds it, as the kernel knows it; what it does, where that is a worker that wrote so.
+    Failure refuse(const std::string& path) const {
+      char text[128] = {};
+      const std::string written = ::pread(fd_, text, sizeof(text) - 1, 0) > 0 ? text : "";
+      const std::string holder = holder_of(fd_);
+      const std::size_t pid = written.find("process ");
+      const bool its = pid != std::string::npos && holder.find(written.substr(pid) + " of user") != std::string::npos;
+      const std::string who = its || holder.empty() ? written : fmt::format("{}, which holds {}", holder, path);
+      return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", who.empty() ? "unknown" : who),
+                  "wait for it, or stop it: SIGTERM ends a worker at the next safe point");
+    }
+    explicit Lock(int fd) : fd_(fd) {}
+    ~Lock() {
+      if (fd_ >= 0) ::close(fd_);
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    int fd_;
+  };
+
   std::unique_ptr<Lock> lock;
   Journal journal;
   UndoStore undo;
@@ -138,7 +138,7 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
     return fail(ErrorCode::denied, fmt::format("cannot make the state directory {}: {}", state.string(), error.message()),
                 "run as root, or name another one with --state");
   keep_to_ourselves(state, own);
-  auto lock = TRY(Lock::take(state, options));
+  auto lock = TRY(Parts::Lock::take(state, options));
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
   Result<Journal> opened = Journal::open(state, Journal::Access::write);
   if (!opened && opened.error().code == ErrorCode::set_aside && options.accept_state_loss) {

@@ -302,15 +302,15 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
 nlohmann::json to_json(const Plan& plan) {
   nlohmann::json steps = nlohmann::json::array();
   for (const Step& step : plan.steps) {
-    nlohmann::json json = {{to_string(step.kind), step.id}, {"title", step.title}, {"check", step.check}};
-    if (!step.fix.empty()) json["fix"] = step.fix;
-    if (!step.with.empty()) json["with"] = step.with;
-    if (!step.why.empty()) json["why"] = step.why;
-    if (!step.operator_text.empty()) json["operator"] = step.operator_text;
-    if (!step.after.empty()) json["after"] = step.after;
-    if (!step.needs.empty()) json["needs"] = step.needs;
-    if (step.tried != Tried::no) json["tried"] = to_string(step.tried);
-    steps.push_back(std::move(json));
+    nlohmann::json document = {{to_string(step.kind), step.id}, {"title", step.title}, {"check", step.check}};
+    if (!step.fix.empty()) document["fix"] = step.fix;
+    if (!step.with.empty()) document["with"] = step.with;
+    if (!step.why.empty()) document["why"] = step.why;
+    if (!step.operator_text.empty()) document["operator"] = step.operator_text;
+    if (!step.after.empty()) document["after"] = step.after;
+    if (!step.needs.empty()) document["needs"] = step.needs;
+    if (step.tried != Tried::no) document["tried"] = to_string(step.tried);
+    steps.push_back(std::move(document));
   }
   return {{"name", plan.name},
           {"title", plan.title},

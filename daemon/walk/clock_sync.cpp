@@ -12,7 +12,7 @@ namespace p2pd {
 namespace {
 
 constexpr double kEarly = 15 * 60;  // seconds since the boot
-constexpr std::chrono::seconds kPatience{60};  // there may be no time server
+constexpr std::chrono::seconds kClockPatience{60};  // there may be no time server
 
 double uptime() {
   double seconds = kEarly;
@@ -32,7 +32,7 @@ void wait_for_clock(const Mailbox& mailbox, Publisher& publisher) {
   const auto begun = std::chrono::steady_clock::now();
   while (uptime() < kEarly && is_due()) {
     if (mailbox.stopping() || mailbox.asked() || mailbox.has_waiting()) return;
-    if (std::chrono::steady_clock::now() - begun > kPatience) return log::warning("the clock is not set, and not waited for any longer");
+    if (std::chrono::steady_clock::now() - begun > kClockPatience) return log::warning("the clock is not set, and not waited for any longer");
     publisher.waiting("the clock is not set yet");
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kMessageOfTheDay = "/run/motd.d/p2pd";
 constexpr std::string_view kRequired = "/run/reboot-required";
 constexpr std::string_view kRequiredBy = "/run/reboot-required.pkgs";
-constexpr std::chrono::minutes kPatience{10};  // for a machine to go down
+constexpr std::chrono::minutes kShutdownPatience{10};  // for a machine to go down
 
 /// Courtesies: what they fail at is logged, and no reason not to restart.
 void put(std::string_view path, std::string text) {
@@ -124,7 +124,7 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
     return Outcome::under_way;
   }
   const auto due = std::chrono::steady_clock::now() + delay_;
-  for (auto now = due - delay_; now < due + kPatience; now = std::chrono::steady_clock::now()) {
+  for (auto now = due - delay_; now < due + kShutdownPatience; now = std::chrono::steady_clock::now()) {
     if (mailbox_.stopping()) return Outcome::under_way;
     if (mailbox_.asked()) {
       TRY(cancel_ours());

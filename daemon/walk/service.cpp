@@ -30,7 +30,7 @@ namespace {
 constexpr int kIdleSeconds = 5;
 /// Between the tries to go on with a run whose walk ended in an error: what is in the way may pass, and a boot has no other start.
 constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60), std::chrono::seconds(300)};
-constexpr std::chrono::seconds kPatience{30};  // for the one who proves, or makes anew, at the same boot
+constexpr std::chrono::seconds kLockPatience{30};  // for the one who proves, or makes anew, at the same boot
 
 int stop_signal() {
   sigset_t set;
@@ -143,7 +143,7 @@ class Service {
       Worker::Options options;
       options.holder = "p2pd-walk";
       options.accept_state_loss = undoes;
-      options.patience = kPatience;
+      options.patience = kLockPatience;
       Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
       TRY(runner_.wait_for_last());  // nobody else's: it is we who hold the lock
       return work(worker.walk());

@@ -213,10 +213,10 @@ Result<void> print(const Options& options, const Report& report) {
   std::vector<std::string> gains;
   if (!options.against.empty()) gains = gain(parse_json(TRY(read_file(options.against))), report);
   if (options.json) {
-    nlohmann::json json = to_json(report);
-    json["gain"] = gains;
-    json["advice"] = advice(report);
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    nlohmann::json document = to_json(report);
+    document["gain"] = gains;
+    document["advice"] = advice(report);
+    fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (const auto why = report.measurement.not_run.find(kEverything); why != report.measurement.not_run.end()) {
     fmt::print("{}\n", why->second);
   } else if (options.bug_report) {

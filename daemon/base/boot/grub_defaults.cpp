@@ -32,7 +32,7 @@ std::string drop_in_text(const Host& host, const std::vector<std::string>& argum
 /// The files in their order, p2pd's drop-in with `arguments` among them.
 Result<std::vector<Stage>> sourced_files(const Host& host, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
-  for (const std::string& name : host.files().list(kDropIns).value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(kDropIns))
     if (name.ends_with(".cfg") && !name.starts_with('.')) names.push_back(fmt::format("{}/{}", kDropIns, name));
   if (std::ranges::find(names, kGrubDropIn) == names.end()) names.emplace_back(kGrubDropIn);
   std::ranges::sort(names);

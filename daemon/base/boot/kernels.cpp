@@ -31,11 +31,11 @@ bool is_nvidia(std::string_view name) {
 }
 
 void look_into(const Host& host, const std::string& directory, std::vector<std::string>& found) {
-  for (const std::string& name : host.files().list(directory).value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(directory))
     if (is_nvidia(name)) found.push_back(directory + "/" + name);
 }
 
-bool is_kernel(std::string_view name) {
+bool is_kernel_image(std::string_view name) {
   // what package managers and installkernel leave beside; GRUB's scripts leave the former out, too
   constexpr std::string_view kLeftovers[] = {".old", ".bak", ".dpkg-", ".rpmsave", ".rpmnew"};
   return name.starts_with(kImage) && name.size() > kImage.size() &&
@@ -53,7 +53,7 @@ Kernel kernel_of(const Host& host, const std::string& version) {
   if (!kernel.modules) return kernel;
   for (const std::string_view place : kPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
   // Ubuntu's prebuilt ones: kernel/nvidia-550, kernel/nvidia-550srv-open
-  for (const std::string& name : host.files().list(directory + "/kernel").value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(directory + "/kernel"))
     if (name.starts_with("nvidia")) look_into(host, directory + "/kernel/" + name, kernel.nvidia);
   return kernel;
 }
@@ -62,7 +62,7 @@ Result<std::vector<Kernel>> bootable_kernels(const Host& host) {
   constexpr std::size_t kMost = 200;
   std::vector<std::string> versions;
   for (const std::string& name : TRY(host.files().list("/boot")))
-    if (is_kernel(name)) versions.push_back(name.substr(kImage.size()));
+    if (is_kernel_image(name)) versions.push_back(name.substr(kImage.size()));
   if (versions.empty()) return fail(ErrorCode::not_found, "/boot holds no kernel (vmlinuz-VERSION)");
   if (versions.size() > kMost) return fail(ErrorCode::invalid, "/boot holds more than 200 kernels");
   std::ranges::stable_sort(versions,

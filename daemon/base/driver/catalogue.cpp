@@ -33,7 +33,7 @@ bool is_name(std::string_view text) { return made_of(text, kName) && text.size()
 bool is_commit(std::string_view text) { return made_of(text, kHex) && text.size() == 40; }
 bool is_sha256(std::string_view text) { return made_of(text, kHex) && text.size() == 64; }
 bool is_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
-bool is_kernel(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
+bool is_kernel_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
 bool is_header(std::string_view text) {
   return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
 }
@@ -66,7 +66,7 @@ bool is_status(std::string_view text) {
 }
 
 std::optional<Version> kernel_version(JsonFields& fields, const char* key) {
-  const std::string text = fields.text(key, is_kernel, Need::optional);
+  const std::string text = fields.text(key, is_kernel_version, Need::optional);
   return text.empty() ? std::nullopt : parse_version(text);
 }
 

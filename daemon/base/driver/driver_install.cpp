@@ -49,7 +49,7 @@ Result<void> find_runfile(const Host& host, DriverInstall& found) {
 
 void find_dkms(const Host& host, DriverInstall& found) {
   const auto names = [&](const std::string& path) {
-    return host.files().list(path).value_or(std::vector<std::string>());
+    return host.names(path);
   };
   for (const std::string& module : names(std::string(kDkms))) {
     if (!module.starts_with("nvidia") || module.starts_with("nvidia-fs")) continue;

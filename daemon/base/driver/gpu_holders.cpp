@@ -123,7 +123,7 @@ Result<std::optional<SeatSession>> session_of(const Host& host, std::string_view
 /// Nodes of the NVIDIA GPUs in /dev/dri: "/dev/dri/renderD128".
 std::set<std::string> render_nodes(const Host& host) {
   std::set<std::string> nodes;
-  for (const std::string& name : host.files().list("/sys/class/drm").value_or(std::vector<std::string>())) {
+  for (const std::string& name : host.names("/sys/class/drm")) {
     const bool node = name.find('-') == std::string::npos && (name.starts_with("card") || name.starts_with("renderD"));
     if (node && host.line("/sys/class/drm/" + name + "/device/vendor").value_or("") == "0x10de")
       nodes.insert("/dev/dri/" + name);

@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvidia_peermem", "nvidia_uvm",
                                                           "nvidia_modeset", "nvidia",         "nouveau"};
-constexpr std::chrono::minutes kDeadline{2};  // a module that waits for a hung GPU never comes out
+constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for a hung GPU never comes out
 
 Result<void> take_out(Host& host, const std::vector<std::string>& services) {
   TRY(stop_services(host, services));
-  for (const DriverModule& module : driver_modules(host)) TRY(host.run({{"rmmod", module.name}, {}, {}, kDeadline}));
+  for (const DriverModule& module : driver_modules(host)) TRY(host.run({{"rmmod", module.name}, {}, {}, kRemovalDeadline}));
   return {};
 }
 
@@ -51,7 +51,7 @@ Result<std::string> unload_driver(Host& host) {
 }
 
 Command load_command(const Host& host, std::string_view module) {
-  Command command{{"modprobe"}, {}, {}, kDeadline};
+  Command command{{"modprobe"}, {}, {}, kRemovalDeadline};
   if (host.files().exists(kTrialBan)) command.argv.emplace_back("--ignore-install");
   command.argv.emplace_back(module);
   return command;

@@ -13,11 +13,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kDkms = "/var/lib/dkms/nvidia";  // as the installer names its modules to DKMS
-
-using Names = std::vector<std::string>;
-
-Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
+constexpr std::string_view kInstallersDkms = "/var/lib/dkms/nvidia";  // as the installer names its modules to DKMS
 
 bool is_there(const Host& host, const std::string& path) {
   return host.files().exists(path) || host.files().read_link(path).has_value();
@@ -32,7 +28,7 @@ Failure not_whole(const RunfileManifest& manifest, const std::string& why) {
 /// What the installer notes, and lays down.
 void add_listed(const Host& host, const RunfileManifest& manifest, OlderRunfile& found) {
   found.paths.emplace_back(kInstalledByRunfile);
-  for (const std::string& name : names_in(host, std::string(kInstalledByRunfile)))
+  for (const std::string& name : host.names(kInstalledByRunfile))
     found.paths.push_back(fmt::format("{}/{}", kInstalledByRunfile, name));
   std::istringstream folders(host.files().read(std::string(kInstalledByRunfile) + "/dirs").value_or(""));
   for (std::string line; std::getline(folders, line);)
@@ -47,7 +43,7 @@ Result<void> add_modules(const Host& host, const RunfileManifest& manifest, cons
   const std::size_t from = built.find('/') + 1;
   const std::string release = built.substr(from, built.find('/', from) - from);
   const std::string place = fmt::format("{}/{}", module_directory(release), kDkmsPlace);
-  for (const std::string& name : names_in(host, fmt::format("{}/{}/module", kDkms, built))) {
+  for (const std::string& name : host.names(fmt::format("{}/{}/module", kInstallersDkms, built))) {
     if (!host.files().exists(place + "/" + name))
       return not_whole(manifest, fmt::format("DKMS installed {} for {}, and {} has none", name, release, place));
     found.paths.push_back(place + "/" + name);
@@ -60,17 +56,17 @@ Result<void> add_modules(const Host& host, const RunfileManifest& manifest, cons
 
 /// What the installer gave to DKMS, whose modules are in no list of its own: its uninstaller has DKMS remove them all.
 Result<void> add_dkms(const Host& host, const RunfileManifest& manifest, OlderRunfile& found) {
-  const std::string records = fmt::format("{}/{}", kDkms, manifest.version);
+  const std::string records = fmt::format("{}/{}", kInstallersDkms, manifest.version);
   if (!host.files().exists(records)) return {};
   const std::string source = host.files().read_link(records + "/source").value_or("");
   if (!source.starts_with('/') || !host.files().exists(source + "/dkms.conf"))
     return not_whole(manifest, "DKMS has lost its source, " + (source.empty() ? records + "/source" : source));
-  if (const std::string other = fmt::format("{}/original_module", kDkms); !names_in(host, other).empty())
+  if (const std::string other = fmt::format("{}/original_module", kInstallersDkms); !host.names(other).empty())
     return not_whole(manifest, "DKMS keeps modules in " + other + " that it would put back");
   found.trees = {records, source};
-  found.paths.emplace_back(kDkms);
-  for (const std::string& name : names_in(host, std::string(kDkms))) {
-    const std::string link = fmt::format("{}/{}", kDkms, name), built = host.files().read_link(link).value_or("");
+  found.paths.emplace_back(kInstallersDkms);
+  for (const std::string& name : host.names(kInstallersDkms)) {
+    const std::string link = fmt::format("{}/{}", kInstallersDkms, name), built = host.files().read_link(link).value_or("");
     if (!built.starts_with(manifest.version + "/")) continue;
     found.paths.push_back(link);
     TRY(add_modules(host, manifest, built, found));

@@ -40,7 +40,7 @@ Result<Persistenced> persistenced(const Host& host) {
     break;
   }
   const std::string drop_ins = std::string(kPersistencedUnit) + ".d";
-  for (const std::string& name : host.files().list(drop_ins).value_or(std::vector<std::string>()))
+  for (const std::string& name : host.names(drop_ins))
     if (name.ends_with(".conf")) TRY(read_command(host, fmt::format("{}/{}", drop_ins, name), found));
   for (const std::string& link : links_to_units(host, {std::string(kPersistencedService)}))
     if (link.starts_with(kPlaces[0]) && (link.find(".wants/") != link.npos || link.find(".requires/") != link.npos))

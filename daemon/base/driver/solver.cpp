@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/driver/solver.hpp"
 
+#include "base/units.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,7 +13,6 @@ namespace p2pd {
 namespace {
 
 using Fit = EntryVerdict::Fit;
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 std::string label(const Machine::Gpu& gpu) {
   return fmt::format("{} ({})", gpu.model ? gpu.model->name : gpu.id, gpu.address);

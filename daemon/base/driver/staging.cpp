@@ -11,11 +11,10 @@
 #include "base/descriptor.hpp"
 #include "base/fetch/download.hpp"
 #include "base/sha256.hpp"
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 /// A URL that can be given to any tool: it has a scheme, and nothing that a tool could take for something else.
 bool is_mirror(std::string_view url) {

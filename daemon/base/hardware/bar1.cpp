@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/hardware/bar1.hpp"
 
+#include "base/units.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 /// From sysfs; where a listing comes without it, the capability knows the size and the register the address.
 std::optional<PciRange> range_of(const Host& host, const Bar1& bar1) {

@@ -28,7 +28,7 @@ namespace p2pd {
 namespace {
 
 constexpr char kDump[] = "/lspci-xxxx.txt";
-constexpr char kBus[] = "/sys/bus/pci";
+constexpr char kPciBus[] = "/sys/bus/pci";
 constexpr char kDevices[] = "/sys/bus/pci/devices";
 constexpr off_t kDumpLimit = off_t{32} << 20;  // bytes; 300 functions take 4 MiB
 constexpr std::size_t kHeader = 64;
@@ -216,7 +216,7 @@ Result<std::vector<PciDevice>> from_dump(const Host& host, PciDepth depth) {
 }
 
 Result<std::vector<PciDevice>> from_sysfs(const Host& host, PciDepth depth) {
-  const auto bus = TRY(host.files().real_path(kBus));
+  const auto bus = TRY(host.files().real_path(kPciBus));
   if (!host.live()) TRY(stays_inside(host.files(), bus));
   return scan(host, PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string(), depth);
 }
@@ -303,7 +303,7 @@ std::string pci_driver(const Host& host, std::string_view address) {
 
 Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t offset, std::uint16_t value) {
   if (has_dump(host)) return fail(ErrorCode::state, "a machine record cannot be written to");
-  const auto bus = TRY(host.files().real_path(kBus));
+  const auto bus = TRY(host.files().real_path(kPciBus));
   if (!host.live()) TRY(stays_inside(host.files(), bus));
   try {
     for (const bool reads : {false, true}) {  // a session of its own each, so that nothing is answered from memory
@@ -333,7 +333,7 @@ std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
 }
 
 bool is_image(const Host& host) {
-  return !host.live() && !has_dump(host) && !RecordedRunner::is_record(host.files()) && !host.files().exists(kBus);
+  return !host.live() && !has_dump(host) && !RecordedRunner::is_record(host.files()) && !host.files().exists(kPciBus);
 }
 
 std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kDevices; }

@@ -15,7 +15,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kHeader = 64;
+constexpr std::size_t kConfigHeader = 64;
 constexpr std::size_t kSecondaryBus = 0x19;
 constexpr std::size_t kSubordinateBus = 0x1a;
 constexpr std::uint8_t kExpressId = 0x10;
@@ -75,7 +75,7 @@ std::optional<int> number(std::string_view text) {
 }
 
 bool has_several_nodes(const Host& host) {
-  const auto names = host.files().list("/sys/devices/system/node").value_or(std::vector<std::string>());
+  const auto names = host.names("/sys/devices/system/node");
   return std::ranges::count_if(names, [](const std::string& name) {
            return name.starts_with("node") && number(std::string_view(name).substr(4));
          }) > 1;
@@ -250,7 +250,7 @@ PciTree::PciTree(const std::vector<PciDevice>& devices) {
   // Buses below a bridge have higher numbers than its own; one that says otherwise has no place in a tree, and leaving
   // it out is what makes every way up end.
   for (const PciDevice& device : devices) {
-    if (!device.is_bridge() || device.is_lost() || device.config.size() < kHeader) continue;
+    if (!device.is_bridge() || device.is_lost() || device.config.size() < kConfigHeader) continue;
     const std::string own = bus_of(device);
     const std::string below = fmt::format("{}:{:02x}", own.substr(0, own.rfind(':')), device.config[kSecondaryBus]);
     if (below > own) bridges_.emplace(below, &device);
@@ -270,7 +270,7 @@ PciTree::Way PciTree::above(const PciDevice& device) const {
 bool PciTree::is_below(const PciDevice& bridge, const PciDevice& device) {
   const std::string bus = bus_of(device);
   const std::size_t colon = bridge.address.find(':');
-  if (bridge.config.size() < kHeader || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0) return false;
+  if (bridge.config.size() < kConfigHeader || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0) return false;
   const auto at = [&](std::size_t offset) { return fmt::format("{:02x}", bridge.config[offset]); };
   const std::string_view last = std::string_view(bus).substr(bus.rfind(':') + 1);
   return last >= at(kSecondaryBus) && last <= at(kSubordinateBus);

@@ -18,7 +18,7 @@ std::string last_part(std::string_view path) { return std::string(path.substr(pa
 /// Name of the InfiniBand device by the address of its function; software devices (rxe, siw) have none.
 std::map<std::string, std::string> infiniband_devices(const Host& host) {
   std::map<std::string, std::string> found;
-  for (const std::string& name : host.files().list(kInfiniBand).value_or(std::vector<std::string>())) {
+  for (const std::string& name : host.names(kInfiniBand)) {
     const auto device = host.files().read_link(std::string(kInfiniBand) + "/" + name + "/device");
     if (device) found.emplace(last_part(*device), name);
   }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "base/hardware/vram.hpp"
 
+#include "base/units.hpp"
+
 #include <algorithm>
 #include <charconv>
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 /// "0000:01:00.0" of "GPU 00000000:01:00.0", whose domain has four digits more than that of sysfs.
 std::string address_of(std::string_view line) {

@@ -16,7 +16,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::uint64_t kSectionLimit = 1U << 20;  // bytes; .modinfo of nvidia.ko has 10 KB
-constexpr std::string_view kPlaces[] = {"/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
+constexpr std::string_view kModulePlaces[] = {"/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
                                         "/kernel/drivers/char/drm"};
 
 /// "nvidia_current" of ".../nvidia-current.ko.zst"; empty where it is no module.
@@ -72,7 +72,7 @@ Result<std::string> modinfo_section(const Descriptor& file) {
 }
 
 void add_copies(const Host& host, const std::string& directory, std::string_view name, std::vector<std::string>& out) {
-  for (const std::string& file : host.files().list(directory).value_or(std::vector<std::string>())) {
+  for (const std::string& file : host.names(directory)) {
     const std::string path = directory + "/" + file;
     if (name_of(file) == name && std::ranges::find(out, path) == out.end()) out.push_back(path);
   }
@@ -81,6 +81,10 @@ void add_copies(const Host& host, const std::string& directory, std::string_view
 }  // namespace
 
 std::string module_directory(std::string_view release) { return "/lib/modules/" + std::string(release); }
+
+std::string place_of(std::string_view release, std::string_view place) {
+  return fmt::format("{}/{}", module_directory(release), place);
+}
 
 Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std::string_view release) {
   const std::string directory = module_directory(release);
@@ -111,9 +115,9 @@ std::vector<std::string> module_copies(const Host& host, std::string_view releas
   std::vector<std::string> out;
   const auto listed = modules_by_name(host, release);
   if (listed && listed->contains(std::string(name))) out.push_back(listed->at(std::string(name)));
-  for (const std::string_view place : kPlaces) add_copies(host, directory + std::string(place), name, out);
+  for (const std::string_view place : kModulePlaces) add_copies(host, directory + std::string(place), name, out);
   // Ubuntu's signed modules lie in kernel/nvidia-570-open
-  for (const std::string& below : host.files().list(directory + "/kernel").value_or(std::vector<std::string>()))
+  for (const std::string& below : host.names(directory + "/kernel"))
     if (below.starts_with("nvidia")) add_copies(host, directory + "/kernel/" + below, name, out);
   return out;
 }

@@ -13,6 +13,8 @@ namespace p2pd {
 
 /// Directory of the modules of kernel `release`.
 std::string module_directory(std::string_view release);
+/// One of its folders: "updates/dkms".
+std::string place_of(std::string_view release, std::string_view place);
 
 /// Module name ('_' for '-') to file, of every module in `release`'s modules.dep: what modprobe would load, since
 /// depmod let updates/ and updates/dkms win over kernel/.

@@ -17,12 +17,6 @@ constexpr std::size_t kCommitDigits = 40;
 
 using Names = std::vector<std::string>;
 
-Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
-
-std::string place_of(std::string_view release, std::string_view place) {
-  return fmt::format("{}/{}", module_directory(release), place);
-}
-
 /// "6.1.0-1-amd64" of the vermagic of a module file, compressed or not.
 Result<std::string> kernel_of_module(const Host& host, const std::string& file) {
   std::string vermagic;
@@ -134,10 +128,10 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
 }
 
 std::string installed_commit(const Host& host) {
-  for (const std::string& name : names_in(host, "/usr/src"))
+  for (const std::string& name : host.names("/usr/src"))
     if (name.starts_with(std::string(kDkmsName) + "-"))
       if (std::string commit = commit_of_conf(host, "/usr/src/" + name); !commit.empty()) return commit;
-  for (const std::string& release : names_in(host, "/lib/modules"))
+  for (const std::string& release : host.names("/lib/modules"))
     if (const nlohmann::json record = record_beside(host, release); record.is_object())
       return record["made_of"].value("commit", "");
   return "";

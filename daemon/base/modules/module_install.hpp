@@ -15,8 +15,9 @@ namespace p2pd {
 
 inline constexpr std::string_view kDkmsName =
     "p2pd-nvidia";  ///< of our DKMS package; no distribution has one so called
-inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";
+inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";  ///< below kDkms
 inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< builds on their way into DKMS
+inline constexpr std::string_view kDkms = "/var/lib/dkms";
 inline constexpr std::string_view kDkmsPlace = "updates/dkms";         ///< below /lib/modules/RELEASE
 inline constexpr std::string_view kOwnPlace = "updates/p2pd";          ///< the same without DKMS
 

@@ -15,20 +15,13 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kBefore = "/var/lib/p2pd/before-modules";
+constexpr std::string_view kBeforeModules = "/var/lib/p2pd/before-modules";
 constexpr std::string_view kArchive = "/modules.tar";
 constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod passes it by
 constexpr std::string_view kAsideEnd = ".old";
-constexpr std::string_view kDkms = "/var/lib/dkms";
 constexpr std::string_view kPlaces[] = {kDkmsPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
 
 using Names = std::vector<std::string>;
-
-Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
-
-std::string place_of(std::string_view release, std::string_view place) {
-  return fmt::format("{}/{}", module_directory(release), place);
-}
 
 /// True for "kernel-RELEASE-x86_64", the link by which DKMS says what is installed for `release`.
 bool is_link_of(std::string_view name, std::string_view release) {
@@ -62,7 +55,7 @@ struct OwnModules {
 
 OwnModules own_modules(const Host& host) {
   OwnModules found;
-  for (const std::string& release : names_in(host, "/lib/modules")) {
+  for (const std::string& release : host.names("/lib/modules")) {
     const std::string dkms = place_of(release, kDkmsPlace), own = place_of(release, kOwnPlace);
     if (!dkms_link(host, release).empty()) {
       for (const std::string_view module : kDriverModules)
@@ -72,13 +65,13 @@ OwnModules own_modules(const Host& host) {
       found.directories.insert(found.directories.end(), {dkms, place_of(release, "updates")});
     }
     for (const std::string_view place : kPlaces)
-      for (const std::string& name : names_in(host, place_of(release, place)))
+      for (const std::string& name : host.names(place_of(release, place)))
         if (name.starts_with(kAside)) found.aside.push_back(place_of(release, place) + "/" + name);
     if (host.files().exists(own)) found.trees.push_back(own);
   }
   for (const std::string_view tree : {kDkmsTree, kDkmsKept})
     if (host.files().exists(tree)) found.trees.emplace_back(tree);
-  for (const std::string& name : names_in(host, "/usr/src"))
+  for (const std::string& name : host.names("/usr/src"))
     if (name.starts_with(std::string(kDkmsName) + "-")) found.trees.push_back("/usr/src/" + name);
   return found;
 }
@@ -109,7 +102,7 @@ Result<void> unpack_modules(Host& host, const std::string& archive) {
 }  // namespace
 
 std::string dkms_link(const Host& host, std::string_view release) {
-  for (const std::string& name : names_in(host, std::string(kDkmsTree)))
+  for (const std::string& name : host.names(kDkmsTree))
     if (is_link_of(name, release)) return name;
   return "";
 }
@@ -120,9 +113,9 @@ Result<std::string> owner_of_module(const Host& host, std::string_view release, 
     if (said.status == 0) return "package " + said.output.substr(0, said.output.find(": "));
   }
   const std::string name = file.substr(file.rfind('/') + 1);
-  for (const std::string& module : names_in(host, std::string(kDkms))) {
+  for (const std::string& module : host.names(kDkms)) {
     const std::string tree = fmt::format("{}/{}", kDkms, module);
-    for (const std::string& link : names_in(host, tree))
+    for (const std::string& link : host.names(tree))
       if (tree != kDkmsTree && is_link_of(link, release) &&
           host.files().exists(fmt::format("{}/{}/module/{}", tree, link, name)))
         return "DKMS module " + module;
@@ -147,11 +140,11 @@ Result<void> clear_modules(Host& host) {
 }
 
 Result<void> keep_modules(Host& host) {
-  const std::string kept = TRY(begin_kept(host, kBefore)), archive = kept + std::string(kArchive);
+  const std::string kept = TRY(begin_kept(host, kBeforeModules)), archive = kept + std::string(kArchive);
   if (host.files().exists(archive)) return {};
   const auto run_of = [](const std::string& change) { return change.substr(0, change.find('-')); };
-  for (const std::string& change : TRY(host.files().list(kBefore)))  // other runs are undone with this one, or not at all
-    if (const std::string other = fmt::format("{}/{}{}", kBefore, change, kArchive);
+  for (const std::string& change : TRY(host.files().list(kBeforeModules)))  // other runs are undone with this one, or not at all
+    if (const std::string other = fmt::format("{}/{}{}", kBeforeModules, change, kArchive);
         run_of(change) != run_of(host.change()) && host.files().exists(other))
       TRY(pack(host, {}, other));
   const OwnModules own = own_modules(host);
@@ -164,17 +157,17 @@ Result<void> keep_modules(Host& host) {
 }
 
 Result<void> undo_modules(Host& host) {
-  const std::string kept = kept_for_undo(host, kBefore), archive = kept + std::string(kArchive);
-  if (kept == kBefore || host.files().exists(archive)) {
+  const std::string kept = kept_for_undo(host, kBeforeModules), archive = kept + std::string(kArchive);
+  if (kept == kBeforeModules || host.files().exists(archive)) {
     TRY(remove(host, own_modules(host)));
-    if (kept != kBefore) TRY_IN("the modules of the run before", unpack_modules(host, archive));
+    if (kept != kBeforeModules) TRY_IN("the modules of the run before", unpack_modules(host, archive));
     TRY(run_due_depmods(host));
   }
-  return own_modules(host).trees.empty() ? host.discard(kBefore) : host.discard(archive);
+  return own_modules(host).trees.empty() ? host.discard(kBeforeModules) : host.discard(archive);
 }
 
 Result<void> run_due_depmods(Host& host) {
-  for (const std::string& release : names_in(host, "/lib/modules"))
+  for (const std::string& release : host.names("/lib/modules"))
     if (depmod_due(host, release)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
   return {};
 }

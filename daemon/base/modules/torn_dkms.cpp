@@ -12,11 +12,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kDkms = "/var/lib/dkms";
 
 using Names = std::vector<std::string>;
-
-Names names_in(const Host& host, const std::string& path) { return host.files().list(path).value_or(Names()); }
 
 /// "nvidia-uvm" of "nvidia-uvm.ko.xz"; empty: no file of a module.
 std::string module_of(const std::string& file) {
@@ -36,18 +33,18 @@ bool lists_gone(const Host& host, const std::string& release, const Names& modul
 }  // namespace
 
 Result<void> forget_torn_dkms(Host& host) {
-  for (const std::string& module : names_in(host, std::string(kDkms))) {
+  for (const std::string& module : host.names(kDkms)) {
     const std::string tree = fmt::format("{}/{}", kDkms, module);
-    for (const std::string& version : names_in(host, tree)) {
+    for (const std::string& version : host.names(tree)) {
       const std::string there = tree + "/" + version;
       if (version == "original_module" || host.files().read_link(there)) continue;  // kernel-RELEASE-ARCH
       const auto names = host.files().list(there);
       if (!names || std::ranges::find(*names, "source") != names->end()) continue;
       TRY(host.discard(there));
-      for (const std::string& link : names_in(host, tree))
+      for (const std::string& link : host.names(tree))
         if (host.files().read_link(tree + "/" + link).value_or("").starts_with(version + "/"))
           TRY(host.discard(tree + "/" + link));
-      if (names_in(host, tree).empty()) TRY(host.discard(tree));
+      if (host.names(tree).empty()) TRY(host.discard(tree));
     }
   }
   return {};
@@ -55,13 +52,13 @@ Result<void> forget_torn_dkms(Host& host) {
 
 Names built_by_dkms(const Host& host, const std::set<std::string>& paths) {
   std::set<std::string> modules;
-  for (const std::string& package : names_in(host, std::string(kDkms)))
-    for (const std::string& version : names_in(host, fmt::format("{}/{}", kDkms, package))) {
+  for (const std::string& package : host.names(kDkms))
+    for (const std::string& version : host.names(fmt::format("{}/{}", kDkms, package))) {
       const std::string tree = fmt::format("{}/{}/{}", kDkms, package, version);
       if (!paths.contains(host.files().read_link(tree + "/source").value_or("") + "/dkms.conf")) continue;
-      for (const std::string& release : names_in(host, tree))
-        for (const std::string& architecture : names_in(host, tree + "/" + release))
-          for (const std::string& file : names_in(host, fmt::format("{}/{}/{}/module", tree, release, architecture)))
+      for (const std::string& release : host.names(tree))
+        for (const std::string& architecture : host.names(tree + "/" + release))
+          for (const std::string& file : host.names(fmt::format("{}/{}/{}/module", tree, release, architecture)))
             modules.insert(module_of(file));
     }
   modules.erase("");
@@ -69,9 +66,9 @@ Names built_by_dkms(const Host& host, const std::set<std::string>& paths) {
 }
 
 Result<void> discard_torn_modules(Host& host, const Names& modules) {
-  for (const std::string& release : names_in(host, "/lib/modules")) {
+  for (const std::string& release : host.names("/lib/modules")) {
     const std::string place = fmt::format("{}/{}", module_directory(release), kDkmsPlace);
-    for (const std::string& name : names_in(host, place)) {
+    for (const std::string& name : host.names(place)) {
       const std::string file = place + "/" + name;
       if (std::ranges::find(modules, module_of(name)) == modules.end()) continue;
       if (!TRY(owner_of_module(host, release, file)).empty()) continue;

@@ -32,7 +32,7 @@ Command quietly(std::vector<std::string> argv) {
 
 /// dpkg was stopped before it could write its records: files of numbers are left.
 bool has_unwritten_updates(const Host& host) {
-  const auto names = host.files().list(kUpdates).value_or(std::vector<std::string>());
+  const auto names = host.names(kUpdates);
   return std::ranges::any_of(
       names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; });
 }

@@ -17,14 +17,14 @@ constexpr std::string_view kLists = "/var/lib/apt/lists";
 constexpr const char* kTouchedByUpdate[] = {"/var/lib/apt/lists", "/var/lib/apt/lists/partial",
                                             "/var/lib/apt/periodic/update-success-stamp"};
 constexpr std::time_t kDay = 24 * 60 * 60;
-constexpr std::chrono::minutes kDeadline{10};
+constexpr std::chrono::minutes kUpdateDeadline{10};
 constexpr std::string_view kBlame[] = {"Unable to locate", "no installation candidate", "Unable to fetch",
                                        "unmet dependencies", "held broken packages"};
 
 }  // namespace
 
 std::string stale_lists(const Host& host) {
-  const auto names = host.files().list(kLists).value_or(std::vector<std::string>());
+  const auto names = host.names(kLists);
   if (std::ranges::none_of(names, [](const std::string& name) { return name.find("_Packages") != name.npos; }))
     return "apt has no lists of packages";
   std::time_t newest = 0;  // the lists themselves have the times of their servers
@@ -36,7 +36,7 @@ std::string stale_lists(const Host& host) {
 
 Command update_command() {
   Command command = apt_get({"-oAcquire::http::Timeout=20", "-oAcquire::https::Timeout=20", "-oAcquire::Retries=1", "update"});
-  command.deadline = kDeadline;
+  command.deadline = kUpdateDeadline;
   return command;
 }
 

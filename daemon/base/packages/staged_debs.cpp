@@ -19,7 +19,7 @@ constexpr std::string_view kArchives = "/var/cache/apt/archives";
 constexpr std::string_view kDownloads = "/var/cache/p2pd/.debs.new";
 constexpr std::string_view kInfo = "/var/lib/dpkg/info";
 constexpr std::string_view kDiversions = "/var/lib/dpkg/diversions";
-constexpr std::chrono::minutes kDeadline{30};
+constexpr std::chrono::minutes kDownloadDeadline{30};
 constexpr const char* kMembers[] = {"preinst",  "postinst", "prerm",   "postrm",   "config",
                                     "triggers", "shlibs",   "symbols", "templates"};
 
@@ -37,7 +37,7 @@ std::string info_of(const Host& host, const DpkgPackage& package, std::string_vi
 
 /// SHA-256 of the .deb files by package id, as far as apt's lists know the installed versions.
 Result<std::map<std::string, std::string>> listed_sums(const Host& host, const std::vector<DpkgPackage>& packages) {
-  Command show{{"apt-cache", "show"}, {}, {}, kDeadline};
+  Command show{{"apt-cache", "show"}, {}, {}, kDownloadDeadline};
   for (const DpkgPackage& package : packages) show.argv.push_back(package.id() + "=" + package.version);
   const CommandResult shown =
       TRY(host.ask(show));  // its status says that one is not known; others are told all the same
@@ -108,7 +108,7 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
                 "--verbatim-files-from", "--files-from=-"},
                {},
                {},
-               kDeadline};
+               kDownloadDeadline};
   pack.input = TRY(files_of(host, package, moved));
   TRY(host.make_directory(tree));
   if (!pack.input.empty()) {
@@ -117,14 +117,14 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
                    "--preserve-permissions"},
                   {},
                   {},
-                  kDeadline}));
+                  kDownloadDeadline}));
     TRY(host.discard(tar));
   }
   const std::string diversions = host.files().read(kDiversions).value_or("");
   for (const std::string& path : moved)
     TRY(host.run({{"cp", "--archive", diverted(diversions, path, package.name), tree + path}, {}, {}}));
   TRY(lay_control(host, package, tree));
-  TRY(host.run({{"dpkg-deb", "-Zgzip", "-z1", "--build", tree, deb}, {}, {}, kDeadline}));
+  TRY(host.run({{"dpkg-deb", "-Zgzip", "-z1", "--build", tree, deb}, {}, {}, kDownloadDeadline}));
   return host.discard(tree);
 }
 
@@ -139,14 +139,14 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   Command get = apt_get({"download"});
   get.argv.insert(get.argv.begin(), {"env", fmt::format("--chdir={}", kDownloads)});
   get.argv.insert(get.argv.end(), wanted.begin(), wanted.end());
-  get.deadline = kDeadline;
+  get.deadline = kDownloadDeadline;
   log::info("downloading {} packages at the versions that are installed", wanted.size());
   const auto got = host.run(get);
   if (!got && got.error().code != ErrorCode::command) return Failure(got.error());
   if (!got)
     log::warning("not all packages can be downloaded, they are built again from what is installed: {}",
                  got.error().message);
-  Command copy{{"cp", "--no-dereference", "--reflink=auto", "--"}, {}, {}, kDeadline};
+  Command copy{{"cp", "--no-dereference", "--reflink=auto", "--"}, {}, {}, kDownloadDeadline};
   for (const std::string& name : TRY(host.files().list(kDownloads)))
     if (name.ends_with(".deb")) copy.argv.push_back(fmt::format("{}/{}", kDownloads, name));
   const bool any = copy.argv.back() != "--";
@@ -189,7 +189,7 @@ Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPack
   for (const DpkgPackage& package : packages) {
     const std::string cached = fmt::format("{}/{}", kArchives, cached_name(package));
     if (is_exact(host, package, cached, sums[package.id()])) {
-      TRY(host.run({{"cp", "--reflink=auto", cached, directory}, {}, {}, kDeadline}));
+      TRY(host.run({{"cp", "--reflink=auto", cached, directory}, {}, {}, kDownloadDeadline}));
       from[package.id()] = "cache";
     } else if (!sums[package.id()].empty()) {
       wanted.push_back(package.id() + "=" + package.version);

@@ -228,7 +228,7 @@ Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std:
 std::vector<std::string> links_to_units(const Host& host, const std::vector<std::string>& units) {
   std::vector<std::string> found;
   const auto list = [&](const std::string& path) {
-    return host.files().list(path).value_or(std::vector<std::string>());
+    return host.names(path);
   };
   const auto of_unit = [&](const std::string& name) {
     return std::ranges::any_of(units, [&](const auto& unit) { return name == unit || name == unit + ".dsh-also"; });

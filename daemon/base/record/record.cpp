@@ -50,7 +50,7 @@ std::vector<RecordCommand> commands(const Host& host) {
   return out;
 }
 
-constexpr std::chrono::seconds kDeadline{30};
+constexpr std::chrono::seconds kCommandDeadline{30};
 constexpr std::size_t kFileLimit = 32U << 20;  // bytes, of what is read
 constexpr std::size_t kKeptLimit = 4U << 20;   // bytes, of what is kept of it
 constexpr std::uint16_t kSerialNumberId = 0x0003;
@@ -195,7 +195,7 @@ void copy_commands(const Host& host, RecordTarget& target) {
     if (!host.has_program(argv.front()) && !RecordedRunner::is_record(host.files())) continue;
     Command command;
     command.argv = argv;
-    command.deadline = kDeadline;
+    command.deadline = kCommandDeadline;
     const auto result = host.ask(command);
     if (!result) {
       target.leave_out(command.text(), result.error());

@@ -34,7 +34,7 @@ std::string colour_of(const HeatMap& map, double value, std::optional<double> li
   return fmt::format("h{}", step_of(most > 0 ? value / most : 0));
 }
 
-std::string mark_of(const json& grade) {
+std::string grade_mark(const json& grade) {
   if (grade == "fail") return R"(<abbr title="failed">✗</abbr>)";
   if (grade == "warn") return R"(<abbr title="slower than it should be">!</abbr>)";
   return "";
@@ -44,7 +44,7 @@ std::string number_cell(const HeatMap& map, std::size_t from, std::size_t to) {
   const auto value = number_of(cell_of(map.cells, from, to));
   if (!value) return R"(<td class="none">–</td>)";
   auto limit = number_of(cell_of(map.limits, from, to));
-  std::string inner = fmt::format("<b>{}{}</b>", number_text(*value), mark_of(cell_of(map.grades, from, to)));
+  std::string inner = fmt::format("<b>{}{}</b>", number_text(*value), grade_mark(cell_of(map.grades, from, to)));
   if (limit && *limit > 0)
     inner += fmt::format("<small>{:.0f} %</small><small class=\"of\">of {}</small>", 100 * *value / *limit,
                          number_text(*limit));

@@ -16,6 +16,7 @@
 #include "base/hardware/pcie_path.hpp"
 #include "base/hardware/virtual_machine.hpp"
 #include "base/hardware/vram.hpp"
+#include "base/units.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 using nlohmann::json;
 using Paths = std::vector<std::vector<Path>>;
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 std::string line_of(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
 std::string of_device(const Host& host, const std::string& address, const char* name) {

@@ -218,7 +218,7 @@ std::string measured_of(const json& document) {
   return section("Bandwidth and latency", inner);
 }
 
-std::string remarks_of(const json& document) {
+std::string remarks_section(const json& document) {
   const json& proof = field_of(document, "proof");
   std::string items;
   for (const json& remark : list_of(proof, "remarks")) {
@@ -257,7 +257,7 @@ std::string advice_of(const json& document) {
 
 std::string report_page(const json& document) {
   std::string body = head_of(document) + verdict_of(document) + numbers_of(document);
-  for (const auto part : {causes_of, done_of, topology_of, measured_of, remarks_of, advice_of, checks_section,
+  for (const auto part : {causes_of, done_of, topology_of, measured_of, remarks_section, advice_of, checks_section,
                           environment_section, runs_section})
     body += part(document);
   const std::string title = "P2P report: " + text_of(field_of(document, "verdict"), "headline");

@@ -58,7 +58,7 @@ void put_arguments(nlohmann::json& facts, const Host& host) {
   }
 }
 
-nlohmann::json gpu_facts(const Host& host, const std::string& address, const std::vector<PciDevice>& devices) {
+nlohmann::json facts_of_gpu(const Host& host, const std::string& address, const std::vector<PciDevice>& devices) {
   nlohmann::json facts = {{"address", address}};
   int node = 0;
   const std::string line = host.line(kDevices + address + "/numa_node").value_or("");
@@ -77,7 +77,7 @@ void put_gpus(nlohmann::json& facts, const Host& host, const std::vector<std::st
   facts["gpus"] = nlohmann::json::array();
   std::set<std::string> domains;
   for (const std::string& address : addresses) {
-    facts["gpus"].push_back(gpu_facts(host, address, devices));
+    facts["gpus"].push_back(facts_of_gpu(host, address, devices));
     const nlohmann::json& gpu = facts["gpus"].back();
     if (gpu.contains("iommu_group_type")) domains.insert(gpu["iommu_group_type"]);
   }

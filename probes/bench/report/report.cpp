@@ -196,20 +196,20 @@ std::vector<std::string> pair_lines(const Report& report) {
 }  // namespace
 
 nlohmann::json to_json(const Report& report) {
-  nlohmann::json json = report.measurement;
+  nlohmann::json document = report.measurement;
   nlohmann::json paths = nlohmann::json::array();
   for (const auto& row : report.paths) {
     paths.push_back(nlohmann::json::array());
     for (const Path& path : row) paths.back().push_back(json_of(path));
   }
-  json["schema"] = "p2pd.bench/1";
-  json["paths"] = std::move(paths);
-  json["thresholds"] = to_json(report.thresholds);
-  json["judgement"] = json_of(report.judgement);
-  json["kernel_log"] = report.kernel_log;
-  json["machine"] = report.machine;
-  make_plain(json);
-  return json;
+  document["schema"] = "p2pd.bench/1";
+  document["paths"] = std::move(paths);
+  document["thresholds"] = to_json(report.thresholds);
+  document["judgement"] = json_of(report.judgement);
+  document["kernel_log"] = report.kernel_log;
+  document["machine"] = report.machine;
+  make_plain(document);
+  return document;
 }
 
 std::string bug_report(const Report& report) {

@@ -81,9 +81,9 @@ Result<void> set(Thresholds& thresholds, const std::string& name, const nlohmann
 }  // namespace
 
 nlohmann::json to_json(const Thresholds& thresholds) {
-  nlohmann::json json = {{kAtomicsGate, thresholds.atomics_gate}};
-  each_number(thresholds, [&](const std::string& name, double number, double) { json[name] = number; });
-  return json;
+  nlohmann::json document = {{kAtomicsGate, thresholds.atomics_gate}};
+  each_number(thresholds, [&](const std::string& name, double number, double) { document[name] = number; });
+  return document;
 }
 
 Result<Thresholds> thresholds_from(const nlohmann::json& json) {
