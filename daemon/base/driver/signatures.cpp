@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json.hpp"
+
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kTable =
-#include "base/json.hpp"
 #include "signatures.inc"  // config/signatures.yaml as a raw string, made by CMake
     ;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "base/driver/solver.hpp"
 
-#include "base/units.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {

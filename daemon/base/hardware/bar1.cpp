@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "base/hardware/bar1.hpp"
 
-#include "base/units.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
+
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "base/hardware/vram.hpp"
 
-#include "base/units.hpp"
-
 #include <algorithm>
 #include <charconv>
+
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {
