@@ -148,7 +148,7 @@ class Bus(Case):
             table = re.search(rf"{name}\[\] = \{{(.*?)\}}", (ROOT / file).read_text(), re.S)[1]
             return set(re.findall(r'"([\w-]+)"', table))
 
-        states = words("daemon/engine/transitions.cpp", "kStates")
+        states = words("daemon/engine/transitions.cpp", "kStateNames")
         self.assertEqual(set(re.findall(r"^\.Ql (\S+)", keys(part(self.name, "PROPERTIES"), "Va")["State"], re.M)), states)
         self.assertEqual(set(keys(part("p2pd.8", "RUN STATES"), "Sy")), states)
         signals = "\n".join(part(self.name, "SIGNALS"))
