@@ -90,7 +90,10 @@ class Package(unittest.TestCase):
         return {f for f in found if not NOT_OURS.search(f)}
 
     def test_lintian(self):
-        done = run("lintian", "--allow-root", *self.work.glob("*.changes"))
+        # without optimisation, programs keep what they do not use: only a release build tells who reads dpkg's files
+        debug = "CMAKE_BUILD_TYPE:STRING=Debug" in (BUILD / "CMakeCache.txt").read_text()
+        besides = ["--suppress-tags", "uses-dpkg-database-directly"] if debug else []
+        done = run("lintian", "--allow-root", *besides, *self.work.glob("*.changes"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_what_it_needs(self):
