@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/driver/driver_answer.hpp"
 #include "base/driver/signatures.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/hardware/virtual_machine.hpp"
@@ -18,8 +19,6 @@
 
 namespace p2pd {
 namespace {
-
-constexpr std::chrono::seconds kDeadline{20};
 
 struct Status {
   std::string_view code;
@@ -48,13 +47,6 @@ const Status& status_of(std::string_view code) {
 }
 
 std::string code_of(std::string_view word) { return std::string(word == "OK" ? word : status_of(word).code); }
-
-Command command_of(std::vector<std::string> argv) {
-  Command command;
-  command.argv = std::move(argv);
-  command.deadline = kDeadline;
-  return command;
-}
 
 /// Words of a line without what makes a terminal underline them.
 std::vector<std::string> words_of(std::string line) {
@@ -111,18 +103,18 @@ Failure no_answer(const std::string& message) {
 
 /// {"source", "gpus", "pairs"} of whoever answers; not_found where there is nobody to ask.
 Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
-  const Command bench = command_of({"p2p-bench", "--driver-peers"});
-  if (const auto result = host.ask(bench)) {
-    nlohmann::json answer = parse_json(result->output);
-    if (sound(answer) && !answer.contains("not_available"))
-      return nlohmann::json{{"source", bench.text()}, {"gpus", answer["gpus"]}, {"pairs", answer["pairs"]}};
-    const auto why = answer.is_object() ? answer.find("not_available") : answer.end();
-    return no_answer(bench.text() + ": " +
-                     (why != answer.end() && why->is_string() ? why->get<std::string>() : "no answer"));
-  } else if (result.error().code != ErrorCode::not_found) {
-    return tl::unexpected(result.error());
+  const std::string question = driver_question().text();
+  if (const auto answer = driver_answer(host)) {
+    if (sound(*answer) && !answer->contains("not_available"))
+      return nlohmann::json{{"source", question}, {"gpus", answer->at("gpus")}, {"pairs", answer->at("pairs")}};
+    const auto why = answer->is_object() ? answer->find("not_available") : answer->end();
+    return no_answer(question + ": " + (why != answer->end() && why->is_string() ? why->get<std::string>() : "no answer"));
+  } else if (answer.error().code != ErrorCode::not_found) {
+    return tl::unexpected(answer.error());
   }
-  const Command smi = command_of({"nvidia-smi", "topo", "-p2p", "r"});
+  Command smi;
+  smi.argv = {"nvidia-smi", "topo", "-p2p", "r"};
+  smi.deadline = driver_question().deadline;
   const CommandResult told = TRY(host.ask(smi));
   if (const auto success = require_success(smi, told); !success) return no_answer(success.error().message);
   const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(told.output, gpus));

@@ -12,6 +12,7 @@
 #include <charconv>
 
 #include "base/boot/kernel_arguments.hpp"
+#include "base/hardware/gpus.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
@@ -234,6 +235,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                    {"kvm_in_use", kvm_in_use(host)},
                    {"gpus", std::move(listed)}};
   judge(finding, gpus, machine, passthrough(line));
+  if (finding.verdict == Verdict::fail && TRY(needs_built_driver(host)))
+    finding.danger = "with an IOMMU that translates, what GeForce cards write to each other can land anywhere in memory";
   if (parameters.value("absent", false)) judge_absence(finding);
   return finding;
 }

@@ -92,6 +92,9 @@ void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& fin
     else
       ids += (ids.empty() ? "; also " : ", ") + match.signature->id;
   }
+  const auto endangers = [](const Match& match) { return match.failure && match.signature->endangers_proof; };
+  if (const auto worst = std::ranges::find_if(matches, endangers); worst != matches.end())
+    finding.danger = worst->signature->cause;
   if (leading != nullptr) {
     finding.verdict = Verdict::fail;
     finding.summary = fmt::format("{}: {}{}{}", leading->signature->id, leading->signature->cause, ids, doubt);

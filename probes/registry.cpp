@@ -36,6 +36,7 @@ extern const Probe kNvidiaModules;
 extern const Probe kNvidiaUserspace;
 extern const Probe kOptionsInForce;
 extern const Probe kOtherModules;
+extern const Probe kOwnDriver;
 extern const Probe kP2pBaseline;
 extern const Probe kP2pBench;
 extern const Probe kPackageActivity;
@@ -84,6 +85,7 @@ std::span<const Probe> probes() {
       kNvidiaUserspace,
       kOptionsInForce,
       kOtherModules,
+      kOwnDriver,
       kP2pBaseline,
       kP2pBench,
       kPackageActivity,

@@ -16,11 +16,14 @@ std::string_view to_string(Verdict verdict) {
 nlohmann::json to_json(const Finding& finding) {
   nlohmann::json evidence = nlohmann::json::array();
   for (const Evidence& item : finding.evidence) evidence.push_back({{"source", item.source}, {"value", item.value}});
-  return {{"verdict", to_string(finding.verdict)},
-          {"summary", finding.summary},
-          {"facts", finding.facts},
-          {"evidence", std::move(evidence)},
-          {"next", finding.next}};
+  nlohmann::json document = {{"verdict", to_string(finding.verdict)},
+                             {"summary", finding.summary},
+                             {"facts", finding.facts},
+                             {"evidence", std::move(evidence)},
+                             {"next", finding.next}};
+  if (!finding.danger.empty()) document["danger"] = finding.danger;
+  if (finding.impossible) document["impossible"] = true;
+  return document;
 }
 
 Finding unknown(const Error& error) {

@@ -26,6 +26,8 @@ struct Finding {
   nlohmann::json facts = nlohmann::json::object();
   std::vector<Evidence> evidence;
   std::string next;            ///< what the operator does about a fail; empty when the fix does it
+  std::string danger;          ///< of a fail: why a proof would put the machine at risk now; empty: it would not
+  bool impossible = false;     ///< of a fail: neither a fix nor a person can mend it with this hardware
 
   bool holds() const { return verdict == Verdict::pass || verdict == Verdict::not_applicable; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl doctor: every check of the plan, the first gate that is shut, and the one next thing to do.
+// p2pctl doctor: every check of the plan, what explains best that the goal is not reached, and what is to be done next.
 #include "ctl/doctor.hpp"
 
 #include <fmt/format.h>
@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <set>
 
 #include "ctl/print.hpp"
-#include "ctl/survey.hpp"
 #include "ctl/verb.hpp"
 
 namespace p2pd::ctl {
@@ -30,101 +31,115 @@ class CountingRunner : public CommandRunner {
   CommandRunner& inner_;
 };
 
-/// The end of a diagnosis: the gate to open first, and who opens it.
-struct Conclusion {
-  const Standing& gate;
-  std::vector<const Step*> behind;  ///< judged once it is open
-  std::vector<const Step*> beside;  ///< shut, or not known, too
-  std::string next;
-  bool by_p2pd;
-};
-
 /// What the diagnosis took.
 struct Cost {
   std::int64_t milliseconds;
   int commands;
 };
 
-std::vector<std::string> ids(const std::vector<const Step*>& steps) {
+/// What is to be done next, and who does it.
+struct Next {
+  std::string text;
+  bool by_p2pd = true;
+};
+
+Next next_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary) {
+  const std::vector<const Standing*> person = seen.for_a_person();
+  switch (seen.outlook()) {
+    case Outlook::ready: return {""};
+    case Outlook::provable: return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
+    case Outlook::mendable: {
+      const int reboots = seen.reboots(vocabulary);
+      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots == 0 ? "no reboot" : reboots == 1 ? "1 reboot" : fmt::format("{} reboots", reboots))};
+    }
+    default: break;
+  }
+  return {person.empty() ? "" : person.front()->next, false};
+}
+
+std::vector<std::string> ids(const Assessment& seen, const std::function<bool(const Standing&)>& wanted) {
   std::vector<std::string> names;
-  for (const Step* step : steps) names.push_back(step->id);
+  for (const Standing& s : seen.steps)
+    if (wanted(s)) names.push_back(s.step->id);
   return names;
 }
 
-Conclusion conclude(const Survey& survey, const Standing& gate, const Plan& plan) {
-  Conclusion out{gate, survey.behind(gate), survey.beside(gate), "", false};
-  const auto blocked = std::ranges::find(survey.steps, Standing::Kind::blocked, &Standing::kind);
-  out.by_p2pd = blocked == survey.steps.end();
-  if (out.by_p2pd)
-    out.next = fmt::format("p2pctl apply {}  ({})", plan.name, survey.reboots() > 0 ? "1 reboot" : "no reboot");
-  else if (gate.kind == Standing::Kind::blocked)
-    out.next = next_for_operator(gate);
-  else  // nothing is changed while a person is needed
-    out.next = fmt::format("p2pd can open this gate, but {} needs you first: {}", blocked->step->id, next_for_operator(*blocked));
-  return out;
+/// Gates that wait for `gate`, directly or behind each other.
+std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
+  std::set<std::string> names = {gate.step->id};
+  return ids(seen, [&](const Standing& s) {
+    const bool waits = s.kind == Standing::Kind::waits &&
+                       std::ranges::any_of(s.step->after, [&](const std::string& id) { return names.contains(id); });
+    if (waits) names.insert(s.step->id);
+    return waits;
+  });
+}
+
+/// Gates that are shut, or could not be found out, besides `gate`.
+std::vector<std::string> beside(const Assessment& seen, const Standing& gate) {
+  return ids(seen, [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_shut(); });
 }
 
 nlohmann::json to_json(const Standing& standing) {
   nlohmann::json document = p2pd::to_json(standing.finding);
   document["step"] = standing.step->id;
+  document["kind"] = to_string(standing.step->kind);
   document["title"] = standing.step->title;
   document["check"] = standing.step->check;
   document["standing"] = to_string(standing.kind);
+  if (!standing.obstacle.empty()) document["obstacle"] = standing.obstacle;
   return document;
 }
 
-nlohmann::json to_json(const Conclusion& conclusion) {
-  nlohmann::json document = to_json(conclusion.gate);
-  document["why"] = conclusion.gate.step->why;
-  document["behind"] = ids(conclusion.behind);
-  document["beside"] = ids(conclusion.beside);
-  if (!conclusion.gate.obstacle.empty()) document["obstacle"] = conclusion.gate.obstacle;
-  document["by"] = conclusion.by_p2pd ? "p2pd" : "operator";
-  document["next"] = conclusion.next;
+nlohmann::json conclusion_of(const Assessment& seen, const Standing& gate, const Next& next) {
+  nlohmann::json document = to_json(gate);
+  document["why"] = gate.step->why;
+  document["behind"] = behind(seen, gate);
+  document["beside"] = beside(seen, gate);
+  document["by"] = next.by_p2pd ? "p2pd" : "operator";
+  document["next"] = next.text;
   return document;
 }
 
-void print_steps(const Survey& survey) {
-  std::vector<std::vector<std::string>> rows;
-  for (const Standing& s : survey.steps) rows.push_back(row_of(s));
-  print_table(rows);
-}
-
-void print_conclusion(const Conclusion& conclusion) {
-  const Standing& gate = conclusion.gate;
+void print_cause(const Assessment& seen, const Standing& gate) {
   const bool shut = gate.finding.verdict == Verdict::fail;
   fmt::print("\n{}\n", paint(Colour::bold, harmless((shut ? "Root cause: " : "Not known: ") + gate.finding.summary)));
   std::vector<std::vector<std::string>> rows;
   if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
   for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
   if (!gate.obstacle.empty()) rows.push_back({gate.kind == Standing::Kind::blocked ? "blocked" : "waits for", gate.obstacle});
-  if (!conclusion.behind.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(ids(conclusion.behind), ", "))});
-  if (!conclusion.beside.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(ids(conclusion.beside), ", "))});
-  rows.push_back({"next", paint(Colour::bold, conclusion.next)});
+  if (const auto names = behind(seen, gate); !names.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(names, ", "))});
+  if (const auto names = beside(seen, gate); !names.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(names, ", "))});
   print_table(rows);
 }
 
-/// Some step of the plan proves P2P, and did.
-bool is_proven(const Survey& survey, const Vocabulary& vocabulary) {
-  return std::ranges::any_of(survey.steps, [&](const Standing& s) {
-    return vocabulary.probe(s.step->check)->proves_p2p && s.finding.verdict == Verdict::pass;
-  });
+/// What comes of it: one line where p2pd goes on, everything that a person has to see to otherwise.
+void print_next(const Assessment& seen, const Next& next) {
+  std::vector<std::vector<std::string>> rows;
+  if (next.by_p2pd) rows.push_back({"next", paint(Colour::bold, next.text)});
+  for (const Standing* s : next.by_p2pd ? std::vector<const Standing*>() : seen.for_a_person())
+    rows.push_back({"next", paint(Colour::bold, fmt::format("{}: {}", s->step->id, s->next))});
+  print_table(rows);
 }
 
-void print_person(const Survey& survey, const Plan& plan, bool proven, const Cost& cost) {
-  const Standing* gate = survey.root_cause();
-  const auto looked_at = std::ranges::count_if(survey.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
-  if (gate != nullptr && looked_at == 1) {  // nothing else could be looked at: one line says it all
-    fmt::print("{} {}\n", mark(gate->finding.verdict),
-               harmless(gate->finding.summary + ". " + conclude(survey, *gate, plan).next));
+void print_person(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary, const Cost& cost) {
+  const Standing* cause = seen.root_cause();
+  const auto looked_at = std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
+  const Next next = next_of(seen, plan, vocabulary);
+  if (cause != nullptr && cause == &seen.steps.front()) {  // nothing else is worth a look: one line says it all
+    fmt::print("{} {}\n", mark(cause->finding.verdict), harmless(cause->finding.summary + ". " + next.text));
     return;
   }
-  print_steps(survey);
-  if (gate == nullptr)
-    fmt::print("\n{}\n", paint(Colour::green, proven ? "P2P is proven between every pair of GPUs."
-                                                     : "No gate of plan " + plan.name + " is shut."));
-  else
-    print_conclusion(conclude(survey, *gate, plan));
+  std::vector<std::vector<std::string>> rows;
+  for (const Standing& s : seen.steps) rows.push_back(row_of(s, seen));
+  print_table(rows);
+  const Outlook outlook = seen.outlook();
+  if (cause != nullptr) print_cause(seen, *cause);
+  if (outlook == Outlook::ready)
+    fmt::print("\n{}\n", paint(Colour::green, seen.goal() != nullptr ? "P2P is proven between every pair of GPUs." : "No gate of plan " + plan.name + " is shut."));
+  if (outlook == Outlook::provable) fmt::print("\n{}\n", paint(Colour::bold, "P2P is not proven on this boot."));
+  if (outlook == Outlook::impossible) fmt::print("{}\n", paint(Colour::bold, "Not with this hardware."));
+  if (outlook != Outlook::ready) print_next(seen, next);
   fmt::print("{}\n", paint(Colour::dim, fmt::format("{} check{} in {} ms, {} command{} run", looked_at,
                                                     looked_at == 1 ? "" : "s", cost.milliseconds, cost.commands,
                                                     cost.commands == 1 ? "" : "s")));
@@ -132,22 +147,46 @@ void print_person(const Survey& survey, const Plan& plan, bool proven, const Cos
 
 }  // namespace
 
-std::vector<std::string> row_of(const Standing& s) {
-  if (s.kind != Standing::Kind::waits) return {mark(s.finding.verdict), s.step->id, s.finding.summary};
-  const bool seen = !s.finding.summary.empty();
-  return {paint(Colour::dim, "·"), paint(Colour::dim, s.step->id),
-          paint(Colour::dim, seen ? "waits; now: " + s.finding.summary : "waits for what stands above")};
+std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
+  const Outlook outlook = seen.outlook();
+  const bool excused = (outlook == Outlook::ready || outlook == Outlook::provable) && s.step->kind != StepKind::goal;
+  const auto dim = [](const std::string& text) { return paint(Colour::dim, text); };
+  const std::string& summary = s.finding.summary;
+  if (s.kind == Standing::Kind::untried) return {mark(Verdict::unknown), s.step->id, "not proven on this boot"};
+  if (s.kind == Standing::Kind::holds) return {mark(s.finding.verdict), s.step->id, summary};
+  if (s.kind == Standing::Kind::note) return {dim("·"), dim(s.step->id), dim("not p2pd's to keep; now: " + summary)};
+  if (s.kind == Standing::Kind::waits)
+    return {dim("·"), dim(s.step->id), dim(excused         ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
+                                           : summary.empty() ? "waits for what stands above"
+                                                             : "waits; now: " + summary)};
+  if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
+  return {mark(s.finding.verdict), s.step->id, summary};
 }
 
-nlohmann::json diagnosis_of(const Survey& survey, const Plan& plan, const Vocabulary& vocabulary) {
-  const Standing* gate = survey.root_cause();
-  nlohmann::json steps = nlohmann::json::array();
-  for (const Standing& s : survey.steps) steps.push_back(to_json(s));
+nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary) {
+  const Standing* cause = seen.root_cause();
+  const Next next = next_of(seen, plan, vocabulary);
+  nlohmann::json steps = nlohmann::json::array(), person = nlohmann::json::array();
+  for (const Standing& s : seen.steps) steps.push_back(to_json(s));
+  for (const Standing* s : seen.for_a_person()) person.push_back({{"step", s->step->id}, {"next", s->next}});
   return {{"plan", plan.name},
-          {"holds", gate == nullptr},
-          {"proven", is_proven(survey, vocabulary)},
+          {"outlook", to_string(seen.outlook())},
+          {"holds", seen.outlook() == Outlook::ready},
+          {"proven", seen.outlook() == Outlook::ready && seen.goal() != nullptr},
+          {"reboots", seen.reboots(vocabulary)},
+          {"next", next.text},
+          {"person", std::move(person)},
           {"steps", std::move(steps)},
-          {"conclusion", gate == nullptr ? nlohmann::json() : to_json(conclude(survey, *gate, plan))}};
+          {"conclusion", cause == nullptr ? nlohmann::json() : conclusion_of(seen, *cause, next)}};
+}
+
+int exit_status(Outlook outlook) {
+  switch (outlook) {
+    case Outlook::ready: return kDone;
+    case Outlook::provable:
+    case Outlook::mendable: return kNotReady;
+    default: return kBlocked;
+  }
 }
 
 Result<int> doctor(const Context& context) {
@@ -156,18 +195,18 @@ Result<int> doctor(const Context& context) {
   CountingRunner counted(*runner);
   const auto host = TRY(context.host(counted)).snapshot();
   const Plan plan = TRY(context.plan(*host));
-  const Survey found = survey(plan, context.vocabulary, *host, false);
+  const Assessment seen = assess(plan, context.vocabulary, *host);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   const Cost cost{took.count(), counted.count};
   if (context.options.json) {
-    nlohmann::json body = diagnosis_of(found, plan, context.vocabulary);
+    nlohmann::json body = diagnosis_of(seen, plan, context.vocabulary);
     body["commands_run"] = cost.commands;
     body["took_ms"] = cost.milliseconds;
     print_json("p2pd.doctor/1", std::move(body));
   } else {
-    print_person(found, plan, is_proven(found, context.vocabulary), cost);
+    print_person(seen, plan, context.vocabulary, cost);
   }
-  return found.holds() ? kDone : kBlocked;
+  return exit_status(seen.outlook());
 }
 
 }  // namespace p2pd::ctl

@@ -15,7 +15,6 @@
 #include "ctl/report/fields.hpp"
 #include "ctl/report/page.hpp"
 #include "ctl/status.hpp"
-#include "ctl/survey.hpp"
 #include "plan/config.hpp"
 
 namespace p2pd::ctl {
@@ -71,7 +70,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
   const Plan plan = TRY(context.plan(host));
   sources.plans.push_back(to_json(plan));
-  sources.diagnosis = diagnosis_of(survey(plan, context.vocabulary, host, false), plan, context.vocabulary);
+  sources.diagnosis = diagnosis_of(assess(plan, context.vocabulary, host), plan, context.vocabulary);
   return sources;
 }
 

@@ -14,36 +14,11 @@ constexpr std::chrono::seconds kBetweenAttempts{2};
 
 }  // namespace
 
-/// What keeps a step from being made to hold: nothing does so, or what that needs is not there and cannot be brought.
-Walk::Obstacle Walk::obstacle(const Step& step, const Finding& finding, Pass& pass) const {
-  if (finding.verdict == Verdict::unknown || !step.can_be_mended())
-    return {step.id + ": " + finding.summary, !passes_by_itself(step, finding)};
-  return out_of_reach(step, pass);
-}
-
-/// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought.
-Walk::Obstacle Walk::out_of_reach(const Step& step, Pass& pass) const {
-  for (const std::string& name : step.needs) {
-    const Step& need = *plan_.step(name);
-    const auto [seen, first] = pass.needs.try_emplace(name);
-    if (first) {
-      seen->second = check(need);
-      s_.observer.checked(need, seen->second);
-    }
-    const Finding& found = seen->second;
-    if (found.holds()) continue;
-    if (found.verdict == Verdict::unknown || !need.can_be_mended())
-      return {fmt::format("{} needs {}: {}", step.id, name, found.summary), !passes_by_itself(need, found)};
-    if (Obstacle further = out_of_reach(need, pass); !further.why.empty()) return further;
-  }
-  return {};
-}
-
 /// Notes an obstacle; where what the step comes after was changed by this run, that was in vain.
-void Walk::block(const Step& step, Obstacle found, Pass& pass) const {
-  pass.in_vain |= found.lasting && follows_a_change(step);
-  pass.lasting |= found.lasting;
-  pass.blockers.push_back(std::move(found.why));
+void Walk::block(const Step& step, std::string why, bool passes, Pass& pass) const {
+  pass.in_vain |= !passes && follows_a_change(step);
+  pass.lasting |= !passes;
+  pass.blockers.push_back(std::move(why));
 }
 
 /// Whether this run has changed what `step` needs or comes after, however far: then that was to make it hold.
@@ -103,7 +78,7 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     known.status = StepStatus::waiting;
   } else {
     known.status = StepStatus::blocked;
-    block(step, {why_in_vain(step, finding)}, pass);
+    block(step, why_in_vain(step, finding), false, pass);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
@@ -123,7 +98,8 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
     if (!pass.failure.empty() || pass.asked) return false;
     pass.brought = true;
     if (const Finding finding = check(need); !finding.holds()) {
-      block(need, {fmt::format("{}: {}", name, finding.summary), !passes_by_itself(need, finding)}, pass);
+      const bool passes = finding.verdict == Verdict::fail && s_.vocabulary.probe(need.check)->passes_by_itself;
+      block(need, fmt::format("{}: {}", name, finding.summary), passes, pass);
       return false;
     }
   }

@@ -80,12 +80,11 @@ Result<void> Walk::prove_earlier() {
   const std::optional<Run> proven = TRY(standing_proof());
   const Result<Plan> plan = proven ? parse_plan(proven->resolved, "journal", s_.vocabulary) : Plan{};
   if (!proven || !plan) return {};
-  for (const Step& step : checks_of(*plan, s_.vocabulary, true).steps) {
-    const bool proof = s_.vocabulary.probe(step.check)->proves_p2p;
-    if (proof && record(step.id).crashes > 0) return {};
-    const Finding finding = proof ? TRY(prove(step)) : check(step);
-    if (!finding.holds()) return {};
-  }
+  const Plan checks = checks_of(*plan, s_.vocabulary, true);
+  const Step* goal = checks.goal();
+  const Assessment seen = assess(checks, s_.vocabulary, [&](const Step& step) { return check(step); });
+  if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
+  if (const Finding finding = TRY(prove(*goal)); !finding.holds()) return {};
   TRY_IN("ready file", announce_ready(s_.host));
   return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
 }

@@ -29,7 +29,7 @@ bool holds(const json& finding) {
 /// A step of the resolved plan with what is known of it.
 json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   std::string kind;
-  for (const StepKind known_kind : {StepKind::state, StepKind::requires_, StepKind::alternative})
+  for (const StepKind known_kind : kStepKinds)
     if (step.contains(to_string(known_kind))) kind = to_string(known_kind);
   json out = {{"id", step.value(kind, "")},
               {"title", step.value("title", "")},
@@ -85,10 +85,10 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
   std::string title;
   for (const json& step : plan.is_object() ? plan.value("steps", json::array()) : json::array()) {
     json known = step_of(step, steps);
-    const bool state = known["kind"] == "state";
-    if (!state && known["verdict"] == "") continue;  // not needed so far
-    total += state ? 1 : 0;
-    done += state && holds(known) ? 1 : 0;
+    const bool counts = known["kind"] == to_string(StepKind::gate) || known["kind"] == to_string(StepKind::goal);
+    if (!counts && known["verdict"] == "") continue;  // not needed so far
+    total += counts ? 1 : 0;
+    done += counts && (holds(known) || run.state == RunState::ready) ? 1 : 0;
     if (known["id"] == activity.step) title = known["title"];
     list.push_back(std::move(known));
   }

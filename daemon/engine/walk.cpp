@@ -53,26 +53,21 @@ Result<void> Walk::choose() {
   return s_.journal.save(run_, event("chosen", "", "the plan with every choice made"));
 }
 
-/// Looks at every state step before it changes anything; then fixes what can be fixed, and looks again.
+/// The goal first; where it is not reached, every gate is looked at before anything is changed, what can be mended is, and
+/// it is looked again.
 Result<Event> Walk::pass() {
   std::set<std::string> mended;
-  for (;;) {
+  for (bool goal_first = is_untouched();; goal_first = false) {
     Pass pass;
-    for (const Step& step : plan_.steps) {
-      if (!step.is_checked()) continue;
-      if (const std::optional<Event> asked = asked_for()) return *asked;
-      TRY(look(step, pass));
-      if (!pass.failure.empty()) return give_up(pass.failure);
-    }
-    if (!pass.blockers.empty()) {  // nothing is changed before
-      if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+    if (const std::optional<Event> event = TRY(look(pass, goal_first))) return *event;
+    if (pass.seen.outlook() == Outlook::ready) return arrive(pass);
+    if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+    if (!pass.blockers.empty()) {
       mended.clear();
       continue;
     }
     bool again = false;
-    // last: whether another one waits for a reboot is known then
-    std::stable_partition(pass.fixable.begin(), pass.fixable.end(), [&](const Step* step) { return !reboot_suffices(*step); });
-    for (const Step* step : pass.fixable) {
+    for (const Step* step : fixable(pass.seen)) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
         return give_up(step->fix.empty() ? why_in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
@@ -81,80 +76,134 @@ Result<Event> Walk::pass() {
       if (!pass.failure.empty()) return give_up(pass.failure);
       again |= pass.brought || record(step->id).status == StepStatus::fixed;
     }
+    if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
     if (!pass.blockers.empty()) {
-      if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
       mended.clear();
       continue;
     }
     if (again) continue;  // what waited for it can be judged now
-    if (!pass.pending.empty()) {
-      reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
-      return Event::reboot_due;
-    }
-    if (const std::optional<Event> asked = asked_for()) return *asked;
-    if (const std::optional<Event> failed = TRY(commit())) return *failed;
-    reason_ = pass.proven           ? "P2P is proven between every pair of GPUs on this boot"
-              : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
-                                  : "every step holds";
-    return pass.proven ? Event::proven : Event::settled;
+    if (pass.pending.empty()) return give_up("no gate is left to mend, and the goal is not reached");
+    reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
+    return Event::reboot_due;
   }
 }
 
-/// What comes of blockers: an alternative or some time, after which it is looked again; else the end, or a person's turn.
-Result<std::optional<Event>> Walk::obstructed(const Pass& pass) {
+/// This run has changed nothing so far.
+bool Walk::is_untouched() const {
+  return std::ranges::none_of(records_, [](const auto& known) { return known.second.applied; });
+}
+
+/// Gates that p2pd can make hold, in order; what a reboot does by itself last: whether another one waits for it is known then.
+std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
+  std::vector<const Step*> steps;
+  for (const Standing& s : seen.steps)
+    if (s.kind == Standing::Kind::fixable && s.step->is_gate()) steps.push_back(s.step);
+  std::ranges::stable_partition(steps, [&](const Step* step) { return !reboot_suffices(*step); });
+  return steps;
+}
+
+/// Looks at every gate, and tries the goal where it is time to: with every gate open, or before anything is changed.
+Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
+  if (const std::optional<Event> asked = asked_for()) return asked;
+  const auto host = s_.host.snapshot();  // what many checks read is read once
+  const Check looked = [&](const Step& step) {
+    Finding finding = check(step, *host);
+    s_.observer.checked(step, finding);
+    return finding;
+  };
+  std::set<std::string> pending;
+  for (const auto& [name, known] : records_)
+    if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) pending.insert(name);
+  pass.seen = assess(plan_, s_.vocabulary, looked, pending);
   if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
-  if (pass.refuted && TRY(try_alternative())) return std::nullopt;
-  std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
-  if (pass.in_vain) return give_up(std::move(why));
-  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
-  reason_ = std::move(why);
-  return Event::blocker;
+  if (const Step* goal = plan_.goal()) {
+    StepRecord& known = record(goal->id);
+    if (known.crashes >= kCrashes) {
+      known.status = StepStatus::failed;
+      return give_up(fmt::format("{}: its check brought the machine down {} times", goal->id, known.crashes));
+    }
+    const bool due = pass.seen.gates_hold() || (goal_first && known.crashes == 0);
+    if (due && pass.seen.goal()->kind == Standing::Kind::untried) TRY(try_goal(*goal, pass));
+  }
+  for (const Standing& standing : pass.seen.steps) TRY(note(standing, pass));
+  return std::nullopt;
 }
 
-/// Checks one step; one that does not hold is pending, waits, blocks, or can be fixed.
-Result<void> Walk::look(const Step& step, Pass& pass) {
+Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
+  const Finding finding = TRY(prove(goal));
+  s_.observer.checked(goal, finding);
+  if (!finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
+  pass.refuted = finding.verdict == Verdict::fail;
+  pass.proven = finding.verdict == Verdict::pass;
+  pass.seen.judge_goal(finding);
+  return {};
+}
+
+/// Puts on record how a step stands, and what that means for the pass.
+Result<void> Walk::note(const Standing& standing, Pass& pass) {
+  const Step& step = *standing.step;
   StepRecord& known = record(step.id);
-  const bool waits = std::ranges::any_of(step.after, [&](const auto& other) { return pass.unsettled.contains(other); });
-  if (waits) pass.unsettled.insert(step.id);
-  const bool proof = s_.vocabulary.probe(step.check)->proves_p2p;
-  if (proof && known.crashes >= kCrashes) {
-    known.status = StepStatus::failed;
-    pass.failure = fmt::format("{}: its check brought the machine down {} times", step.id, known.crashes);
-    return {};
-  }
-  if (proof && !pass.open.empty()) {  // a benchmark of what is known not to hold would only put the machine at risk
-    pass.open.insert(step.id);
-    pass.unsettled.insert(step.id);
-    known.status = StepStatus::waiting;
-    return {};
-  }
-  const Finding finding = proof ? TRY(prove(step)) : check(step);
-  known.finding = to_json(finding);
-  s_.observer.checked(step, finding);
-  if (proof && !finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
-  pass.refuted |= proof && finding.verdict == Verdict::fail;
-  if (finding.holds()) {
-    pass.proven |= finding.verdict == Verdict::pass && proof;
+  if (!standing.finding.summary.empty()) known.finding = to_json(standing.finding);
+  if (standing.kind == Standing::Kind::holds) {
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
     known.attempts = 0;
     known.crashes = 0;  // it came up: what fails later is another story
     TRY(s_.undo.clear_unfinished(owner(step)));  // of a fix that was cut short after its last effect
     return close_intents(known, "held");
   }
-  pass.open.insert(step.id);
-  pass.unsettled.insert(step.id);
-  if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) {
+  if (standing.kind == Standing::Kind::pending) {
     pass.pending.push_back(step.id);
-  } else if (waits) {
-    if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
-  } else if (const Obstacle found = obstacle(step, finding, pass); !found.why.empty()) {
+    return {};
+  }
+  const bool stands = step.kind != StepKind::upkeep && pass.seen.outlook() != Outlook::ready &&
+                      (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy);
+  if (stands) {
     known.status = StepStatus::blocked;
-    block(step, found, pass);
-  } else {
-    if (known.status != StepStatus::pending_reboot) known.status = StepStatus::waiting;
-    pass.fixable.push_back(&step);
+    block(step, standing.obstacle.empty() ? fmt::format("{}: {}", step.id, standing.finding.summary) : fmt::format("{} needs {}", step.id, standing.obstacle),
+          standing.passes, pass);
+  } else if (known.status != StepStatus::pending_reboot) {
+    known.status = StepStatus::waiting;
   }
   return {};
+}
+
+/// The goal is reached: what was on trial becomes permanent, and what keeps the machine so is seen to.
+Result<Event> Walk::arrive(Pass& pass) {
+  if (const std::optional<Event> asked = asked_for()) return *asked;
+  if (const std::optional<Event> failed = TRY(commit())) return *failed;
+  const std::string left = TRY(keep_up(pass.seen));
+  if (const std::optional<Event> asked = asked_for()) return *asked;
+  reason_ = (pass.proven           ? "P2P is proven between every pair of GPUs on this boot"
+             : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
+                                   : "every step holds") +
+            (left.empty() ? "" : "; not kept up: " + left);
+  return pass.proven ? Event::proven : Event::settled;
+}
+
+/// Upkeep that does not hold and is p2pd's: made to hold. What cannot be is told, and is no reason to give the goal up.
+Result<std::string> Walk::keep_up(const Assessment& seen) {
+  std::vector<std::string> left;
+  for (const Standing& s : seen.steps) {
+    if (s.step->kind != StepKind::upkeep || s.kind == Standing::Kind::holds || s.kind == Standing::Kind::note) continue;
+    Pass own;
+    if (s.kind == Standing::Kind::fixable) TRY(mend(*s.step, own));
+    const Finding finding = check(*s.step);
+    record(s.step->id).finding = to_json(finding);
+    if (!finding.holds()) left.push_back(fmt::format("{}: {}", s.step->id, !own.failure.empty() ? own.failure : s.obstacle.empty() ? finding.summary : s.obstacle));
+  }
+  return fmt::format("{}", fmt::join(left, "; "));
+}
+
+/// What comes of blockers: an alternative or some time, after which it is looked again; else the end, or a person's turn.
+Result<std::optional<Event>> Walk::obstructed(const Pass& pass) {
+  if (pass.blockers.empty()) return std::nullopt;
+  if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
+  if (pass.refuted && pass.seen.gates_hold() && TRY(try_alternative())) return std::nullopt;
+  std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
+  if (pass.in_vain) return give_up(std::move(why));
+  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
+  reason_ = std::move(why);
+  return Event::blocker;
 }
 
 /// Everything holds: what was on trial becomes permanent.
@@ -188,15 +237,13 @@ std::optional<Event> Walk::asked_for() {
   return asked;
 }
 
-bool Walk::passes_by_itself(const Step& step, const Finding& finding) const {
-  return finding.verdict == Verdict::fail && s_.vocabulary.probe(step.check)->passes_by_itself;
-}
+Finding Walk::check(const Step& step) const { return check(step, s_.host); }
 
-Finding Walk::check(const Step& step) const {
+Finding Walk::check(const Step& step, const Host& host) const {
   const Probe* probe = s_.vocabulary.probe(step.check);
   if (probe == nullptr) return unknown({ErrorCode::not_found, "no check is called " + step.check, ""});
   s_.observer.checking(step);
-  const Result<Finding> finding = probe->check(s_.host, step.with);
+  const Result<Finding> finding = probe->check(host, step.with);
   return finding ? *finding : unknown(finding.error());
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "engine/assess.hpp"
 #include "engine/journal.hpp"
 #include "engine/seams.hpp"
 #include "engine/undo.hpp"
@@ -52,26 +53,17 @@ class Walk {
   Result<Run> request(Event event);
 
  private:
-  /// Why a step cannot be made to hold.
-  struct Obstacle {
-    std::string why;       ///< empty: it can
-    bool lasting = true;  ///< it does not pass by itself
-  };
-
   /// What one pass over the plan has met so far.
   struct Pass {
-    bool proven = false;
-    std::set<std::string> open;         ///< steps that do not hold yet
-    std::set<std::string> unsettled;    ///< those, and what comes after them, however far: it waits where it does not hold
+    Assessment seen;
+    bool proven = false;                ///< on this boot, by this run
+    bool refuted = false;               ///< the proof was tried, and failed
     std::vector<std::string> pending;   ///< steps that wait for a reboot
-    std::vector<const Step*> fixable;   ///< in the plan's order
-    std::map<std::string, Finding> needs;  ///< of requires steps, before anything was changed
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of them does not pass by itself
-    std::string failure;                ///< why the run fails; empty while it does not
-    bool refuted = false;               ///< the proof was tried, and failed
-    bool brought = false;               ///< what a step needs was not there, and is now
     bool in_vain = false;               ///< one of them stands although what it comes after was changed
+    std::string failure;                ///< why the run fails; empty while it does not
+    bool brought = false;               ///< what a step needs was not there, and is now
     std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
 
@@ -81,10 +73,14 @@ class Walk {
   Result<Run> walk();
   Result<void> choose();
   Result<Event> pass();
-  Result<void> look(const Step& step, Pass& pass);
-  Obstacle obstacle(const Step& step, const Finding& finding, Pass& pass) const;
-  Obstacle out_of_reach(const Step& step, Pass& pass) const;
-  void block(const Step& step, Obstacle found, Pass& pass) const;
+  bool is_untouched() const;
+  std::vector<const Step*> fixable(const Assessment& seen) const;
+  Result<std::optional<Event>> look(Pass& pass, bool goal_first);
+  Result<void> try_goal(const Step& goal, Pass& pass);
+  Result<void> note(const Standing& standing, Pass& pass);
+  Result<Event> arrive(Pass& pass);
+  Result<std::string> keep_up(const Assessment& seen);
+  void block(const Step& step, std::string why, bool passes, Pass& pass) const;
   Result<std::optional<Event>> obstructed(const Pass& pass);
   Result<std::optional<Event>> wait_a_while(std::string why);
   std::string in_use() const;
@@ -111,7 +107,7 @@ class Walk {
 
   Result<Finding> prove(const Step& step);
   Finding check(const Step& step) const;
-  bool passes_by_itself(const Step& step, const Finding& finding) const;
+  Finding check(const Step& step, const Host& host) const;
   StepRecord& record(const std::string& step);
   bool is_changed(const std::string& step) const;
   Result<void> close_intents(StepRecord& record, std::string_view outcome);

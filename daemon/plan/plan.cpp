@@ -15,7 +15,7 @@ constexpr std::size_t kStepLimit = 256;
 constexpr std::string_view kOnFailure[] = {"revert", "keep"};
 constexpr std::string_view kReboot[] = {"automatic", "external"};
 constexpr std::string_view kBusy[] = {"wait", "block"};
-constexpr std::string_view kKinds[] = {"state", "requires", "alternative"};
+constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "in-vain"};
 
 template <class Row>
@@ -104,15 +104,15 @@ Result<Parameters> read_parameters(const yaml::Node& step, const Probe& probe, c
 
 Result<StepKind> read_kind(const yaml::Node& node) {
   std::vector<StepKind> found;
-  for (const StepKind kind : {StepKind::state, StepKind::requires_, StepKind::alternative})
+  for (const StepKind kind : kStepKinds)
     if (node.has(std::string(to_string(kind)))) found.push_back(kind);
   if (found.size() == 1) return found.front();
-  return Failure(node.error("expected one of \"state: NAME\", \"requires: NAME\" and \"alternative: NAME\""));
+  return Failure(node.error("expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"));
 }
 
 Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
-  static constexpr std::string_view kKeys[] = {"state", "requires", "alternative", "title", "why",      "check",
-                                               "fix",   "with",     "after",       "needs", "operator", "tried"};
+  static constexpr std::string_view kKeys[] = {"goal", "gate", "upkeep", "requires", "alternative", "title", "why", "check",
+                                               "fix",  "with", "after",  "needs",    "where",       "operator", "tried"};
   TRY(node.keys(kKeys));
   Step step;
   step.kind = TRY(read_kind(node));
@@ -122,6 +122,7 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
   step.operator_text = TRY(optional_text(node, "operator"));
   step.after = TRY(optional_texts(node, "after"));
   step.needs = TRY(optional_texts(node, "needs"));
+  step.where = TRY(optional_texts(node, "where"));
   const Probe* probe = TRY(read_reference(node, "check", vocabulary.probes));
   const Action* action = node.has("fix") ? TRY(read_reference(node, "fix", vocabulary.actions)) : nullptr;
   step.check = probe->id;
@@ -131,6 +132,13 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
     return Failure(node.error("a requires step has no \"after\" of its own"));
   if (step.kind == StepKind::requires_ && action == nullptr && !step.needs.empty())
     return Failure(node.error("\"needs\" of a requires step without a \"fix\""));
+  if (step.kind != StepKind::upkeep && !step.where.empty())
+    return Failure(node.error("\"where\" of what is no upkeep"));
+  if ((step.kind == StepKind::goal) != probe->proves_p2p)
+    return Failure(node.error(probe->proves_p2p ? "a check that proves P2P is the goal of a plan, and nothing else"
+                                                : fmt::format("the goal wants a check that proves P2P, as p2p-bench does; {} does not", step.check)));
+  if (step.kind == StepKind::goal && step.can_be_mended())
+    return Failure(node.error("\"fix\" or \"needs\" of the goal: gates mend it"));
   if (step.kind == StepKind::alternative && action == nullptr)
     return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));
   if (node.has("tried")) {
@@ -151,33 +159,39 @@ Error error_at(const StepNodes& nodes, const yaml::Node& root, const Step& step,
   return value ? value->error(std::move(what)) : node->second.error(std::move(what));
 }
 
-/// References of `after` and `needs` exist and are of the right kind, and nothing waits for itself.
+/// What a step may name, and where.
+struct Reference {
+  const char* key;
+  const std::vector<std::string> Step::* names;
+  std::vector<StepKind> kinds;
+};
+
+/// References exist and are of the right kind, and nothing waits for itself.
 Result<void> check_references(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
+  static const Reference kReferences[] = {{"after", &Step::after, {StepKind::gate, StepKind::upkeep}},
+                                          {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
+                                          {"where", &Step::where, {StepKind::requires_}}};
   std::map<std::string_view, std::size_t> at;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) at.emplace(plan.steps[i].id, i);
-  const auto check = [&](std::size_t i, const char* key, const std::vector<std::string>& names,
-                         StepKind kind) -> Result<void> {
-    std::vector<std::string_view> candidates;
-    for (const Step& step : plan.steps) {
-      if (step.kind == kind) candidates.push_back(step.id);
-    }
-    for (const std::string& word : names) {
-      if (std::find(candidates.begin(), candidates.end(), word) != candidates.end()) continue;
-      const std::string near = nearest(word, candidates);
-      return Failure(error_at(nodes, root, plan.steps[i], key,
-                              fmt::format("no {} step is called \"{}\"{}", to_string(kind), word,
-                                          near.empty() ? "" : "; did you mean \"" + near + "\"?")));
-    }
-    return {};
-  };
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    TRY(check(i, "after", plan.steps[i].after, StepKind::state));
-    TRY(check(i, "needs", plan.steps[i].needs, StepKind::requires_));
-    const bool state = plan.steps[i].kind != StepKind::requires_;
-    for (const std::string& word : state ? plan.steps[i].after : plan.steps[i].needs) {
-      if (at[word] < i) continue;
-      const char* what = at[word] == i ? "waits for itself" : "comes later: a cycle or the wrong order";
-      return Failure(error_at(nodes, root, plan.steps[i], state ? "after" : "needs", fmt::format("\"{}\" {}", word, what)));
+  for (const Step& step : plan.steps) {
+    for (const auto& [key, names, all_kinds] : kReferences) {
+      const bool gates_only = names == &Step::after && step.kind != StepKind::upkeep;
+      const std::vector<StepKind> kinds(all_kinds.begin(), gates_only ? all_kinds.begin() + 1 : all_kinds.end());
+      for (const std::string& word : step.*names) {
+        const auto known = at.find(word);
+        if (known == at.end() || std::ranges::find(kinds, plan.steps[known->second].kind) == kinds.end()) {
+          std::vector<std::string_view> candidates;
+          for (const Step& other : plan.steps)
+            if (std::ranges::find(kinds, other.kind) != kinds.end()) candidates.push_back(other.id);
+          const std::string near = nearest(word, candidates);
+          return Failure(error_at(nodes, root, step, key, fmt::format("no {} step is called \"{}\"{}", to_string(kinds.front()), word,
+                                                                      near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+        }
+        const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // in the order of the plan
+        if (known->second < at[step.id] || (names != &Step::after && !brought)) continue;
+        const char* what = word == step.id ? "waits for itself" : "comes later: a cycle or the wrong order";
+        return Failure(error_at(nodes, root, step, key, fmt::format("\"{}\" {}", word, what)));
+      }
     }
   }
   return {};
@@ -209,20 +223,22 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabular
   return nodes;
 }
 
-/// An alternative after the proof would be looked at too late.
-Result<void> check_alternatives(const Plan& plan, const Vocabulary& vocabulary, const StepNodes& nodes, const yaml::Node& root) {
-  bool proven = false;
+/// One goal at most, and what it rests on stands before it.
+Result<void> check_goal(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
+  const Step* goal = nullptr;
   for (const Step& step : plan.steps) {
-    proven |= vocabulary.probe(step.check)->proves_p2p;
-    if (proven && step.kind == StepKind::alternative)
-      return Failure(error_at(nodes, root, step, "alternative", "stands after the step that proves P2P; move it before that"));
+    if (step.kind == StepKind::goal && goal != nullptr)
+      return Failure(error_at(nodes, root, step, "goal", "a second goal; a plan has one"));
+    if (step.kind == StepKind::goal) goal = &step;
+    if (goal != nullptr && step.kind == StepKind::alternative)
+      return Failure(error_at(nodes, root, step, "alternative", "stands after the goal; move it before that"));
   }
   return {};
 }
 
 /// What proved to help is asserted like any other state.
 void settle_alternative(Step& step) {
-  step.kind = StepKind::state;
+  if (step.kind == StepKind::alternative) step.kind = StepKind::gate;
   step.tried = Tried::no;
 }
 
@@ -248,12 +264,19 @@ const Step* Plan::step(std::string_view id) const {
   return found == steps.end() ? nullptr : &*found;
 }
 
+const Step* Plan::goal() const {
+  const auto found = std::ranges::find(steps, StepKind::goal, &Step::kind);
+  return found == steps.end() ? nullptr : &*found;
+}
+
 bool Plan::only_checks() const {
   return std::ranges::none_of(steps, [](const Step& step) { return step.can_be_mended(); });
 }
 
 Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
-  std::erase_if(plan.steps, [](const Step& step) { return !step.is_checked(); });
+  std::set<std::string> conditions;
+  for (const Step& step : plan.steps) conditions.insert(step.where.begin(), step.where.end());
+  std::erase_if(plan.steps, [&](const Step& step) { return !step.is_checked() && !conditions.contains(step.id); });
   for (Step& step : plan.steps) {
     const Probe& probe = *vocabulary.probe(step.check);
     settle_alternative(step);
@@ -295,7 +318,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
   if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
   if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), vocabulary, plan));
   TRY(check_references(plan, nodes, root));
-  TRY(check_alternatives(plan, vocabulary, nodes, root));
+  TRY(check_goal(plan, nodes, root));
   return plan;
 }
 
@@ -309,6 +332,7 @@ nlohmann::json to_json(const Plan& plan) {
     if (!step.operator_text.empty()) document["operator"] = step.operator_text;
     if (!step.after.empty()) document["after"] = step.after;
     if (!step.needs.empty()) document["needs"] = step.needs;
+    if (!step.where.empty()) document["where"] = step.where;
     if (step.tried != Tried::no) document["tried"] = to_string(step.tried);
     steps.push_back(std::move(document));
   }

@@ -24,11 +24,15 @@ struct Vocabulary {
   const Action* action(std::string_view id) const;
 };
 
+/// The role of a step in its plan.
 enum class StepKind {
-  state,       ///< always checked
-  requires_,   ///< checked only when a step that needs it is about to be fixed
-  alternative  ///< once the proof has failed: one at a time, in order, each kept only if the proof then passes
+  goal,        ///< what all the others are for; a plan has one at most, and its check proves P2P
+  gate,        ///< what traffic between two GPUs must pass: explains and mends a goal that is not reached
+  upkeep,      ///< keeps a machine that has reached the goal as it is
+  requires_,   ///< what only a fix needs: checked when a step that needs it is about to be fixed
+  alternative  ///< a gate once the proof has failed: one at a time, in order, each kept only if the proof then passes
 };
+inline constexpr StepKind kStepKinds[] = {StepKind::goal, StepKind::gate, StepKind::upkeep, StepKind::requires_, StepKind::alternative};
 std::string_view to_string(StepKind kind);
 
 /// What has become of an alternative in a run.
@@ -45,11 +49,13 @@ struct Step {
   std::string fix;            ///< action id; empty when what it needs makes it hold, or only a person can help
   Parameters with;            ///< parameters of both
   std::string operator_text;  ///< what a person does where there is no fix
-  std::vector<std::string> after;  ///< state steps whose effect this one waits for
-  std::vector<std::string> needs;  ///< requires steps that come before its fix; each may need others
+  std::vector<std::string> after;  ///< steps whose effect this one waits for; of the goal: those that must hold before it is tried
+  std::vector<std::string> needs;  ///< requires and upkeep steps that come before its fix; each may need others
+  std::vector<std::string> where;  ///< of upkeep: requires steps; where one does not hold, it is not p2pd's to keep
   Tried tried = Tried::no;         ///< of an alternative, in the plan of a run
 
-  bool is_checked() const { return kind == StepKind::state || tried == Tried::now; }
+  bool is_gate() const { return kind == StepKind::gate || tried == Tried::now; }
+  bool is_checked() const { return is_gate() || kind == StepKind::goal || kind == StepKind::upkeep; }
   bool can_be_mended() const { return !fix.empty() || !needs.empty(); }
 };
 
@@ -77,6 +83,7 @@ struct Plan {
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
+  const Step* goal() const;  ///< null where there is none
   bool only_checks() const;  ///< nothing of it can change this host
 };
 
@@ -93,7 +100,7 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
                         const PlanSource& source = nullptr);
 
-/// What `plan` asserts: its state steps without fixes. `quick`: each check as the start of every boot can afford it.
+/// What `plan` asserts: its goal, gates and upkeep without fixes. `quick`: each check as the start of every boot can afford it.
 Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick);
 
 /// The steps of `plan` whose fix lasts for one boot only, by themselves; none: a plan without steps.

@@ -22,7 +22,7 @@ ENTRY = {"id": "test/main", "enabled": True, "fork": "test", "repository": "file
 PLAN = """name: fetch
 title: a slow server
 steps:
-  - {{state: runfile, title: R, check: driver-runfile, fix: driver-runfile, with: {{entry: test/main, mirrors: ["{url}"]}}}}
+  - {{gate: runfile, title: R, check: driver-runfile, fix: driver-runfile, with: {{entry: test/main, mirrors: ["{url}"]}}}}
 """
 
 

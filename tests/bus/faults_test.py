@@ -70,7 +70,7 @@ class BadInput(Case):
         self.assert_nothing_ran()
 
     def test_a_plan_that_is_none(self):
-        self.write("etc/p2pd/plans/broken.yaml", "name: broken\nsteps: [{state: a\n")
+        self.write("etc/p2pd/plans/broken.yaml", "name: broken\nsteps: [{gate: a\n")
         self.assertIn("broken.yaml:", self.assert_error("org.p2pd1.Error.Invalid", "Apply", "sa{sv}", "broken", {}))
         self.assert_nothing_ran()
 
@@ -328,7 +328,7 @@ class Reboots(Case):
 
     def test_a_plan_that_waits_says_for_what(self):
         self.write("etc/p2pd/plans/patient.yaml", "name: patient\ntitle: patient\npolicy: {busy: wait}\nsteps:\n"
-                   "  - {state: arguments, title: t, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}\n")
+                   "  - {gate: arguments, title: t, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}\n")
         theirs = ("reboot", int((time.time() + 7200) * 1e6))
         self.login("ScheduleShutdown", "st", *theirs)
         self.apply("patient")

@@ -12,8 +12,8 @@ from tree import differences, picture
 SECOND = """name: second
 title: a plan that fails on this machine
 steps:
-  - {state: more, title: more options, check: modprobe-options, fix: modprobe-options, with: {module: nvidia_uvm, options: {uvm_disable_hmm: 1}}}
-  - {state: never, title: what nobody gives, check: kernel-cmdline, with: {arguments: [nobody.gives=1]}, after: [more]}
+  - {gate: more, title: more options, check: modprobe-options, fix: modprobe-options, with: {module: nvidia_uvm, options: {uvm_disable_hmm: 1}}}
+  - {gate: never, title: what nobody gives, check: kernel-cmdline, with: {arguments: [nobody.gives=1]}, after: [more]}
 """
 
 

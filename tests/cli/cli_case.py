@@ -16,8 +16,8 @@ P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")
 ROOT = os.geteuid() == 0
 needs_root = unittest.skipUnless(ROOT, "SKIP: needs root")
 
-STEP = "{state: a, title: A, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}"
-OPTIONS = ("{state: b, title: B, check: modprobe-options, fix: modprobe-options,"
+STEP = "{gate: a, title: A, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}}"
+OPTIONS = ("{gate: b, title: B, check: modprobe-options, fix: modprobe-options,"
            " with: {module: nvidia, options: {NVreg_EnableMSI: 1}}}")
 
 

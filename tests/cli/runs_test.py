@@ -6,9 +6,9 @@ import unittest
 from cli_case import Case, OPTIONS, plan_text
 from tree import differences, picture, write
 
-MORE = ("{state: c, title: C, check: modprobe-options, fix: modprobe-options,"
+MORE = ("{gate: c, title: C, check: modprobe-options, fix: modprobe-options,"
         " with: {module: nvidia_uvm, options: {uvm_disable_hmm: 1}}}")
-NEVER = "{state: d, title: D, check: kernel-cmdline, with: {arguments: [nobody.gives=1]}, after: [c]}"
+NEVER = "{gate: d, title: D, check: kernel-cmdline, with: {arguments: [nobody.gives=1]}, after: [c]}"
 
 
 class Runs(Case):

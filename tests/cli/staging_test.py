@@ -28,7 +28,7 @@ PLAN = """name: test
 title: test
 policy: {{attempts: 1, on_failure: {on_failure}}}
 steps:
-  - {{state: runfile, title: R, check: driver-runfile, fix: driver-runfile, with: {{entry: test/main, mirrors: ["{url}"]}}}}
+  - {{gate: runfile, title: R, check: driver-runfile, fix: driver-runfile, with: {{entry: test/main, mirrors: ["{url}"]}}}}
 """
 
 
@@ -114,7 +114,7 @@ class Runfile(unittest.TestCase):
     def test_what_could_not_be_chosen_is_chosen_later(self):
         shutil.rmtree(self.tree)
         shutil.copytree(MACHINES / "rtx5090-x2-genoa", self.tree, symlinks=True)
-        choice = "steps:\n  - {{state: choice, title: C, check: driver-catalogue}}\n"
+        choice = "steps:\n  - {{gate: choice, title: C, check: driver-catalogue}}\n"
         with unittest.mock.patch(f"{__name__}.PLAN", PLAN.replace("steps:\n", choice).replace("test/main", "chosen")):
             blocked = self.apply()
         self.assertEqual((blocked["state"], self.chosen()), ("blocked", "chosen"))

@@ -12,13 +12,13 @@ GROUPS = f"root:x:0:\ntty:x:5:\np2pd:x:{P2PD}:\nguest:x:{GUEST}:\nnogroup:x:{NOB
 # "prove" only looks, "work" changes a file, "arguments" wants a restart, "stuck" a person. Of each the last step
 # waits while the file `hold` exists: see Bus.hold().
 STEPS = {
-    "options": "{state: options, title: module options, check: modprobe-options, fix: modprobe-options,"
+    "options": "{gate: options, title: module options, check: modprobe-options, fix: modprobe-options,"
                " with: {module: nvidia, options: {NVreg_EnableMSI: 1}}}",
-    "arguments": "{state: arguments, title: kernel arguments, check: kernel-cmdline, fix: kernel-cmdline,"
+    "arguments": "{gate: arguments, title: kernel arguments, check: kernel-cmdline, fix: kernel-cmdline,"
                  " with: {arguments: [iommu=pt]}}",
-    "stuck": "{state: stuck, title: an argument that only a person can give, check: kernel-cmdline,"
+    "stuck": "{gate: stuck, title: an argument that only a person can give, check: kernel-cmdline,"
              " with: {arguments: [nobody.gives=1]}}",
-    "proof": "{state: proof, title: the benchmark, check: p2p-bench}",
+    "proof": "{goal: proof, title: the benchmark, check: p2p-bench}",
 }
 PLANS = {"prove": ["proof"], "work": ["options", "proof"], "arguments": ["options", "arguments", "proof"],
          "stuck": ["options", "stuck"]}

@@ -38,7 +38,7 @@ FETCH = """name: fetch
 title: fetch
 policy: {attempts: 1}
 steps:
-  - {state: runfile, title: t, check: driver-runfile, fix: driver-runfile, with: {entry: ENTRY, mirrors: ["https://MIRROR/x"]}}
+  - {gate: runfile, title: t, check: driver-runfile, fix: driver-runfile, with: {entry: ENTRY, mirrors: ["https://MIRROR/x"]}}
 """
 
 

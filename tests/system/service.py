@@ -22,12 +22,12 @@ policy: {{{policy}}}
 steps:
 {steps}"""
 STEPS = {
-    "toolkit": "  - {state: toolkit, title: The toolkit is there, check: cuda-toolkit, fix: cuda-toolkit, with: {version: 12-8}}\n",
-    "none": "  - {state: none, title: A toolkit that no archive has, check: cuda-toolkit, fix: cuda-toolkit, with: {version: 99-9}}\n",
-    "gpus": "  - {state: gpus, title: Ninety GPUs, check: gpu-inventory, with: {at_least: 90}}\n",
+    "toolkit": "  - {gate: toolkit, title: The toolkit is there, check: cuda-toolkit, fix: cuda-toolkit, with: {version: 12-8}}\n",
+    "none": "  - {gate: none, title: A toolkit that no archive has, check: cuda-toolkit, fix: cuda-toolkit, with: {version: 99-9}}\n",
+    "gpus": "  - {gate: gpus, title: Ninety GPUs, check: gpu-inventory, with: {at_least: 90}}\n",
     "nobody": "  - {requires: nobody, title: Nobody is in the way of a restart, check: shutdown-inhibitors}\n",
-    "argument": "  - {state: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [test.p2pd=1]}}\n",
-    "patient": "  - {state: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, needs: [nobody],"
+    "argument": "  - {gate: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [test.p2pd=1]}}\n",
+    "patient": "  - {gate: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, needs: [nobody],"
                " with: {arguments: [test.p2pd=1]}}\n",
 }
 PLANS = {  # name: its steps, its policy

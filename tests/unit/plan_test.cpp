@@ -26,14 +26,14 @@ steps:
     title: There is space
     check: now
     with: {name: space}
-  - state: a
+  - gate: a
     title: A is so
     why: because
     check: now
     fix: live
     with: {name: a}
     needs: [space]
-  - state: b
+  - gate: b
     title: B is so
     check: now
     with: {name: b}
@@ -72,24 +72,24 @@ TEST_CASE("every error names file, line, key and what was expected") {
       {"name: n\ntitle: t\npolicy: {on_failure: explode}\nsteps: [1]\n",
        "p.yaml:3: policy.on_failure: expected one of revert, keep, found \"explode\""},
       {"name: [\n", "p.yaml:2: end of sequence flow not found"},
-      {with_step("{state: a, title: t, check: nwo, with: {name: a}}"),
+      {with_step("{gate: a, title: t, check: nwo, with: {name: a}}"),
        "p.yaml:4: steps[0].check: no check is called \"nwo\"; did you mean \"now\"?"},
-      {with_step("{state: a, title: t, check: now, fix: lvie, with: {name: a}}"),
+      {with_step("{gate: a, title: t, check: now, fix: lvie, with: {name: a}}"),
        "p.yaml:4: steps[0].fix: no fix is called \"lvie\"; did you mean \"live\"?"},
-      {with_step("{state: a, title: t, check: now}"), "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
-      {with_step("{state: a, title: t, check: now, with: {nam: a}}"),
+      {with_step("{gate: a, title: t, check: now}"), "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
+      {with_step("{gate: a, title: t, check: now, with: {nam: a}}"),
        "p.yaml:4: steps[0].with.nam: unknown key; did you mean \"name\"?"},
-      {with_step("{state: a, title: t, check: now, with: {name: [a]}}"), "p.yaml:4: steps[0].with.name: expected text"},
-      {with_step("{state: a, requires: a, title: t, check: now, with: {name: a}}"),
-       "p.yaml:4: steps[0]: expected one of \"state: NAME\", \"requires: NAME\" and \"alternative: NAME\""},
-      {with_step("{state: a, title: t, check: now, with: {name: a}, after: [a]}"),
+      {with_step("{gate: a, title: t, check: now, with: {name: [a]}}"), "p.yaml:4: steps[0].with.name: expected text"},
+      {with_step("{gate: a, requires: a, title: t, check: now, with: {name: a}}"),
+       "p.yaml:4: steps[0]: expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"},
+      {with_step("{gate: a, title: t, check: now, with: {name: a}, after: [a]}"),
        "p.yaml:4: steps[0].after: \"a\" waits for itself"},
-      {with_step("{state: aa, title: t, check: now, with: {name: a}, after: [bb]}\n"
-                 "  - {state: bb, title: t, check: now, with: {name: a}, after: [aa]}"),
+      {with_step("{gate: aa, title: t, check: now, with: {name: a}, after: [bb]}\n"
+                 "  - {gate: bb, title: t, check: now, with: {name: a}, after: [aa]}"),
        "p.yaml:4: steps[0].after: \"bb\" comes later: a cycle or the wrong order"},
-      {with_step("{state: aa, title: t, check: now, with: {name: a}, after: [zz]}"),
-       "p.yaml:4: steps[0].after: no state step is called \"zz\""},
-      {with_step("{state: a, title: t, check: now, with: {name: a}}\n  - {state: a, title: t, check: now, with: {name: a}}"),
+      {with_step("{gate: aa, title: t, check: now, with: {name: a}, after: [zz]}"),
+       "p.yaml:4: steps[0].after: no gate step is called \"zz\""},
+      {with_step("{gate: a, title: t, check: now, with: {name: a}}\n  - {gate: a, title: t, check: now, with: {name: a}}"),
        "p.yaml:5: steps[1]: step \"a\" is there twice"},
       {"a: &x [*x]\n", "p.yaml:1: aliases (*name) are not allowed"},
       {"name: \xff\n", "p.yaml:1: not UTF-8 text"},
@@ -108,15 +108,15 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
     if (name != "base") return fail(ErrorCode::not_found, "no plan \"" + name + "\"");
     return parse_plan("name: base\ntitle: t\npolicy: {reboots: 7}\nsteps:\n"
                       "  - {requires: space, title: t, check: now, with: {name: space}}\n"
-                      "  - {state: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
-                      "  - {state: b, title: t, check: now, with: {name: b}, after: [a]}\n",
+                      "  - {gate: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
+                      "  - {gate: b, title: t, check: now, with: {name: b}, after: [a]}\n",
                       "base.yaml", World::vocabulary());
   };
   const auto read = [&](const std::string& rest) {
     return parse_plan("name: mine\ntitle: m\nbased_on: base\n" + rest, "p.yaml", World::vocabulary(), source);
   };
-  const Plan plan = read("steps:\n  - {state: c, title: t, check: now, with: {name: c}, after: [b]}\n"
-                         "  - {state: b, title: mine, check: now, with: {name: x}, after: [a]}\n").value();
+  const Plan plan = read("steps:\n  - {gate: c, title: t, check: now, with: {name: c}, after: [b]}\n"
+                         "  - {gate: b, title: mine, check: now, with: {name: x}, after: [a]}\n").value();
   CHECK(plan.name == "mine");
   CHECK(plan.policy.reboots == 7);
   REQUIRE(plan.steps.size() == 4);
@@ -129,7 +129,7 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK(parse_plan(to_json(plan).dump(), "journal", World::vocabulary()));
   const auto told = [&](const std::string& rest) { return read(rest).error().message; };
   CHECK(told("steps:\n  - {requires: a, title: t, check: now, with: {name: a}}\n") ==
-        "p.yaml:1: based_on: step \"b\": after: no state step is called \"a\"");
+        "p.yaml:1: based_on: step \"b\": after: no gate step is called \"a\"");
   CHECK(told("steps: []\n").find("p.yaml:4: steps: empty") == 0);
   CHECK(parse_plan("name: m\ntitle: m\nbased_on: other\n", "p.yaml", World::vocabulary(), source).error().message ==
         "p.yaml:3: based_on: no plan \"other\"");

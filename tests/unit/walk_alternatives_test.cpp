@@ -14,7 +14,7 @@ std::string plan_with(const std::vector<std::string>& alternatives, const std::s
   std::string yaml = plan_of({"a:trial"}, policy);
   for (const std::string& name : alternatives)
     yaml += "  - {alternative: " + name + ", title: t, check: now, fix: trial, with: {name: " + name + "}}\n";
-  return yaml + "  - {state: p, title: t, check: proof, with: {name: " + needed + "}, after: [a]}\n";
+  return yaml + "  - {goal: p, title: t, check: proof, with: {name: " + needed + "}, after: [a]}\n";
 }
 
 std::string told(const std::string& steps) {
@@ -149,9 +149,9 @@ TEST_CASE("a power cut while an alternative is on trial: it is tried all the sam
 TEST_CASE("alternatives in a plan: with a fix, before the proof") {
   CHECK(told("  - {alternative: b, title: t, check: now, with: {name: b}}\n") ==
         "p.yaml:4: steps[0]: an alternative without a \"fix\": there is nothing to try");
-  CHECK(told("  - {state: p, title: t, check: proof, with: {name: p}}\n"
+  CHECK(told("  - {goal: p, title: t, check: proof, with: {name: p}}\n"
              "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}}\n") ==
         "p.yaml:5: steps[1].alternative: stands after the step that proves P2P; move it before that");
-  CHECK(told("  - {state: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
+  CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
         "p.yaml:4: steps[0]: \"tried\" of what is no alternative");
 }

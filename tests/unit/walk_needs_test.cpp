@@ -19,7 +19,7 @@ std::string chain(const std::string& extra = "") {
   row("requires", "b", ", fix: live, needs: [a" + extra + "]");
   if (!extra.empty()) yaml.insert(yaml.find("  - {requires: b"), "  - {requires: x, title: t, check: now, with: {name: x}}\n");
   yaml += "  - {requires: c, title: t, check: now, fix: live, with: {name: c}, needs: [b]}\n";
-  yaml += "  - {state: gate, title: t, check: now, with: {name: c}, needs: [c]}\n";
+  yaml += "  - {gate: gate, title: t, check: now, with: {name: c}, needs: [c]}\n";
   return yaml;
 }
 
@@ -75,8 +75,8 @@ TEST_CASE("needs: what was brought may undo what the step comes after, which is 
 title: t
 steps:
   - {requires: file, title: t, check: now, fix: live, with: {name: file}}
-  - {state: loaded, title: t, check: now, fix: live, with: {name: loaded}}
-  - {state: user, title: t, check: now, with: {name: user}, after: [loaded], needs: [file]}
+  - {gate: loaded, title: t, check: now, fix: live, with: {name: loaded}}
+  - {gate: user, title: t, check: now, with: {name: user}, after: [loaded], needs: [file]}
 )";
   SECTION("and mended") {
     const auto run = world.apply(plan);
@@ -119,9 +119,9 @@ TEST_CASE("what a fix needs is brought before the fix is left to the reboot that
   const std::string plan = R"(name: test
 title: t
 steps:
-  - {state: a, title: t, check: now, fix: boot, with: {name: a}}
+  - {gate: a, title: t, check: now, fix: boot, with: {name: a}}
   - {requires: image, title: t, check: now, fix: live, with: {name: image}}
-  - {state: b, title: t, check: now, fix: reboot, with: {name: b}, needs: [image]}
+  - {gate: b, title: t, check: now, fix: reboot, with: {name: b}, needs: [image]}
 )";
   auto run = world.apply(plan);
   REQUIRE(run);

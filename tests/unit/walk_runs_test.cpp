@@ -104,7 +104,7 @@ TEST_CASE("runs: an alternative that changed nothing is given up without touchin
   std::string plan = named("second", {"x:live"}, "{attempts: 1}") +
                      "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}}\n"
                      "  - {alternative: c, title: t, check: now, fix: live, with: {name: c}}\n"
-                     "  - {state: q, title: t, check: proof, with: {name: q}, after: [x]}\n";
+                     "  - {goal: q, title: t, check: proof, with: {name: q}, after: [x]}\n";
   const auto run = world.apply(plan);
   REQUIRE(run);
   CHECK(run->result == "failed");

@@ -16,7 +16,7 @@ std::string needs_idle(const std::string& policy) {
   return "name: test\ntitle: t\npolicy: " + policy +
          "\nsteps:\n"
          "  - {requires: idle, title: t, check: idle, with: {name: idle}}\n"
-         "  - {state: a, title: t, check: now, fix: boot, with: {name: a}, needs: [idle]}\n";
+         "  - {gate: a, title: t, check: now, fix: boot, with: {name: a}, needs: [idle]}\n";
 }
 
 std::string each_boot_plan() { return plan_of({"a:each-boot", "b:live", "p:proof after b"}); }
@@ -59,7 +59,7 @@ TEST_CASE("busy: block is a person's, and the default") {
 TEST_CASE("what else stands in the way is not waited for") {
   World world;
   std::string plan = needs_idle("{busy: wait}");
-  plan += "  - {state: hopeless, title: t, check: now, with: {name: hopeless}}\n";
+  plan += "  - {gate: hopeless, title: t, check: now, with: {name: hopeless}}\n";
   CHECK(world.apply(plan)->state == RunState::blocked);
 }
 

@@ -18,6 +18,8 @@ Result<Finding> now(const Host& host, const Parameters& with) {
   Finding finding;
   finding.verdict = host.files().exists("/now/" + name) || host.files().exists("/live/" + name) ? Verdict::pass : Verdict::fail;
   finding.summary = name + (finding.verdict == Verdict::pass ? " is so" : " is not so");
+  if (fault_of(host, name) == "danger") finding.danger = name + " burns";
+  finding.impossible = fault_of(host, name) == "impossible" && finding.verdict == Verdict::fail;
   return finding;
 }
 
@@ -239,7 +241,7 @@ std::string plan_of(const std::vector<std::string>& steps, const std::string& po
     const auto colon = head.find(':');
     const std::string name = head.substr(0, colon);
     const std::string fix = colon == std::string::npos ? "" : head.substr(colon + 1);
-    yaml += "  - {state: " + name + ", title: t, check: " + (fix == "proof" ? "proof" : "now");
+    yaml += fmt::format("  - {{{}: {}, title: t, check: {}", fix == "proof" ? "goal" : "gate", name, fix == "proof" ? "proof" : "now");
     if (!fix.empty() && fix != "proof") yaml += ", fix: " + fix;
     yaml += ", with: {name: " + name + "}";
     if (space != std::string::npos) yaml += ", after: [" + step.substr(space + 7) + "]";

@@ -235,7 +235,7 @@ class Catalogue(unittest.TestCase):
         (machine / "etc/p2pd/catalogue.d").mkdir(parents=True)
         shutil.copy(OUT / "catalogue/driver-world.json", machine / "etc/p2pd/catalogue.d")
         plan = pathlib.Path(FOLDER.name, "plan.yaml")
-        plan.write_text("name: world\ntitle: The driver\nsteps:\n  - state: driver\n    title: A driver fits\n    check: driver-catalogue\n")
+        plan.write_text("name: world\ntitle: The driver\nsteps:\n  - gate: driver\n    title: A driver fits\n    check: driver-catalogue\n")
         done = run(P2PCTL, "doctor", plan, "--root", machine, "--json")
         self.assertIn("driver-world/570.148.08-p2p fits", done.stdout)
 

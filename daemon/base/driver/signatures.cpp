@@ -50,6 +50,7 @@ Result<Signature> parse_row(const nlohmann::json& row) {
   signature.failure = means == "failure";
   if (signature.failure && signature.fix.empty()) return refuse("a failure has a fix");
   signature.gpu_only = row.value("gpu_only", nlohmann::json(false)) == true;
+  signature.endangers_proof = row.value("endangers_proof", nlohmann::json(false)) == true;
   signature.refutes_proof = row.value("refutes_proof", nlohmann::json(false)) == true;
   signature.patterns = TRY_IN(signature.id, patterns_of(row, "patterns"));
   signature.cures = TRY_IN(signature.id, patterns_of(row, "cured_by"));

@@ -17,6 +17,7 @@ struct Signature {
   std::string log;                    ///< where it is seen: "kernel", "build" or "program" (its output)
   bool failure = false;               ///< else worth knowing, and no harm by itself
   bool gpu_only = false;              ///< a failure only where it names a GPU, or a port above one, by its PCI address
+  bool endangers_proof = false;       ///< a proof would hang on it, or make it worse
   bool refutes_proof = false;         ///< p2p-bench proves nothing when it comes meanwhile, and names no other device
   std::vector<LinePattern> patterns;  ///< any of them
   std::vector<LinePattern> cures;     ///< any of them, in a later record of the same device: no failure any more

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/driver/driver_answer.hpp"
+#include "base/json_number.hpp"
 #include "base/units.hpp"
 
 namespace p2pd {
@@ -47,6 +49,14 @@ std::map<std::string, std::uint64_t> parse_vram(std::string_view text) {
 
 std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host) {
   if (!host.files().exists("/sys/module/nvidia/version")) return {};
+  std::map<std::string, std::uint64_t> told;
+  if (const auto answer = driver_answer(host); answer && answer->is_object())
+    for (const nlohmann::json& gpu : answer->value("gpus", nlohmann::json::array())) {
+      const auto bytes = gpu.is_object() ? json_number<std::uint64_t>(gpu.value("vram_bytes", nlohmann::json())) : std::nullopt;
+      const nlohmann::json address = gpu.is_object() ? gpu.value("address", nlohmann::json()) : nlohmann::json();
+      if (bytes && address.is_string()) told[address.get<std::string>()] = *bytes;
+    }
+  if (!told.empty()) return told;
   Command command;
   command.argv = {"nvidia-smi", "-q"};
   const auto answer = host.once<std::string>(command.text(), [&] { return host.query(command); });

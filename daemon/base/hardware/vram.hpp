@@ -10,7 +10,7 @@
 
 namespace p2pd {
 
-/// VRAM by address ("0000:01:00.0") in bytes, as the driver tells it through "nvidia-smi -q"; empty without a driver.
+/// VRAM by address ("0000:01:00.0") in bytes, as the driver tells it, to p2p-bench or to "nvidia-smi -q"; empty without a driver.
 /// No file has it, and the PCI id does not tell a card that was converted to more memory from one that was not.
 std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host);
 

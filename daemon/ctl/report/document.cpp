@@ -62,13 +62,12 @@ json verdict_of_diagnosis(const json& diagnosis) {
                   {"tone", "open"},
                   {"headline", "Nothing is known"},
                   {"text", ""},
-                  {"next", text_of(conclusion, "next")}};
+                  {"next", text_of(diagnosis, "next")}};
   if (flag_of(diagnosis, "proven")) {
     verdict["tone"] = "good";
     verdict["headline"] = "P2P is proven between every pair of GPUs";
-  } else if (flag_of(diagnosis, "holds")) {
+  } else if (flag_of(diagnosis, "holds") || text_of(diagnosis, "outlook") == "provable") {
     verdict["headline"] = "Nothing is in the way; P2P is not proven yet";
-    verdict["next"] = fmt::format("p2pctl apply {}", text_of(diagnosis, "plan"));
   } else if (conclusion.is_object()) {
     const bool shut = text_of(conclusion, "verdict") == "fail";
     verdict["tone"] = shut ? "bad" : "warn";
@@ -106,9 +105,10 @@ json causes_of(const Sources& sources, const PlanWords& words) {
   const json& run = item_of(list_of(sources.history, "runs"), 0);
   std::map<std::string, const json*> findings;
   for (const json& step : list_of(run, "steps")) findings[text_of(step, "step")] = &field_of(step, "finding");
+  const bool ready = text_of(sources.status, "state") == "ready";  // then a gate that is shut was not in the way
   for (const json& step : list_of(sources.status, "steps")) {
     const std::string id = text_of(step, "id");
-    if (!is_shut(step)) continue;
+    if (ready || !is_shut(step)) continue;
     const auto whole = findings.find(id);
     causes.push_back(cause_of(whole == findings.end() ? step : *whole->second, id, words));
   }

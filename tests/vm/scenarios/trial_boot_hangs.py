@@ -9,7 +9,7 @@ name: hangs
 title: A kernel argument with which no boot comes to its end
 policy: {reboots: 4}
 steps:
-  - {state: hangs, title: It hangs, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [init=/usr/bin/cat]}}
+  - {gate: hangs, title: It hangs, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [init=/usr/bin/cat]}}
 """
 SEED = {"/etc/p2pd/plans/hangs.yaml": PLAN, "/etc/p2pd/p2pd.yaml": "plan: hangs\nreboot_delay_s: 5\n"}
 TRIAL = "Booting `p2pd trial: "

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "base/host.hpp"
+#include "base/json.hpp"
+
+namespace p2pd {
+
+/// What asks the loaded driver.
+Command driver_question();
+
+/// What the loaded driver says of every GPU and pair, as that prints it: schema p2pd.driver-peers/1, see
+/// probes/bench/device/nvml_peers.hpp. NVML can block in the kernel, so that another process asks, with a deadline; a snapshot
+/// asks once. ErrorCode::not_found: there is nobody to ask.
+Result<nlohmann::json> driver_answer(const Host& host);
+
+}  // namespace p2pd

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include "ctl/changes.hpp"
+
+#include "base/image_runner.hpp"
+
+namespace p2pd::ctl {
+
+Changes ChangeTeller::tell(const Standing& standing) {
+  Changes changes;
+  if (standing.kind != Standing::Kind::fixable && standing.kind != Standing::Kind::busy) return changes;
+  tell_needs(*standing.step, changes);
+  if (!standing.step->fix.empty()) tell_fix(*standing.step, changes);
+  return changes;
+}
+
+void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    const auto found = seen_.needs.find(name);
+    if (found == seen_.needs.end() || found->second.holds() || need.fix.empty() || !told_.insert(name).second) continue;
+    tell_needs(need, changes);
+    tell_fix(need, changes);
+  }
+}
+
+void ChangeTeller::tell_fix(const Step& step, Changes& changes) const {
+  Result<Description> told = vocabulary_.action(step.fix)->describe(host_, step.with);
+  if (!told && is_not_run(told.error())) {
+    told.emplace();
+    told->summary = "not told of an image: only what runs in it knows";
+  }
+  if (told) {
+    changes.made.push_back({&step, *std::move(told)});
+  } else if (changes.obstacle.empty()) {
+    changes.obstacle = told.error().message;
+    changes.next = told.error().next;
+  }
+}
+
+std::vector<std::string> ends(const Assessment& seen) {
+  std::vector<std::string> all;
+  for (const auto& [name, finding] : seen.needs)
+    for (const nlohmann::json& one : finding.facts.value("ends", nlohmann::json::array())) all.push_back(one);
+  return all;
+}
+
+}  // namespace p2pd::ctl

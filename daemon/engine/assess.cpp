@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#include "engine/assess.hpp"
+
+#include <algorithm>
+
+#include "base/ready.hpp"
+
+namespace p2pd {
+namespace {
+
+using Kind = Standing::Kind;
+
+bool names_any(const std::vector<std::string>& names, const std::set<std::string>& steps) {
+  return std::ranges::any_of(names, [&](const std::string& name) { return steps.contains(name); });
+}
+
+/// What keeps the steps of one plan from being made to hold.
+class Obstacles {
+ public:
+  Obstacles(const Plan& plan, const Vocabulary& vocabulary, const Check& check, std::map<std::string, Finding>& needs)
+      : plan_(plan), vocabulary_(vocabulary), check_(check), needs_(needs) {}
+
+  /// Says of a step that does not hold whether it can be made to.
+  void look_at(Standing& standing) {
+    const Step& step = *standing.step;
+    if (standing.finding.verdict == Verdict::unknown || !step.can_be_mended() || standing.finding.impossible) {
+      standing.next = !standing.finding.next.empty() ? standing.finding.next : step.operator_text;
+      obstruct(standing, step, standing.finding);
+      return;
+    }
+    standing.kind = Kind::fixable;
+    look_at_needs(step, standing);
+  }
+
+  bool holds(const std::string& name) { return finding(name).holds(); }
+
+ private:
+  const Finding& finding(const std::string& name) {
+    const auto [seen, first] = needs_.try_emplace(name);
+    if (first) seen->second = check_(*plan_.step(name));
+    return seen->second;
+  }
+
+  /// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought; what passes by
+  /// itself gives way to what does not.
+  void look_at_needs(const Step& step, Standing& standing) {
+    for (const std::string& name : step.needs) {
+      if (standing.kind == Kind::blocked) return;
+      const Step& need = *plan_.step(name);
+      const Finding& found = finding(name);
+      if (found.holds()) continue;
+      if (found.verdict != Verdict::unknown && need.can_be_mended()) {
+        look_at_needs(need, standing);
+        continue;
+      }
+      if (standing.kind == Kind::busy && passes(need, found)) continue;
+      standing.obstacle = name + ": " + found.summary;
+      standing.next = !found.next.empty() ? found.next : need.operator_text;
+      obstruct(standing, need, found);
+    }
+  }
+
+  bool passes(const Step& step, const Finding& found) const {
+    return found.verdict == Verdict::fail && vocabulary_.probe(step.check)->passes_by_itself;
+  }
+
+  void obstruct(Standing& standing, const Step& step, const Finding& found) const {
+    standing.passes = passes(step, found);
+    standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
+    if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" tells what is looked at, and where.";
+  }
+
+  const Plan& plan_;
+  const Vocabulary& vocabulary_;
+  const Check& check_;
+  std::map<std::string, Finding>& needs_;
+};
+
+}  // namespace
+
+std::string_view to_string(Kind kind) {
+  static constexpr std::string_view kNames[] = {"holds", "note", "untried", "fixable", "busy", "pending", "blocked", "waits"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view to_string(Outlook outlook) {
+  static constexpr std::string_view kNames[] = {"ready", "provable", "mendable", "person", "impossible"};
+  return kNames[static_cast<std::size_t>(outlook)];
+}
+
+Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& check, const std::set<std::string>& pending) {
+  Assessment all;
+  Obstacles obstacles(plan, vocabulary, check, all.needs);
+  const Step* goal = plan.goal();
+  std::set<std::string> unsettled;  // does not hold, or comes after such a step, however far
+  std::set<std::string> hidden;     // blocked, or comes after such a step: what comes after it is not looked at
+  for (const Step& step : plan.steps) {
+    if (!step.is_checked()) continue;
+    Standing& standing = all.steps.emplace_back();
+    standing.step = &step;
+    if (&step == goal) continue;
+    const bool asked_first = goal != nullptr && std::ranges::find(goal->after, step.id) != goal->after.end();
+    const bool waits = names_any(step.after, unsettled);
+    const bool skipped = names_any(step.after, hidden) && !asked_first;
+    if (!skipped) standing.finding = check(step);
+    if (standing.finding.holds())
+      standing.kind = Kind::holds;
+    else if (pending.contains(step.id))
+      standing.kind = Kind::pending;
+    else if (!std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
+      standing.kind = Kind::note;
+    else if (waits || skipped)
+      standing.kind = Kind::waits;
+    else
+      obstacles.look_at(standing);
+    if (waits || standing.kind != Kind::holds) unsettled.insert(step.id);
+    if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
+  }
+  all.conclude();
+  return all;
+}
+
+Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& host) {
+  Assessment all = assess(plan, vocabulary, [&](const Step& step) {
+    const Result<Finding> finding = vocabulary.probe(step.check)->check(host, step.with);
+    return finding ? *finding : unknown(finding.error());
+  });
+  if (all.goal() != nullptr && require_ready(host)) {
+    Finding proven;
+    proven.verdict = Verdict::pass;
+    proven.summary = "P2P is proven on this boot";
+    all.judge_goal(std::move(proven));
+  }
+  return all;
+}
+
+Standing* Assessment::goal() {
+  const auto found = std::ranges::find_if(steps, [](const Standing& s) { return s.step->kind == StepKind::goal; });
+  return found == steps.end() ? nullptr : &*found;
+}
+
+void Assessment::judge_goal(Finding finding) {
+  goal()->finding = std::move(finding);
+  conclude();
+}
+
+/// What the goal means for the gates, and they for it.
+void Assessment::conclude() {
+  Standing* const reached = goal();
+  if (reached == nullptr) return;
+  const auto holds = [&](const std::string& name) {
+    const auto found = std::ranges::find_if(steps, [&](const Standing& s) { return s.step->id == name; });
+    return found != steps.end() && found->kind == Kind::holds && found->finding.verdict == Verdict::pass;
+  };
+  const bool tried = !reached->finding.summary.empty();
+  const bool open = !gates_hold();
+  if (tried)
+    reached->kind = reached->finding.holds() ? Kind::holds : open ? Kind::waits : Kind::blocked;
+  else
+    reached->kind = !open || (danger().empty() && std::ranges::all_of(reached->step->after, holds)) ? Kind::untried : Kind::waits;
+  if (reached->kind == Kind::blocked)
+    reached->next = !reached->finding.next.empty() ? reached->finding.next : reached->step->operator_text;
+}
+
+bool Assessment::gates_hold() const {
+  return std::ranges::all_of(steps, [](const Standing& s) { return !s.step->is_gate() || s.kind == Kind::holds; });
+}
+
+std::string Assessment::danger() const {
+  for (const Standing& s : steps)
+    if (!s.finding.danger.empty() && !s.finding.holds()) return s.finding.danger;
+  return {};
+}
+
+Outlook Assessment::outlook() const {
+  const Standing* const reached = goal();
+  if (reached == nullptr ? gates_hold() : reached->kind == Kind::holds) return Outlook::ready;
+  if (reached != nullptr && reached->kind == Kind::untried) return Outlook::provable;
+  const Standing* const cause = root_cause();
+  if (cause != nullptr && cause->finding.impossible) return Outlook::impossible;
+  return for_a_person().empty() ? Outlook::mendable : Outlook::person;
+}
+
+const Standing* Assessment::root_cause() const {
+  if (goal() != nullptr && (goal()->kind == Kind::holds || goal()->kind == Kind::untried)) return nullptr;
+  const Standing* first = nullptr;
+  const auto rank = [](const Standing& s) {
+    if (s.finding.impossible) return 3;
+    if (s.kind != Kind::blocked) return 0;
+    return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
+  };
+  for (const Standing& s : steps)
+    if (s.step->kind != StepKind::upkeep && s.is_shut() && (first == nullptr || rank(s) > rank(*first))) first = &s;
+  return first;
+}
+
+std::vector<const Standing*> Assessment::for_a_person() const {
+  std::vector<const Standing*> found;
+  for (const Standing& s : steps)
+    if (s.step->kind != StepKind::upkeep && s.kind == Kind::blocked) found.push_back(&s);
+  return found;
+}
+
+int Assessment::reboots(const Vocabulary& vocabulary) const {
+  return std::ranges::any_of(steps, [&](const Standing& s) {
+    const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
+    return changes && !s.step->fix.empty() && vocabulary.action(s.step->fix)->effect == Effect::reboot;
+  });
+}
+
+}  // namespace p2pd

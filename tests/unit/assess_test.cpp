@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// The one evaluation of a plan: how each step stands, what explains it best, and what is to be said of the whole.
+#include "engine/assess.hpp"
+
+#include "catch.hpp"
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+/// Names that hold; those that nobody can mend; those that make a proof dangerous.
+struct Facts {
+  std::set<std::string> holds = {}, impossible = {}, dangerous = {}, unknown = {};
+};
+
+struct Assessed {
+  Plan plan;
+  Assessment seen;
+  std::string kind(const std::string& id) const {
+    for (const Standing& s : seen.steps)
+      if (s.step->id == id) return std::string(to_string(s.kind));
+    return "";
+  }
+  std::string outlook() const { return std::string(to_string(seen.outlook())); }
+  std::string cause() const { return seen.root_cause() == nullptr ? "" : seen.root_cause()->step->id; }
+};
+
+Assessed assessed(const std::string& yaml, const Facts& facts) {
+  Assessed out{parse_plan(yaml, "p.yaml", World::vocabulary()).value(), {}};
+  const Vocabulary words = World::vocabulary();
+  out.seen = assess(out.plan, words, [&](const Step& step) {
+    Finding finding;
+    finding.verdict = facts.unknown.contains(step.id) ? Verdict::unknown : facts.holds.contains(step.id) ? Verdict::pass : Verdict::fail;
+    finding.summary = step.id;
+    finding.impossible = facts.impossible.contains(step.id);
+    if (facts.dangerous.contains(step.id)) finding.danger = "it burns";
+    return finding;
+  });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
+  const std::string plan = plan_of({"a:live", "told", "p:proof after told"});
+  CHECK(assessed(plan, {.holds = {"a", "told"}}).outlook() == "provable");
+  CHECK(assessed(plan, {.holds = {"told"}}).outlook() == "provable");  // a is not in the way unless the proof fails
+  CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "mendable");
+  CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
+  CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");
+}
+
+TEST_CASE("assess: what a proof means for the gates") {
+  Assessed all = assessed(plan_of({"a:live", "b", "p:proof"}), {});
+  Finding proof;
+  proof.summary = "tried";
+  proof.verdict = Verdict::pass;
+  all.seen.judge_goal(proof);
+  CHECK(all.outlook() == "ready");
+  CHECK(all.cause() == "");
+  proof.verdict = Verdict::fail;
+  all.seen.judge_goal(proof);
+  CHECK(all.outlook() == "person");
+  CHECK(all.kind("p") == "waits");
+  CHECK(all.cause() == "b");
+}
+
+TEST_CASE("assess: the root cause is what nobody can mend, then what p2pd cannot, then the first gate that is shut") {
+  const std::string plan = plan_of({"a:live", "b", "c", "p:proof after c"});
+  CHECK(assessed(plan, {}).cause() == "b");
+  CHECK(assessed(plan, {.holds = {"b", "c"}, .dangerous = {"a"}}).cause() == "a");
+  CHECK(assessed(plan, {.impossible = {"c"}}).cause() == "c");
+  CHECK(assessed(plan, {.impossible = {"c"}}).outlook() == "impossible");
+  CHECK(assessed(plan, {.holds = {"c"}, .dangerous = {"a"}, .unknown = {"b"}}).cause() == "b");
+  CHECK(assessed(plan, {.unknown = {"b"}}).cause() == "c");
+}
+
+TEST_CASE("assess: everything that a person must see to, together") {
+  const Assessed all = assessed(plan_of({"a:live", "b", "c", "d after b", "p:proof after c"}), {});
+  std::vector<std::string> ids;
+  for (const Standing* s : all.seen.for_a_person()) ids.push_back(s->step->id);
+  CHECK(ids == std::vector<std::string>{"b", "c"});
+  CHECK(all.kind("d") == "waits");
+}
+
+TEST_CASE("assess: what a fix needs decides whether p2pd can make it hold, however far") {
+  const std::string plan =
+      "name: n\ntitle: t\npolicy: {busy: wait}\nsteps:\n"
+      "  - {requires: idle, title: t, check: idle, with: {name: idle}}\n"
+      "  - {requires: room, title: t, check: now, with: {name: room}}\n"
+      "  - {requires: build, title: t, check: now, fix: live, with: {name: build}, needs: [room]}\n"
+      "  - {gate: a, title: t, check: now, fix: live, with: {name: a}, needs: [idle, build]}\n";
+  CHECK(assessed(plan, {.holds = {"idle", "room"}}).kind("a") == "fixable");
+  CHECK(assessed(plan, {.holds = {"room"}}).kind("a") == "busy");
+  const Assessed far = assessed(plan, {});
+  CHECK(far.kind("a") == "blocked");
+  CHECK(far.seen.steps[0].obstacle == "room: room");
+}

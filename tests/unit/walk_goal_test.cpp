@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// The goal comes first: a machine that reaches it by itself is left alone, and gates are for one that does not.
+#include "catch.hpp"
+#include "world.hpp"
+
+using namespace p2pd;
+using namespace p2pd::test;
+
+namespace {
+
+std::string state(const Result<Run>& run) { return run ? std::string(to_string(run->state)) : "error: " + run.error().message; }
+
+constexpr const char* kUpkeep =
+    "  - {requires: own, title: t, check: now, with: {name: own}}\n"
+    "  - {upkeep: kept, title: t, check: now, fix: live, with: {name: kept}, where: [own]}\n";
+
+}  // namespace
+
+TEST_CASE("goal: where it is reached, nothing is changed, whatever the gates say") {
+  World world;
+  world.write("now/p", "yes");
+  const std::string before = world.tree();
+  const auto run = world.apply(plan_of({"a:live", "b", "c:boot", "p:proof"}) + kUpkeep);
+  CHECK(state(run) == "ready");
+  CHECK(world.tree() == before + "run: \nrun/p2pd: \n" || world.count("fixing") == 0);
+  CHECK_FALSE(world.applied_anything);
+  CHECK(world.reboots == 0);
+}
+
+TEST_CASE("goal: where it is not reached, the gates are mended, and it is tried again with all of them open") {
+  World world;
+  auto run = world.apply(plan_of({"a:trial", "p:proof"}));
+  CHECK(state(run) == "rebooting");
+  CHECK(world.count("proving") == 1);
+  world.boot();
+  world.write("now/p", "yes");
+  run = world.settle(world.go_on());
+  CHECK(state(run) == "ready");
+  CHECK(world.count("proving") == 2);
+  CHECK(world.has("default/a"));
+}
+
+TEST_CASE("goal: it is not tried before what it asks first holds") {
+  World world;
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"a:boot", "p:proof after a"}))) == "rebooting");
+  CHECK(world.count("proving") == 0);
+}
+
+TEST_CASE("goal: it is not tried while that is dangerous") {
+  World world;
+  world.write("now/p", "yes");
+  world.fault("a", "danger");
+  auto run = world.apply(plan_of({"a:boot", "p:proof"}));
+  CHECK(state(run) == "rebooting");
+  CHECK(world.count("proving") == 0);
+  CHECK(world.has("want/a"));
+}
+
+TEST_CASE("goal: a first try that brings the machine down is not made again before the gates are open") {
+  World world;
+  world.fault("p", "cut");
+  const std::string plan = plan_of({"a:live", "p:proof"}, "{reboots: 9}");
+  CHECK_THROWS_AS(world.apply(plan), PowerCut);
+  world.boot();
+  world.fault("p", "");
+  world.write("now/p", "yes");
+  CHECK(state(world.settle(world.go_on())) == "ready");
+  CHECK(world.has("live/a"));
+}
+
+TEST_CASE("goal: what it found stands first where a person is needed") {
+  World world;
+  const auto run = world.apply(plan_of({"a", "p:proof"}));
+  CHECK(state(run) == "blocked");
+  CHECK(run->reason == "p: p is not so; a: a is not so");
+}
+
+TEST_CASE("upkeep: seen to once the goal is reached, where it is p2pd's") {
+  World world;
+  world.write("now/p", "yes");
+  SECTION("it is not") {
+    CHECK(state(world.apply(plan_of({"p:proof"}) + kUpkeep)) == "ready");
+    CHECK_FALSE(world.has("live/kept"));
+  }
+  SECTION("it is") {
+    world.write("now/own", "yes");
+    CHECK(state(world.apply(plan_of({"p:proof"}) + kUpkeep)) == "ready");
+    CHECK(world.has("live/kept"));
+  }
+  SECTION("it is, and cannot be kept: told, and no reason to give anything up") {
+    world.write("now/own", "yes");
+    world.fault("kept", "error");
+    const auto run = world.apply(plan_of({"p:proof"}) + kUpkeep);
+    CHECK(state(run) == "ready");
+    CHECK(run->reason.find("not kept up: kept could not be fixed") != std::string::npos);
+  }
+  SECTION("the goal is not reached") {
+    world.remove("now/p");
+    world.write("now/own", "yes");
+    CHECK(state(world.apply(plan_of({"p:proof"}) + kUpkeep)) == "blocked");
+    CHECK_FALSE(world.has("live/kept"));
+  }
+}
