@@ -137,7 +137,7 @@ class Program(Case):
         self.assertEqual(len(blocks), 2)
         for block in blocks:
             plan = block if "name:" in block else "name: shown\ntitle: Shown\n" + block
-            step = re.search(r"- state: (\S+)", block)
+            step = re.search(r"- gate: (\S+)", block)
             with self.subTest(block), tempfile.TemporaryDirectory() as directory:
                 file = pathlib.Path(directory) / "plan.yaml"
                 file.write_text(plan)
