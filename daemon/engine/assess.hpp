@@ -55,6 +55,8 @@ struct Assessment {
   const Standing* goal() const { return const_cast<Assessment*>(this)->goal(); }
   /// The goal was tried, or is known to be reached: `finding`.
   void judge_goal(Finding finding);
+  /// Says of the goal what the gates mean for it.
+  void conclude();
 
   bool gates_hold() const;
   /// Why the goal must not be tried now; empty: nothing that was seen makes that dangerous.
@@ -67,9 +69,6 @@ struct Assessment {
   std::vector<const Standing*> for_a_person() const;
   /// A walk without surprises makes so many reboots.
   int reboots(const Vocabulary& vocabulary) const;
-
- private:
-  void conclude();
 };
 
 using Check = std::function<Finding(const Step&)>;

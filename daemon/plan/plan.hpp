@@ -42,7 +42,7 @@ std::string_view to_string(Tried value);
 /// One entry of a plan: what should be true, how it is checked, and what makes it so.
 struct Step {
   std::string id;
-  StepKind kind = StepKind::state;
+  StepKind kind = StepKind::gate;
   std::string title;          ///< the state in words: "BAR1 covers all of the VRAM"
   std::string why;            ///< why P2P needs it; may be empty
   std::string check;          ///< probe id

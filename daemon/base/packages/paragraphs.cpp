@@ -14,7 +14,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-std::string lower(std::string_view text) {
+std::string lower_case(std::string_view text) {
   std::string out(text);
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -48,7 +48,7 @@ Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::init
       if (value != nullptr) *value += "\n" + std::string(trimmed(line));
       continue;
     }
-    const std::string name = lower(line.substr(0, colon));
+    const std::string name = lower_case(line.substr(0, colon));
     value = std::ranges::find(wanted, name) == wanted.end() ? nullptr : &paragraph.fields[name];
     if (value != nullptr) *value = trimmed(line.substr(colon + 1));
   }

@@ -35,7 +35,7 @@ std::string module_stand_in(const std::map<std::string, std::string>& info) {
   for (const std::string_view key : kModuleKeys)
     if (const auto found = info.find(std::string(key)); found != info.end())
       modinfo += fmt::format("{}={}", key, found->second) + '\0';
-  constexpr std::string_view kNames{"\0.modinfo\0.shstrtab\0", 20};
+  constexpr std::string_view kSectionNames{"\0.modinfo\0.shstrtab\0", 20};
   Elf64_Ehdr header{};
   std::copy_n(ELFMAG, SELFMAG, header.e_ident);
   header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -55,9 +55,9 @@ std::string module_stand_in(const std::map<std::string, std::string>& info) {
   sections[2].sh_name = 10;
   sections[2].sh_type = SHT_STRTAB;
   sections[2].sh_offset = sizeof header + modinfo.size();
-  sections[2].sh_size = kNames.size();
-  header.e_shoff = (sizeof header + modinfo.size() + kNames.size() + 7) / 8 * 8;
-  std::string file = bytes_of(header) + modinfo + std::string(kNames);
+  sections[2].sh_size = kSectionNames.size();
+  header.e_shoff = (sizeof header + modinfo.size() + kSectionNames.size() + 7) / 8 * 8;
+  std::string file = bytes_of(header) + modinfo + std::string(kSectionNames);
   file.resize(header.e_shoff, '\0');
   for (const Elf64_Shdr& section : sections) file += bytes_of(section);
   return file;
