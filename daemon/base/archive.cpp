@@ -4,7 +4,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::chrono::minutes kDeadline{30};
+constexpr std::chrono::minutes kTarDeadline{30};
 
 }  // namespace
 
@@ -14,7 +14,7 @@ Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar) 
   for (const std::string& path : what.paths) command.input += path.substr(1) + '\0';
   if (!what.trees.empty()) command.argv.emplace_back("--recursion");
   for (const std::string& tree : what.trees) command.argv.push_back(tree.substr(1));
-  command.deadline = kDeadline;
+  command.deadline = kTarDeadline;
   TRY(host.run(command));
   return {};
 }
@@ -22,7 +22,7 @@ Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar) 
 Result<void> unpack(Host& host, const std::string& tar) {
   Command command{{"tar", "--extract", "--file=" + tar, "--directory=/", "--xattrs", "--xattrs-include=*",
                    "--same-owner", "--preserve-permissions"}};
-  command.deadline = kDeadline;
+  command.deadline = kTarDeadline;
   TRY(host.run(command));
   return {};
 }

@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kFileLimit = 1U << 20;  // bytes
+constexpr std::size_t kLineFileLimit = 1U << 20;  // bytes
 constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                                                  "/usr/bin",        "/sbin",          "/bin"};
 
@@ -36,7 +36,7 @@ std::unique_ptr<const Host> Host::snapshot() const {
 }
 
 Result<std::string> Host::line(std::string_view path) const {
-  std::string content = TRY(root_.read(path, kFileLimit));
+  std::string content = TRY(root_.read(path, kLineFileLimit));
   if (content.ends_with('\n')) content.pop_back();
   return content;
 }

@@ -7,11 +7,11 @@ namespace p2pd {
 namespace {
 
 /// A program that reads what it is pointed at, and starts nothing that it finds there.
-struct Reader {
+struct OfflineProgram {
   std::string_view program;
   std::string_view database;  ///< directory that --admindir names; empty: the arguments are files of the tree
 };
-constexpr Reader kReaders[] = {{"modinfo", ""}, {"lsinitramfs", ""}, {"lsinitrd", ""}, {"dpkg-deb", ""}, {"dpkg-query", "/var/lib/dpkg"}};
+constexpr OfflineProgram kOfflinePrograms[] = {{"modinfo", ""}, {"lsinitramfs", ""}, {"lsinitrd", ""}, {"dpkg-deb", ""}, {"dpkg-query", "/var/lib/dpkg"}};
 
 constexpr const char* kNotRun = "\"p2pctl apply --root\" runs what it needs inside: only in an image that you trust.";
 
@@ -24,8 +24,8 @@ void remove_all(std::string& text, const std::string& part) {
 bool is_not_run(const Error& error) { return error.code == ErrorCode::not_found && error.next == kNotRun; }
 
 Result<CommandResult> ImageRunner::run(const Command& command) {
-  const auto* reader = command.argv.empty() ? std::end(kReaders) : std::ranges::find(kReaders, command.argv[0], &Reader::program);
-  if (reader == std::end(kReaders))
+  const auto* reader = command.argv.empty() ? std::end(kOfflinePrograms) : std::ranges::find(kOfflinePrograms, command.argv[0], &OfflineProgram::program);
+  if (reader == std::end(kOfflinePrograms))
     return fail(ErrorCode::not_found, "`" + command.text() + "` was not run: to look at an image, nothing of it is started", kNotRun);
   Command here = command;
   if (reader->database.empty()) {

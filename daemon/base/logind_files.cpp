@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::string_view kSessions = "/run/systemd/sessions";
 constexpr std::string_view kGraphical[] = {"x11", "wayland", "mir"};
-constexpr std::size_t kFile = 64U << 10;  // bytes
+constexpr std::size_t kSessionFileLimit = 64U << 10;  // bytes
 
-std::string printable(std::string text) {
+std::string shown_name(std::string text) {
   std::ranges::replace_if(text, [](char c) { return c <= ' ' || c > '~'; }, '?');
   return text;
 }
@@ -35,14 +35,14 @@ Result<std::vector<SeatSession>> seat_sessions(const Host& host) {
   if (!ids && ids.error().code == ErrorCode::not_found) return found;  // logind does not run here
   for (const std::string& id : TRY(Result<std::vector<std::string>>(ids))) {
     if (id.ends_with(".ref")) continue;  // a pipe: the session lives as long as its other end
-    const auto text = host.files().read(std::string(kSessions) + "/" + id, kFile);
+    const auto text = host.files().read(std::string(kSessions) + "/" + id, kSessionFileLimit);
     if (!text && text.error().code == ErrorCode::not_found) continue;  // ended meanwhile
     auto session = logind_fields(TRY(Result<std::string>(text)));
     const bool person = session["CLASS"].starts_with("user"), greeter = session["CLASS"] == "greeter";
     const bool graphical = std::ranges::find(kGraphical, session["TYPE"]) != std::end(kGraphical);
     if (!graphical || session["SEAT"].empty() || session["STATE"] == "closing" || (!person && !greeter)) continue;
     const std::string& user = session["USER"].empty() ? session["UID"] : session["USER"];
-    found.push_back({printable(id), session["UID"], printable(user), printable(session["SEAT"]), greeter});
+    found.push_back({shown_name(id), session["UID"], shown_name(user), shown_name(session["SEAT"]), greeter});
   }
   return found;
 }

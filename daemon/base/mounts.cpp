@@ -8,7 +8,7 @@
 namespace p2pd {
 namespace {
 
-std::vector<std::string_view> words_of(std::string_view line) {
+std::vector<std::string_view> fields_of_line(std::string_view line) {
   std::vector<std::string_view> words;
   while (!line.empty()) {
     const std::size_t end = std::min(line.find(' '), line.size());
@@ -58,13 +58,13 @@ bool is_memory(const Mount& mount) {
 
 /// `node` is the directory of a block device in sysfs; a stack of devices deeper than this is no real one.
 std::string layer_of(const Host& host, const std::string& node, int depth) {
-  constexpr int kDeepest = 8;
+  constexpr int kMostSlaves = 8;
   constexpr std::size_t kWidest = 64;  // devices below one: more are no real ones either
   const std::string uuid = host.line(node + "/dm/uuid").value_or("");
   if (uuid.starts_with("LVM-")) return "LVM";
   if (uuid.starts_with("DMRAID-")) return "RAID";
   if (host.files().exists(node + "/md") || host.files().exists(node + "/../md")) return "RAID";
-  if (depth == kDeepest) return "";
+  if (depth == kMostSlaves) return "";
   auto below = host.names(node + "/slaves");
   if (below.size() > kWidest) below.resize(kWidest);
   for (const std::string& name : below) {
@@ -81,7 +81,7 @@ Result<std::vector<Mount>> parse_mounts(std::string_view text) {
   std::vector<Mount> mounts;
   for (int number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::vector<std::string_view> words = words_of(text.substr(0, end));
+    const std::vector<std::string_view> words = fields_of_line(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
     // six fields, optional ones, "-", then type, source and the options of the file system

@@ -11,7 +11,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kModules = "/sys/module";
+constexpr std::string_view kLoadedModules = "/sys/module";
 constexpr std::string_view kPci = "/sys/bus/pci/devices";
 
 /// "pci0000:00/0000:00:01.1/0000:01:00.0": the ports above a function, and itself.
@@ -34,8 +34,8 @@ Result<nlohmann::json> proof_context(const Host& host) {
   nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object();
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
     if (device.is_nvidia_gpu()) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
-  for (const std::string& name : host.names(kModules))
-    if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kModules, name));
+  for (const std::string& name : host.names(kLoadedModules))
+    if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kLoadedModules, name));
   return nlohmann::json{{"machine_id", machine_id(host)},
                         {"boot_id", line_or_nothing(host, "/proc/sys/kernel/random/boot_id")},
                         {"gpus", std::move(gpus)},

@@ -39,17 +39,17 @@ Result<std::string> clean(std::string_view path) {
 }
 
 std::string directory_of(const std::string& cleaned) { return cleaned.substr(0, std::max<std::size_t>(cleaned.rfind('/'), 1)); }
-std::string name_of(const std::string& cleaned) { return cleaned.substr(cleaned.rfind('/') + 1); }
+std::string last_name(const std::string& cleaned) { return cleaned.substr(cleaned.rfind('/') + 1); }
 
 Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t flags) {
-  constexpr int kAttempts = 100;  // EAGAIN: something above was renamed while ".." was resolved
+  constexpr int kOpenAttempts = 100;  // EAGAIN: something above was renamed while ".." was resolved
   open_how how{};
   how.flags = flags | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   for (int attempt = 1;; ++attempt) {
     const long fd = ::syscall(SYS_openat2, root, path.c_str(), &how, sizeof how);
     if (fd >= 0) return Descriptor(static_cast<int>(fd));
-    if ((errno == EAGAIN || errno == EINTR) && attempt < kAttempts) continue;
+    if ((errno == EAGAIN || errno == EINTR) && attempt < kOpenAttempts) continue;
     return fail_errno(path);
   }
 }
@@ -58,8 +58,8 @@ Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t 
 Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   struct statfs info {};
   if (::fstatfs(handle.get(), &info) != 0) return fail_errno(std::string(path));
-  constexpr std::array<unsigned long, 3> kKinds{PROC_SUPER_MAGIC, SYSFS_MAGIC, EFIVARFS_MAGIC};
-  return std::ranges::find(kKinds, static_cast<unsigned long>(info.f_type)) != kKinds.end();
+  constexpr std::array<unsigned long, 3> kPseudoFileSystems{PROC_SUPER_MAGIC, SYSFS_MAGIC, EFIVARFS_MAGIC};
+  return std::ranges::find(kPseudoFileSystems, static_cast<unsigned long>(info.f_type)) != kPseudoFileSystems.end();
 }
 
 /// A failed fsync may have dropped the dirty pages: an error for good, because a second one would claim success.
@@ -235,7 +235,7 @@ Result<std::filesystem::path> RootReader::real_path(std::string_view path) const
 }
 
 Result<Descriptor> Root::open_parent(const std::string& path, bool create) {
-  const std::string name = name_of(path);
+  const std::string name = last_name(path);
   if (name.empty() || name == "..") return fail(ErrorCode::invalid, "'" + path + "' does not name a file to change");
   const std::string above = directory_of(path);
   Result<Descriptor> parent = open_at(above, O_RDONLY | O_DIRECTORY);
@@ -253,7 +253,7 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
   const std::string path = TRY(clean(path_given));
   if (state.kind == FileState::Kind::absent) return remove(path);
   const Descriptor parent = TRY(open_parent(path, true));
-  const std::string name = name_of(path);
+  const std::string name = last_name(path);
   if (state.kind == FileState::Kind::directory && TRY(dress_directory(parent, name, path, state))) return {};
   const std::string beside = temporary(name);
   Result<void> made = make(parent, beside, path, state);
@@ -272,8 +272,8 @@ Result<void> Root::remove(std::string_view path_given) {
   const Result<Descriptor> parent = open_parent(path, false);
   if (!parent && parent.error().code == ErrorCode::not_found) return {};
   if (!parent) return Failure(parent.error());
-  TRY(unlink_name(*parent, temporary(name_of(path)), path));
-  TRY(unlink_name(*parent, name_of(path), path));
+  TRY(unlink_name(*parent, temporary(last_name(path)), path));
+  TRY(unlink_name(*parent, last_name(path), path));
   return sync(parent->get(), path + ": directory");
 }
 
@@ -282,7 +282,7 @@ Result<void> Root::settle(std::string_view path_given) {
   const Result<Descriptor> parent = open_parent(path, false);
   if (!parent && parent.error().code == ErrorCode::not_found) return {};
   if (!parent) return Failure(parent.error());
-  TRY(unlink_name(*parent, temporary(name_of(path)), path));
+  TRY(unlink_name(*parent, temporary(last_name(path)), path));
   return sync(parent->get(), path + ": directory");
 }
 
@@ -292,7 +292,7 @@ Result<void> Root::discard(std::string_view path_given) {
   if (!parent && parent.error().code == ErrorCode::not_found) return {};
   if (!parent) return Failure(parent.error());
   std::error_code error;
-  std::filesystem::remove_all(handle_name(*parent) + "/" + name_of(path), error);  // follows no symlink
+  std::filesystem::remove_all(handle_name(*parent) + "/" + last_name(path), error);  // follows no symlink
   if (error) return fail_errno(path + ": remove", error.value());
   return sync(parent->get(), path + ": directory");
 }
@@ -301,7 +301,7 @@ Result<void> Root::move(std::string_view from_given, std::string_view to_given) 
   const std::string from = TRY(clean(from_given)), to = TRY(clean(to_given));
   const Descriptor source = TRY(open_parent(from, false)), target = TRY(open_parent(to, true));
   if (::syncfs(source.get()) != 0) return fail_errno(from + ": sync");
-  if (::renameat(source.get(), name_of(from).c_str(), target.get(), name_of(to).c_str()) != 0)
+  if (::renameat(source.get(), last_name(from).c_str(), target.get(), last_name(to).c_str()) != 0)
     return fail_errno(from + ": rename to " + to);
   TRY(sync(source.get(), from + ": directory"));
   return sync(target.get(), to + ": directory");
@@ -311,7 +311,7 @@ Result<std::vector<std::string>> RootReader::missing_parents(std::string_view pa
   std::vector<std::string> missing;
   std::string above = directory_of(TRY(clean(path)));
   for (; above != "/" && !exists(above); above = directory_of(above)) {
-    if (name_of(above) == "..") return fail(ErrorCode::invalid, "'" + std::string(path) + "' leads through what does not exist");
+    if (last_name(above) == "..") return fail(ErrorCode::invalid, "'" + std::string(path) + "' leads through what does not exist");
     missing.push_back(above);
   }
   std::reverse(missing.begin(), missing.end());

@@ -47,7 +47,7 @@ constexpr std::string_view kHook = R"sh(#!/bin/sh
 exit 0
 )sh";
 
-constexpr std::string_view kImage = "/vmlinuz-";
+constexpr std::string_view kVmlinuz = "/vmlinuz-";
 constexpr std::string_view kSuffixes[] = {"", ".gz", ".xz", ".zst"};
 
 }  // namespace
@@ -59,7 +59,7 @@ std::string kernel_image(const GrubEntry& entry) {
   for (const GrubEntry::Load& load : entry.loads) {
     if (!load.kernel || load.words.empty()) continue;
     const std::string& image = load.words.front();
-    const std::size_t at = image.rfind(kImage);
+    const std::size_t at = image.rfind(kVmlinuz);
     if (at != std::string::npos && image.find('/', at + 1) == std::string::npos) return image;
   }
   return "";
@@ -67,7 +67,7 @@ std::string kernel_image(const GrubEntry& entry) {
 
 std::string kernel_version(const GrubEntry& entry) {
   const std::string image = kernel_image(entry);
-  return image.empty() ? "" : image.substr(image.rfind(kImage) + kImage.size());
+  return image.empty() ? "" : image.substr(image.rfind(kVmlinuz) + kVmlinuz.size());
 }
 
 bool has_own_modules(const Host& host, const std::string& version) {

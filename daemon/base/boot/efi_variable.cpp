@@ -7,7 +7,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::size_t kAttributes = 4;    // bytes in front of the data
-constexpr std::size_t kLimit = 1U << 20;  // bytes; lists of keys take tens of KiB
+constexpr std::size_t kVariableLimit = 1U << 20;  // bytes; lists of keys take tens of KiB
 
 }  // namespace
 
@@ -17,7 +17,7 @@ std::string efi_variable_path(std::string_view name, std::string_view vendor) {
 
 Result<std::optional<std::string>> efi_variable(const Host& host, std::string_view name, std::string_view vendor) {
   const std::string path = efi_variable_path(name, vendor);
-  auto content = host.files().read(path, kLimit);
+  auto content = host.files().read(path, kVariableLimit);
   if (!content && content.error().code == ErrorCode::not_found) return std::optional<std::string>();
   const std::string bytes = TRY(std::move(content));
   if (bytes.size() < kAttributes)

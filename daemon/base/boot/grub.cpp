@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::string_view kBegin = "### BEGIN p2pd trial ###\n";
 constexpr std::string_view kEnd = "### END p2pd trial ###\n";
-constexpr std::string_view kNote = "# arguments:";
-constexpr std::string_view kHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
+constexpr std::string_view kArgumentsNote = "# arguments:";
+constexpr std::string_view kDropInHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
 constexpr std::string_view kPanic = "panic=30";  // seconds until a trial that panics reboots into the default
 
 std::string note(const std::vector<std::string>& arguments) {
-  std::string line(kNote);
+  std::string line(kArgumentsNote);
   for (const std::string& argument : arguments) line += " " + argument;
   return line + "\n";
 }
@@ -40,7 +40,7 @@ std::string grub_quoted(std::string_view argument) {
 }
 
 std::vector<std::string> noted_arguments(std::string_view text) {
-  std::size_t at = text.starts_with(kNote) ? 0 : text.find("\n" + std::string(kNote));
+  std::size_t at = text.starts_with(kArgumentsNote) ? 0 : text.find("\n" + std::string(kArgumentsNote));
   if (at == std::string_view::npos) return {};
   at = text.find(':', at) + 1;
   const std::string_view line = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
@@ -81,7 +81,7 @@ std::string grub_line(const std::vector<std::string>& arguments) {
 }
 
 std::string grub_drop_in(const std::vector<std::string>& arguments) {
-  return std::string(kHeader) + note(arguments) +
+  return std::string(kDropInHeader) + note(arguments) +
          "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" + grub_line(arguments) +
          "'\n";
 }
@@ -89,7 +89,7 @@ std::string grub_drop_in(const std::vector<std::string>& arguments) {
 Result<std::vector<std::string>> drop_in_arguments(const Host& host) {
   if (!host.files().exists(kGrubDropIn)) return std::vector<std::string>{};
   const std::string content = TRY(host.files().read(kGrubDropIn));
-  if (!content.starts_with(kHeader))
+  if (!content.starts_with(kDropInHeader))
     return fail(ErrorCode::invalid, std::string(kGrubDropIn) + " is in the way: p2pd did not write it",
                 "Move it to another name that sorts before it, then try again.");
   return noted_arguments(content);

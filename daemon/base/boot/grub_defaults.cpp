@@ -120,12 +120,12 @@ Result<bool> follow(std::vector<Stage>& stages, std::string& unclear) {
 
 /// Sources the files as grub-mkconfig does; their own output goes to standard error.
 Result<void> run(Host& host, std::vector<Stage>& stages) {
-  constexpr const char* kScript = R"sh(exec 3>&1 1>&2
+  constexpr const char* kSourcing = R"sh(exec 3>&1 1>&2
 for p2pd_file do
   if [ "$p2pd_file" = "$P2PD_OWN" ]; then eval "$P2PD_TEXT"; else . "$p2pd_file"; fi
   printf '%s\0%s\0' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT" >&3
 done)sh";
-  Command command{{"sh", "-ec", kScript, "sh"}, {{"P2PD_OWN", std::string(kGrubDropIn)}}};
+  Command command{{"sh", "-ec", kSourcing, "sh"}, {{"P2PD_OWN", std::string(kGrubDropIn)}}};
   for (const Stage& stage : stages) {
     command.argv.push_back(stage.file);
     if (stage.file == kGrubDropIn) command.environment["P2PD_TEXT"] = stage.text;

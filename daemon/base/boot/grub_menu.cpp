@@ -17,7 +17,7 @@ bool one_of(std::string_view word, const std::array<std::string_view, N>& words)
 }
 
 /// A piece of a grub.cfg: a word, or what separates commands and blocks.
-struct Token {
+struct MenuToken {
   enum class Kind { word, separator, open, close, end };
   Kind kind = Kind::end;
   std::string value;  ///< of a word: quotes and escapes off, variables as written
@@ -30,20 +30,20 @@ class GrubLexer {
  public:
   explicit GrubLexer(std::string_view text) : text_(text) {}
 
-  Result<Token> next() {
+  Result<MenuToken> next() {
     skip_blank();
-    Token token;
+    MenuToken token;
     token.begin = at_;
     if (at_ == text_.size()) return token;
     switch (text_[at_]) {
       case '\n':
       case ';':
       case '|':
-      case '&': token.kind = Token::Kind::separator; break;
-      case '{': token.kind = Token::Kind::open; break;
-      case '}': token.kind = Token::Kind::close; break;
+      case '&': token.kind = MenuToken::Kind::separator; break;
+      case '{': token.kind = MenuToken::Kind::open; break;
+      case '}': token.kind = MenuToken::Kind::close; break;
       default:
-        token.kind = Token::Kind::word;
+        token.kind = MenuToken::Kind::word;
         token.value = TRY(word());
         token.end = at_;
         return token;
@@ -117,13 +117,13 @@ class GrubReader {
   Result<GrubMenu> read() {
     blocks_.emplace_back();
     while (true) {
-      Token token = TRY(lexer_.next());
+      MenuToken token = TRY(lexer_.next());
       switch (token.kind) {
-        case Token::Kind::word: words_.push_back(std::move(token)); break;
-        case Token::Kind::separator: command(); break;
-        case Token::Kind::open: TRY(open(token)); break;
-        case Token::Kind::close: TRY(close(token)); break;
-        case Token::Kind::end:
+        case MenuToken::Kind::word: words_.push_back(std::move(token)); break;
+        case MenuToken::Kind::separator: command(); break;
+        case MenuToken::Kind::open: TRY(open(token)); break;
+        case MenuToken::Kind::close: TRY(close(token)); break;
+        case MenuToken::Kind::end:
           command();
           if (blocks_.size() > 1) return lexer_.error(blocks_.back().begin, "a block that is not closed");
           return std::move(menu_);
@@ -140,7 +140,7 @@ class GrubReader {
     int conditions = 0;     ///< `if` and loops open in it
   };
 
-  Result<void> open(const Token& brace) {
+  Result<void> open(const MenuToken& brace) {
     if (blocks_.size() > kNestingLimit) return lexer_.error(brace.begin, "too many blocks in blocks");
     keywords();
     Block block;
@@ -157,7 +157,7 @@ class GrubReader {
     return {};
   }
 
-  Result<void> close(const Token& brace) {
+  Result<void> close(const MenuToken& brace) {
     command();
     if (blocks_.size() == 1) return lexer_.error(brace.begin, "a closing brace without a block");
     Block block = std::move(blocks_.back());
@@ -248,7 +248,7 @@ class GrubReader {
   GrubLexer lexer_;
   GrubMenu menu_;
   std::vector<Block> blocks_;
-  std::vector<Token> words_;
+  std::vector<MenuToken> words_;
   bool dead_ = false;
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kDevice = "/dev/kmsg";
 constexpr std::string_view kFile = "/var/log/kern.log";
-constexpr std::size_t kRecordLimit = 16384;  // bytes; the kernel's own limit is 8192
+constexpr std::size_t kLogRecordLimit = 16384;  // bytes; the kernel's own limit is 8192
 constexpr std::size_t kHeadLimit = 96;       // bytes of a date, a host and times
 constexpr unsigned kLevels = 8;              // a priority is facility * 8 + level; facility 0 is the kernel
 
@@ -205,7 +205,7 @@ Result<Descriptor> open_kernel_log(const Host& host) {
 
 Result<KernelLogPart> read_kernel_log(const Descriptor& device) {
   KernelLogPart part;
-  std::array<char, kRecordLimit> record;
+  std::array<char, kLogRecordLimit> record;
   // the device gives a record a read, a file what fits; what is printed meanwhile must not keep us here
   for (std::size_t bytes = 0; bytes < Root::kReadLimit;) {
     const ssize_t count = ::read(device.get(), record.data(), record.size());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kImage = "vmlinuz-";
 /// Where modules lie below /lib/modules/VERSION, as depmod's default search ranks them: updates, then the rest.
-constexpr std::string_view kPlaces[] = {
+constexpr std::string_view kHeaderPlaces[] = {
     "updates/dkms", "updates/p2pd", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
 
 bool is_directory(const Host& host, const std::string& path) {
@@ -51,7 +51,7 @@ Kernel kernel_of(const Host& host, const std::string& version) {
   kernel.modules = is_directory(host, directory);
   kernel.headers = is_directory(host, directory + "/build");
   if (!kernel.modules) return kernel;
-  for (const std::string_view place : kPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
+  for (const std::string_view place : kHeaderPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
   // Ubuntu's prebuilt ones: kernel/nvidia-550, kernel/nvidia-550srv-open
   for (const std::string& name : host.names(directory + "/kernel"))
     if (name.starts_with("nvidia")) look_into(host, directory + "/kernel/" + name, kernel.nvidia);

@@ -6,14 +6,14 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kModules = "/sys/kernel/security/lsm";  // there wherever securityfs is
+constexpr std::string_view kSecurityModules = "/sys/kernel/security/lsm";  // there wherever securityfs is
 
 }  // namespace
 
 Result<std::optional<std::string>> lockdown(const Host& host) {
   auto line = host.line(kLockdown);
   if (!line && line.error().code == ErrorCode::not_found)
-    return host.files().exists(kModules) ? std::optional<std::string>("none") : std::nullopt;
+    return host.files().exists(kSecurityModules) ? std::optional<std::string>("none") : std::nullopt;
   const std::string text = TRY(std::move(line));  // "none [integrity] confidentiality"
   const std::size_t begin = text.find('[');
   const std::size_t end = text.find(']', begin == std::string::npos ? 0 : begin);

@@ -13,10 +13,10 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kTable =
+constexpr std::string_view kCatalogue =
 #include "catalogue.inc"  // config/catalogue.yaml as a raw string, made by CMake
     ;
-constexpr std::size_t kDropInLimit = 1U << 20;  // bytes
+constexpr std::size_t kCatalogueLimit = 1U << 20;  // bytes
 
 using Json = nlohmann::json;
 using Need = JsonFields::Need;
@@ -24,15 +24,15 @@ using Need = JsonFields::Need;
 bool made_of(std::string_view text, std::string_view characters) {
   return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
 }
-constexpr std::string_view kHex = "0123456789abcdef";
-constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyz0123456789-";
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
 constexpr std::string_view kWord = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
 bool is_text(std::string_view text) { return !text.empty(); }
-bool is_name(std::string_view text) { return made_of(text, kName) && text.size() <= 64; }
-bool is_commit(std::string_view text) { return made_of(text, kHex) && text.size() == 40; }
-bool is_sha256(std::string_view text) { return made_of(text, kHex) && text.size() == 64; }
-bool is_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
+bool is_name(std::string_view text) { return made_of(text, kNameLetters) && text.size() <= 64; }
+bool is_commit(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 40; }
+bool is_sha256(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 64; }
+bool is_driver_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
 bool is_kernel_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
 bool is_header(std::string_view text) {
   return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
@@ -40,7 +40,7 @@ bool is_header(std::string_view text) {
 bool is_include(std::string_view text) {
   return text.ends_with(".h") && made_of(text.substr(0, text.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
 }
-bool is_id(std::string_view text) {
+bool is_entry_id(std::string_view text) {
   const std::size_t slash = text.find('/');
   return slash != std::string_view::npos && made_of(text.substr(0, slash), kWord) &&
          made_of(text.substr(slash + 1), kWord);
@@ -90,7 +90,7 @@ std::string lacking(const CatalogueEntry& entry, const JsonFields& fields) {
 
 Result<void> parse_runfile(const Json& object, CatalogueEntry& entry) {
   JsonFields fields(object, "runfile: ");
-  if (fields.text("version", is_release) != entry.base_version) fields.wrong("its version is not base_version");
+  if (fields.text("version", is_driver_release) != entry.base_version) fields.wrong("its version is not base_version");
   entry.runfile_path = fields.text("path", is_runfile, Need::nullable);
   entry.runfile_sha256 = fields.text("sha256", is_sha256, Need::nullable);
   entry.runfile_bytes = fields.bytes("bytes");
@@ -112,7 +112,7 @@ Result<void> parse_limits(const Json& kernel, const Json& compiler, CatalogueEnt
 Result<CatalogueEntry> parse_entry(const Json& row) {
   JsonFields fields(row);
   CatalogueEntry entry;
-  entry.id = fields.text("id", is_id);
+  entry.id = fields.text("id", is_entry_id);
   (void)fields.text("note", is_text, Need::optional);
   entry.enabled = fields.boolean("enabled");
   entry.fork = fields.text("fork", is_text);
@@ -121,7 +121,7 @@ Result<CatalogueEntry> parse_entry(const Json& row) {
   entry.branch = fields.text("branch", is_text);
   entry.commit = fields.text("commit", is_commit, Need::nullable);
   entry.commit_status = fields.text("commit_status", is_status);
-  entry.base_version = fields.text("base_version", is_release);
+  entry.base_version = fields.text("base_version", is_driver_release);
   entry.compat = fields.texts("compat", is_name, Need::optional);
   entry.module_options = fields.object("module_options", option_row);
   entry.registry_dwords = fields.object("registry_dwords", dword_row);
@@ -209,13 +209,13 @@ Result<Catalogue> parse_catalogue(std::string_view text, std::string_view source
 }
 
 Result<Catalogue> catalogue(const Host& host) {
-  Catalogue all = TRY(parse_catalogue(kTable, "catalogue.yaml"));
+  Catalogue all = TRY(parse_catalogue(kCatalogue, "catalogue.yaml"));
   const auto names = host.files().list(kCatalogueDropIns);
   if (!names && names.error().code != ErrorCode::not_found) return Failure(names.error());
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
     if (!name.ends_with(".json")) continue;
     const std::string path = fmt::format("{}/{}", kCatalogueDropIns, name);
-    all = TRY(parse_catalogue(TRY(host.files().read(path, kDropInLimit)), path, std::move(all)));
+    all = TRY(parse_catalogue(TRY(host.files().read(path, kCatalogueLimit)), path, std::move(all)));
   }
   return all;
 }

@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kLibraries[] = {"libcuda.so.", "libnvidia-ml.so."};
+constexpr std::string_view kVersionedLibraries[] = {"libcuda.so.", "libnvidia-ml.so."};
 constexpr std::string_view kRuntime = "/etc/nvidia-container-runtime/config.toml";
 constexpr std::string_view kDocker = "/etc/docker/daemon.json";
 constexpr std::string_view kEnds = " \t\n\r\"',";
@@ -25,7 +25,7 @@ std::string_view bare(std::string_view line) {
 }
 
 /// The value of `line` where its key is `key`, in YAML or JSON.
-std::string_view value_of(std::string_view line, std::string_view key) {
+std::string_view yaml_value(std::string_view line, std::string_view key) {
   line = bare(line);
   if (!line.starts_with(key)) return {};
   const std::size_t colon = line.find(':');
@@ -37,7 +37,7 @@ std::string_view value_of(std::string_view line, std::string_view key) {
 
 CdiSpecification parse_cdi(std::string_view text) {
   CdiSpecification found;
-  for (const std::string_view library : kLibraries)
+  for (const std::string_view library : kVersionedLibraries)
     for (std::size_t at = text.find(library); at != std::string_view::npos; at = text.find(library, at + 1)) {
       const std::string_view file = text.substr(at, text.find_first_of("\n\"', :", at) - at);
       if (std::string version = driver_version_of(std::string(file)); !version.empty())
@@ -45,7 +45,7 @@ CdiSpecification parse_cdi(std::string_view text) {
     }
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);)
-    if (const std::string_view name = value_of(line, "name"); !name.empty()) found.devices.emplace(name);
+    if (const std::string_view name = yaml_value(line, "name"); !name.empty()) found.devices.emplace(name);
   return found;
 }
 

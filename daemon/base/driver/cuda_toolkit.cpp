@@ -8,14 +8,14 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kVersionDigits = "0123456789";
 
 std::string version_of(const Parameters& parameters) { return parameters.at("version").get<std::string>(); }
 
 std::string compiler_of(const Parameters& parameters) { return parameters.value("host_compiler", std::string()); }
 
 bool is_number(std::string_view text) {
-  return !text.empty() && text.size() <= 3 && text.find_first_not_of(kDigits) == std::string_view::npos;
+  return !text.empty() && text.size() <= 3 && text.find_first_not_of(kVersionDigits) == std::string_view::npos;
 }
 
 }  // namespace

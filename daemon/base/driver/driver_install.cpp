@@ -8,7 +8,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kManifest = "/var/lib/nvidia/log";  // the runfile's list of what it installed
+constexpr std::string_view kRunfileManifest = "/var/lib/nvidia/log";  // the runfile's list of what it installed
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::string_view kInstallerLog = "/var/log/nvidia-installer.log";
 constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
@@ -31,11 +31,11 @@ Result<void> find_packages(const Host& host, DriverInstall& found) {
 }
 
 Result<void> find_runfile(const Host& host, DriverInstall& found) {
-  const auto manifest = host.files().read(kManifest);
+  const auto manifest = host.files().read(kRunfileManifest);
   const bool uninstaller = host.files().exists(kUninstaller);
   if (manifest) {
     found.runfile.version = manifest->substr(0, std::min<std::size_t>(manifest->find('\n'), 64));
-    found.evidence.push_back({std::string(kManifest), found.runfile.version});
+    found.evidence.push_back({std::string(kRunfileManifest), found.runfile.version});
   }
   if (uninstaller) found.evidence.push_back({std::string(kUninstaller), "present"});
   found.runfile.installed = uninstaller || manifest;

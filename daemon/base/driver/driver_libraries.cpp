@@ -6,7 +6,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kDirectories[] = {
+constexpr std::string_view kLibraryDirectories[] = {
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
     "/usr/lib/wsl/lib",          "/run/opengl-driver/lib"};
 
@@ -22,7 +22,7 @@ std::string driver_version_of(const std::string& file) {
 std::vector<DriverLibrary> driver_libraries(const Host& host, std::string_view name) {
   std::vector<DriverLibrary> out;
   std::vector<std::string> seen;  // /usr/lib64 is a link to /usr/lib on some
-  for (const std::string_view directory : kDirectories) {
+  for (const std::string_view directory : kLibraryDirectories) {
     const std::string link = std::string(directory) + "/" + std::string(name);
     const auto file = host.files().real_path(link);
     if (!file || std::ranges::find(seen, file->string()) != seen.end()) continue;

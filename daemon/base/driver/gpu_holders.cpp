@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kContainerId = 64;  // hexadecimal digits
 constexpr std::size_t kShortId = 12;      // as "docker ps" prints them
-constexpr std::array<std::string_view, 6> kKinds = {"display", "persistenced", "container",
+constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
                                                      "unit",    "process",      "session"};
 
 constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
@@ -50,9 +50,9 @@ std::string printable(std::string text) {
 
 /// The first run of exactly 64 hexadecimal digits; empty when there is none.
 std::string_view container_id(std::string_view path) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (std::size_t at = path.find_first_of(kDigits); at < path.size(); at = path.find_first_of(kDigits, at)) {
-    const std::size_t end = std::min(path.find_first_not_of(kDigits, at), path.size());
+  constexpr std::string_view kIdDigits = "0123456789abcdef";
+  for (std::size_t at = path.find_first_of(kIdDigits); at < path.size(); at = path.find_first_of(kIdDigits, at)) {
+    const std::size_t end = std::min(path.find_first_not_of(kIdDigits, at), path.size());
     if (end - at == kContainerId) return path.substr(at, kContainerId);
     at = end;
   }
@@ -145,7 +145,7 @@ Result<std::set<std::string>> open_devices(const Host& host, const std::string& 
 
 }  // namespace
 
-std::string_view to_string(HolderKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
+std::string_view to_string(HolderKind kind) { return kServiceKinds.at(static_cast<std::size_t>(kind)); }
 
 Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups) {
   std::string container, unit, user_path;

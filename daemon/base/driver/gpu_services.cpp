@@ -14,7 +14,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::chrono::minutes kDeadline{2};
+constexpr std::chrono::minutes kServiceDeadline{2};
 
 void add(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
@@ -23,7 +23,7 @@ void add(std::vector<std::string>& names, const std::string& name) {
 bool is_container(const std::string& service) { return service.find(' ') != std::string::npos; }
 
 bool is_active(const Host& host, std::string_view unit) {
-  const auto answer = host.ask({{"systemctl", "is-active", std::string(unit)}, {}, {}, kDeadline});
+  const auto answer = host.ask({{"systemctl", "is-active", std::string(unit)}, {}, {}, kServiceDeadline});
   return answer && answer->status == 0;
 }
 
@@ -64,9 +64,9 @@ Result<GpuUsers> gpu_users(const Host& host) {
 }
 
 Command service_command(const std::string& verb, const std::string& service) {
-  if (!is_container(service)) return {{"systemctl", verb, service}, {}, {}, kDeadline};
+  if (!is_container(service)) return {{"systemctl", verb, service}, {}, {}, kServiceDeadline};
   const std::size_t space = service.find(' ');
-  return {{service.substr(0, space), verb, service.substr(space + 1)}, {}, {}, kDeadline};
+  return {{service.substr(0, space), verb, service.substr(space + 1)}, {}, {}, kServiceDeadline};
 }
 
 Result<void> note_services(Host& host, const std::vector<std::string>& services) {

@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kPlaces[] = {"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
+constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
                                         "/lib/systemd/system", "/usr/lib/systemd/system"};
 
 /// The last ExecStart= counts.
@@ -30,7 +30,7 @@ Result<void> read_command(const Host& host, const std::string& path, Persistence
 
 Result<Persistenced> persistenced(const Host& host) {
   Persistenced found;
-  for (const std::string_view place : kPlaces) {
+  for (const std::string_view place : kUnitPlaces) {
     const std::string path = fmt::format("{}/{}", place, kPersistencedService);
     const FileState state = TRY(host.files().capture(path));
     if (state.kind == FileState::Kind::absent) continue;
@@ -43,7 +43,7 @@ Result<Persistenced> persistenced(const Host& host) {
   for (const std::string& name : host.names(drop_ins))
     if (name.ends_with(".conf")) TRY(read_command(host, fmt::format("{}/{}", drop_ins, name), found));
   for (const std::string& link : links_to_units(host, {std::string(kPersistencedService)}))
-    if (link.starts_with(kPlaces[0]) && (link.find(".wants/") != link.npos || link.find(".requires/") != link.npos))
+    if (link.starts_with(kUnitPlaces[0]) && (link.find(".wants/") != link.npos || link.find(".requires/") != link.npos))
       found.enabled_by = link;
   return found;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kManifestLimit = 16U << 20;  // bytes; some hundred files have 50 KB
 constexpr std::size_t kShownFiles = 3;
-constexpr std::size_t kShownBytes = 300;
+constexpr std::size_t kShownOfLog = 300;
 
 /// A row: text in the line where the installer stopped, what it means, what to do about it.
 struct Stop {
@@ -119,7 +119,7 @@ Error installer_failure(std::string_view log) {
     for (const Stop& stop : kStops)
       if (line.find(stop.text) != std::string::npos)
         return {ErrorCode::command, std::string(stop.cause), std::string(stop.next)};
-    if (last.empty()) last = line.substr(0, kShownBytes);
+    if (last.empty()) last = line.substr(0, kShownOfLog);
   }
   if (last.empty()) return {ErrorCode::command, "its log does not say why", {}};
   return {ErrorCode::command, last, {}};

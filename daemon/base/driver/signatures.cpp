@@ -9,7 +9,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kTable =
+constexpr std::string_view kSignatures =
 #include "signatures.inc"  // config/signatures.yaml as a raw string, made by CMake
     ;
 
@@ -82,7 +82,7 @@ Result<std::vector<Signature>> parse_signatures(std::string_view text) {
   return out;
 }
 
-Result<std::vector<Signature>> signatures() { return parse_signatures(kTable); }
+Result<std::vector<Signature>> signatures() { return parse_signatures(kSignatures); }
 
 std::optional<Signature> program_failure(std::string_view output) {
   const auto table = signatures();

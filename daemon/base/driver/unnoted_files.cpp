@@ -14,7 +14,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::chrono::minutes kDeadline{10};
+constexpr std::chrono::minutes kDpkgDeadline{10};
 
 /// What a line of .manifest names: a file of the runfile, or a link and its target, which is the line's last word.
 struct Packed {
@@ -62,7 +62,7 @@ bool is_packed(const Host& host, const std::string& path, const PackedByName& pa
 Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vector<std::string>& paths) {
   std::set<std::string> owned;
   if (paths.empty()) return owned;
-  Command search{{"dpkg-query", "--search", "--"}, {}, {}, kDeadline};
+  Command search{{"dpkg-query", "--search", "--"}, {}, {}, kDpkgDeadline};
   for (const std::string& path : paths) {
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
@@ -88,7 +88,7 @@ Result<std::vector<std::string>> changed_since(const Host& host, const PackedByN
                                             "-cnewer", std::string(kInstallerAtWork)},
                                            {},
                                            {},
-                                           kDeadline})));
+                                           kDpkgDeadline})));
   for (std::string path; std::getline(lines, path);)
     if (packed.contains(name_of(path)) && !noted.contains(path)) paths.push_back(std::move(path));
   return paths;

@@ -12,7 +12,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::size_t kCommitLimit = 1U << 20;  // bytes
-constexpr int kDepthLimit = 64;                 // of directories
+constexpr int kTreeDepthLimit = 64;                 // of directories
 
 struct Row {
   std::string order;  ///< git sorts a directory as if its name ended in '/'
@@ -41,7 +41,7 @@ std::string hex(std::string_view bytes) {
 
 /// The 20 bytes of the tree in `directory`; empty where no file is in it.
 Result<std::string> tree_of(const RootReader& files, const std::string& directory, int depth) {
-  if (depth == kDepthLimit) return fail(ErrorCode::invalid, directory + ": too many directories, one in another");
+  if (depth == kTreeDepthLimit) return fail(ErrorCode::invalid, directory + ": too many directories, one in another");
   std::vector<Row> rows;
   for (const std::string& name : TRY(files.list(directory))) {
     const std::string path = directory + "/" + name;

@@ -44,7 +44,7 @@ Result<void> check_regular(const Libcurl& lib, const std::string& url) {
   return {};
 }
 
-std::optional<std::uint64_t> number(std::string_view text) {
+std::optional<std::uint64_t> header_number(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -53,13 +53,13 @@ std::optional<std::uint64_t> number(std::string_view text) {
 
 /// "bytes 100-199/200"; what is none leaves `answer` as it is.
 void read_content_range(std::string_view value, Answer& answer) {
-  constexpr std::string_view kUnit = "bytes ";
+  constexpr std::string_view kRangeUnit = "bytes ";
   const std::size_t dash = value.find('-'), slash = value.find('/');
-  if (!value.starts_with(kUnit) || dash == std::string_view::npos || slash == std::string_view::npos) return;
-  const auto from = number(value.substr(kUnit.size(), dash - kUnit.size()));
+  if (!value.starts_with(kRangeUnit) || dash == std::string_view::npos || slash == std::string_view::npos) return;
+  const auto from = header_number(value.substr(kRangeUnit.size(), dash - kRangeUnit.size()));
   if (!from) return;
   answer.from = *from;
-  answer.total = number(value.substr(slash + 1)).value_or(0);
+  answer.total = header_number(value.substr(slash + 1)).value_or(0);
 }
 
 /// One exchange while libcurl carries it; the callbacks get it as their last argument.

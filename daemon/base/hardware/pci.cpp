@@ -31,7 +31,7 @@ constexpr char kDump[] = "/lspci-xxxx.txt";
 constexpr char kPciBus[] = "/sys/bus/pci";
 constexpr char kDevices[] = "/sys/bus/pci/devices";
 constexpr off_t kDumpLimit = off_t{32} << 20;  // bytes; 300 functions take 4 MiB
-constexpr std::size_t kHeader = 64;
+constexpr std::size_t kConfigHeaderBytes = 64;
 constexpr std::size_t kConventional = 256;
 constexpr std::size_t kExtended = 4096;
 constexpr std::size_t kRow = 16;
@@ -92,7 +92,7 @@ pci_dev* at_address(pci_access* access, const std::string& address) {
 /// The first 4096, 256 or 64 bytes, whichever is readable; a dump that stops in between gives its last whole row.
 std::vector<std::uint8_t> read_config(pci_dev* device, std::size_t wanted) {
   std::vector<std::uint8_t> bytes;
-  for (const std::size_t size : {kExtended, kConventional, kHeader}) {
+  for (const std::size_t size : {kExtended, kConventional, kConfigHeaderBytes}) {
     if (size > wanted) continue;
     bytes.resize(size);
     if (pci_read_block(device, 0, bytes.data(), static_cast<int>(size)) != 0) break;
@@ -148,11 +148,11 @@ PciDevice read_device(const Host& host, pci_access* access, pci_dev* from, PciDe
   device.device_id = from->device_id;
   device.class_code = static_cast<std::uint32_t>(from->device_class) << 8;
   const bool whole = depth == PciDepth::everything || device.is_display() || device.is_bridge();
-  device.config = read_config(from, whole ? kExtended : kHeader);
+  device.config = read_config(from, whole ? kExtended : kConfigHeaderBytes);
   device.extended_readable = device.config.size() > kConventional;
   if (device.is_lost()) {
     identify_lost(host, device);
-  } else if (device.config.size() >= kHeader) {
+  } else if (device.config.size() >= kConfigHeaderBytes) {
     device.class_code |= device.config[PCI_CLASS_PROG];
   }
   if (depth == PciDepth::everything) device.name = name_of(access, *from);
@@ -257,8 +257,8 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
 std::string PciDevice::id() const { return fmt::format("{:04x}:{:04x}", vendor_id, device_id); }
 
 bool PciDevice::is_lost() const {
-  return config.size() >= kHeader &&
-         std::all_of(config.begin(), config.begin() + kHeader, [](std::uint8_t byte) { return byte == 0xff; });
+  return config.size() >= kConfigHeaderBytes &&
+         std::all_of(config.begin(), config.begin() + kConfigHeaderBytes, [](std::uint8_t byte) { return byte == 0xff; });
 }
 
 std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<std::uint16_t>(config, offset); }
@@ -266,10 +266,10 @@ std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<s
 std::uint32_t PciDevice::dword(std::size_t offset) const { return little_endian<std::uint32_t>(config, offset); }
 
 std::optional<std::size_t> PciDevice::capability(std::uint8_t id, std::size_t previous) const {
-  constexpr int kMost = (kConventional - kHeader) / 4;
-  if (config.size() <= kHeader || (config[PCI_STATUS] & PCI_STATUS_CAP_LIST) == 0) return std::nullopt;
+  constexpr int kMost = (kConventional - kConfigHeaderBytes) / 4;
+  if (config.size() <= kConfigHeaderBytes || (config[PCI_STATUS] & PCI_STATUS_CAP_LIST) == 0) return std::nullopt;
   std::size_t offset = (previous == 0 ? config[PCI_CAPABILITY_LIST] : config[previous + 1]) & 0xfcU;
-  for (int step = 0; step < kMost && offset >= kHeader && offset + 2 <= config.size(); ++step) {
+  for (int step = 0; step < kMost && offset >= kConfigHeaderBytes && offset + 2 <= config.size(); ++step) {
     if (config[offset] == id) return offset;
     offset = config[offset + 1] & 0xfcU;
   }

@@ -9,8 +9,8 @@
 namespace p2pd {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_alphanumeric(char c) { return is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
+bool is_alphanumeric(char c) { return is_decimal(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
 
 /// Takes "01" or "0x01" off the front: `least` to `most` digits.
 std::optional<std::uint32_t> take_number(std::string_view& rest, std::size_t least, std::size_t most) {
@@ -54,7 +54,7 @@ std::optional<PciAddress> take_address(std::string_view& rest) {
 std::optional<PciAddress> first_address(std::string_view message) {
   for (std::size_t at = 0; at < message.size(); ++at) {
     if (at > 0 && (is_alphanumeric(message[at - 1]) || message[at - 1] == '.')) continue;
-    if (at > 1 && message[at - 1] == ':' && is_digit(message[at - 2])) continue;  // inside a time; "PCI:" may be in front
+    if (at > 1 && message[at - 1] == ':' && is_decimal(message[at - 2])) continue;  // inside a time; "PCI:" may be in front
     std::string_view rest = message.substr(at);
     if (const auto address = take_address(rest)) return address;
   }

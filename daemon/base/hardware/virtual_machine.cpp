@@ -37,7 +37,7 @@ constexpr Maker kMakers[] = {
     {"Google Compute Engine", "Google"},
     {"Alibaba Cloud ECS", "KVM"},
 };
-constexpr std::string_view kNames[] = {"product_name", "sys_vendor", "board_vendor", "bios_vendor"};
+constexpr std::string_view kDmiNames[] = {"product_name", "sys_vendor", "board_vendor", "bios_vendor"};
 
 /// Flag `hypervisor` of the first CPU; nothing where there is no line of flags, as on ARM.
 std::optional<bool> hypervisor_flag(const Host& host) {
@@ -51,7 +51,7 @@ std::optional<bool> hypervisor_flag(const Host& host) {
 /// The hypervisor that DMI names; empty: it names hardware. Nothing where DMI cannot be read.
 std::optional<std::string> hypervisor_of_dmi(const Host& host, std::vector<Evidence>& evidence) {
   std::optional<std::string> found;
-  for (const std::string_view name : kNames) {
+  for (const std::string_view name : kDmiNames) {
     const std::string path = fmt::format("/sys/class/dmi/id/{}", name);
     const auto line = host.line(path);
     if (!line) continue;

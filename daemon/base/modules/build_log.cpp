@@ -67,12 +67,12 @@ std::vector<std::string_view> lines_of(std::string_view log) {
 
 /// The path of DKMS's own log, where a line names it; else empty.
 std::string make_log(const std::vector<std::string_view>& lines) {
-  constexpr std::string_view kName = "/make.log";
+  constexpr std::string_view kLogName = "/make.log";
   for (const std::string_view line : lines) {
-    const std::size_t end = line.find(kName);
+    const std::size_t end = line.find(kLogName);
     if (end == std::string_view::npos) continue;
     const std::size_t begin = line.find_last_of(" \t'`\"(", end) + 1;  // 0 where there is none
-    const std::string_view path = line.substr(begin, end + kName.size() - begin);
+    const std::string_view path = line.substr(begin, end + kLogName.size() - begin);
     if (path.starts_with('/')) return std::string(path);
   }
   return {};

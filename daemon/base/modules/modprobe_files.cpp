@@ -9,7 +9,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::array<std::string_view, 5> kDirectories{"/etc/modprobe.d", "/run/modprobe.d",
+constexpr std::array<std::string_view, 5> kModprobeDirectories{"/etc/modprobe.d", "/run/modprobe.d",
                                                        "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
                                                        "/lib/modprobe.d"};
 
@@ -84,7 +84,7 @@ Result<std::string> modprobe_content(const Host& host, const std::string& path) 
 
 Result<std::map<std::string, std::string>> modprobe_files(const Host& host) {
   std::map<std::string, std::string> out;
-  for (const std::string_view directory : kDirectories) {
+  for (const std::string_view directory : kModprobeDirectories) {
     const auto names = host.files().list(directory);
     if (!names && names.error().code == ErrorCode::not_found) continue;
     if (!names) return Failure(names.error());

@@ -14,7 +14,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::chrono::minutes kDeadline{60};  // DKMS builds modules for each kernel in between
+constexpr std::chrono::minutes kAptDeadline{60};  // DKMS builds modules for each kernel in between
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // of maintainer scripts: /run and /tmp may be noexec
 
@@ -26,7 +26,7 @@ Command quietly(std::vector<std::string> argv) {
                          {"APT_LISTCHANGES_FRONTEND", "none"},
                          {"NEEDRESTART_SUSPEND", "1"},
                          {"UCF_FORCE_CONFFOLD", "1"}};
-  command.deadline = kDeadline;
+  command.deadline = kAptDeadline;
   return command;
 }
 

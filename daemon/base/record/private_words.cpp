@@ -40,7 +40,7 @@ void replace_runs(std::string& text, std::string_view set, const std::function<s
 }
 
 /// Replaces `name` where it stands as a word.
-void replace_word(std::string& text, const std::string& name, std::string_view by) {
+void replace_private_word(std::string& text, const std::string& name, std::string_view by) {
   const auto in_word = [&](std::size_t at) { return at < text.size() && (is_in(text[at], kLetters) || is_in(text[at], kDigits) || text[at] == '_'); };
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
     if (!(at > 0 && in_word(at - 1)) && !in_word(at + name.size())) text.replace(at, name.size(), by);
@@ -197,7 +197,7 @@ std::string without_private_words(std::string text, const Identity& identity) {
   hide_behind(text, "/home/", "user");
   hide_behind(text, "/dev/disk/by-id/", "removed");
   for (const std::string& user : identity.users)
-    if (user.size() > 1 && std::ranges::find(kCommonUsers, user) == std::end(kCommonUsers)) replace_word(text, user, "user");
+    if (user.size() > 1 && std::ranges::find(kCommonUsers, user) == std::end(kCommonUsers)) replace_private_word(text, user, "user");
   hide_domain(text, identity.host_name);
   return without_host_name(std::move(text), identity.host_name);
 }

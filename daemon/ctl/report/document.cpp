@@ -18,12 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-struct Word {
+struct Headline {
   const char* state;  ///< of a run, or the result of one that is idle
   const char* tone;   ///< good, warn, bad, open: no verdict yet
   const char* headline;
 };
-constexpr Word kWords[] = {
+constexpr Headline kHeadlines[] = {
     {"ready", "good", "Ready: P2P is proven"},
     {"blocked", "warn", "Blocked: a person is needed"},
     {"failed", "bad", "Failed"},
@@ -49,8 +49,8 @@ json verdict_of_run(const json& status) {
     return verdict;
   }
   const std::string& key = state == "idle" ? result : state;
-  const auto word = std::ranges::find_if(kWords, [&](const Word& w) { return key == w.state; });
-  if (word == std::end(kWords)) return verdict;
+  const auto word = std::ranges::find_if(kHeadlines, [&](const Headline& w) { return key == w.state; });
+  if (word == std::end(kHeadlines)) return verdict;
   verdict["tone"] = word->tone;
   verdict["headline"] = word->headline;
   return verdict;
