@@ -40,9 +40,12 @@ CUresult stream_synchronize(CUstream stream) {
 }
 
 CUresult stream_wait(CUstream stream, CUevent event, unsigned flags) {
-  const bool between = tracked().device_of(stream) == told().to && tracked().device_of(event) == told().from;
-  if (is(Lie::no_wait) && between) return CUDA_SUCCESS;
-  if (between) tracked().waits(stream, true);
+  const int waits = tracked().device_of(stream);
+  const int waited_for = tracked().device_of(event);
+  const bool forward = waits == told().to && waited_for == told().from;
+  const bool back = waits == told().from && waited_for == told().to;
+  if (is(Lie::no_wait) && forward) return CUDA_SUCCESS;
+  if (forward || back) tracked().waits(stream, true);
   return Forward<&Functions::cuStreamWaitEvent>::in_context(stream, event, flags);
 }
 

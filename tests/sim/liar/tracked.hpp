@@ -53,7 +53,7 @@ class Tracked {
   /// The stream's cuStreamSynchronize is not to return.
   void stall(CUstream stream);
   bool stalled(CUstream stream) const;
-  /// A stream of B waits for A, from now on or no longer; if it did before.
+  /// A stream of A or B waits for the other, from now on or no longer; if it did before.
   bool waits(CUstream stream, bool from_now);
 
  private:
