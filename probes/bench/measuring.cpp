@@ -141,8 +141,9 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   return fail(ErrorCode::timeout, fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
 }
 
-bool ended_unnamed(const Measurement& found) {
-  return std::ranges::any_of(found.wrong, [](const Wrong& w) { return w.kind == WrongKind::faulted && w.from < 0; });
+/// An error of the driver ended the run, at a transfer that is known or not.
+bool ended(const Measurement& found, bool known) {
+  return std::ranges::any_of(found.wrong, [&](const Wrong& w) { return w.kind == WrongKind::faulted && (w.from >= 0) == known; });
 }
 
 }  // namespace
@@ -194,6 +195,7 @@ void Listener::line(std::string_view text) {
   if (text.starts_with(kSofarMark)) sofar_ = text.substr(kSofarMark.size());
   if (text.starts_with(kTransferMark)) transfer_ = text.substr(kTransferMark.size());
   if (!text.starts_with(kPhaseMark)) return;
+  if (phase_ != text.substr(kPhaseMark.size())) transfer_.clear();
   phase_ = text.substr(kPhaseMark.size());
   if (shown_) fmt::print(stderr, "\r\x1b[K{} …", phase_);
 }
@@ -221,15 +223,15 @@ void Listener::restart() {
 Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener) {
   Result<Measurement> first = measure_once(apart, false, runner, listener);
   const bool hung = !first && first.error().code == ErrorCode::timeout;
-  if (!hung && (!first || !ended_unnamed(*first))) return first;
+  if (!hung && (!first || !ended(*first, false))) return first;
   const std::string phase = listener.phase();
   Result<Measurement> again = measure_once(apart, true, runner, listener);
-  if (again && !hung) return std::ranges::any_of(again->wrong, [](const Wrong& w) { return w.kind == WrongKind::faulted; }) ? again : first;
-  if (again) {
+  if (again && (ended(*again, true) || (!hung && ended(*again, false)))) return again;
+  if (again && hung) {
     again->wrong.push_back({phase, -1, -1, 0, 0, 0, WrongKind::hung, first.error().message + "; with one transfer at a time they do", "", ""});
     return again;
   }
-  if (again.error().code == ErrorCode::timeout)
+  if (!again && again.error().code == ErrorCode::timeout)
     if (auto named = listener.hung(again.error().message)) return *std::move(named);
   return first;
 }
