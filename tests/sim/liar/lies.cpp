@@ -42,7 +42,7 @@ constexpr LieRow kLies[] = {
     {Lie::drop_stores, "drop-stores", "--quick", "kernels of A that store to B are launched with success and do not run"},
     {Lie::mirror_stores, "mirror-stores", "--quick", "stores to B land in memory of A, where A's loads of the same strip find them"},
     {Lie::shifted_stores, "shifted-stores", "--quick", "stores land 4 KiB before their place"},
-    {Lie::no_wait, "no-wait", "--quick", "streams of B do not wait for events of A"},
+    {Lie::no_wait, "no-wait", "--quick", "streams of B do not wait for events of A, whose own copies begin late"},
     {Lie::no_sync, "no-sync", "--quick", "cuStreamSynchronize does not wait for streams of A and B that wait for each other"},
     {Lie::claims_peers, "claims-peers", "--quick", "A is told that it has peer access to B, and has none"},
     {Lie::vmm_claims, "vmm-claims", "", "cuMemSetAccess for A on mapped memory of B returns success and does nothing"},
