@@ -7,19 +7,16 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <future>
 #include <iterator>
-#include <optional>
-#include <sstream>
 
 #include "base/command.hpp"
 #include "base/record/record_file.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/device/nvml_peers.hpp"
+#include "probes/bench/measuring.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "probes/bench/report/machine.hpp"
 #include "probes/bench/report/report.hpp"
-#include "probes/bench/measure/worker.hpp"
 
 namespace p2pd::bench {
 namespace {
@@ -32,9 +29,7 @@ enum Exit : int {
   kNothing = 4,     ///< nothing to prove here: no driver, one GPU, MIG
 };
 
-struct Options {
-  Asked asked;
-  std::string root = "/";
+struct Options : Apart {
   bool json = false;
   bool bug_report = false;
   bool phases = false;
@@ -43,96 +38,8 @@ struct Options {
   std::string save;
   std::string against;
   std::string thresholds;
-  int deadline_s = 120;  ///< without an answer; a run takes what it takes: 16 GPUs have 120 pairs
   bool worker = false;
   std::string collective_worker;  ///< "on" or "off": P2P
-};
-
-// what the measuring process says on the way
-constexpr std::string_view kPhaseMark = "phase: ";
-constexpr std::string_view kGpusMark = "gpus: ";  // their PCI addresses
-
-/// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
-std::map<std::string, std::string> environment() {
-  std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    const std::size_t equals = text.find('=');
-    const std::string_view name = text.substr(0, equals);
-    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || name.starts_with("P2PD_SIM_")))
-      out[std::string(name)] = text.substr(equals + 1);
-  }
-  return out;
-}
-
-// ---- the process that measures ---------------------------------------------------------------------------------------
-
-/// Says each phase as it begins and goes on, then the measurement, or why there is none, as one line of JSON.
-int work(const Options& options, const Root& root) {
-  ProcessRunner runner;
-  const auto say = [](std::string_view mark, std::string_view text) {
-    fmt::print("{}{}\n", mark, text);
-    std::fflush(stdout);
-  };
-  bool told = false;
-  const auto progress = [&](std::string_view phase, const Measurement& sofar) {
-    say(kPhaseMark, phase);
-    if (told || sofar.gpus.empty()) return;
-    told = true;
-    std::string addresses;
-    for (const Gpu& gpu : sofar.gpus) addresses += gpu.address + " ";
-    say(kGpusMark, addresses);
-  };
-  const Result<Measurement> found = measure(Host(root, runner), options.asked, progress);
-  if (!found) {
-    const Error& error = found.error();
-    say("", nlohmann::json{{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}.dump());
-    return kError;
-  }
-  say("", nlohmann::json(*found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  return kProven;
-}
-
-// ---- the process that was asked ----------------------------------------------------------------------------------------
-
-/// What the machine tells without CUDA: slow to read where configuration space is virtual, so it is read meanwhile.
-struct Surroundings {
-  std::vector<std::vector<Path>> paths;
-  nlohmann::json machine = nlohmann::json::object();
-  std::optional<GpuFunctions> gpus;  ///< of the run; nothing before it has told them
-};
-
-/// Listens to the measuring process: shows on a terminal which phase is under way, looks around once the GPUs are known.
-class Listener {
- public:
-  explicit Listener(const Host& host) : host_(host) {}
-
-  void line(std::string_view text) {
-    if (text.starts_with(kGpusMark) && !looking_.valid()) {
-      std::istringstream words{std::string(text.substr(kGpusMark.size()))};
-      const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
-      looking_ = std::async(std::launch::async, [this, addresses] {
-        const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
-        const auto host = host_.snapshot();
-        return Surroundings{paths_between(*host, addresses).value_or(unknown), machine_facts(*host, addresses),
-                            GpuFunctions(pci_devices(*host).value_or(std::vector<PciDevice>()), addresses)};
-      });
-    }
-    if (!text.starts_with(kPhaseMark)) return;
-    phase_ = text.substr(kPhaseMark.size());
-    if (shown_) fmt::print(stderr, "\r\x1b[K{} …", phase_);
-  }
-  void clear() const {
-    if (shown_ && !phase_.empty()) fmt::print(stderr, "\r\x1b[K");
-  }
-  const std::string& phase() const { return phase_; }
-  Surroundings surroundings() { return looking_.valid() ? looking_.get() : Surroundings{}; }
-
- private:
-  const Host& host_;
-  std::future<Surroundings> looking_;
-  std::string phase_;
-  bool shown_ = ::isatty(STDERR_FILENO) == 1;
 };
 
 /// The GPUs of the run, all NVIDIA GPUs where it has told none, and the ports above them.
@@ -140,18 +47,6 @@ GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
   if (around.gpus) return *around.gpus;
   const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
   return {devices, nvidia_gpus(devices)};
-}
-
-Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
-  const std::size_t end = result.output.find_last_not_of('\n');
-  const std::size_t start = end == std::string::npos ? 0 : result.output.rfind('\n', end) + 1;
-  const auto last = parse_json(result.output.substr(start));
-  if (last.is_object() && last.contains("error")) {
-    const std::string code = last.value("code", "io");
-    return fail(code == "not_found" ? ErrorCode::not_found : ErrorCode::io, last.value("error", ""), last.value("next", ""));
-  }
-  TRY(require_success(command, result));
-  return TRY_IN("the measuring process said something else than a measurement", measurement_from(last));
 }
 
 Result<Report> run(const Options& options, const Root& root) {
@@ -164,25 +59,13 @@ Result<Report> run(const Options& options, const Root& root) {
   }
   KernelLog log(host);
   Listener listener(host);
-  Command command;
-  command.argv = {"/proc/self/exe", "--worker", "--root", options.root};
-  for (const auto& [flag, set] : {std::pair("--quick", options.asked.quick), std::pair("--full", options.asked.full), std::pair("--sweep", options.asked.sweep)})
-    if (set) command.argv.emplace_back(flag);
-  if (!options.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", options.asked.fault});
-  command.environment = environment();
-  command.deadline = std::chrono::seconds(options.deadline_s);
-  command.while_silent = true;
-  command.on_line = [&](std::string_view line) { listener.line(line); };
-  const Result<CommandResult> result = runner.run(command);
-  listener.clear();
-  if (!result && result.error().code == ErrorCode::timeout) {
+  Result<Measurement> found = measure_apart(options, runner, listener);
+  if (!found && found.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
-    return fail(ErrorCode::timeout,
-                fmt::format("the GPUs did not answer within {} s; under way: {}{}", options.deadline_s, listener.phase(),
-                            faults.empty() ? "" : "; the kernel log says: " + faults.front()),
+    return fail(ErrorCode::timeout, found.error().message + (faults.empty() ? "" : "; the kernel log says: " + faults.front()),
                 "reboot: a GPU that hangs does not come back by itself; then \"p2pctl doctor\"");
   }
-  report.measurement = TRY(read_measurement(command, TRY(Result<CommandResult>(result))));
+  report.measurement = TRY(std::move(found));
   Surroundings around = listener.surroundings();
   report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
   if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
@@ -271,6 +154,7 @@ int start(int argc, char** argv) {
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
   app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");
+  app.add_flag("--alone", options.asked.alone)->group("");
   app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
   app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);
   try {
@@ -288,7 +172,7 @@ int start(int argc, char** argv) {
   const Result<Root> root = Root::open(named->directory());
   if (!root) return fail_with(options, root.error());
   options.root = named->directory();  // for the measuring process
-  if (options.worker) return work(options, *root);
+  if (options.worker) return measuring_process(options, *root);
   if (!options.collective_worker.empty()) return collective_worker(options.collective_worker);
   return main_of(options, *root);
 }

@@ -18,9 +18,10 @@ struct nlohmann::adl_serializer<std::optional<Value>> {
 namespace p2pd::bench {
 namespace {
 
-constexpr std::array<std::string_view, 10> kWrongKinds = {
-    "lost", "dropped", "unsupported-request", "alias", "misroute", "stale", "mirror", "late", "guard", "garbled"};
-static_assert(kWrongKinds.size() == static_cast<std::size_t>(WrongKind::garbled) + 1);
+constexpr std::array<std::string_view, 12> kWrongKinds = {
+    "lost",   "dropped", "unsupported-request", "alias",   "misroute", "stale",
+    "mirror", "late",    "guard",               "garbled", "faulted",  "hung"};
+static_assert(kWrongKinds.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
 
 // Both directions of JSON walk the same lists of members.
 template <class Whole>

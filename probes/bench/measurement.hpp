@@ -48,12 +48,14 @@ enum class WrongKind {
   late,                 ///< right, but only some 10 ms later
   guard,                ///< written beyond the end
   garbled,              ///< none of these
+  faulted,              ///< not of words: the driver reported an error, such as an illegal address, which ended the run
+  hung,                 ///< not of words: the GPUs did not answer in time
 };
 
-/// Wrong data in one direction of one pair.
+/// Wrong data in one direction of one pair, or an end of the run in place of data.
 struct Wrong {
   std::string test;          ///< "copy-push", "store", ...: a key of Pair::verified_bytes
-  int from = 0;              ///< the data went from this GPU
+  int from = 0;              ///< the data went from this GPU; -1: not known, of `faulted` and `hung` only
   int to = 0;                ///< to this one
   std::uint64_t bytes = 0;   ///< length of the transfer; of all of them where several are wrong
   std::uint64_t offset = 0;  ///< a wrong byte, from the start of the transfer

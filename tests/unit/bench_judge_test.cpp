@@ -259,6 +259,11 @@ TEST_CASE("bench judge: ACS is named where it can be, asymmetry once, latency by
   CHECK(said(judgement, "asymmetry").text ==
         "GPU 0 -> GPU 1: 45.0 GB/s, and 90.0 GB/s the other way: 50 % less; warns above 15 %");
   CHECK(judgement.remarks.front().grade == Grade::fail);  // worst first: its share
+  bench = {};
+  bench.back().copy_gb_s = figure(500);  // impossible, and no fault of the direction that is slower
+  CHECK(std::ranges::count(bench.judged().remarks, "asymmetry", &Remark::test) == 0);
+  CHECK(bench.judged().grades[0][1] == Grade::pass);
+  CHECK(bench.judged().grades[1][0] == Grade::fail);
   for (const PathKind kind : {PathKind::cross_socket, PathKind::unknown}) {
     bench = {};
     bench.paths = paths_of(2, path_of(kind));
@@ -283,12 +288,27 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
         "pair); holds what GPU 2 sent to GPU 3; 0x1 in place of 0x2");
   CHECK(judgement.grades[0][1] == Grade::fail);
   CHECK(judgement.grades[1][0] == Grade::pass);
-  for (int kind = 0; kind <= static_cast<int>(WrongKind::garbled); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(WrongKind::hung); ++kind) {
     bench.run.wrong[0].kind = static_cast<WrongKind>(kind);
     bench.run.wrong[0].to = kind % 2 == 0 ? 1 : 77;  // a GPU that is not there
     CHECK_FALSE(bench.judged().proven);
     CHECK(bench.judged().summary.find(to_string(bench.run.wrong[0].kind)) != std::string::npos);
   }
+}
+
+TEST_CASE("bench judge: a fault and a hang are named with pair and test, or as nobody's") {
+  Bench bench;
+  bench.there().verified_bytes.erase("store");
+  bench.run.wrong.push_back({"store", 0, 1, 0, 0, 0, WrongKind::faulted, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "", ""});
+  const Judgement judgement = bench.judged();
+  CHECK_FALSE(judgement.proven);
+  CHECK(judgement.remarks.size() == 1);
+  CHECK(judgement.grades[0][1] == Grade::fail);
+  CHECK(judgement.grades[1][0] == Grade::pass);
+  CHECK(judgement.summary == "not proven: GPU 0 -> GPU 1: faulted at store (the driver reports an error): cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+  bench.run.wrong[0] = {"bytes", -1, -1, 0, 0, 0, WrongKind::hung, "the GPUs did not answer within 11 s", "", ""};
+  CHECK_FALSE(bench.judged().proven);
+  CHECK(bench.judged().remarks.front().text == "a GPU hung at bytes (no answer): the GPUs did not answer within 11 s");
 }
 
 TEST_CASE("bench judge: what was not tested is not proven") {

@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/driver/signatures.hpp"
 
 namespace p2pd::bench {
@@ -11,6 +14,10 @@ namespace p2pd::bench {
 using namespace cuda;
 
 namespace {
+
+/// Errors that a context keeps: uncorrectable ECC and NVLink errors, a contained one, an illegal address, the watchdog, an assertion,
+/// and from the hardware stack error to the failed launch.
+constexpr int kFaults[] = {214, 220, 223, CUDA_ERROR_ILLEGAL_ADDRESS, 702, 710, 714, 715, 716, 717, 718, 719};
 
 /// What a person does about an error of cuInit.
 std::string_view remedy(CUresult result) {
@@ -58,6 +65,7 @@ std::string Driver::name(CUresult result) const {
 
 Result<void> Driver::check(CUresult result, std::string_view call) const {
   if (result == CUDA_SUCCESS) return {};
+  if (std::ranges::find(kFaults, static_cast<int>(result)) != std::end(kFaults)) *faulted_ = true;
   return fail(ErrorCode::io, fmt::format("{}: {}", call.substr(0, call.find('(')), name(result)));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <string_view>
 
 #include "base/result.hpp"
@@ -17,6 +19,8 @@ class Driver {
   const cuda::Functions* operator->() const { return &functions_; }
   /// An Error that names `call` (its text up to the parenthesis) and CUDA's word for what it returned.
   Result<void> check(cuda::CUresult result, std::string_view call) const;
+  /// check() has seen an error that a context keeps until the process ends, such as an illegal address.
+  bool faulted() const { return *faulted_; }
   /// CUDA's name of an error, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED".
   std::string name(cuda::CUresult result) const;
   /// "12.8"
@@ -24,6 +28,7 @@ class Driver {
 
  private:
   cuda::Functions functions_;
+  std::shared_ptr<std::atomic<bool>> faulted_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace p2pd::bench

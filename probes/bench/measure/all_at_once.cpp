@@ -50,7 +50,7 @@ class Outgoing {
   /// Notes each peer's share; the GPU's whole rate.
   Result<double> rate() {
     TRY(gpu_.use());
-    const double ns = 1e6 * TRY(events_.milliseconds(start_, end_));
+    const double ns = std::max(1e6 * TRY(events_.milliseconds(start_, end_)), 1.0);  // copies that were not made take no time
     double sum = 0;
     for (const Lane& lane : lanes_) {
       const double gb_s = static_cast<double>(lane.bytes) * times_ / ns;

@@ -157,8 +157,11 @@ Result<void> shake_hands(Bench& bench) {
     const auto shake = [&](const Test& test, u64 rounds, std::vector<std::pair<int, int>> ordered) -> Result<void> {
       if (test.nvlink_only)
         std::erase_if(ordered, [&](const auto& p) { return bench.path(p.first, p.second).kind != PathKind::nvlink; });
-      for (Shaking& one : TRY_IN(test.name, Handshake(bench, test.name, test.protocol, rounds).run(ordered)))
-        all.push_back(std::move(one));
+      const auto run = [&](const Ordered& some) -> Result<void> {
+        for (Shaking& one : TRY(Handshake(bench, test.name, test.protocol, rounds).run(some))) all.push_back(std::move(one));
+        return {};
+      };
+      TRY_IN(test.name, bench.each(test.name, ordered, run));
       return {};
     };
     for (const Test& test : kTests) {
@@ -171,8 +174,8 @@ Result<void> shake_hands(Bench& bench) {
     }
     TRY(judge_all(bench, all));
     if (bench.asked.quick) continue;
-    TRY(ping_pong(bench, up));
-    TRY(ping_pong(bench, down));
+    for (const Ordered& ordered : {up, down})
+      TRY(bench.each("ping-pong", ordered, [&](const Ordered& some) { return ping_pong(bench, some); }));
   }
   return {};
 }

@@ -101,8 +101,11 @@ Result<void> prove(Bench& bench, const char* test,
     stores.push_back({TRY(arrivals.expect(test, pair.from, pair.to, strip, kStrip)), strip});
   }
   TRY(bench.finish());
-  for (const Store& store : stores)
-    TRY(store_strip(bench.gpu(store.transfer.from), store.strip, store.transfer.slots, store.transfer.key));
+  for (const Store& store : stores) {
+    const Transfer& transfer = store.transfer;
+    const auto run = [&](const Ordered&) { return store_strip(bench.gpu(transfer.from), store.strip, transfer.slots, transfer.key); };
+    TRY(bench.each(test, {{transfer.from, transfer.to}}, run));
+  }
   return arrivals.verify();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The second process's part of the IPC tests: memory of the first, opened by handle or descriptor for each GPU that
-// writes into it. Everything is enqueued before anything is waited for.
+// writes into it. Each write is waited for: where one faults, it is known which.
 #include <algorithm>
 
 #include "probes/bench/measure/arrivals.hpp"
@@ -80,14 +80,17 @@ Result<nlohmann::json> IpcWrites::run(const Message& request) {
     const Write write{item.at("test").get<std::string>(), item.at("from").get<std::size_t>(),
                       item.at("to").get<std::size_t>(), item.at("at").get<u64>(), item.at("key").get<u64>()};
     const Result<CUdeviceptr> base = target_of(write);
-    if (base)
-      TRY(enqueue(second_->find(devices_[write.from])->gpu, *base + write.at, write));
-    else
+    if (base) {
+      const OpenGpu& from = second_->find(devices_[write.from])->gpu;
+      Result<void> done = enqueue(from, *base + write.at, write);
+      if (done) done = from.finish();
+      if (!done && second_->driver().faulted())
+        return nlohmann::json{{"not_run", not_run}, {"faulted", number}, {"fault", done.error().message}};
+      TRY(std::move(done));
+    } else {
       not_run.push_back({number, base.error().message});
+    }
     ++number;
-  }
-  for (const SecondGpu& one : second_->gpus()) {
-    if (one.problem.empty()) TRY(one.gpu.finish());
   }
   return nlohmann::json{{"not_run", not_run}};
 }

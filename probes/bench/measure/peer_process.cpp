@@ -89,6 +89,7 @@ class IpcRequest {
   Result<void> finish(const nlohmann::json& answer) {
     for (const auto& [number, why] : answer.at("not_run").get<std::vector<std::pair<std::size_t, std::string>>>())
       skip(number, why);
+    if (answer.contains("faulted")) end_at(answer.at("faulted").get<std::size_t>(), answer.at("fault").get<std::string>());
     return arrivals_.verify();
   }
   void give_up(const std::string& why) {
@@ -127,6 +128,20 @@ class IpcRequest {
     request_["writes"].push_back(
         {{"test", kIpcTests[test]}, {"from", pair.from}, {"to", pair.to}, {"at", strip - base}, {"key", transfer.key}});
     return {};
+  }
+
+  /// The other process faulted at this write.
+  void end_at(std::size_t number, const std::string& why) {
+    const nlohmann::json& write = request_["writes"].at(number);
+    Wrong wrong;
+    write["test"].get_to(wrong.test);
+    write["from"].get_to(wrong.from);
+    write["to"].get_to(wrong.to);
+    wrong.bytes = strip_;
+    wrong.kind = WrongKind::faulted;
+    wrong.detail = "the second process: " + why;
+    bench_->found.wrong.push_back(wrong);
+    for (std::size_t i = number; i < request_["writes"].size(); ++i) skip(i, "the second process faulted before");
   }
 
   void skip(std::size_t number, const std::string& why) {

@@ -8,7 +8,7 @@
 //       `from` and `to` count in `devices`. legacy[to] is the CUIpcMemHandle of an arena as 64 numbers, or null;
 //       shared[to] tells which descriptor beside the message is memory of `to`, -1 none, shared_bytes[to] its size.
 //       A write goes `at` bytes into that memory. Answer, when all is written: {"not_run": [[number of write, why],
-//       ...]}
+//       ...]}; {..., "faulted": number of write, "fault": "..."} where a GPU faulted: later writes were not tried.
 //   {"do": "contend", "from": device, "to": device}
 //       Answer: {"problem": ""}, exact, or how it came out; {"not_run": why} where it cannot be tried.
 //

@@ -16,7 +16,7 @@ namespace p2pd::bench {
 class Phases {
  public:
   using Clock = std::chrono::steady_clock;
-  Phases(std::vector<Phase>& phases, std::function<void(std::string_view)> progress)
+  Phases(std::vector<Phase>& phases, std::function<void(std::string_view phase, std::string_view part)> progress)
       : phases_(phases), progress_(std::move(progress)) {}
 
   /// Ends the phase before and begins this one.
@@ -29,21 +29,25 @@ class Phases {
   void go_on() {
     if (!phases_.empty() && Clock::now() - told_ >= std::chrono::seconds(1)) tell(phases_.back().name);
   }
+  /// What is under way within the phase.
+  void begin_part(std::string_view part) {
+    if (!phases_.empty()) tell(phases_.back().name, part);
+  }
   void end() {
     if (!phases_.empty() && phases_.back().length_ms == 0) phases_.back().length_ms = elapsed_ms() - phases_.back().start_ms;
   }
   double elapsed_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
 
  private:
-  void tell(std::string_view name) {
+  void tell(std::string_view name, std::string_view part = {}) {
     told_ = Clock::now();
-    if (progress_) progress_(name);
+    if (progress_) progress_(name, part);
   }
 
   Clock::time_point start_ = Clock::now();
   Clock::time_point told_ = start_;
   std::vector<Phase>& phases_;
-  std::function<void(std::string_view)> progress_;
+  std::function<void(std::string_view phase, std::string_view part)> progress_;
 };
 
 }  // namespace p2pd::bench

@@ -83,6 +83,25 @@ Result<void> Bench::finish() const {
   return {};
 }
 
+Result<void> Bench::each(std::string_view test, const Ordered& ordered, const std::function<Result<void>(const Ordered&)>& work) {
+  if (!asked.alone) return work(ordered);
+  for (const auto& one : ordered) {
+    TRY(part(test, one.first, one.second));
+    TRY(work({one}));
+    TRY(finish());
+    under_way.reset();
+  }
+  return {};
+}
+
+Result<void> Bench::part(std::string_view test, int from, int to) {
+  if (!asked.alone) return {};
+  TRY(finish());
+  under_way = UnderWay{std::string(test), from, to};
+  phases.begin_part(fmt::format("{} {} {}", test, from, to));
+  return {};
+}
+
 Result<void> Bench::connect(const Round& round) {
   if (!few_peers || connected == round) return {};
   TRY(finish());
@@ -100,6 +119,7 @@ Result<void> Bench::connect(const Round& round) {
 
 Result<void> enable_peers(Bench& bench) {
   const Driver& driver = bench.driver;
+  bench.enabled = true;
   Round enabled;
   for (int one = 0; one < bench.count(); ++one) {
     for (int other = one + 1; other < bench.count(); ++other) {

@@ -18,8 +18,6 @@ constexpr u64 kChaseLoads = 128;    // by one multiprocessor: reading the clock 
 constexpr unsigned kChaseEach = 4;  // every fourth multiprocessor
 constexpr u64 kChaseStride = 128;   // bytes: a line
 
-using Ordered = std::vector<std::pair<int, int>>;
-
 Series copies(const Bench& bench, int from, int to, u64 bytes) {
   const OpenGpu& a = bench.gpu(from);
   const OpenGpu& b = bench.gpu(to);
@@ -223,15 +221,16 @@ Result<void> measure_speed(Bench& bench) {
       Ordered one;
       std::copy_if(both.begin(), both.end(), std::back_inserter(one),
                    [&](const auto& p) { return (p.first < p.second) == up; });
-      TRY_IN("copy", copy_one_way(bench, one, lengths));
+      TRY_IN("copy", bench.each("copy-timed", one, [&](const Ordered& some) { return copy_one_way(bench, some, lengths); }));
       if (bench.asked.quick) continue;
-      TRY_IN("stores", by_kernels(bench, one, false));
-      TRY_IN("loads", by_kernels(bench, one, true));
-      TRY_IN("chase", chase(bench, with_right_bytes(bench, one)));
+      TRY_IN("stores", bench.each("store-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, false); }));
+      TRY_IN("loads", bench.each("load-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, true); }));
+      const Ordered right = with_right_bytes(bench, one);
+      TRY_IN("chase", bench.each("chase", right, [&](const Ordered& some) { return chase(bench, some); }));
     }
-    if (!bench.asked.quick) TRY_IN("copy both ways", copy_both_ways(bench, both, lengths));
+    if (!bench.asked.quick && !bench.asked.alone) TRY_IN("copy both ways", copy_both_ways(bench, both, lengths));
   }
-  if (!bench.asked.quick) TRY_IN("everything at once", everything_at_once(bench));
+  if (!bench.asked.quick && !bench.asked.alone) TRY_IN("everything at once", everything_at_once(bench));
   return {};
 }
 

@@ -175,13 +175,25 @@ Result<void> canaries(Bench& bench, bool write) {
   return {};
 }
 
+/// An error that ended the run, as what is wrong with it.
+Wrong fault_of(const Bench& bench, const Error& error) {
+  Wrong wrong;
+  const UnderWay known = bench.under_way.value_or(UnderWay{bench.found.phases.back().name, -1, -1});
+  wrong.test = known.test;
+  wrong.from = known.from;
+  wrong.to = known.to;
+  wrong.kind = WrongKind::faulted;
+  wrong.detail = error.message;
+  return wrong;
+}
+
 }  // namespace
 
 Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress) {
   Measurement found;
   found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
-  Phases phases(found.phases, [&](std::string_view phase) { progress(phase, found); });
+  Phases phases(found.phases, [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
   phases.begin("NVML");  // alone: beside CUDA both wait for the same locks of the driver
   const Nvml nvml = read_nvml();
   std::optional<PeerProcess> other;
@@ -240,21 +252,28 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
       {"speed", measure_speed, true},  // only now: until here the second process was opening its contexts
       {"sweep", sweep_memory, asked.sweep},
   };
-  TRY(canaries(bench, true));
-  for (const Part& part : parts) {
-    if (!part.asked) continue;
-    phases.begin(part.name);
-    TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
-  }
-  TRY(canaries(bench, false));
-  if (other) {
+  const auto run_all = [&]() -> Result<void> {
+    TRY(canaries(bench, true));
+    for (const Part& part : parts) {
+      if (!part.asked) continue;
+      phases.begin(part.name);
+      TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
+    }
+    TRY(canaries(bench, false));
+    if (!other) {
+      found.not_run["IPC and atomics"] = "they take a second process: --full";
+      return {};
+    }
     phases.begin("atomics");  // last: it may end badly, for that process alone
     found.expendable_process = other->process();
     TRY_IN("atomics", other->contend(bench));
     other->leave();
-  } else {
-    found.not_run["IPC and atomics"] = "they take a second process: --full";
-  }
+    return {};
+  };
+  const Result<void> done = run_all();
+  // an error of the driver does not undo what was found
+  if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty()))) return Failure(done.error());
+  if (!done) found.wrong.push_back(fault_of(bench, done.error()));
   phases.end();
   found.host_peak_bytes = peak_bytes();
   found.wall_ms = phases.elapsed_ms();

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Asked {
   bool quick = false;     ///< bytes and one size of speed: for every boot
   bool full = false;      ///< a second process too, for IPC and atomics, and every repetition of the handshakes
   bool sweep = false;     ///< an address tag in every 2 MiB page of free memory
+  bool alone = false;     ///< one transfer at a time, each told before it begins: names the one at which a run ended
   std::string fault;      ///< a fault to seed, for tests: see kFaults
 };
 
@@ -28,6 +30,16 @@ constexpr std::string_view kFaults[] = {"own-buffer", "skip-store", "dead-direct
 
 /// Pairs that are worked on at the same time: none shares a GPU with another.
 using Round = std::vector<std::pair<int, int>>;
+
+/// Ordered pairs.
+using Ordered = std::vector<std::pair<int, int>>;
+
+/// A transfer that was told.
+struct UnderWay {
+  std::string test;
+  int from = -1;
+  int to = -1;
+};
 
 /// Everything that the parts of a run work with.
 struct Bench {
@@ -40,6 +52,8 @@ struct Bench {
   Phases& phases;
   bool few_peers = false;  ///< the driver allows fewer peers at once than there are GPUs: connect() for each round
   Round connected{};
+  bool enabled = false;  ///< peers are, or were tried to be
+  std::optional<UnderWay> under_way{};  ///< with Asked::alone
 
   int count() const { return static_cast<int>(gpus.size()); }
   OpenGpu& gpu(int number) const { return gpus[static_cast<std::size_t>(number)]; }
@@ -51,6 +65,10 @@ struct Bench {
   Result<void> connect(const Round& round);
   /// Waits for every GPU, and tells that they have answered.
   Result<void> finish() const;
+  /// Calls `work` with all ordered pairs; with Asked::alone, with one after the other, each told before and waited for.
+  Result<void> each(std::string_view test, const Ordered& ordered, const std::function<Result<void>(const Ordered&)>& work);
+  /// With Asked::alone: what was enqueued is waited for, and another transfer told.
+  Result<void> part(std::string_view test, int from, int to);
   /// The seeded fault, where it applies to this ordered pair.
   bool seeded(std::string_view fault, int from, int to) const { return asked.fault == fault && from == 0 && to == 1; }
 };
@@ -69,10 +87,12 @@ Result<void> measure_speed(Bench& bench);    ///< rates, chase, everything at on
 Result<void> prove_mappings(Bench& bench);   ///< VMM and pools
 Result<void> sweep_memory(Bench& bench);     ///< --sweep
 
-/// Hears of each phase as it begins, and again whenever the GPUs have answered, with what is known by then.
-using Progress = std::function<void(std::string_view phase, const Measurement& found)>;
+/// Hears of each phase as it begins, and again whenever the GPUs have answered, with what is known by then; with Asked::alone of each
+/// transfer, too, as "test from to".
+using Progress = std::function<void(std::string_view phase, std::string_view transfer, const Measurement& found)>;
 
-/// Measures in this process: everything but collectives.
+/// Measures in this process: everything but collectives. An error ends the run early; once peers are enabled, what was found by then
+/// comes back, with a Wrong of the kind `faulted`, where a GPU faulted or something was wrong before.
 Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress);
 
 }  // namespace p2pd::bench

@@ -19,7 +19,7 @@ namespace p2pd::bench {
 namespace {
 
 /// What a wrong word tells, by WrongKind.
-constexpr std::array<std::string_view, 10> kMeanings = {"what lay there before is still there",
+constexpr std::array<std::string_view, 12> kMeanings = {"what lay there before is still there",
                                                         "zeros came",
                                                         "all ones, as a PCIe root answers for nobody",
                                                         "data of another offset",
@@ -28,13 +28,24 @@ constexpr std::array<std::string_view, 10> kMeanings = {"what lay there before i
                                                         "the writer sees its data, the owner does not",
                                                         "right only some 10 ms later",
                                                         "written beyond the end",
-                                                        "data of nobody"};
-static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::garbled) + 1);
+                                                        "data of nobody",
+                                                        "the driver reports an error",
+                                                        "no answer"};
+static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
 
 constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
+/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS"
+void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
+  const std::string who = wrong.from < 0 ? "a GPU" : pair_name(wrong.from, wrong.to) + ":";
+  const auto kind = static_cast<std::size_t>(wrong.kind);
+  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes",
+                     fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail)});
+}
+
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
+  if (wrong.kind == WrongKind::faulted || wrong.kind == WrongKind::hung) return judge_end(wrong, remarks);
   std::string text = fmt::format("{}: {} in {}, one at byte {}: {} ({})", wrong.test,
                                  count_name(wrong.words, "wrong word"), size_name(wrong.bytes), wrong.offset,
                                  to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));

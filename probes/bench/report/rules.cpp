@@ -122,6 +122,7 @@ void judge_asymmetry(const Case& c) {
   const double slow = c.pair.copy_gb_s->median;
   const double fast = c.back->copy_gb_s->median;
   if (slow >= fast) return;
+  if (c.path.raw_gb_s > 0 && fast > c.limits.over_raw * c.path.raw_gb_s) return;  // the other one is what is wrong
   const double difference = (fast - slow) / fast;
   if (difference <= c.limits.asymmetry_warn && difference <= c.limits.asymmetry_fail) return;
   const bool fails = difference > c.limits.asymmetry_fail;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// The process that measures, and what the one that was asked hears of it: lines that begin with a mark, then the measurement.
+#include "probes/bench/measuring.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <iterator>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "probes/bench/report/machine.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+constexpr int kNoMeasurement = 1;  // exit status
+
+// what the measuring process says on the way
+constexpr std::string_view kPhaseMark = "phase: ";
+constexpr std::string_view kGpusMark = "gpus: ";  // their PCI addresses
+constexpr std::string_view kTransferMark = "transfer: ";  // test, from, to: with Asked::alone
+constexpr std::string_view kSofarMark = "so far: ";       // a measurement
+
+/// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::size_t equals = text.find('=');
+    const std::string_view name = text.substr(0, equals);
+    const bool of_tests = name.starts_with("P2PD_SIM_") || name.starts_with("P2PD_LIE") || name == "P2PD_REAL_LIBCUDA";
+    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || of_tests))
+      out[std::string(name)] = text.substr(equals + 1);
+  }
+  return out;
+}
+
+void say(std::string_view mark, std::string_view text) {
+  fmt::print("{}{}\n", mark, text);
+  std::fflush(stdout);
+}
+
+int say_error(const Error& error, int code) {
+  say("", nlohmann::json{{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}.dump());
+  return code;
+}
+
+std::string text_of(const Measurement& found) { return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+
+/// How long GPUs may work without an answer: where only transfers are under way, 10 s and as long as all data takes at 1 GB/s.
+std::chrono::milliseconds patience(std::string_view phase, const Measurement& sofar, int deadline_s) {
+  constexpr std::string_view kTransfers[] = {"copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed"};
+  constexpr double kLeastGbS = 1;
+  const std::chrono::milliseconds most = std::chrono::seconds(deadline_s);
+  if (std::ranges::find(kTransfers, phase) == std::end(kTransfers)) return most;
+  double bytes = 0;
+  for (const Gpu& gpu : sofar.gpus) bytes += static_cast<double>(gpu.arena_bytes) * static_cast<double>(sofar.gpus.size() - 1);
+  return std::min(most, std::chrono::milliseconds(10'000 + static_cast<long>(bytes / kLeastGbS / 1e6)));
+}
+
+/// Ends this process, with an error, when the GPUs have not answered in time: whoever waits for them does not come back.
+class Watch {
+ public:
+  Watch() : thread_([this] { run(); }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void answered(std::string_view phase, std::chrono::milliseconds patience) {
+    const std::lock_guard lock(mutex_);
+    phase_ = phase;
+    patience_ = patience;
+    until_ = Clock::now() + patience;
+    changed_.notify_all();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!ended_) {
+      changed_.wait_until(lock, until_);
+      if (ended_ || Clock::now() < until_) continue;
+      const double seconds = static_cast<double>(patience_.count()) / 1000;
+      say_error({ErrorCode::timeout, fmt::format("the GPUs did not answer within {:.3g} s; under way: {}", seconds, phase_), ""}, kNoMeasurement);
+      ::_exit(kNoMeasurement);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string phase_;
+  std::chrono::milliseconds patience_{};
+  Clock::time_point until_ = Clock::now() + std::chrono::hours(1);
+  bool ended_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
+  const std::size_t end = result.output.find_last_not_of('\n');
+  const std::size_t start = end == std::string::npos ? 0 : result.output.rfind('\n', end) + 1;
+  const auto last = parse_json(result.output.substr(start));
+  if (last.is_object() && last.contains("error")) {
+    const std::string code = last.value("code", "io");
+    const ErrorCode why = code == "not_found" ? ErrorCode::not_found : code == "timeout" ? ErrorCode::timeout : ErrorCode::io;
+    return fail(why, last.value("error", ""), last.value("next", ""));
+  }
+  TRY(require_success(command, result));
+  return TRY_IN("the measuring process said something else than a measurement", measurement_from(last));
+}
+
+Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& runner, Listener& listener) {
+  constexpr std::chrono::seconds kLonger{2};  // than the process itself waits: it knows more
+  Command command;
+  command.argv = {"/proc/self/exe", "--worker", "--root", apart.root, "--deadline", std::to_string(apart.deadline_s)};
+  for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
+                                  std::pair("--sweep", apart.asked.sweep), std::pair("--alone", alone)})
+    if (set) command.argv.emplace_back(flag);
+  if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});
+  command.environment = environment();
+  command.deadline = std::chrono::seconds(apart.deadline_s) + kLonger;
+  command.while_silent = true;
+  command.on_line = [&](std::string_view line) { listener.line(line); };
+  listener.restart();
+  Result<CommandResult> result = runner.run(command);
+  listener.clear();
+  if (result) return read_measurement(command, *result);
+  if (result.error().code != ErrorCode::timeout) return Failure(std::move(result).error());
+  return fail(ErrorCode::timeout, fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
+}
+
+/// An error of the driver ended the run, at a transfer that is known or not.
+bool ended(const Measurement& found, bool known) {
+  return std::ranges::any_of(found.wrong, [&](const Wrong& w) { return w.kind == WrongKind::faulted && (w.from >= 0) == known; });
+}
+
+}  // namespace
+
+// ---- the process that measures ---------------------------------------------------------------------------------------
+
+int measuring_process(const Apart& apart, const Root& root) {
+  constexpr std::size_t kFewPairs = 12;  // of more, it would be too much to say at each transfer
+  ProcessRunner runner;
+  bool told = false;
+  std::optional<Watch> watch;
+  std::string phase_before;
+  const auto progress = [&](std::string_view phase, std::string_view transfer, const Measurement& sofar) {
+    // no thread before the second process has been forked
+    if (!watch && !sofar.gpus.empty()) watch.emplace();
+    if (watch) watch->answered(phase, patience(phase, sofar, apart.deadline_s));
+    say(kPhaseMark, phase);
+    if (apart.asked.alone && (phase != phase_before || sofar.pairs.size() <= kFewPairs)) say(kSofarMark, text_of(sofar));
+    if (!transfer.empty()) say(kTransferMark, transfer);
+    phase_before = phase;
+    if (told || sofar.gpus.empty()) return;
+    told = true;
+    std::string addresses;
+    for (const Gpu& gpu : sofar.gpus) addresses += gpu.address + " ";
+    say(kGpusMark, addresses);
+  };
+  const Result<Measurement> found = measure(Host(root, runner), apart.asked, progress);
+  watch.reset();
+  if (!found) return say_error(found.error(), kNoMeasurement);
+  say("", text_of(*found));
+  return 0;
+}
+
+// ---- the process that was asked ----------------------------------------------------------------------------------------
+
+Listener::Listener(const Host& host) : host_(host), shown_(::isatty(STDERR_FILENO) == 1) {}
+
+void Listener::line(std::string_view text) {
+  if (text.starts_with(kGpusMark) && !looking_.valid()) {
+    std::istringstream words{std::string(text.substr(kGpusMark.size()))};
+    const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
+    looking_ = std::async(std::launch::async, [this, addresses] {
+      const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
+      const auto host = host_.snapshot();
+      return Surroundings{paths_between(*host, addresses).value_or(unknown), machine_facts(*host, addresses),
+                          GpuFunctions(pci_devices(*host).value_or(std::vector<PciDevice>()), addresses)};
+    });
+  }
+  if (text.starts_with(kSofarMark)) sofar_ = text.substr(kSofarMark.size());
+  if (text.starts_with(kTransferMark)) transfer_ = text.substr(kTransferMark.size());
+  if (!text.starts_with(kPhaseMark)) return;
+  if (phase_ != text.substr(kPhaseMark.size())) transfer_.clear();
+  phase_ = text.substr(kPhaseMark.size());
+  if (shown_) fmt::print(stderr, "\r\x1b[K{} …", phase_);
+}
+
+void Listener::clear() const {
+  if (shown_ && !phase_.empty()) fmt::print(stderr, "\r\x1b[K");
+}
+
+std::optional<Measurement> Listener::hung(const std::string& why) const {
+  Result<Measurement> found = measurement_from(parse_json(sofar_));
+  Wrong wrong;
+  wrong.kind = WrongKind::hung;
+  wrong.detail = why;
+  std::istringstream words(transfer_);
+  if (!found || !(words >> wrong.test >> wrong.from >> wrong.to)) return std::nullopt;
+  found->wrong.push_back(wrong);
+  return std::move(*found);
+}
+
+void Listener::restart() {
+  transfer_.clear();
+  sofar_.clear();
+}
+
+Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener) {
+  Result<Measurement> first = measure_once(apart, false, runner, listener);
+  const bool hung = !first && first.error().code == ErrorCode::timeout;
+  if (!hung && (!first || !ended(*first, false))) return first;
+  const std::string phase = listener.phase();
+  Result<Measurement> again = measure_once(apart, true, runner, listener);
+  if (again && (ended(*again, true) || (!hung && ended(*again, false)))) return again;
+  if (again && hung) {
+    again->wrong.push_back({phase, -1, -1, 0, 0, 0, WrongKind::hung, first.error().message + "; with one transfer at a time they do", "", ""});
+    return again;
+  }
+  if (!again && again.error().code == ErrorCode::timeout)
+    if (auto named = listener.hung(again.error().message)) return *std::move(named);
+  return first;
+}
+
+}  // namespace p2pd::bench
