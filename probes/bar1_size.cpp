@@ -31,7 +31,7 @@ struct Cause {
 };
 
 // the first one that a machine has is the one to act on
-constexpr std::array<Cause, 14> kCauses = {{
+constexpr std::array<Cause, 15> kCauses = {{
     {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then look again."},
     {"virtual_machine", Verdict::fail, "a virtual machine shows no more",
      "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
@@ -55,6 +55,8 @@ constexpr std::array<Cause, 14> kCauses = {{
      "Run p2pctl doctor as root, on a machine or record with sysfs."},
     {"vram_unknown", Verdict::unknown, "the VRAM of this model is not known",
      "Compare BAR1 with the VRAM in \"nvidia-smi -q -d MEMORY\": BAR1 must be no smaller."},
+    {"old_geforce", Verdict::not_applicable,
+     "no driver gives P2P over BAR1 to GeForce cards older than the RTX 30 series", ""},
     {"not_needed", Verdict::not_applicable, "the driver gives this card P2P by itself", ""},
     {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
 }};
@@ -91,7 +93,7 @@ std::string_view why_small(const Case& bar1) {
 const Cause& cause_of(const Case& bar1) {
   const auto name = [&]() -> std::string_view {
     if (bar1.gpu->is_lost()) return "lost";
-    if (!bar1.carries_p2p()) return "not_needed";
+    if (!bar1.carries_p2p()) return is_old_geforce(*bar1.model) ? "old_geforce" : "not_needed";
     if (!bar1.range) return "bar1_unknown";
     if (bar1.covers_vram()) return "covers";
     if (!bar1.vram_bytes() && (!bar1.model || bar1.range->length > kSmall)) return "vram_unknown";

@@ -73,8 +73,10 @@ MISTAKES = {
     "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["plan"], "plans/x.yaml"), (["plan"], "x.yaml"),
                (["log_level"], "loud")],
     "gpus": [
-        (["schema"], "p2pd.gpus/2"), (["gpus"], []), (["gpus", 0, "id"], "10DE:2203"), (["gpus", 0, "vram_mib"], "24576"),
-        (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Pascal"), (["gpus", 0, "name"], DROP),
+        (["schema"], "p2pd.gpus/1"), (["gpus"], []), (["gpus", 0, "id"], "10DE:1340"), (["gpus", 0, "vram_mib"], "2048"),
+        (["gpus", 0, "vram_mib"], 2048), (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Maxwell"),
+        (["gpus", 0, "chip"], "gm108"), (["gpus", 0, "name"], DROP), (["architectures"], DROP), (["architectures", "Fermi"], {}),
+        (["architectures", "Ada", "chips"], []), (["architectures", "Ada", "pcie_generation"], "4"),
     ],
     "catalogue": [
         (["entries", 0, "commit"], None), (["entries", 0, "commit"], "cc5890dbae60"), (["entries", 0, "commit"], DROP),

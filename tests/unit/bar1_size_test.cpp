@@ -37,6 +37,7 @@ TEST_CASE("bar1-size: machine records") {
   for (const Row& row : std::vector<Row>{
            {"h200-x4-vm", Verdict::not_applicable, "0000:00:06.0", "not_needed"},
            {"no-gpu", Verdict::not_applicable, nullptr, nullptr},
+           {"rtx2080ti-x2", Verdict::not_applicable, "0000:01:00.0", "old_geforce"},
            {"one-4090", Verdict::pass, "0000:02:00.0", "covers"},
            {"rtx3090-x4-epyc", Verdict::fail, "0000:c1:00.0", "vbios"},
            {"rtx4090-x2-am5", Verdict::pass, "0000:01:00.0", "covers"},

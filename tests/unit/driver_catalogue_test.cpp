@@ -164,7 +164,7 @@ TEST_CASE("driver-catalogue: machine records get the reason that stands beside t
       {"h200-x4-vm", Verdict::pass, ""},
       {"no-gpu", Verdict::not_applicable, "no-gpu"},
       {"one-4090", Verdict::pass, ""},
-      {"rtx2080ti-x2", Verdict::fail, "turing"},
+      {"rtx2080ti-x2", Verdict::fail, "old-geforce"},
       {"rtx3090-rtx4090-mixed", Verdict::fail, "mixed-generations"},
       {"rtx3090-x4-epyc", Verdict::fail, "bar1-too-small"},
       {"rtx4090-48g-x2", Verdict::fail, "converted-card"},

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/hardware/gpus.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/record/recorded.hpp"
 #include "base/record/redact.hpp"
@@ -141,23 +140,4 @@ TEST_CASE("recorded: known commands are answered, others are not found") {
   write(directory / "commands/a.json", R"({"argv": ["x", 1], "status": 0, "output": "", "errors": ""})");
   CHECK(runner.run(command).error().code == ErrorCode::invalid);
   CHECK_FALSE(RecordedRunner::is_record(machine.root));
-}
-
-TEST_CASE("gpus: the table is sound") {
-  const auto models = gpu_models();
-  REQUIRE(models);
-  const auto find = [&](std::string_view id) {
-    return std::find_if(models->begin(), models->end(), [&](const GpuModel& model) { return model.id == id; });
-  };
-  REQUIRE(find("10de:2684") != models->end());
-  CHECK(find("10de:2684")->name == "NVIDIA GeForce RTX 4090");
-  CHECK(find("10de:2684")->vram_mib == 24576U);
-  CHECK(find("10de:2503")->vram_mib == std::nullopt);  // sells as 8 and 12 GB
-  const std::string row = R"({"id": "10de:0001", "name": "A", "segment": "B", "architecture": "C", "vram_mib": 1, "pcie_generation": 4})";
-  const auto table = [](const std::string& rows) { return R"({"schema": "p2pd.gpus/1", "gpus": [)" + rows + "]}"; };
-  CHECK(parse_gpu_models(table(row)));
-  for (const std::string& broken : {std::string(), std::string("{}"), table(""), table(row + "," + row), table("1"),
-                                    table(R"({"id": "10DE:0001"})"), table(R"({"id": "10de:0001", "name": "A"})")}) {
-    CHECK_FALSE(parse_gpu_models(broken));
-  }
 }

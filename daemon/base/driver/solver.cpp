@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/units.hpp"
 
@@ -27,19 +26,14 @@ struct Gate {
   std::string cause, summary, next;
 };
 
-bool is_turing(const Machine::Gpu& gpu) {
-  if (gpu.model) return gpu.model->architecture == "Turing" && gpu.model->segment == "GeForce";
-  unsigned device = 0;  // blocks of the device ids of TU102 to TU117
-  if (gpu.id.size() == 9) std::from_chars(gpu.id.data() + 5, gpu.id.data() + 9, device, 16);
-  return (device >= 0x1e00 && device < 0x2000) || (device >= 0x2180 && device < 0x2200);
-}
-
 std::optional<Gate> model_gate(const Machine& machine) {
   if (machine.gpus.empty() && machine.gpus_known)
     return Gate{"no-gpu", "no NVIDIA GPU, so no driver to choose", "Install two GPUs of one model."};
   for (const Machine::Gpu& gpu : machine.gpus)
-    if (is_turing(gpu))
-      return Gate{"turing", label(gpu) + " is a Turing card: P2P over BAR1 is known from Ampere on",
+    if (gpu.model && is_old_geforce(*gpu.model))
+      return Gate{"old-geforce",
+                  fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", label(gpu),
+                              gpu.model->architecture),
                   "Use cards of the RTX 30 series or newer."};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
@@ -70,7 +64,7 @@ std::optional<Gate> bar1_gate(const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
     const auto need = vram(gpu);
     if (!need) {
-      choice.questions.push_back(label(gpu) + ": one id sells in several sizes, and no driver told the VRAM");
+      choice.questions.push_back(label(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");
       continue;
     }
     if (gpu.bar1_bytes && *gpu.bar1_bytes >= *need) continue;

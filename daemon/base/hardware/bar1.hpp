@@ -23,8 +23,9 @@ struct Bar1 {
   std::uint64_t told_bytes = 0;           ///< VRAM as the driver tells it; 0 when it does not
   std::optional<ResizableBar> resizable;  ///< nothing when absent or not readable
 
-  /// GeForce drivers with P2P map all VRAM into BAR1; with the others NVIDIA's own driver gives P2P without that.
-  bool carries_p2p() const { return !model || model->segment == "GeForce"; }
+  /// GeForce drivers with P2P map all VRAM into BAR1, and support no card older than Ampere. To the others NVIDIA's own
+  /// driver gives P2P without that.
+  bool carries_p2p() const { return !model || (model->segment == "GeForce" && !is_old_geforce(*model)); }
   /// The model's nominal VRAM: no less than what the driver maps and its own registers take (an RTX 4090 of 24576 MiB
   /// maps 24210). What the driver tells where that is more (a conversion), or the model sells with several sizes.
   /// Nothing when neither is known, or the model is not.

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/hardware/pci.hpp"
 #include "base/json.hpp"
@@ -18,29 +18,55 @@ constexpr std::string_view kTable =
     ;
 
 bool is_id(std::string_view text) {
-  return text.size() == 9 && text[4] == ':' && std::all_of(text.begin(), text.end(), [](char c) {
-           return c == ':' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return text.size() == 9 && text[4] == ':' && std::ranges::count_if(text, is_digit) == 8;
 }
 
-Result<GpuModel> parse_model(const nlohmann::json& row) {
+struct Architecture {
+  std::string name;
+  int pcie_generation = 0;
+};
+
+using Chips = std::map<std::string, Architecture>;  // "GA102" to Ampere
+
+Result<void> add_chips(Chips& chips, const std::string& name, const nlohmann::json& row) {
+  const auto generation = json_number<std::uint8_t>(row.value("pcie_generation", nlohmann::json()));
+  if (!generation) return fail(ErrorCode::invalid, name + ": pcie_generation must be a number");
+  for (const nlohmann::json& chip : row.value("chips", nlohmann::json::array())) {
+    if (!chip.is_string()) return fail(ErrorCode::invalid, name + ": chips must be texts");
+    if (!chips.emplace(chip.get<std::string>(), Architecture{name, *generation}).second)
+      return fail(ErrorCode::invalid, fmt::format("{}: {} is listed twice", name, chip.get<std::string>()));
+  }
+  return {};
+}
+
+Result<Chips> parse_chips(const nlohmann::json& architectures) {
+  Chips chips;
+  if (!architectures.is_object()) return fail(ErrorCode::invalid, "architectures must be an object");
+  for (const auto& [name, row] : architectures.items())
+    TRY(add_chips(chips, name, row.is_object() ? row : nlohmann::json::object()));
+  return chips;
+}
+
+Result<GpuModel> parse_model(const nlohmann::json& row, const Chips& chips) {
   const auto text = [&](const char* key) {
     const auto found = row.find(key);
     return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  GpuModel model{text("id"), text("name"), text("segment"), text("architecture"), std::nullopt, 0};
+  GpuModel model{text("id"), text("name"), text("segment"), {}, std::nullopt, 0};
   if (!is_id(model.id)) return fail(ErrorCode::invalid, fmt::format("'{}' is not a PCI id like 10de:2684", model.id));
-  if (model.name.empty() || model.segment.empty() || model.architecture.empty()) {
-    return fail(ErrorCode::invalid, model.id + ": name, segment and architecture must be texts");
-  }
+  if (model.name.empty() || model.segment.empty())
+    return fail(ErrorCode::invalid, model.id + ": name and segment must be texts");
+  const auto chip = chips.find(text("chip"));
+  if (chip == chips.end())
+    return fail(ErrorCode::invalid, fmt::format("{}: chip '{}' is of no architecture", model.id, text("chip")));
+  model.architecture = chip->second.name;
+  model.pcie_generation = chip->second.pcie_generation;
   const nlohmann::json vram = row.value("vram_mib", nlohmann::json("missing"));
   model.vram_mib = json_number<std::uint32_t>(vram);
   if (!model.vram_mib && !vram.is_null()) {
     return fail(ErrorCode::invalid, model.id + ": vram_mib must be a number or null");
   }
-  const auto generation = json_number<std::uint8_t>(row.value("pcie_generation", nlohmann::json()));
-  if (!generation) return fail(ErrorCode::invalid, model.id + ": pcie_generation must be a number");
-  model.pcie_generation = *generation;
   return model;
 }
 
@@ -48,16 +74,16 @@ Result<GpuModel> parse_model(const nlohmann::json& row) {
 
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
   const nlohmann::json table = parse_json(text);
-  if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.gpus/1") {
-    return fail(ErrorCode::invalid, "gpus.yaml: not JSON of schema p2pd.gpus/1");
+  if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.gpus/2") {
+    return fail(ErrorCode::invalid, "gpus.yaml: not JSON of schema p2pd.gpus/2");
   }
+  const Chips chips = TRY_IN("gpus.yaml", parse_chips(table.value("architectures", nlohmann::json())));
   std::vector<GpuModel> models;
-  std::set<std::string> seen;
   for (const nlohmann::json& row : table.value("gpus", nlohmann::json::array())) {
-    models.push_back(TRY_IN("gpus.yaml", parse_model(row.is_object() ? row : nlohmann::json::object())));
-    if (!seen.insert(models.back().id).second) {
-      return fail(ErrorCode::invalid, "gpus.yaml: " + models.back().id + " twice");
-    }
+    GpuModel model = TRY_IN("gpus.yaml", parse_model(row.is_object() ? row : nlohmann::json::object(), chips));
+    if (!models.empty() && models.back().id >= model.id)
+      return fail(ErrorCode::invalid, fmt::format("gpus.yaml: {} after {}: ids must ascend", model.id, models.back().id));
+    models.push_back(std::move(model));
   }
   if (models.empty()) return fail(ErrorCode::invalid, "gpus.yaml: no gpus");
   return models;
@@ -66,6 +92,11 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
 Result<std::vector<GpuModel>> gpu_models() {
   static const Result<std::vector<GpuModel>> kModels = parse_gpu_models(kTable);
   return kModels;
+}
+
+bool is_old_geforce(const GpuModel& model) {
+  constexpr std::string_view kOld[] = {"Maxwell", "Pascal", "Volta", "Turing"};
+  return model.segment == "GeForce" && std::ranges::count(kOld, model.architecture) > 0;
 }
 
 Result<bool> needs_built_driver(const Host& host) {

@@ -17,16 +17,19 @@ struct GpuModel {
   std::string id;            ///< vendor and device, "10de:2684"
   std::string name;          ///< "NVIDIA GeForce RTX 4090"
   std::string segment;       ///< "GeForce", "professional", "data centre"
-  std::string architecture;  ///< "Ampere", "Ada", "Hopper", "Blackwell"
-  std::optional<std::uint32_t> vram_mib;  ///< nominal; nothing where one id sells in several sizes
+  std::string architecture;  ///< "Maxwell" to "Blackwell"
+  std::optional<std::uint32_t> vram_mib;  ///< nominal; nothing where one id sells in several sizes, or none was found
   int pcie_generation = 0;
 };
 
 /// The models of config/gpus.yaml, compiled in. An Error means that the build has a broken table.
 Result<std::vector<GpuModel>> gpu_models();
 
-/// The same from text: every key checked, ids unique.
+/// The same from text: every key checked, ids ascending, each chip of one architecture.
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
+
+/// True of a GeForce older than Ampere: it has no Resizable BAR, and no driver gives P2P over BAR1 between such cards.
+bool is_old_geforce(const GpuModel& model);
 
 /// True when a GPU of `host` is a GeForce, or of a model that is not known: those get P2P from a driver that is built
 /// here alone; NVIDIA's own driver gives it to the others. True of an image, too: it is made for such a driver.
