@@ -5,7 +5,11 @@
 // every GPU for a few seconds and changes nothing. A tree that is not running has nothing to prove.
 // Reference: probes/bench/; CUDA samples p2pBandwidthLatencyTest and nvbandwidth, which do not judge.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "base/p2p_use.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -16,11 +20,13 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"mode", Parameter::Type::string, false, "\"quick\": bytes and one rate; \"default\"; \"full\": IPC and atomics too"},
+    {"fit_for", Parameter::Type::strings, false, "what has to work: copies, nccl, custom-all-reduce, atomics (nccl and custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
     {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
 };
 
 Result<void> validate(const Parameters& parameters) {
+  if (parameters.contains("fit_for")) TRY_IN("fit_for", uses_from(parameters["fit_for"].get<std::vector<std::string>>()));
   const std::string mode = parameters.value("mode", "default");
   if (mode == "quick" || mode == "default" || mode == "full") return {};
   return fail(ErrorCode::invalid, "mode: \"" + mode + "\" is not one of quick, default, full");
@@ -39,10 +45,28 @@ nlohmann::json report_of(const CommandResult& result) {
   return report.is_object() ? report : nlohmann::json();
 }
 
-Finding judged(const nlohmann::json& report, const std::string& program) {
+/// The uses of P2P that a report says this of.
+std::vector<std::string> uses(const nlohmann::json& judgement, std::string_view fit) {
+  std::vector<std::string> names;
+  for (const nlohmann::json& one : judgement.value("fit", nlohmann::json::array()))
+    if (one.value("fit", "") == fit) names.push_back(one.value("use", ""));
+  return names;
+}
+
+/// What the machine was fit for before anything was changed, as `file` has it.
+std::vector<std::string> uses_before(const Host& host, const std::string& file) {
+  const auto saved = parse_json(host.files().read(file).value_or(""));
+  return saved.is_object() ? uses(saved.value("judgement", nlohmann::json::object()), "fit") : std::vector<std::string>();
+}
+
+/// `before`: what the machine was fit for without what was changed. Less than is wanted, and no more than that, is a fail.
+Finding judged(const nlohmann::json& report, const std::string& program, const std::vector<std::string>& before) {
   Finding finding;
   const nlohmann::json& judgement = report.at("judgement");
-  finding.verdict = judgement.value("proven", false) ? Verdict::pass : Verdict::fail;
+  finding.fit_for = uses(judgement, "fit");
+  finding.unfit_for = uses(judgement, "unfit");
+  const bool more = std::ranges::any_of(finding.fit_for, [&](const std::string& use) { return std::ranges::count(before, use) == 0; });
+  finding.verdict = judgement.value("proven", false) ? Verdict::pass : judgement.value("limited", false) && more ? Verdict::limited : Verdict::fail;
   finding.summary = judgement.value("summary", "");
   const nlohmann::json gain = report.value("gain", nlohmann::json::array());
   if (!gain.empty()) finding.summary += "; " + gain.back().get<std::string>();
@@ -52,7 +76,7 @@ Finding judged(const nlohmann::json& report, const std::string& program) {
     if (finding.evidence.size() > 8) break;
     finding.evidence.push_back({remark.value("test", ""), remark.value("text", "")});
   }
-  if (finding.verdict == Verdict::fail) finding.next = "\"p2p-bench --bug-report\" prints what a bug report needs";
+  if (finding.verdict != Verdict::pass) finding.next = "\"p2p-bench --bug-report\" prints what a bug report needs";
   return finding;
 }
 
@@ -64,13 +88,14 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   command.argv = {"p2p-bench", "--json"};
   const std::string mode = parameters.value("mode", "default");
   if (mode != "default") command.argv.push_back("--" + mode);
+  if (parameters.contains("fit_for")) command.argv.insert(command.argv.end(), {"--for", fmt::format("{}", fmt::join(parameters["fit_for"].get<std::vector<std::string>>(), ","))});
   if (parameters.contains("thresholds")) command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
   const std::string against = parameters.value("against", "");
   if (!against.empty() && host.files().exists(against)) command.argv.insert(command.argv.end(), {"--against", against});
   command.deadline = std::chrono::hours(1);  // it gives up on silent GPUs long before
   const CommandResult result = TRY(host.ask(command));
   const nlohmann::json report = report_of(result);
-  if (report.contains("judgement")) return judged(report, command.text());
+  if (report.contains("judgement")) return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
   TRY(require_success(command, report.is_null() ? result : CommandResult{}));
   Finding finding;
   finding.verdict = Verdict::fail;  // it could not even be tried: no driver, a hung GPU

@@ -9,6 +9,7 @@ std::string_view to_string(Verdict verdict) {
     case Verdict::fail: return "fail";
     case Verdict::not_applicable: return "not_applicable";
     case Verdict::unknown: return "unknown";
+    case Verdict::limited: return "limited";
   }
   return "unknown";
 }
@@ -22,6 +23,7 @@ nlohmann::json to_json(const Finding& finding) {
                              {"evidence", std::move(evidence)},
                              {"next", finding.next}};
   if (!finding.danger.empty()) document["danger"] = finding.danger;
+  if (!finding.fit_for.empty()) document["fit_for"] = finding.fit_for;
   if (finding.impossible) document["impossible"] = true;
   return document;
 }

@@ -2,6 +2,7 @@
 #include "base/ready.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -29,6 +30,7 @@ std::string proven_on_file() { return state_directory() / "proven-on"; }
 }  // namespace
 
 std::string ready_file() { return runtime_directory() + "/ready"; }
+std::string limited_file() { return runtime_directory() + "/limited"; }
 
 Result<nlohmann::json> proof_context(const Host& host) {
   nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object();
@@ -42,10 +44,12 @@ Result<nlohmann::json> proof_context(const Host& host) {
                         {"modules", std::move(modules)}};
 }
 
-Result<void> announce_ready(Host& host) {
-  const std::string context = TRY(proof_context(host)).dump(2);
+Result<void> announce(Host& host, const Proof& proof) {
+  nlohmann::json document = TRY(proof_context(host));
+  document["fit_for"] = proof.fit_for;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
-  TRY(host.create(ready_file(), context + "\n"));
+  TRY(host.discard(proof.limited ? ready_file() : limited_file()));
+  TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
   return {};
 }
 
@@ -53,10 +57,14 @@ bool proven_on_this_machine(const Host& host) {
   return !host.files().exists(proven_on_file()) || line_or_nothing(host, proven_on_file()) == machine_id(host);
 }
 
-Result<void> withdraw_ready(Host& host) { return host.discard(ready_file()); }
+Result<void> withdraw_ready(Host& host) {
+  TRY(host.discard(limited_file()));
+  return host.discard(ready_file());
+}
 
-Result<void> require_ready(const Host& host) {
-  const auto text = host.files().read(ready_file(), 1U << 20);
+Result<Proof> require_proof(const Host& host) {
+  Proof proof{.limited = !host.files().exists(ready_file()), .fit_for = {}};
+  const auto text = host.files().read(proof.limited ? limited_file() : ready_file(), 1U << 20);
   if (!text && text.error().code == ErrorCode::not_found)
     return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
   const auto proven = parse_json(TRY(Result<std::string>(text)));
@@ -72,7 +80,16 @@ Result<void> require_ready(const Host& host) {
     if (!stands(key, value))
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
-  return {};
+  for (const nlohmann::json& use : proven.value("fit_for", nlohmann::json::array()))
+    if (use.is_string()) proof.fit_for.push_back(use);
+  return proof;
+}
+
+Result<Proof> require_ready(const Host& host) {
+  Proof proof = TRY(require_proof(host));
+  if (!proof.limited) return proof;
+  return fail(ErrorCode::state, fmt::format("P2P is proven on this boot for less than the plan wants: {}", fmt::join(proof.fit_for, ", ")),
+              "\"p2pctl status\" shows what is missing; \"p2pctl is-ready --for USE\" asks for one use");
 }
 
 }  // namespace p2pd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/host.hpp"
 #include "base/json.hpp"
@@ -9,20 +10,30 @@
 
 namespace p2pd {
 
-/// The file that is there while P2P is proven on this boot.
+/// What was proven on this boot.
+struct Proof {
+  bool limited = false;              ///< less than the plan wants
+  std::vector<std::string> fit_for;  ///< uses of P2P, "nccl"
+};
+
+/// The file that is there while P2P is proven on this boot, and the one where it is fit for less than the plan wants.
 std::string ready_file();
+std::string limited_file();
 
 /// What a proof is good for: this machine and boot, these GPUs in these places, these modules.
 Result<nlohmann::json> proof_context(const Host& host);
 
-/// Writes the ready file; withdraws it. Neither is recorded: it is no state that undo brings back.
-Result<void> announce_ready(Host& host);
+/// Writes the file that says so, in place of the other; withdraws both. Neither is recorded: it is no state that undo brings
+/// back.
+Result<void> announce(Host& host, const Proof& proof);
 Result<void> withdraw_ready(Host& host);
 
 /// False where the last proof was another machine's, of which this one has a copy of the disk.
 bool proven_on_this_machine(const Host& host);
 
-/// Whether the ready file is there, and of what `host` is now; the reason where it is not.
-Result<void> require_ready(const Host& host);
+/// What is proven of what `host` is now; the reason where nothing is.
+Result<Proof> require_proof(const Host& host);
+/// The same, where it is all that the plan wants.
+Result<Proof> require_ready(const Host& host);
 
 }  // namespace p2pd

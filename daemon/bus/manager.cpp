@@ -59,6 +59,13 @@ const std::vector<Shown>& shown() {
       {"State", "/state", append_text},
       {"Reason", "/reason", append_text},
       {"Next", "/next", append_text},
+      {"FitFor", "/fit_for",
+       [](sd_bus_message* m, const json& v) {
+         int done = sd_bus_message_open_container(m, 'a', "s");
+         for (const json& use : v.is_array() ? v : json::array())
+           if (done >= 0) done = append_text(m, use);
+         return done < 0 ? done : sd_bus_message_close_container(m);
+       }},
       {"PlanName", "/plan", append_text},
       {"RunId", "/run", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "t", json_number<std::uint64_t>(v).value_or(0)); }},
       {"Step", "/step/id", append_text},
@@ -193,6 +200,7 @@ const sd_bus_vtable kManagerVtable[] = {
     SHOWN("State", "s"),
     SHOWN("Reason", "s"),
     SHOWN("Next", "s"),
+    SHOWN("FitFor", "as"),
     SHOWN("PlanName", "s"),
     SHOWN("RunId", "t"),
     SHOWN("Step", "s"),

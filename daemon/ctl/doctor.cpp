@@ -47,6 +47,7 @@ Next next_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabul
   const std::vector<const Standing*> person = seen.for_a_person();
   switch (seen.outlook()) {
     case Outlook::ready: return {""};
+    case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable: return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
     case Outlook::mendable: {
       const int reboots = seen.reboots(vocabulary);
@@ -102,8 +103,9 @@ nlohmann::json conclusion_of(const Assessment& seen, const Standing& gate, const
 }
 
 void print_cause(const Assessment& seen, const Standing& gate) {
-  const bool shut = gate.finding.verdict == Verdict::fail;
-  fmt::print("\n{}\n", paint(Colour::bold, harmless((shut ? "Root cause: " : "Not known: ") + gate.finding.summary)));
+  const Verdict verdict = gate.finding.verdict;
+  const char* const lead = verdict == Verdict::fail ? "Root cause: " : verdict == Verdict::limited ? "" : "Not known: ";
+  fmt::print("\n{}\n", paint(Colour::bold, harmless(lead + gate.finding.summary)));
   std::vector<std::vector<std::string>> rows;
   if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
   for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
@@ -172,6 +174,7 @@ nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Voca
   return {{"plan", plan.name},
           {"outlook", to_string(seen.outlook())},
           {"holds", seen.outlook() == Outlook::ready},
+          {"fit_for", seen.goal() == nullptr ? std::vector<std::string>() : seen.goal()->finding.fit_for},
           {"proven", seen.outlook() == Outlook::ready && seen.goal() != nullptr},
           {"reboots", seen.reboots(vocabulary)},
           {"next", next.text},
@@ -183,6 +186,7 @@ nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Voca
 int exit_status(Outlook outlook) {
   switch (outlook) {
     case Outlook::ready: return kDone;
+    case Outlook::limited: return kLimited;
     case Outlook::provable:
     case Outlook::mendable: return kNotReady;
     default: return kBlocked;

@@ -3,8 +3,10 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
+#include "base/p2p_use.hpp"
 #include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
@@ -17,6 +19,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::system_clock;
 
+constexpr std::string_view kPrefix = "feature.node.kubernetes.io/p2pd.";
 constexpr std::chrono::minutes kGoodFor{10};  // p2pd-features.timer writes them each minute
 
 /// A file for NFD's local source. Labels have their names in full, as NFD 0.19 wants them.
@@ -35,10 +38,12 @@ Result<int> features(const Context& context) {
   if (options.json && !options.name.empty())
     return fail(ErrorCode::invalid, "--json prints the labels and writes no file", "leave out --output, or --json");
   const auto runner = TRY(context.runner());
-  const bool ready = require_ready(TRY(context.host(*runner))).has_value();
+  const Result<Proof> proof = require_proof(TRY(context.host(*runner)));
   const json status = TRY(known_status(context));
-  const json labels = {{"feature.node.kubernetes.io/p2pd.ready", ready ? "true" : "false"},
-                       {"feature.node.kubernetes.io/p2pd.state", text_of(status, "state")}};
+  json labels = {{fmt::format("{}ready", kPrefix), proof && !proof->limited ? "true" : "false"},
+                 {fmt::format("{}state", kPrefix), text_of(status, "state")}};
+  for (const P2pUse use : kP2pUses)
+    labels[fmt::format("{}fit-for-{}", kPrefix, to_string(use))] = proof && std::ranges::count(proof->fit_for, to_string(use)) > 0 ? "true" : "false";
   if (options.json)
     print_json("p2pd.features/1", {{"labels", labels}});
   else if (options.name.empty())

@@ -57,6 +57,10 @@ void takes_step(CLI::App& app, Options& o) {
   app.add_option("--plan", o.plan, "name of a plan, or a file");
 }
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
+void takes_uses(CLI::App& app, Options& o) {
+  takes_host(app, o);
+  app.add_option("--for", o.uses, "what has to work: copies, nccl, custom-all-reduce, atomics (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
+}
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
   CLI::Option* directory = app.add_option("DIR", o.directory, "a new directory, with --unpack");
@@ -90,7 +94,7 @@ constexpr Verb kVerbs[] = {
     {"apply", "walk the plan: make every step hold", takes_apply, apply, true},
     {"revert", "undo everything, to the byte", takes_walk, revert},
     {"status", "how the last run stands", takes_status, status},
-    {"is-ready", "exit 0 where P2P is proven on this boot, else 3", takes_host, is_ready},
+    {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses, is_ready},
     {"metrics", "print how it stands for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {"features", "print how it stands for Kubernetes' node feature discovery", takes_file, features},
     {"history", "what was done, when, on which boot", takes_runs, history},

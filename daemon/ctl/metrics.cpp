@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/p2p_use.hpp"
 #include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
@@ -47,7 +48,7 @@ std::optional<double> seconds_of(const std::string& time) {
   return static_cast<double>(::timegm(&parts));
 }
 
-void add_state(std::vector<Gauge>& gauges, const json& status, bool ready) {
+void add_state(std::vector<Gauge>& gauges, const json& status, bool ready, const std::vector<std::string>& fit_for) {
   Labels info = {{"version", P2PD_VERSION}};
   if (const std::string plan = text_of(status, "plan"); !plan.empty()) info.emplace_back("plan", plan);
   add(gauges, "p2pd_info", "Version of p2pd, and the plan of the last run.", 1, info);
@@ -56,6 +57,9 @@ void add_state(std::vector<Gauge>& gauges, const json& status, bool ready) {
     if (!now.empty())
       add(gauges, "p2pd_state", "Whether the last run is in this state.", now == state, {{"state", state}});
   add(gauges, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
+  for (const P2pUse use : kP2pUses)
+    add(gauges, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.", std::ranges::count(fit_for, to_string(use)) > 0,
+        {{"use", std::string(to_string(use))}});
   if (const json& required = field_of(status, "reboot_required"); required.is_boolean())
     add(gauges, "p2pd_reboot_required", "Whether changes wait for a reboot.", required.get<bool>());
 }
@@ -79,13 +83,15 @@ void add_run(std::vector<Gauge>& gauges, const json& status) {
       add(gauges, "p2pd_blocked_step", "A step that waits for a person.", 1, {{"step", text_of(step, "id")}});
 }
 
+bool proves(const json& judgement) { return flag_of(judgement, "proven") || flag_of(judgement, "limited"); }
+
 /// The last proof in `history`, as a report has it; measurements that proved nothing do not count.
 json last_proof(const json& history) {
   json runs = json::array();
   for (json run : list_of(history, "runs")) {
     json steps = json::array();
     for (const json& step : list_of(run, "steps"))
-      if (flag_of(field_of(field_of(field_of(step, "finding"), "facts"), "judgement"), "proven")) steps.push_back(step);
+      if (proves(field_of(field_of(field_of(step, "finding"), "facts"), "judgement"))) steps.push_back(step);
     if (steps.empty()) continue;
     run["steps"] = std::move(steps);
     runs.push_back(std::move(run));
@@ -144,9 +150,9 @@ json list_of_gauges(const std::vector<Gauge>& gauges) {
 
 }  // namespace
 
-std::vector<Gauge> gauges_of(const json& status, const json& history, bool ready) {
+std::vector<Gauge> gauges_of(const json& status, const json& history, const std::optional<Proof>& proof) {
   std::vector<Gauge> gauges;
-  add_state(gauges, status, ready);
+  add_state(gauges, status, proof && !proof->limited, proof ? proof->fit_for : std::vector<std::string>());
   add_run(gauges, status);
   add_proof(gauges, last_proof(history));
   return gauges;
@@ -172,9 +178,9 @@ Result<int> metrics(const Context& context) {
     return fail(ErrorCode::invalid, "--json prints the metrics and writes no file", "leave out --output, or --json");
   const json history = known_history(context, kRuns).value_or(json());  // first: it takes longest, and changes least
   const auto runner = TRY(context.runner());
-  const bool ready = require_ready(TRY(context.host(*runner))).has_value();
+  const Result<Proof> proof = require_proof(TRY(context.host(*runner)));
   const Result<json> status = known_status(context);
-  const std::vector<Gauge> gauges = gauges_of(status ? *status : json(), history, ready);
+  const std::vector<Gauge> gauges = gauges_of(status ? *status : json(), history, proof ? std::optional(*proof) : std::nullopt);
   if (!options.name.empty())
     TRY(replace_file(options.name, exposition(gauges), 0644));
   else if (options.json && status)

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/json.hpp"
+#include "base/ready.hpp"
 
 namespace p2pd::ctl {
 
@@ -22,9 +24,9 @@ struct Gauge {
   std::map<Labels, double> samples;
 };
 
-/// How P2P stands, out of documents p2pd.status/1 and p2pd.history/1 and of what `p2pctl is-ready` says. What they do
+/// How P2P stands, out of documents p2pd.status/1 and p2pd.history/1 and of the `proof` of this boot. What they do
 /// not tell is left out.
-std::vector<Gauge> gauges_of(const nlohmann::json& status, const nlohmann::json& history, bool ready);
+std::vector<Gauge> gauges_of(const nlohmann::json& status, const nlohmann::json& history, const std::optional<Proof>& proof);
 
 /// Prometheus' text exposition format, without timestamps.
 std::string exposition(const std::vector<Gauge>& gauges);

@@ -106,6 +106,7 @@ std::string mark(Verdict verdict) {
     case Verdict::pass: return paint(Colour::green, "✓");
     case Verdict::fail: return paint(Colour::red, "✗");
     case Verdict::not_applicable: return paint(Colour::dim, "–");
+    case Verdict::limited: return paint(Colour::yellow, "~");
     case Verdict::unknown: break;
   }
   return paint(Colour::yellow, "?");

@@ -3,6 +3,7 @@
 #include "ctl/status.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "base/directories.hpp"
 #include "base/json_number.hpp"
+#include "base/p2p_use.hpp"
 #include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
@@ -24,7 +26,7 @@ std::string text(const json& object, const char* key) { return object.value(key,
 
 std::string mark_of(const json& step) {
   const std::string verdict = text(step, "verdict");
-  for (const Verdict known : {Verdict::pass, Verdict::fail, Verdict::not_applicable})
+  for (const Verdict known : {Verdict::pass, Verdict::fail, Verdict::not_applicable, Verdict::limited})
     if (verdict == to_string(known)) return mark(known);
   return mark(Verdict::unknown);
 }
@@ -159,13 +161,14 @@ int print_status(const Context& context, json status, const Ending& ending) {
   if (context.options.json) {
     print_json(kStatusSchema, std::move(status));
   } else {
-    const Colour colour = state == "failed" ? Colour::red : state == "blocked" ? Colour::yellow : Colour::green;
+    const Colour colour = state == "failed" ? Colour::red : state == "blocked" || state == "limited" ? Colour::yellow : Colour::green;
     const bool same = json_number<std::uint64_t>(status, "run") != 0 && ending.changed == false;
     const bool told = result == "done" || result == "reverted" || result == "cancelled";
     fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && told ? result : state),
                reason.empty() ? "" : "  ", harmless(reason), same ? "  (nothing changed)" : "");
     if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
+    if (const std::string uses = listed(status.value("fit_for", json::array())); !uses.empty()) print_table({{"fit for", uses}});
     print_table(changes_in_place(status));
     for (const json& step : status.value("steps", json::array()))  // it holds, and there is something to know all the same
       if (text(step, "verdict") == "pass" && !text(step, "next").empty())
@@ -173,6 +176,7 @@ int print_status(const Context& context, json status, const Ending& ending) {
     if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
   }
   if (state == "blocked") return kBlocked;
+  if (state == "limited" && !ending.stopped && !status.contains("error")) return kLimited;
   return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
 }
 
@@ -212,18 +216,37 @@ Result<int> status(const Context& context) {
   return print_status(context, TRY(Result<json>(seen)));
 }
 
+/// What a machine is ready for, by a report of its service.
+static Result<Proof> proof_told(const json& status) {
+  const std::optional<RunState> state = run_state(text(status, "state"));
+  if (!state || !is_proven(*state)) return fail(ErrorCode::state, fmt::format("{}  {}", text(status, "state"), text(status, "reason")));
+  Proof proof{*state == RunState::limited, {}};
+  for (const json& use : status.value("fit_for", json::array()))
+    if (use.is_string()) proof.fit_for.push_back(use);
+  return proof;
+}
+
 Result<int> is_ready(const Context& context) {
-  if (!context.options.host.empty()) {
-    const json status = TRY(TRY(Service::open(context.options)).report());
-    if (text(status, "state") == "ready") return kDone;
-    fmt::print("{}  {}\n", text(status, "state"), harmless(text(status, "reason")));
-    return kNotReady;
+  const Options& options = context.options;
+  if (!options.uses.empty()) TRY_IN("--for", uses_from(options.uses));
+  Result<Proof> proof = Proof{};
+  if (options.host.empty()) {
+    const auto runner = TRY(context.runner());
+    proof = require_proof(TRY(context.host(*runner)));
+  } else {
+    proof = proof_told(TRY(TRY(Service::open(options)).report()));
   }
-  const auto runner = TRY(context.runner());
-  const Result<void> ready = require_ready(TRY(context.host(*runner)));
-  if (context.options.json) print_json("p2pd.ready/1", {{"ready", ready.has_value()}, {"reason", ready ? "" : ready.error().message}});
-  if (!ready && !context.options.json) fmt::print("{}\n", ready.error().text());
-  return ready ? kDone : kNotReady;
+  std::string missing;  // of a machine that is proven
+  if (proof && proof->limited && options.uses.empty()) missing = fmt::format("fit for less than the plan wants: {}", fmt::join(proof->fit_for, ", "));
+  for (const std::string& use : options.uses)
+    if (proof && missing.empty() && std::ranges::count(proof->fit_for, use) == 0) missing = fmt::format("not proven fit for {}", use);
+  const bool ready = proof && missing.empty();
+  const std::string reason = proof ? missing : proof.error().text();
+  if (options.json)
+    print_json("p2pd.ready/1", {{"ready", ready}, {"reason", proof ? missing : proof.error().message}, {"fit_for", proof ? proof->fit_for : std::vector<std::string>()}});
+  else if (!ready)
+    fmt::print("{}\n", harmless(reason));
+  return ready ? kDone : proof && proof->limited && options.uses.empty() ? kLimited : kNotReady;
 }
 
 }  // namespace p2pd::ctl

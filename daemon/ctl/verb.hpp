@@ -26,6 +26,7 @@ enum Exit : int {
   kChanges = 2,  ///< `plan --detailed-exitcode`: something would change
   kNotReady = 3, ///< `is-ready`: P2P is not proven on this boot
   kBlocked = 4,  ///< a person is needed first
+  kLimited = 5,  ///< P2P is proven on this boot, for less than the plan wants
 };
 
 /// What was typed after the verb.
@@ -53,6 +54,7 @@ struct Options {
   std::string branch;
   std::string id;
   std::vector<std::string> runfile_hosts;
+  std::vector<std::string> uses;   ///< `is-ready --for`
   std::vector<std::string> words;  ///< what `bench` passes on
 };
 

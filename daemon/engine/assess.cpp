@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/assess.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/ready.hpp"
@@ -84,7 +87,7 @@ std::string_view to_string(Kind kind) {
 }
 
 std::string_view to_string(Outlook outlook) {
-  static constexpr std::string_view kNames[] = {"ready", "provable", "mendable", "person", "impossible"};
+  static constexpr std::string_view kNames[] = {"ready", "limited", "provable", "mendable", "person", "impossible"};
   return kNames[static_cast<std::size_t>(outlook)];
 }
 
@@ -125,10 +128,11 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& ho
     const Result<Finding> finding = vocabulary.probe(step.check)->check(host, step.with);
     return finding ? *finding : unknown(finding.error());
   });
-  if (all.goal() != nullptr && require_ready(host)) {
+  if (const Result<Proof> proof = require_proof(host); proof && all.goal() != nullptr) {
     Finding proven;
-    proven.verdict = Verdict::pass;
-    proven.summary = "P2P is proven on this boot";
+    proven.verdict = proof->limited ? Verdict::limited : Verdict::pass;
+    proven.fit_for = proof->fit_for;
+    proven.summary = proof->limited ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", ")) : "P2P is proven on this boot";
     all.judge_goal(std::move(proven));
   }
   return all;
@@ -176,6 +180,8 @@ Outlook Assessment::outlook() const {
   const Standing* const reached = goal();
   if (reached == nullptr ? gates_hold() : reached->kind == Kind::holds) return Outlook::ready;
   if (reached != nullptr && reached->kind == Kind::untried) return Outlook::provable;
+  const bool more = std::ranges::any_of(steps, [](const Standing& s) { return s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy); });
+  if (reached != nullptr && reached->finding.verdict == Verdict::limited && !more) return Outlook::limited;
   const Standing* const cause = root_cause();
   if (cause != nullptr && cause->finding.impossible) return Outlook::impossible;
   return for_a_person().empty() ? Outlook::mendable : Outlook::person;

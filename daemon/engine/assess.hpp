@@ -39,6 +39,7 @@ std::string_view to_string(Standing::Kind kind);
 /// What is to be said of the whole machine.
 enum class Outlook {
   ready,       ///< the goal is reached; without a goal: every gate holds
+  limited,     ///< less of it is reached than the plan wants, and p2pd knows nothing more to change
   provable,    ///< the goal can be tried now, and nothing has to be changed before that
   mendable,    ///< p2pd can change what is in the way
   person,      ///< a person is needed

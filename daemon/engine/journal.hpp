@@ -46,7 +46,7 @@ struct Run {
   int reboots = 0;          ///< counted before each; unexpected boots too
   std::string reboot_from;  ///< boot id of the boot that a counted reboot ends; empty: none is due
   bool reboot_due = false;  ///< what was undone is still in effect in this boot
-  std::string result;       ///< done, ready, failed, cancelled, reverted, superseded; empty while open
+  std::string result;       ///< done, ready, limited, failed, cancelled, reverted, superseded; empty while open
   std::string reason;
   std::string started;
   std::string ended;
@@ -118,8 +118,8 @@ class Journal {
   Result<void> save(const Run& run, const std::vector<StepRecord>& steps, const ChangedSteps& in_place,
                     const JournalEvent& event);
   Result<std::optional<Run>> last_run() const;
-  /// The newest run that proved P2P, of any plan but `besides`.
-  Result<std::optional<Run>> newest_ready(std::string_view besides = {}) const;
+  /// The newest run that proved P2P, be it for less than its plan wants, of any plan but `besides`.
+  Result<std::optional<Run>> newest_proven(std::string_view besides = {}) const;
   /// The runs of which changes are in place, and those that undid all there were; newest first.
   Result<std::vector<Run>> runs_in_place() const;
   /// Newest first, of those older than run `before`; 0: of all.
@@ -154,7 +154,7 @@ class Journal {
   std::unique_ptr<sqlite3, Close> db_;
 };
 
-/// What is kept of the finding of an old run: verdict, summary and next, without facts and evidence.
+/// What is kept of the finding of an old run: without facts and evidence.
 nlohmann::json verdict_of(const nlohmann::json& finding);
 
 nlohmann::json to_json(const RunChanges& changes);

@@ -14,13 +14,13 @@ constexpr int kKnown = 500;  // newest runs that are kept at all
 /// Runs that are kept whatever their age: their changes are in place, or the next proof asks for them.
 constexpr std::string_view kNeeded =
     "(SELECT run FROM steps WHERE applied<>0 UNION "
-    "SELECT max(id) FROM runs WHERE result IN ('ready','reverted') GROUP BY plan,result)";
+    "SELECT max(id) FROM runs WHERE result IN ('ready','limited','reverted') GROUP BY plan,result)";
 
 /// What verdict_of() leaves of a finding, made by SQLite: a journal may hold megabytes of them.
 constexpr std::string_view kVerdict =
-    "CASE WHEN json_valid(finding) THEN json_object('next',coalesce(json_extract(finding,'$.next'),''),"
-    "'summary',coalesce(json_extract(finding,'$.summary'),''),'verdict',coalesce(json_extract(finding,'$.verdict'),'')) "
-    "ELSE '{}' END";
+    "CASE WHEN json_valid(finding) THEN json_remove(finding,'$.danger','$.evidence','$.facts') ELSE '{}' END";
+/// Whether that was done: the keys of an object are in order.
+constexpr std::string_view kPruned = "(finding='{}' OR finding GLOB '{\"fi*' OR finding GLOB '{\"[in]*')";
 
 std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER BY id DESC LIMIT {})", count); }
 
@@ -28,8 +28,7 @@ std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER B
 
 Result<void> Journal::prune() {
   const auto run = [&](const std::string& sql) { return Statement(db_.get(), sql.c_str()).run(); };
-  TRY(run(fmt::format("UPDATE steps SET finding={} WHERE run NOT IN {} AND finding<>'{{}}' AND finding NOT LIKE '{{\"next\"%'",
-                      kVerdict, newest(kFull))));
+  TRY(run(fmt::format("UPDATE steps SET finding={} WHERE run NOT IN {} AND NOT {}", kVerdict, newest(kFull), kPruned)));
   TRY(run(fmt::format("UPDATE runs SET resolved='' WHERE resolved<>'' AND id NOT IN {} AND id NOT IN {}", newest(kFull), kNeeded)));
   TRY(run(fmt::format("DELETE FROM runs WHERE id NOT IN {} AND id NOT IN {}", newest(kKnown), kNeeded)));
   TRY(run("DELETE FROM steps WHERE applied=0 AND run NOT IN (SELECT id FROM runs)"));

@@ -64,8 +64,8 @@ Result<std::optional<Run>> Journal::last_run() const {
   return std::move(found.front());
 }
 
-Result<std::optional<Run>> Journal::newest_ready(std::string_view besides) const {
-  Statement s(db_.get(), "SELECT * FROM runs WHERE result='ready' AND plan<>? ORDER BY id DESC LIMIT 1");
+Result<std::optional<Run>> Journal::newest_proven(std::string_view besides) const {
+  Statement s(db_.get(), "SELECT * FROM runs WHERE result IN ('ready','limited') AND plan<>? ORDER BY id DESC LIMIT 1");
   if (!TRY(s.bind(besides).step())) return std::nullopt;
   return read_run(s);
 }
@@ -125,9 +125,8 @@ Result<std::vector<JournalEvent>> Journal::events(std::int64_t first, std::int64
 }
 
 nlohmann::json verdict_of(const nlohmann::json& finding) {
-  nlohmann::json kept = nlohmann::json::object();
-  for (const char* key : {"verdict", "summary", "next"})
-    if (finding.is_object() && finding.contains(key)) kept[key] = finding[key];
+  nlohmann::json kept = finding.is_object() ? finding : nlohmann::json::object();
+  for (const char* key : {"danger", "evidence", "facts"}) kept.erase(key);
   return kept;
 }
 

@@ -49,6 +49,7 @@ Result<Run> Walk::prove_again() {
   if (!proven) return last.value_or(Run{});
   TRY(make_way(last));
   TRY(load(*proven));
+  before_ = TRY(proof_of(*proven));
   Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
   checks.name = kVerify;
   checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
@@ -65,12 +66,27 @@ Result<void> Walk::make_way(const std::optional<Run>& last) {
 
 /// The newest run that proved P2P on this machine; nothing where another one has changed it since, or undid all changes.
 Result<std::optional<Run>> Walk::standing_proof() const {
-  std::optional<Run> proven = TRY(s_.journal.newest_ready());
+  std::optional<Run> proven = TRY(s_.journal.newest_proven());
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
     if (proven && changed.id > proven->id && changed.id != run_.id && changed.plan != kVerify && changed.plan != kEachBoot)
       proven.reset();
   if (!proven_on_this_machine(s_.host)) proven.reset();
   return proven;
+}
+
+Result<Proof> Walk::proof_of(const Run& run) const {
+  Proof proof{.limited = run.result == "limited", .fit_for = {}};
+  for (const StepRecord& step : TRY(s_.journal.steps(run.id)))
+    for (const nlohmann::json& use : step.finding.value("fit_for", nlohmann::json::array())) proof.fit_for.push_back(use);
+  return proof;
+}
+
+/// What a quick proof leaves of an earlier one: it takes away, and adds nothing.
+Proof Walk::what_stands(Proof before, const Finding& finding) {
+  if (before.fit_for.empty()) before.fit_for = finding.fit_for;  // of a version that did not say
+  std::erase_if(before.fit_for, [&](const std::string& use) { return std::ranges::count(finding.unfit_for, use) > 0; });
+  before.limited |= finding.verdict == Verdict::limited;
+  return before;
 }
 
 /// Once the changes of a run are undone: proves again, in the quick form, what an earlier run proved before them. A proof
@@ -84,8 +100,9 @@ Result<void> Walk::prove_earlier() {
   const Step* goal = checks.goal();
   const Assessment seen = assess(checks, s_.vocabulary, [&](const Step& step) { return check(step); });
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
-  if (const Finding finding = TRY(prove(*goal)); !finding.holds()) return {};
-  TRY_IN("ready file", announce_ready(s_.host));
+  const Finding finding = TRY(prove(*goal));
+  if (!finding.proves()) return {};
+  TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
   return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
 }
 
@@ -97,7 +114,7 @@ Result<Run> Walk::reassert() {
   }
   Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
-    if (run.plan == kEachBoot || (run.result != "ready" && run.result != "done")) continue;
+    if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
     for (Step& step : each_boot_of(std::move(plan_), s_.vocabulary).steps)
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));

@@ -74,6 +74,7 @@ std::string next_command(const Run& run) {
     case RunState::paused: return "\"p2pctl resume\" goes on, \"p2pctl revert\" undoes";
     case RunState::failed: return "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" goes on";
+    case RunState::limited: return "\"p2pctl status --json\" tells what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
     default: return "";
   }
 }
@@ -88,10 +89,13 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
     const bool counts = known["kind"] == to_string(StepKind::gate) || known["kind"] == to_string(StepKind::goal);
     if (!counts && known["verdict"] == "") continue;  // not needed so far
     total += counts ? 1 : 0;
-    done += counts && (holds(known) || run.state == RunState::ready) ? 1 : 0;
+    done += counts && (holds(known) || is_proven(run.state)) ? 1 : 0;
     if (known["id"] == activity.step) title = known["title"];
     list.push_back(std::move(known));
   }
+  json fit_for = json::array();
+  for (const auto& [id, step] : steps)
+    if (is_proven(run.state) && step.finding.contains("fit_for")) fit_for = step.finding["fit_for"];
   json undone = json::array();
   for (const auto& [id, step] : steps)
     if (step.status == StepStatus::reverted) undone.push_back(id);
@@ -111,6 +115,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"reboots", run.reboots},
           {"reboots_at_most", plan.is_object() ? json_number<int>(plan.value("policy", json()), "reboots") : 0},
           {"reboot_required", run.state == RunState::rebooting || (run.state == RunState::reverting && run.reboot_due)},
+          {"fit_for", std::move(fit_for)},
           {"undone", std::move(undone)},
           {"stays", std::move(stays)},
           {"at_work", activity.at_work},
@@ -126,7 +131,7 @@ Result<json> status_in_journal(const std::filesystem::path& state, bool proven) 
   if (!journal) return Failure(journal.error());
   std::optional<Run> run = TRY(journal->last_run());
   if (!run) return nothing_yet();
-  if (run->state == RunState::ready && !proven) {
+  if (is_proven(run->state) && !proven) {
     run->state = RunState::idle;
     run->reason = kNotProven;
   }
@@ -137,18 +142,20 @@ Result<json> status_in_journal(const std::filesystem::path& state, bool proven) 
 
 Result<json> current_status(const std::filesystem::path& state) {
   const Root root = TRY(Root::open("/"));
+  const bool proven = root.exists(ready_file()) || root.exists(limited_file());
   const auto text = root.read(status_file(), kStatusLimit);
   if (text) {
     json status = parse_json(*text);
     if (status.is_object() && status.value("schema", "") == kStatusSchema) {
-      if (status.value("state", json()) == "ready" && !root.exists(ready_file())) {
+      const std::optional<RunState> told = run_state(status.value("state", ""));
+      if (told && is_proven(*told) && !proven) {
         status["state"] = to_string(RunState::idle);
         status["reason"] = kNotProven;
       }
       return status;
     }
   }
-  return status_in_journal(state, root.exists(ready_file()));
+  return status_in_journal(state, proven);
 }
 
 Result<json> history_in_journal(const std::filesystem::path& state, int count, std::int64_t before) {

@@ -11,11 +11,11 @@ namespace {
 using S = RunState;
 using E = Event;
 
-constexpr std::string_view kStateNames[] = {"idle",    "walking", "rebooting", "ready",
-                                        "blocked", "failed",  "paused",    "reverting"};
+constexpr std::string_view kStateNames[] = {"idle",    "walking", "rebooting", "ready",    "limited",
+                                            "blocked", "failed",  "paused",    "reverting"};
 constexpr std::string_view kEventNames[] = {"apply",   "go-on",   "pause",      "resume",  "retry",   "cancel",
-                                        "revert",  "superseded", "stopped", "blocker",    "reboot-due", "proven", "settled",
-                                        "failure", "give-back", "reverted", "given-back"};
+                                            "revert",  "superseded", "stopped", "blocker",    "reboot-due", "proven", "in-part", "settled",
+                                            "failure", "give-back", "reverted", "given-back"};
 
 struct Row {
   RunState state;
@@ -28,6 +28,8 @@ constexpr Row kRows[] = {
     {S::idle, E::revert, S::reverting},
     {S::ready, E::apply, S::walking},
     {S::ready, E::revert, S::reverting},
+    {S::limited, E::apply, S::walking},
+    {S::limited, E::revert, S::reverting},
 
     {S::walking, E::apply, S::walking},
     {S::walking, E::go_on, S::walking},
@@ -39,6 +41,7 @@ constexpr Row kRows[] = {
     {S::walking, E::blocker, S::blocked},
     {S::walking, E::reboot_due, S::rebooting},
     {S::walking, E::proven, S::ready},
+    {S::walking, E::in_part, S::limited},
     {S::walking, E::settled, S::idle},
     {S::walking, E::failure, S::failed},
     {S::walking, E::give_back, S::reverting},
@@ -93,6 +96,6 @@ std::optional<RunState> next_state(RunState state, Event event) {
   return std::nullopt;
 }
 
-bool is_open(RunState state) { return state != S::idle && state != S::ready && state != S::failed; }
+bool is_open(RunState state) { return state != S::idle && !is_proven(state) && state != S::failed; }
 
 }  // namespace p2pd

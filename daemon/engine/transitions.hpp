@@ -6,7 +6,7 @@
 
 namespace p2pd {
 
-enum class RunState { idle, walking, rebooting, ready, blocked, failed, paused, reverting };
+enum class RunState { idle, walking, rebooting, ready, limited, blocked, failed, paused, reverting };
 std::string_view to_string(RunState state);
 std::optional<RunState> run_state(std::string_view name);
 
@@ -23,7 +23,8 @@ enum class Event {
   stopped,    ///< the worker was told to end (SIGTERM); the run stays open
   blocker,    ///< a person is needed
   reboot_due, ///< steps wait for a reboot
-  proven,     ///< all steps hold, the P2P proof among them
+  proven,     ///< the goal is reached: P2P is proven
+  in_part,    ///< P2P is proven for less than the plan wants, and nothing is left to mend
   settled,    ///< all steps hold; the plan holds no proof
   failure,    ///< and the plan keeps what was done
   give_back,  ///< failure, and the plan undoes what the run changed
@@ -37,5 +38,7 @@ std::optional<RunState> next_state(RunState state, Event event);
 
 /// A run in this state waits for something; otherwise it has ended.
 bool is_open(RunState state);
+/// P2P was proven, be it for less than the plan wants.
+inline bool is_proven(RunState state) { return state == RunState::ready || state == RunState::limited; }
 
 }  // namespace p2pd

@@ -71,6 +71,7 @@ Result<Event> Walk::pass() {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
         return give_up(step->fix.empty() ? why_in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
+      pass.limited = false;
       TRY(mend(*step, pass));
       if (pass.asked) return *pass.asked;
       if (!pass.failure.empty()) return give_up(pass.failure);
@@ -133,7 +134,8 @@ Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
   const Finding finding = TRY(prove(goal));
   s_.observer.checked(goal, finding);
   if (!finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
-  pass.refuted = finding.verdict == Verdict::fail;
+  pass.limited = finding.verdict == Verdict::limited;
+  pass.refuted = finding.verdict == Verdict::fail || pass.limited;
   pass.proven = finding.verdict == Verdict::pass;
   pass.seen.judge_goal(finding);
   return {};
@@ -167,17 +169,23 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
   return {};
 }
 
-/// The goal is reached: what was on trial becomes permanent, and what keeps the machine so is seen to.
+/// The goal is reached, or as much of it as can be: what was on trial becomes permanent, and what keeps the machine so is seen to.
 Result<Event> Walk::arrive(Pass& pass) {
   if (const std::optional<Event> asked = asked_for()) return *asked;
   if (const std::optional<Event> failed = TRY(commit())) return *failed;
   const std::string left = TRY(keep_up(pass.seen));
   if (const std::optional<Event> asked = asked_for()) return *asked;
-  reason_ = (pass.proven           ? "P2P is proven between every pair of GPUs on this boot"
+  if (pass.proven || pass.limited) {
+    const Finding& finding = pass.seen.goal()->finding;
+    proof_ = run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for};
+    pass.limited = proof_.limited;
+  }
+  reason_ = (pass.limited          ? fmt::format("P2P is proven on this boot, for less than the plan wants: {}", pass.seen.goal()->finding.summary)
+             : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
              : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
                                    : "every step holds") +
             (left.empty() ? "" : "; not kept up: " + left);
-  return pass.proven ? Event::proven : Event::settled;
+  return pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled;
 }
 
 /// Upkeep that does not hold and is p2pd's: made to hold. What cannot be is told, and is no reason to give the goal up.
@@ -195,11 +203,12 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
 }
 
 /// What comes of blockers: an alternative or some time, after which it is looked again; else the end, or a person's turn.
-Result<std::optional<Event>> Walk::obstructed(const Pass& pass) {
+Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (pass.blockers.empty()) return std::nullopt;
   if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
   if (pass.refuted && pass.seen.gates_hold() && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
+  if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // better than nothing: kept
   if (pass.in_vain) return give_up(std::move(why));
   if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
   reason_ = std::move(why);
@@ -298,13 +307,14 @@ Result<void> Walk::move(Event change) {
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
     run_.result = change == Event::proven     ? "ready"
+                  : change == Event::in_part  ? "limited"
                   : change == Event::settled  ? "done"
                   : change == Event::reverted ? (run_.rollback == Rollback::all ? "reverted" : "cancelled")
                   : change == Event::superseded ? "superseded"
                                               : "failed";
   }
   // who changes the machine withdraws the ready file before
-  if (change == Event::proven) TRY_IN("ready file", announce_ready(s_.host));
+  if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, proof_));
   if (change == Event::blocker && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
   for (const auto& [name, step] : records_) known.push_back(step);
@@ -322,7 +332,7 @@ JournalEvent Walk::event(std::string_view type, std::string_view step, std::stri
 
 /// Whether what this run finds is news of what was proven: no other plan than its own was.
 Result<bool> Walk::proves_for_itself() const {
-  const std::optional<Run> proven = TRY(s_.journal.newest_ready(kVerify));
+  const std::optional<Run> proven = TRY(s_.journal.newest_proven(kVerify));
   return run_.plan == kVerify || (proven && proven->plan == run_.plan);
 }
 

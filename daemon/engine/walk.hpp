@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/ready.hpp"
 #include "engine/assess.hpp"
 #include "engine/journal.hpp"
 #include "engine/seams.hpp"
@@ -57,7 +58,8 @@ class Walk {
   struct Pass {
     Assessment seen;
     bool proven = false;                ///< on this boot, by this run
-    bool refuted = false;               ///< the proof was tried, and failed
+    bool limited = false;               ///< the same, for less than the plan wants, and nothing was changed since
+    bool refuted = false;               ///< the proof was tried, and did not give all that the plan wants
     std::vector<std::string> pending;   ///< steps that wait for a reboot
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of them does not pass by itself
@@ -81,7 +83,7 @@ class Walk {
   Result<Event> arrive(Pass& pass);
   Result<std::string> keep_up(const Assessment& seen);
   void block(const Step& step, std::string why, bool passes, Pass& pass) const;
-  Result<std::optional<Event>> obstructed(const Pass& pass);
+  Result<std::optional<Event>> obstructed(Pass& pass);
   Result<std::optional<Event>> wait_a_while(std::string why);
   std::string in_use() const;
   Result<std::optional<Event>> wait_until_idle();
@@ -97,6 +99,8 @@ class Walk {
   Result<std::optional<Event>> commit();
   Result<void> make_way(const std::optional<Run>& last);
   Result<std::optional<Run>> standing_proof() const;
+  Result<Proof> proof_of(const Run& run) const;
+  static Proof what_stands(Proof before, const Finding& finding);
   Result<void> prove_earlier();
   std::optional<UndoStore::Owner> undoable() const;
   Result<Event> unwind();
@@ -130,6 +134,8 @@ class Walk {
   Plan plan_;
   Run run_;
   std::string reason_;  ///< of the next move
+  Proof before_;        ///< of a run "verify": what it looks at again
+  Proof proof_;         ///< what the next move to ready, or limited, tells
   std::map<std::string, StepRecord> records_;
 };
 

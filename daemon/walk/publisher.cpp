@@ -30,6 +30,7 @@ std::string_view message_of(const Run& run) {
     case RunState::blocked: return message_id::kBlocked;
     case RunState::rebooting: return message_id::kRebooting;
     case RunState::ready: return message_id::kReady;
+    case RunState::limited: return message_id::kLimited;
     case RunState::failed: return message_id::kFailed;
     case RunState::idle: return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
     default: return {};
@@ -38,7 +39,7 @@ std::string_view message_of(const Run& run) {
 
 log::Level level_of(RunState state) {
   if (state == RunState::failed) return log::Level::error;
-  return state == RunState::blocked ? log::Level::warning : log::Level::info;
+  return state == RunState::blocked || state == RunState::limited ? log::Level::warning : log::Level::info;
 }
 
 }  // namespace
@@ -127,7 +128,7 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   }
   tell(run);
   publish();
-  if (run.state == RunState::ready || run.state == RunState::idle) publish_notes();
+  if (is_proven(run.state) || run.state == RunState::idle) publish_notes();
   if (begun && !superseded) std::exchange(begun, nullptr)(run);
 }
 
@@ -148,7 +149,7 @@ void Publisher::publish_notes() {
   file.kind = FileState::Kind::regular;
   file.mode = 0644;
   for (const auto& [id, step] : steps_)
-    if (run_.state == RunState::ready && step.finding.value("verdict", "") == "pass" && step.finding.value("next", "") != "")
+    if (is_proven(run_.state) && step.finding.value("verdict", "") == "pass" && step.finding.value("next", "") != "")
       file.content += fmt::format("p2pd: {}. {}\n", step.finding.value("summary", ""), step.finding.value("next", ""));
   Result<Root> root = Root::open("/");
   if (!root) return;

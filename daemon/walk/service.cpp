@@ -212,7 +212,7 @@ int prove(const Vocabulary& vocabulary) {
     return walk.prove_again();
   });
   if (!run) return 1;
-  return run->plan == "verify" && run->state != RunState::ready ? 3 : 0;
+  return run->plan == "verify" && !is_proven(run->state) ? 3 : 0;
 }
 
 int reassert(const Vocabulary& vocabulary) {

@@ -27,6 +27,7 @@ enum Exit : int {
   kError = 1,       ///< could not find out; the reason is on standard error
   kNotProven = 3,   ///< P2P does not work, or not well enough
   kNothing = 4,     ///< nothing to prove here: no driver, one GPU, MIG
+  kLimited = 5,     ///< fit for less than was asked for
 };
 
 struct Options : Apart {
@@ -38,6 +39,7 @@ struct Options : Apart {
   std::string save;
   std::string against;
   std::string thresholds;
+  std::vector<std::string> wanted;
   bool worker = false;
   std::string collective_worker;  ///< "on" or "off": P2P
 };
@@ -57,6 +59,7 @@ Result<Report> run(const Options& options, const Root& root) {
     const auto json = parse_json(options.thresholds);
     report.thresholds = TRY_IN("--thresholds", thresholds_from(json));
   }
+  if (!options.wanted.empty()) report.wanted = TRY_IN("--for", uses_from(options.wanted));
   KernelLog log(host);
   Listener listener(host);
   Result<Measurement> found = measure_apart(options, runner, listener);
@@ -73,7 +76,7 @@ Result<Report> run(const Options& options, const Root& root) {
   report.machine = std::move(around.machine);
   if (options.collectives && report.measurement.gpus.size() > 1)
     report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
-  report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log);
+  report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
 }
 
@@ -132,13 +135,15 @@ int main_of(const Options& options, const Root& root) {
   if (const Result<void> printed = print(options, *report); !printed) return fail_with(options, printed.error());
   if (std::fflush(stdout) != 0) return fail_with(options, {ErrorCode::io, "cannot write to standard output", ""});
   if (report->judgement.proven) return kProven;
+  if (report->judgement.limited) return kLimited;
   return report->measurement.not_run.contains(kEverything) ? kNothing : kNotProven;
 }
 
 int start(int argc, char** argv) {
   Options options;
   CLI::App app{"p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
-               "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG)."};
+               "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
+               "5 fit for less than what was asked for."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
   app.add_flag("--full", options.asked.full, "IPC and atomics too, with a second process, and all repetitions of the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
@@ -149,6 +154,7 @@ int start(int argc, char** argv) {
   app.add_flag("--phases", options.phases, "print what took how long");
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
+  app.add_option("--for", options.wanted, "what must work: copies, nccl, custom-all-reduce, atomics (nccl,custom-all-reduce)")->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
   app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")->capture_default_str()->check(CLI::Range(1, 86'400));
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");

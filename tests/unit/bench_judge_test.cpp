@@ -74,8 +74,13 @@ struct Bench {
       pair.copy_both_gb_s = figure(2 * gb_s);
     }
   }
-  Judgement judged() const { return judge(run, paths, thresholds); }
+  Uses wanted = usual_uses();
+  Judgement judged() const { return judge(run, paths, thresholds, {}, wanted); }
 };
+
+Fitness::Kind fit(const Judgement& judgement, P2pUse use) {
+  return std::ranges::find(judgement.fit, use, &Fitness::use)->kind;
+}
 
 std::string texts(const Judgement& judgement) {
   std::string all;
@@ -409,19 +414,77 @@ TEST_CASE("bench judge: only a quick run may leave out the copy rate") {
   CHECK(bench.judged().remarks.at(0).text == "speed of 2 pairs not judged: no copy was timed: deadline");
 }
 
-TEST_CASE("bench judge: atomics gate only when the plan says so") {
+TEST_CASE("bench judge: atomics count only where they are wanted") {
   Bench bench;
   bench.run.atomics = {{0, 1, false, "sum 12 in place of 20"}, {1, 0, true, ""}};
   CHECK(bench.judged().proven);
   CHECK(said(bench.judged(), "atomics").grade == Grade::warn);
-  bench.thresholds.atomics_gate = true;
-  CHECK(bench.judged().summary == "not proven: GPU 0 -> GPU 1: atomics came out wrong: sum 12 in place of 20");
+  CHECK(fit(bench.judged(), P2pUse::atomics) == Fitness::Kind::unfit);
+  bench.wanted = {P2pUse::nccl, P2pUse::atomics};
+  CHECK(bench.judged().limited);
+  CHECK(bench.judged().summary == "fit for copies, nccl, custom-all-reduce; not for atomics: GPU 0 -> GPU 1: atomics came out wrong: sum 12 in place of 20");
   bench.run.atomics[0] = {0, 1, true, ""};
   CHECK(bench.judged().remarks.empty());
   bench.run.atomics.pop_back();
   bench.back().not_run["atomics"] = "not supported";
-  CHECK(bench.judged().summary ==
-        "not proven: GPU 1 -> GPU 0: atomics were not tested, and the plan wants them: not supported");
-  bench.thresholds.atomics_gate = false;
-  CHECK(bench.judged().remarks.empty());
+  CHECK(bench.judged().remarks.at(0).text == "GPU 1 -> GPU 0: atomics was not tested: not supported");
+  CHECK_FALSE(bench.judged().proven);
+  bench.run.mode = "quick";  // which tests none
+  CHECK(bench.judged().proven);
 }
+
+TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
+  Bench bench;
+  Wrong wrong;
+  wrong.test = "load-plain";
+  wrong.from = 0;
+  wrong.to = 1;
+  wrong.words = 1;
+  bench.run.wrong = {wrong};
+  const Judgement judgement = bench.judged();
+  CHECK_FALSE(judgement.proven);
+  CHECK(judgement.limited);
+  CHECK(judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics: GPU 0 -> GPU 1: load-plain"));
+  CHECK(judgement.grades[0][1] == Grade::fail);
+  bench.wanted = {P2pUse::nccl};
+  CHECK(bench.judged().proven);
+  CHECK(said(bench.judged(), "bytes").grade == Grade::warn);
+}
+
+TEST_CASE("bench judge: what concerns no one use leaves none") {
+  Bench bench;
+  SECTION("a fault of a GPU") { CHECK_FALSE(judge(bench.run, bench.paths, {}, {"NVRM: Xid 79"}).limited); }
+  SECTION("a slow path") {
+    bench.rate(10);
+    CHECK_FALSE(bench.judged().limited);
+  }
+  SECTION("an error of the driver") {
+    Wrong end;
+    end.test = "load";
+    end.from = 0;
+    end.to = 1;
+    end.kind = WrongKind::faulted;
+    bench.run.wrong = {end};
+    CHECK_FALSE(bench.judged().limited);
+  }
+  SECTION("a pair that was not tested") {
+    bench.run.pairs.pop_back();
+    CHECK_FALSE(bench.judged().limited);
+  }
+  SECTION("peers that are refused") {
+    bench.there().access = false;
+    CHECK_FALSE(bench.judged().limited);
+  }
+  SECTION("one GPU") {
+    bench.run = good_run(1, [](int, int) { return 90.0; });
+    CHECK_FALSE(bench.judged().limited);
+  }
+  for (const Fitness& one : bench.judged().fit) CHECK((bench.run.gpus.size() == 2 || one.kind != Fitness::Kind::fit));
+}
+
+TEST_CASE("bench judge: names of uses") {
+  CHECK(uses_from({"nccl", "nccl", "copies"}).value() == Uses{P2pUse::nccl, P2pUse::copies});
+  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is no use of P2P: there are copies, nccl, custom-all-reduce, atomics");
+  CHECK(uses_from({}).error().message == "no use of P2P is named");
+}
+

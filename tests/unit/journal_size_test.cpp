@@ -64,7 +64,7 @@ TEST_CASE("journal: old runs keep their verdicts, the oldest go, and what is nee
   CHECK(runs[100].resolved.empty());
   CHECK(journal.steps(runs[100].id)->front().finding == nlohmann::json{{"verdict", "pass"}, {"summary", "was so"}, {"next", ""}});
   CHECK(journal.steps(runs[20].id)->front().finding == kFinding);
-  CHECK(journal.newest_ready("verify")->value().id == ready);
+  CHECK(journal.newest_proven("verify")->value().id == ready);
   CHECK(journal.runs_in_place()->front().id == open.id);
   CHECK(journal.stays(open)->front().steps == std::vector<std::string>{"a"});
   CHECK(journal.events(4, 43, 10'000)->empty());

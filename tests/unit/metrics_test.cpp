@@ -65,19 +65,19 @@ json idle_status() {
 std::string ready_text() {
   json status = status_of_run("ready", {step("gpus", "holds"), step("acs", "fixed"), step("p2p-proven", "holds")});
   status["ended"] = "2026-11-22T11:09:00Z";
-  return exposition(gauges_of(status, proven_history(), true));
+  return exposition(gauges_of(status, proven_history(), Proof{false, {"copies", "nccl"}}));
 }
 
 std::string blocked_text() {
   const json steps = {step("gpus", "holds"), step("secure-boot", "blocked"), step("driver", "blocked"),
                       step("proof", "waiting")};
-  return exposition(gauges_of(status_of_run("blocked", steps), nullptr, false));
+  return exposition(gauges_of(status_of_run("blocked", steps), nullptr, std::nullopt));
 }
 
 std::string strange_text() {
   json status = status_of_run("blocked", json::array({step("a\"b\\c\nd\xff\x1b", "blocked")}));
   status["plan"] = "\"}\np2pd_ready 1";
-  return exposition(gauges_of(status, nullptr, false));
+  return exposition(gauges_of(status, nullptr, std::nullopt));
 }
 
 bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
@@ -151,7 +151,7 @@ TEST_CASE("metrics: a blocked machine") {
 
 TEST_CASE("metrics: nothing has run") {
   const std::string text =
-      exposition(gauges_of(idle_status(), {{"runs", json::array()}, {"events", json::array()}}, false));
+      exposition(gauges_of(idle_status(), {{"runs", json::array()}, {"events", json::array()}}, std::nullopt));
   for (const char* told : {"p2pd_info{version=\"" P2PD_VERSION "\"} 1\n", "p2pd_state{state=\"idle\"} 1\n",
                            "p2pd_ready 0\n", "p2pd_reboot_required 0\n"})
     CHECK(holds(text, told));
@@ -175,7 +175,7 @@ TEST_CASE("metrics: JSON of any shape makes a text") {
       {{"runs", {1, {{"steps", {1, "x"}}}}}},
       {{"run", "3"}, {"steps", {1, nullptr}}, {"started", 5}, {"reboot_required", "no"}, {"state", 1}}};
   for (const json& shape : shapes) {
-    const std::string text = exposition(gauges_of(shape, shape, false));
+    const std::string text = exposition(gauges_of(shape, shape, std::nullopt));
     CHECK(holds(text, "p2pd_ready 0\n"));
     CHECK(!holds(text, "p2pd_state"));
   }

@@ -10,6 +10,10 @@ namespace {
 
 std::string state(const Result<Run>& run) { return run ? std::string(to_string(run->state)) : "error: " + run.error().message; }
 
+Result<Run> again(World& world) {
+  return world.start([](Walk& walk) { return walk.prove_again(); });
+}
+
 constexpr const char* kUpkeep =
     "  - {requires: own, title: t, check: now, with: {name: own}}\n"
     "  - {upkeep: kept, title: t, check: now, fix: live, with: {name: kept}, where: [own]}\n";
@@ -101,4 +105,74 @@ TEST_CASE("upkeep: seen to once the goal is reached, where it is p2pd's") {
     CHECK(state(world.apply(plan_of({"p:proof"}) + kUpkeep)) == "blocked");
     CHECK_FALSE(world.has("live/kept"));
   }
+}
+
+TEST_CASE("limited: less than the plan wants is kept, and told as that") {
+  World world;
+  world.fault("p", "limited");
+  auto run = world.apply(plan_of({"a:trial", "p:proof"}));
+  CHECK(state(run) == "rebooting");  // before anything is changed it fails whole
+  world.boot();
+  world.write("now/p", "yes");
+  run = world.settle(world.go_on());
+  CHECK(state(run) == "limited");
+  CHECK(run->result == "limited");
+  CHECK(world.has("default/a"));
+  CHECK(world.has("run/p2pd/limited"));
+  CHECK_FALSE(world.has("run/p2pd/ready"));
+  CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
+}
+
+TEST_CASE("limited: gates that p2pd can open are opened first") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  const auto run = world.apply(plan_of({"a:live", "p:proof"}));
+  CHECK(state(run) == "limited");
+  CHECK(world.has("live/a"));
+  CHECK(world.count("proving") == 2);
+}
+
+TEST_CASE("limited: a person's gate is no reason to give up what works") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"a", "p:proof"}))) == "limited");
+}
+
+TEST_CASE("limited: an alternative that brings all of it is taken") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
+                         "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
+  CHECK(state(run) == "rebooting");
+  world.fault("p", "");
+  run = world.settle(run);
+  CHECK(state(run) == "ready");
+}
+
+TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
+  world.boot();
+  world.fault("p", "");  // the quick form does not see what the full one found
+  const auto run = again(world);
+  CHECK(state(run) == "limited");
+  CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
+  CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");  // the full one does
+  CHECK_FALSE(world.has("run/p2pd/limited"));
+}
+
+TEST_CASE("limited: what a new boot refutes is withdrawn") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
+  world.boot();
+  world.remove("now/p");
+  CHECK(state(again(world)) != "limited");
+  CHECK_FALSE(world.has("run/p2pd/limited"));
 }

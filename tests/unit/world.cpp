@@ -25,7 +25,16 @@ Result<Finding> now(const Host& host, const Parameters& with) {
 
 Result<Finding> proof(const Host& host, const Parameters& with) {
   if (fault_of(host, name_of(with)) == "cut") throw PowerCut();
-  return now(host, with);
+  Finding finding = TRY(now(host, with));
+  finding.fit_for = {"copies", "nccl", "custom-all-reduce"};
+  const std::string fault = fault_of(host, name_of(with));
+  if (fault == "limited" && finding.holds()) {
+    finding.verdict = Verdict::limited;
+    finding.summary = name_of(with) + " is so in part";
+    finding.fit_for.pop_back();
+    finding.unfit_for = {"custom-all-reduce"};
+  }
+  return finding;
 }
 
 Result<void> put(Host& host, const Parameters& with) {
@@ -149,6 +158,11 @@ World::World() { write("etc/shared", "user\n"); }
 Vocabulary World::vocabulary() { return {kProbes, kActions}; }
 
 void World::write(const std::string& path, const std::string& text) const { root_.put(path, text); }
+
+std::string World::read(const std::string& path) const {
+  std::ifstream file(root_.path() / path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::string World::tree() const {
   std::set<std::string> lines;

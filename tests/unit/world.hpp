@@ -30,10 +30,12 @@ class World {
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
   /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (nobody can mend it),
+  /// "limited" (of a proof: it proves less than is wanted),
   /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which is
   /// told where a run rests: "count" (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
+  std::string read(const std::string& path) const;
   void remove(const std::string& path) const { std::filesystem::remove(root_.path() / path); }
   bool has(const std::string& path) const { return std::filesystem::exists(root_.path() / path); }
   std::string tree() const;  ///< every file and its content, but for /now and /boot-id

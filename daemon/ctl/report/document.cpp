@@ -25,6 +25,7 @@ struct Headline {
 };
 constexpr Headline kHeadlines[] = {
     {"ready", "good", "Ready: P2P is proven"},
+    {"limited", "warn", "Limited: P2P works for less than the plan wants"},
     {"blocked", "warn", "Blocked: a person is needed"},
     {"failed", "bad", "Failed"},
     {"reverted", "open", "Reverted: this machine is as it was found"},
@@ -43,7 +44,7 @@ json verdict_of_run(const json& status) {
                   {"headline", state},
                   {"text", text_of(status, "reason")},
                   {"next", text_of(status, "next")}};
-  if (state == "idle" && result == "ready") {
+  if (state == "idle" && (result == "ready" || result == "limited")) {
     verdict["tone"] = "warn";
     verdict["headline"] = "Proven, but not on this boot";
     return verdict;
@@ -66,6 +67,10 @@ json verdict_of_diagnosis(const json& diagnosis) {
   if (flag_of(diagnosis, "proven")) {
     verdict["tone"] = "good";
     verdict["headline"] = "P2P is proven between every pair of GPUs";
+  } else if (text_of(diagnosis, "outlook") == "limited") {
+    verdict["tone"] = "warn";
+    verdict["headline"] = "P2P works for less than the plan wants";
+    verdict["text"] = text_of(conclusion, "summary");
   } else if (flag_of(diagnosis, "holds") || text_of(diagnosis, "outlook") == "provable") {
     verdict["headline"] = "Nothing is in the way; P2P is not proven yet";
   } else if (conclusion.is_object()) {

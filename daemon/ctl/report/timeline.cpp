@@ -41,6 +41,7 @@ constexpr Word kWords[] = {
     {"not-idle", "the machine is restarted although it is in use"},
     {"settled", "every step holds"},
     {"proven", "ready"},
+    {"in-part", "limited"},
     {"pause", "paused"},
     {"resume", "goes on"},
     {"retry", "tried again"},

@@ -220,7 +220,7 @@ std::vector<std::string> gain(const nlohmann::json& before, const Report& after)
     Gains gains;
     compare_pairs(*earlier, after.measurement, gains, lines);
     compare_collectives(*earlier, after.measurement, gains, lines);
-    lines.push_back(summary(gains, after.judgement.proven));
+    lines.push_back(summary(gains, after.judgement.proven || after.judgement.limited));
   }
   for (std::string& line : lines) line = plain(line);
   return lines;

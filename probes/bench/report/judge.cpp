@@ -51,7 +51,7 @@ void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
                                  to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));
   if (!wrong.detail.empty()) text += "; " + wrong.detail;
   if (!wrong.seen.empty()) text += fmt::format("; {} in place of {}", wrong.seen, wrong.wanted);
-  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text});
+  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text, wrong.test});
 }
 
 Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::vector<Path>>& paths) {
@@ -75,7 +75,7 @@ const Pair* find(const Pairs& pairs, int from, int to) {
 
 /// Every ordered pair that the GPUs make, whether it was measured or not.
 void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& paths, const Thresholds& limits,
-                 Judgement& judgement) {
+                 const Uses& wanted, Judgement& judgement) {
   Pairs pairs;
   for (const Pair& pair : run.pairs) pairs.emplace(std::pair(pair.from, pair.to), &pair);
   std::map<std::string, std::size_t> reasons;
@@ -88,7 +88,7 @@ void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& p
         judgement.remarks.push_back({Grade::fail, from, to, "bytes", pair_name(from, to) + ": was not tested"});
         continue;
       }
-      const Case c{run, *pair, find(pairs, to, from), path_of(run, *pair, paths), limits, judgement.remarks};
+      const Case c{run, *pair, find(pairs, to, from), path_of(run, *pair, paths), limits, wanted, judgement.remarks};
       if (!judge_access(c)) continue;
       judge_bytes(c);
       judge_atomics(c);
@@ -151,7 +151,8 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
   };
   if (!judgement.proven) {
     const std::size_t more = count(Grade::fail) - 1;
-    return "not proven: " + judgement.remarks.front().text + (more > 0 ? fmt::format(" (and {} more)", more) : "");
+    return (judgement.limited ? fit_line(judgement.fit) : "not proven") + ": " + judgement.remarks.front().text +
+           (more > 0 ? fmt::format(" (and {} more)", more) : "");
   }
   std::string text = proof(run);
   if (const std::size_t warnings = count(Grade::warn); warnings > 0) text += "; " + count_name(warnings, "warning");
@@ -164,15 +165,18 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
 std::string_view to_string(Grade grade) { return kGrades.at(static_cast<std::size_t>(grade)); }
 
 Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths,
-                const Thresholds& thresholds, const std::vector<std::string>& kernel_log) {
+                const Thresholds& thresholds, const std::vector<std::string>& kernel_log, const Uses& wanted) {
   const std::size_t gpus = measurement.gpus.size();
   Judgement judgement;
   judgement.grades.assign(gpus, std::vector<Grade>(gpus, Grade::pass));
   for (std::size_t i = 0; i < gpus; ++i) judgement.grades[i][i] = Grade::not_judged;
   for (const Wrong& wrong : measurement.wrong) judge_wrong(wrong, judgement.remarks);
-  if (!measurement.not_run.contains(kEverything)) judge_pairs(measurement, paths, thresholds, judgement);
+  if (!measurement.not_run.contains(kEverything)) judge_pairs(measurement, paths, thresholds, wanted, judgement);
   judge_collectives(measurement, judgement.remarks);
   judge_run(measurement, kernel_log, judgement.remarks);
+  judgement.fit = fitness(measurement, judgement.remarks);
+  for (Remark& remark : judgement.remarks)
+    if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); })) remark.grade = Grade::warn;
   std::ranges::stable_sort(judgement.remarks, std::greater(), [](const Remark& r) { return severity(r.grade); });
   for (const Remark& remark : judgement.remarks) {
     const auto from = static_cast<std::size_t>(remark.from);  // -1 and nonsense are beyond the matrix
@@ -182,6 +186,7 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
     grade = std::max(grade, remark.grade, [](Grade a, Grade b) { return severity(a) < severity(b); });
   }
   judgement.proven = judgement.remarks.empty() || judgement.remarks.front().grade != Grade::fail;
+  judgement.limited = !judgement.proven && std::ranges::find(judgement.fit, Fitness::Kind::fit, &Fitness::kind) != judgement.fit.end();
   judgement.summary = summary_of(judgement, measurement);
   return judgement;
 }

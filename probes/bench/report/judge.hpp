@@ -7,6 +7,7 @@
 #include "base/hardware/pcie_path.hpp"
 #include "base/result.hpp"
 #include "probes/bench/measurement.hpp"
+#include "probes/bench/report/fit.hpp"
 
 namespace p2pd::bench {
 
@@ -29,7 +30,6 @@ struct Thresholds {
   double asymmetry_fail = 0.50;
   double chase_ns = 3000;         ///< latency above: fail
   double chase_cross_ns = 5000;   ///< the same across sockets
-  bool atomics_gate = false;      ///< atomics that are missing or wrong fail the run
 };
 
 /// Every threshold by its name in a plan, "one_socket.warn", "chase_ns", with its value.
@@ -47,11 +47,14 @@ struct Remark {
   int to = -1;
   std::string test;       ///< "bytes", "copy", "both", "chase", "asymmetry", "access", ...
   std::string text;       ///< "GPU 0 -> GPU 1: 12.1 GB/s is 42 % of 28.8 GB/s (Gen4 x16 ...); fails below 50 %"
+  std::string transfer = {};  ///< of "bytes": the very test, "store"; empty: not one alone
 };
 
 /// The verdict over a run.
 struct Judgement {
-  bool proven = false;                      ///< every byte of every ordered pair was right and nothing failed
+  bool proven = false;                      ///< every ordered pair is fit for every use that is wanted
+  bool limited = false;                     ///< it is not, but every pair is fit for some use
+  std::vector<Fitness> fit;                 ///< of every use, wanted or not
   std::vector<std::vector<Grade>> grades;   ///< [from][to]: the worst remark of the ordered pair
   std::vector<Remark> remarks;              ///< worst first; no passes
   std::string summary;                      ///< one line: what a person must know
@@ -61,7 +64,8 @@ struct Judgement {
 /// Wrong bytes, refused peers, a missing test and an impossible rate fail; a slow pair warns or fails by share;
 /// P2P slower than staged copies is no more than a warning. GPUs in use: bytes are judged, speed is not.
 /// A `kernel_log` that is not empty (see KernelLog) fails: bytes that were right beside a fault of a GPU prove nothing.
+/// What concerns none of the `wanted` uses is a warning.
 Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths, const Thresholds& thresholds,
-                const std::vector<std::string>& kernel_log = {});
+                const std::vector<std::string>& kernel_log = {}, const Uses& wanted = usual_uses());
 
 }  // namespace p2pd::bench

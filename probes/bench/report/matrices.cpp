@@ -122,6 +122,11 @@ std::string capitals(std::string_view text) {
   return loud;
 }
 
+std::string capitalized(std::string text) {
+  if (!text.empty()) text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+  return text;
+}
+
 /// A number in at most five characters.
 std::string number_text(double value) {
   return fmt::format("{:.{}f}", value, value < 99.995 ? 2 : value < 999.95 ? 1 : 0);
@@ -259,7 +264,8 @@ void put_list(Page& page, const std::string& heading, const std::vector<std::str
 std::string matrices(const Report& report, bool colour) {
   const Measurement& run = report.measurement;
   Page page(colour);
-  page.line(report.judgement.summary, report.judgement.proven ? Grade::pass : Grade::fail);
+  const Judgement& judgement = report.judgement;
+  page.line(judgement.summary, judgement.proven ? Grade::pass : judgement.limited ? Grade::warn : Grade::fail);
   if (!run.fault.empty()) {
     page.line(capitals("a fault is seeded: " + run.fault + "; this run proves nothing"), Grade::fail);
   }
@@ -270,6 +276,7 @@ std::string matrices(const Report& report, bool colour) {
   if (run.gpus.size() >= 2 && !run.not_run.contains(kEverything)) put_matrices(page, report);
   put_remarks(page, report);
   put_totals(page, run);
+  if (run.gpus.size() >= 2 && !judgement.limited) page.line(capitalized(fit_line(judgement.fit)) + ".");
   if (run.collectives) put_collectives(page, *run.collectives);
   put_list(page, "Not run:", not_run_lines(run));
   put_list(page, "Kernel log since the run began:", limited(report.kernel_log, kMostLog));

@@ -47,9 +47,14 @@ nlohmann::json json_of(const Judgement& judgement) {
                        {"from", remark.from},
                        {"to", remark.to},
                        {"test", remark.test},
+                       {"transfer", remark.transfer},
                        {"text", remark.text}});
   }
+  nlohmann::json fit = nlohmann::json::array();
+  for (const Fitness& one : judgement.fit) fit.push_back(to_json(one));
   return {{"proven", judgement.proven},
+          {"limited", judgement.limited},
+          {"fit", std::move(fit)},
           {"summary", judgement.summary},
           {"grades", std::move(grades)},
           {"remarks", std::move(remarks)}};
@@ -205,6 +210,8 @@ nlohmann::json to_json(const Report& report) {
   document["schema"] = "p2pd.bench/1";
   document["paths"] = std::move(paths);
   document["thresholds"] = to_json(report.thresholds);
+  document["wanted"] = nlohmann::json::array();
+  for (const P2pUse use : report.wanted) document["wanted"].push_back(to_string(use));
   document["judgement"] = json_of(report.judgement);
   document["kernel_log"] = report.kernel_log;
   document["machine"] = report.machine;

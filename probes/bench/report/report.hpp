@@ -16,6 +16,7 @@ struct Report {
   Measurement measurement;
   std::vector<std::vector<Path>> paths;
   Thresholds thresholds;
+  Uses wanted = usual_uses();
   Judgement judgement;
   std::vector<std::string> kernel_log;                ///< faults of these GPUs since the run began, see KernelLog
   nlohmann::json machine = nlohmann::json::object();  ///< see machine_facts

@@ -13,9 +13,6 @@
 namespace p2pd::bench {
 namespace {
 
-/// Without right bytes of each of these a pair is not proven.
-constexpr std::array<const char*, 4> kMandatory = {"copy-push", "copy-pull", "store", "load"};
-
 std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share); }
 
 bool in_use(const Case& c) {
@@ -31,20 +28,11 @@ std::string busy_gpus(const Measurement& run) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string reason_not_run(const Case& c, const std::string& test) {
-  if (const auto own = c.pair.not_run.find(test); own != c.pair.not_run.end()) return own->second;
-  if (const auto whole = c.run.not_run.find(test); whole != c.run.not_run.end()) return whole->second;
-  return {};
-}
-
-void judge_tested(const Case& c, const std::string& test) {
+void judge_tested(const Case& c, std::string_view test) {
   const auto is_it = [&](const Wrong& w) { return w.test == test && w.from == c.pair.from && w.to == c.pair.to; };
-  if (std::ranges::any_of(c.run.wrong, is_it)) return;  // tested, and said
-  const bool skipped = c.pair.not_run.contains(test) || c.run.not_run.contains(test);
-  const auto verified = c.pair.verified_bytes.find(test);
-  if (!skipped && verified != c.pair.verified_bytes.end() && verified->second > 0) return;
-  const std::string reason = reason_not_run(c, test);
-  c.remark(Grade::fail, "bytes", test + " was not tested" + (reason.empty() ? "" : ": " + reason));
+  if (std::ranges::any_of(c.run.wrong, is_it) || has_run(c.run, c.pair, test)) return;  // of wrong bytes that is said
+  const std::string reason = why_not_run(c.run, c.pair, test);
+  c.remark(Grade::fail, "bytes", fmt::format("{} was not tested{}{}", test, reason.empty() ? "" : ": ", reason), test);
 }
 
 /// Where a path cannot be seen, the most lenient ones.
@@ -154,8 +142,8 @@ void judge_staged(const Case& c) {
 
 }  // namespace
 
-void Case::remark(Grade grade, const char* test, const std::string& text) const {
-  remarks.push_back({grade, pair.from, pair.to, test, pair_name(pair.from, pair.to) + ": " + text});
+void Case::remark(Grade grade, const char* test, const std::string& text, std::string_view transfer) const {
+  remarks.push_back({grade, pair.from, pair.to, test, pair_name(pair.from, pair.to) + ": " + text, std::string(transfer)});
 }
 
 bool judge_access(const Case& c) {
@@ -168,21 +156,14 @@ bool judge_access(const Case& c) {
 }
 
 void judge_bytes(const Case& c) {
-  for (const char* test : kMandatory) judge_tested(c, test);
+  for (const std::string_view test : essential_tests(c.wanted))
+    if (c.run.mode != "quick" || test != "atomics") judge_tested(c, test);  // which a quick run leaves out
 }
 
 void judge_atomics(const Case& c) {
   const auto is_it = [&](const Atomics& a) { return a.from == c.pair.from && a.to == c.pair.to; };
   const auto found = std::ranges::find_if(c.run.atomics, is_it);
-  if (found != c.run.atomics.end() && found->exact) return;
-  const Grade grade = c.limits.atomics_gate ? Grade::fail : Grade::warn;
-  if (found != c.run.atomics.end()) {
-    c.remark(grade, "atomics", "atomics came out wrong: " + found->problem);
-  } else if (c.limits.atomics_gate) {
-    const std::string reason = reason_not_run(c, "atomics");
-    c.remark(grade, "atomics",
-             "atomics were not tested, and the plan wants them" + (reason.empty() ? "" : ": " + reason));
-  }
+  if (found != c.run.atomics.end() && !found->exact) c.remark(Grade::fail, "atomics", "atomics came out wrong: " + found->problem);
 }
 
 void judge_speed(const Case& c) {
@@ -198,7 +179,7 @@ void judge_speed(const Case& c) {
 std::string unjudged(const Case& c) {
   if (in_use(c)) return "others compute on " + busy_gpus(c.run);
   if (!c.pair.copy_gb_s) {
-    const std::string reason = reason_not_run(c, "copy");
+    const std::string reason = why_not_run(c.run, c.pair, "copy");
     return c.run.mode == "quick" && reason.empty() ? "" : "no copy was timed" + (reason.empty() ? "" : ": " + reason);
   }
   if (c.path.payload_gb_s <= 0) return "the rate of the path is not known, " + c.path.arithmetic;

@@ -15,14 +15,15 @@ struct Case {
   const Pair* back;  ///< the other direction; may be null
   Path path;
   const Thresholds& limits;
+  const Uses& wanted;
   std::vector<Remark>& remarks;
 
-  void remark(Grade grade, const char* test, const std::string& text) const;
+  void remark(Grade grade, const char* test, const std::string& text, std::string_view transfer = {}) const;
 };
 
 /// False where the pair has no peer access: no other rule has anything to look at then.
 bool judge_access(const Case& c);
-/// Each mandatory test must have run; wrong bytes have remarks of their own.
+/// Each test that a wanted use rests on must have run; wrong bytes have remarks of their own.
 void judge_bytes(const Case& c);
 void judge_atomics(const Case& c);
 /// Rates against the path, against each other, and latency; nothing where others compute on one of the GPUs.

@@ -32,7 +32,6 @@ constexpr std::array<NamedNumber, 6> kNumbers = {{{"over_raw", &Thresholds::over
                                                   {"chase_ns", &Thresholds::chase_ns, kMostNs},
                                                   {"chase_cross_ns", &Thresholds::chase_cross_ns, kMostNs}}};
 constexpr Thresholds kDefaults;
-constexpr char kAtomicsGate[] = "atomics_gate";
 
 /// Calls `visit` with the name, the value and the highest permitted value of each threshold that is a number.
 template <class Whole, class Visit>
@@ -46,7 +45,7 @@ void each_number(Whole& thresholds, Visit visit) {
 
 /// A name that is unknown, with the known one that is spelled most like it.
 Failure unknown(const std::string& name) {
-  std::vector<std::string> names = {kAtomicsGate};
+  std::vector<std::string> names;
   each_number(kDefaults, [&](const std::string& known, double, double) { names.push_back(known); });
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string near = nearest(name, views);
@@ -55,12 +54,6 @@ Failure unknown(const std::string& name) {
 }
 
 Result<void> set(Thresholds& thresholds, const std::string& name, const nlohmann::json& value) {
-  if (name == kAtomicsGate) {
-    if (!value.is_boolean())
-      return fail(ErrorCode::invalid, fmt::format("threshold \"{}\" is not true or false", name));
-    thresholds.atomics_gate = value.get<bool>();
-    return {};
-  }
   double* slot = nullptr;
   double most = 0;
   each_number(thresholds, [&](const std::string& known, double& number, double limit) {
@@ -81,7 +74,7 @@ Result<void> set(Thresholds& thresholds, const std::string& name, const nlohmann
 }  // namespace
 
 nlohmann::json to_json(const Thresholds& thresholds) {
-  nlohmann::json document = {{kAtomicsGate, thresholds.atomics_gate}};
+  nlohmann::json document = nlohmann::json::object();
   each_number(thresholds, [&](const std::string& name, double number, double) { document[name] = number; });
   return document;
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// What a machine is fit for, by what each use of P2P rests on. P2P may work in part: on some boards what a kernel loads
+// from a peer is wrong while copies and stores are right, so that NCCL is exact and vLLM's all-reduce is not.
+// Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with NCCL_P2P_READ_ENABLE);
+// vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement of native atomics.
+#include "probes/bench/report/fit.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
+#include "probes/bench/report/judge.hpp"
+
+namespace p2pd::bench {
+namespace {
+
+using Names = std::span<const std::string_view>;
+
+constexpr std::string_view kCopyEngine[] = {"copy-push", "copy-pull"};
+constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "pool"};
+constexpr std::string_view kStores[] = {"copy-push", "copy-pull", "store"};
+constexpr std::string_view kNcclToo[] = {"copy-timed",   "copy-both-timed", "store-timed", "store-writer-reads", "handshake-push",
+                                         "handshake-ll", "vmm",             "ipc-vmm",     "collectives"};
+constexpr std::string_view kLoads[] = {"store", "load"};
+constexpr std::string_view kCustomToo[] = {"store-timed", "store-writer-reads", "load-plain", "load-timed", "handshake-push",
+                                           "handshake-pull", "ipc-store",       "ipc-copy",   "chase"};
+constexpr std::string_view kAtomics[] = {"atomics"};
+
+/// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong.
+struct Row {
+  P2pUse use;
+  Names essential;
+  Names others;
+};
+constexpr Row kRows[] = {
+    {P2pUse::copies, kCopyEngine, kCopiesToo},
+    {P2pUse::nccl, kStores, kNcclToo},
+    {P2pUse::custom_all_reduce, kLoads, kCustomToo},
+    {P2pUse::atomics, kAtomics, {}},
+};
+
+constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
+
+const Row& row_of(P2pUse use) { return kRows[static_cast<std::size_t>(use)]; }
+
+bool rests_on(const Row& row, std::string_view test) {
+  return std::ranges::find(row.essential, test) != row.essential.end() || std::ranges::find(row.others, test) != row.others.end();
+}
+
+Fitness fitness_of(const Row& row, const Measurement& run, const std::vector<Remark>& remarks) {
+  for (const Remark& remark : remarks)
+    if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
+  for (const Pair& pair : run.pairs)
+    for (const std::string_view test : row.essential)
+      if (!has_run(run, pair, test)) return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
+  return {row.use, Fitness::Kind::fit, ""};
+}
+
+}  // namespace
+
+std::string_view to_string(Fitness::Kind kind) { return kFitnessNames[static_cast<std::size_t>(kind)]; }
+
+std::vector<std::string_view> essential_tests(const Uses& uses) {
+  std::vector<std::string_view> tests;
+  for (const P2pUse use : uses)
+    for (const std::string_view test : row_of(use).essential)
+      if (std::ranges::find(tests, test) == tests.end()) tests.push_back(test);
+  return tests;
+}
+
+bool concerns(const Remark& remark, P2pUse use) {
+  const std::string& what = remark.transfer.empty() ? remark.test : remark.transfer;
+  const bool general = std::ranges::none_of(kRows, [&](const Row& row) { return rests_on(row, what); });
+  return general || rests_on(row_of(use), what);
+}
+
+std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks) {
+  std::vector<Fitness> all;
+  for (const Row& row : kRows) all.push_back(fitness_of(row, run, remarks));
+  return all;
+}
+
+std::string why_not_run(const Measurement& run, const Pair& pair, std::string_view test) {
+  const std::string name(test);
+  if (const auto own = pair.not_run.find(name); own != pair.not_run.end()) return own->second;
+  if (const auto whole = run.not_run.find(name); whole != run.not_run.end()) return whole->second;
+  return {};
+}
+
+bool has_run(const Measurement& run, const Pair& pair, std::string_view test) {
+  const std::string name(test);
+  if (pair.not_run.contains(name) || run.not_run.contains(name)) return false;
+  const auto is_it = [&](const auto& one) { return one.from == pair.from && one.to == pair.to; };
+  if (test == "atomics") return std::ranges::any_of(run.atomics, is_it);
+  const auto verified = pair.verified_bytes.find(name);
+  return verified != pair.verified_bytes.end() && verified->second > 0;
+}
+
+std::string fit_line(const std::vector<Fitness>& all) {
+  const auto names = [&](Fitness::Kind kind) {
+    std::vector<std::string_view> found;
+    for (const Fitness& one : all)
+      if (one.kind == kind) found.push_back(to_string(one.use));
+    return fmt::format("{}", fmt::join(found, ", "));
+  };
+  std::vector<std::string> parts;
+  if (const std::string fit = names(Fitness::Kind::fit); !fit.empty()) parts.push_back("fit for " + fit);
+  if (const std::string unfit = names(Fitness::Kind::unfit); !unfit.empty()) parts.push_back("not for " + unfit);
+  if (const std::string open = names(Fitness::Kind::not_tested); !open.empty()) parts.push_back("not tested for " + open);
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+nlohmann::json to_json(const Fitness& fitness) {
+  return {{"use", to_string(fitness.use)}, {"fit", to_string(fitness.kind)}, {"why", fitness.why}};
+}
+
+}  // namespace p2pd::bench

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/p2p_use.hpp"
+#include "probes/bench/measurement.hpp"
+
+namespace p2pd::bench {
+
+struct Remark;
+
+using Uses = std::vector<P2pUse>;
+
+/// Whether every pair of GPUs is fit for one use.
+struct Fitness {
+  enum class Kind { fit, unfit, not_tested };
+  P2pUse use = P2pUse::copies;
+  Kind kind = Kind::not_tested;
+  std::string why;  ///< it is not fit, or was not tested; may be empty
+};
+std::string_view to_string(Fitness::Kind kind);
+
+/// The tests without which a pair is not fit for any of `uses`, each once.
+std::vector<std::string_view> essential_tests(const Uses& uses);
+/// Whether what a failing remark tells of concerns a use; what concerns no one use concerns all.
+bool concerns(const Remark& remark, P2pUse use);
+/// Every use, by what was measured and by the failing remarks.
+std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks);
+/// Why a test of a pair did not run; empty: it ran, or nobody said.
+std::string why_not_run(const Measurement& run, const Pair& pair, std::string_view test);
+bool has_run(const Measurement& run, const Pair& pair, std::string_view test);
+
+/// "fit for copies, nccl; not for custom-all-reduce; atomics not tested"
+std::string fit_line(const std::vector<Fitness>& all);
+nlohmann::json to_json(const Fitness& fitness);
+
+}  // namespace p2pd::bench
