@@ -4,6 +4,7 @@
 // nothing can be measured the reason is saved in its place, so that it is asked once.
 // Reference: probes/bench/main.cpp, --save and --against.
 #include "base/action.hpp"
+#include "base/driver/driver_answer.hpp"
 
 namespace p2pd {
 namespace {
@@ -12,9 +13,8 @@ constexpr Parameter kParameters[] = {
     {"file", Parameter::Type::string, true, "where the report is saved"},
 };
 
-Command measuring(const std::string& file) {
-  Command command;
-  command.argv = {"p2p-bench", "--save", file};
+Command measuring(const Host& host, const std::string& file) {
+  Command command = bench_command(host, {"--save", file});
   command.deadline = std::chrono::minutes(2);  // its own is shorter
   return command;
 }
@@ -27,17 +27,17 @@ std::string reason(const CommandResult& result) {
   return line.starts_with(kName) ? line.substr(kName.size()) : line;
 }
 
-Result<Description> describe(const Host&, const Parameters& parameters) {
+Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
   description.summary = "measure the GPUs once, before anything changes";
-  description.commands.push_back(measuring(parameters.at("file").get<std::string>()).text());
+  description.commands.push_back(measuring(host, parameters.at("file").get<std::string>()).text());
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   const auto file = parameters.at("file").get<std::string>();
   TRY(host.will_change(file));
-  const CommandResult result = TRY(host.ask(measuring(file)));
+  const CommandResult result = TRY(host.ask(measuring(host, file)));
   if (host.files().exists(file)) return {};
   return host.write(file, nlohmann::json{{"not_measured", reason(result)}}.dump() + "\n");
 }

@@ -165,7 +165,7 @@ void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
 
 /// What the driver tells of VRAM; not asked where there is no GPU.
 std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
-  return std::ranges::any_of(devices, &PciDevice::is_nvidia_gpu) ? told_vram_bytes(host)
+  return std::ranges::any_of(devices, &PciDevice::takes_part) ? told_vram_bytes(host)
                                                                  : std::map<std::string, std::uint64_t>();
 }
 

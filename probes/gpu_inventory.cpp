@@ -22,7 +22,6 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters);
 
 namespace {
 
-constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::int64_t kAtLeast = 2;
 
 constexpr Parameter kParameters[] = {
@@ -129,9 +128,14 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
   Finding finding;
   finding.evidence.push_back({pci_source(host), fmt::format("{} functions", functions)});
   nlohmann::json listed = nlohmann::json::array();
-  nlohmann::json unknown_ids = nlohmann::json::array();
+  nlohmann::json unknown_ids = nlohmann::json::array(), left_out = nlohmann::json::array();
   for (PciDevice& device : devices) {
-    if (device.vendor_id != kNvidia || !device.is_display()) continue;
+    if (!device.is_nvidia_gpu()) continue;
+    if (!device.left_out.empty()) {
+      left_out.push_back({{"address", device.address}, {"id", device.id()}, {"why", device.left_out}});
+      finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address, fmt::format("{}, left out: {}", device.id(), device.left_out)});
+      continue;
+    }
     gpus.push_back(look_at(host, std::move(device), models));
     const Gpu& gpu = gpus.back();
     listed.push_back(facts_of(gpu));
@@ -141,9 +145,11 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
                                             gpu.driver.is_null() ? "none" : gpu.driver.get<std::string>())});
   }
   judge(finding, gpus, at_least);
+  for (const nlohmann::json& one : left_out) finding.summary += fmt::format("; without {}: {}", one["address"].get<std::string>(), one["why"].get<std::string>());
   finding.facts = {{"at_least", at_least},
                    {"count", gpus.size()},
                    {"gpus", std::move(listed)},
+                   {"left_out", std::move(left_out)},
                    {"unknown_ids", std::move(unknown_ids)},
                    {"same_architecture", same_architecture(gpus)}};
   return finding;

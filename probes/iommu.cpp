@@ -209,7 +209,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   Json vfio = Json::array();
   for (const PciDevice& device : devices) {
     if (pci_driver(host, device.address) == "vfio-pci") vfio.push_back(device.address);
-    if (!device.is_nvidia_gpu()) continue;
+    if (!device.takes_part()) continue;
     const Gpu gpu = gpus.emplace_back(TRY(look_at(host, device.address)));
     const bool alone = gpu.group.empty();
     listed.push_back({{"address", gpu.address},

@@ -63,10 +63,6 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.evidence.push_back({std::string(kParams), name.substr(kPrefix.size()) + ": \"" + value + "\""});
     judge_keys(parse_dwords(value), major, finding, wrong);
   }
-  for (const std::string& address : excluded_gpus(host)) {
-    finding.evidence.push_back({"/proc/driver/nvidia/gpus/" + address + "/information", "GPU Excluded: Yes"});
-    wrong.push_back("it was told to leave out " + address + " (NVreg_ExcludedGpus, NVreg_GpuBlacklist)");
-  }
   for (const auto& [name, option] : TRY(configured_options(host))) {
     if (params.contains(name)) continue;
     finding.evidence.push_back({option.source(), name + "=" + option.value});

@@ -49,7 +49,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   out.needs_built = TRY(needs_built_driver(host));
   if (is_image(host)) return out;
   for (const PciDevice& device : TRY(pci_devices(host))) {
-    if (!device.is_nvidia_gpu()) continue;
+    if (!device.takes_part()) continue;
     const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
     const std::string driver = pci_driver(host, device.address);
     out.by_gpu[device.address] = driver;

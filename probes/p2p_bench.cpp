@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/driver/driver_answer.hpp"
 #include "base/p2p_use.hpp"
 #include "base/probe.hpp"
 
@@ -84,8 +85,7 @@ Finding judged(const nlohmann::json& report, const std::string& program, const s
 
 Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   if (!host.live()) return not_running();
-  Command command;
-  command.argv = {"p2p-bench", "--json"};
+  Command command = bench_command(host, {"--json"});
   const std::string mode = parameters.value("mode", "default");
   if (mode != "default") command.argv.push_back("--" + mode);
   if (parameters.contains("fit_for")) command.argv.insert(command.argv.end(), {"--for", fmt::format("{}", fmt::join(parameters["fit_for"].get<std::vector<std::string>>(), ","))});

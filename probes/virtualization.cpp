@@ -27,7 +27,7 @@ Gpus look_at(const std::vector<PciDevice>& devices) {
   Gpus gpus;
   std::optional<int> first;
   for (const PciDevice& device : devices) {
-    if (!device.is_nvidia_gpu()) continue;
+    if (!device.takes_part()) continue;
     const std::optional<int> clique = gpudirect_clique(device);
     if (gpus.count++ == 0) first = clique;
     gpus.below_port += has_port_above(device, devices) ? 1 : 0;

@@ -55,6 +55,10 @@ class Host {
     return std::any_cast<const Result<Value>&>(kept);
   }
 
+  /// GPUs that are not to take part in P2P, as a plan names them: see is_gpu_name().
+  void leave_out_gpus(std::vector<std::string> names) { left_out_gpus_ = std::move(names); }
+  const std::vector<std::string>& left_out_gpus() const { return left_out_gpus_; }
+
   const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
   /// Readable once what takes long is to end, as CommandRunner::stop_fd().
@@ -101,6 +105,7 @@ class Host {
   Root root_;
   CommandRunner* runner_;
   ChangeRecorder* recorder_;
+  std::vector<std::string> left_out_gpus_;
   std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< of a snapshot
   struct AboutFile {
     std::string version, answer;

@@ -24,6 +24,13 @@ std::string place_of(const Host& host, const std::string& address) {
 
 std::string line_or_nothing(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
 
+std::vector<std::string> texts_of(const nlohmann::json& document, const char* key) {
+  std::vector<std::string> texts;
+  for (const nlohmann::json& one : document.value(key, nlohmann::json::array()))
+    if (one.is_string()) texts.push_back(one);
+  return texts;
+}
+
 std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
 std::string proven_on_file() { return state_directory() / "proven-on"; }
 
@@ -32,10 +39,10 @@ std::string proven_on_file() { return state_directory() / "proven-on"; }
 std::string ready_file() { return runtime_directory() + "/ready"; }
 std::string limited_file() { return runtime_directory() + "/limited"; }
 
-Result<nlohmann::json> proof_context(const Host& host) {
+Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without) {
   nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object();
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
-    if (device.is_nvidia_gpu()) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
+    if (device.is_nvidia_gpu() && std::ranges::count(without, device.address) == 0) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
   for (const std::string& name : host.names(kLoadedModules))
     if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kLoadedModules, name));
   return nlohmann::json{{"machine_id", machine_id(host)},
@@ -45,7 +52,11 @@ Result<nlohmann::json> proof_context(const Host& host) {
 }
 
 Result<void> announce(Host& host, const Proof& proof) {
-  nlohmann::json document = TRY(proof_context(host));
+  std::vector<std::string> without;
+  for (const PciDevice& device : TRY(pci_devices(host)))
+    if (!device.left_out.empty()) without.push_back(device.address);
+  nlohmann::json document = TRY(proof_context(host, without));
+  document["without"] = without;
   document["fit_for"] = proof.fit_for;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
   TRY(host.discard(proof.limited ? ready_file() : limited_file()));
@@ -68,7 +79,8 @@ Result<Proof> require_proof(const Host& host) {
   if (!text && text.error().code == ErrorCode::not_found)
     return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
   const auto proven = parse_json(TRY(Result<std::string>(text)));
-  const nlohmann::json now = TRY(proof_context(host));
+  const std::vector<std::string> without = proven.is_object() ? texts_of(proven, "without") : std::vector<std::string>();
+  const nlohmann::json now = TRY(proof_context(host, without));
   const auto stands = [&](const std::string& key, const nlohmann::json& here) {
     const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
     if (key != "modules") return then == here;
@@ -80,8 +92,7 @@ Result<Proof> require_proof(const Host& host) {
     if (!stands(key, value))
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
-  for (const nlohmann::json& use : proven.value("fit_for", nlohmann::json::array()))
-    if (use.is_string()) proof.fit_for.push_back(use);
+  proof.fit_for = texts_of(proven, "fit_for");
   return proof;
 }
 

@@ -119,7 +119,7 @@ void print_person(const Listing& listing) {
 Result<int> catalogue(const Context& context) {
   if (context.options.add) return catalogue_add(context);
   const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner));
+  const Host host = TRY(context.host_of_plan(*runner));
   const Listing listing = listing_of(host, TRY(p2pd::catalogue(host)));
   if (context.options.json)
     print_json("p2pd.catalogue-list/1", to_json(listing));

@@ -197,7 +197,7 @@ Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
   CountingRunner counted(*runner);
-  const auto host = TRY(context.host(counted)).snapshot();
+  const auto host = TRY(context.host_of_plan(counted)).snapshot();
   const Plan plan = TRY(context.plan(*host));
   const Assessment seen = assess(plan, context.vocabulary, *host);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);

@@ -150,6 +150,12 @@ Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
 
 Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()), runner); }
 
+Result<Host> Context::host_of_plan(CommandRunner& runner) const {
+  Host all = TRY(host(runner));
+  if (Result<Plan> asked = plan()) all.leave_out_gpus(std::move(asked->left_out_gpus));
+  return all;
+}
+
 Result<Root> Context::root() const {
   if (!opened_) opened_ = std::make_shared<NamedRoot>(TRY(NamedRoot::open(options.root)));
   return Root::open(opened_->directory());
@@ -164,7 +170,7 @@ Result<void> Context::require_directory() const {
 Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), vocabulary, host); }
 
 Result<Plan> Context::plan() const {
-  return load_plan(options.plan.empty() ? TRY(load_config()).plan : options.plan, vocabulary);
+  return load_plan(TRY(load_config()), options.plan, vocabulary);
 }
 
 std::filesystem::path Context::state() const {

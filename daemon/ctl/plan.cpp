@@ -97,7 +97,7 @@ void print_plan(const Plan& plan, const Assessment& seen, const std::vector<Prev
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host(*runner)).snapshot();
+  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
   const Plan plan = TRY(context.plan(*host));
   const Assessment seen = assess(plan, context.vocabulary, *host);
   ChangeTeller teller(plan, context.vocabulary, *host, seen);

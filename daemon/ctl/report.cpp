@@ -89,7 +89,7 @@ Result<int> write_report(const Context& context) {
   if (options.json && !options.name.empty())
     return fail(ErrorCode::invalid, "--json prints the content and writes no file", "leave out FILE, or --json");
   const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host(*runner)).snapshot();
+  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
   json document = report_document(TRY(sources_of(context, *host)));
   if (!options.no_redact) redact(document, identity_of(*host));
   if (options.json) {

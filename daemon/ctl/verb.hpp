@@ -67,6 +67,8 @@ struct Context {
   /// `stop_fd` readable: kill what runs; -1 for never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;
+  /// The same without the GPUs that the plan leaves out.
+  Result<Host> host_of_plan(CommandRunner& runner) const;
   /// The tree: of a record in one file, what is in it, unpacked as long as a context lives.
   Result<Root> root() const;
   /// For what writes to the tree: fails where it is a record in one file.

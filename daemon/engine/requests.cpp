@@ -100,9 +100,11 @@ Result<void> Walk::prove_earlier() {
   const Step* goal = checks.goal();
   const Assessment seen = assess(checks, s_.vocabulary, [&](const Step& step) { return check(step); });
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
+  s_.host.leave_out_gpus(checks.left_out_gpus);
   const Finding finding = TRY(prove(*goal));
+  if (finding.proves()) TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
+  s_.host.leave_out_gpus(plan_.left_out_gpus);
   if (!finding.proves()) return {};
-  TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
   return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
 }
 
@@ -112,10 +114,11 @@ Result<Run> Walk::reassert() {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // it sees to all of it
   }
-  Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}};
+  Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}, {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
+    again.left_out_gpus = plan_.left_out_gpus;
     for (Step& step : each_boot_of(std::move(plan_), s_.vocabulary).steps)
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
   }
@@ -176,6 +179,7 @@ Result<void> Walk::load(const Run& run) {
   run_ = run;
   reason_ = run.rollback == Rollback::failed ? run.reason : "";  // the cause of the failure is kept over the rollback's reboot
   plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
+  s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
   return {};
@@ -183,6 +187,7 @@ Result<void> Walk::load(const Run& run) {
 
 Result<void> Walk::begin(const Plan& plan, RunState state) {
   plan_ = plan;
+  s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   Run run;
   run.plan = plan.name;

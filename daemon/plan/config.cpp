@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/parameters.hpp"
 #include "base/root.hpp"
 #include "plan/yaml.hpp"
@@ -20,7 +22,7 @@ std::vector<fs::path> config_directories() {
 }
 
 Result<Config> parse_config(std::string_view text, std::string_view file) {
-  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s"};
+  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s", "gpus"};
   static constexpr std::string_view kBooleans[] = {"false", "true"};
   static constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warning", "error"};
   const yaml::Node root = TRY(yaml::parse(text, file));
@@ -35,6 +37,7 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   if (root.has("apply_on_boot")) config.apply_on_boot = TRY(TRY(root.at("apply_on_boot")).choice(kBooleans)) == 1;
   if (root.has("reboot_delay_s"))
     config.reboot_delay_s = static_cast<int>(TRY(TRY(root.at("reboot_delay_s")).integer(0, 86'400)));
+  config.left_out_gpus = TRY(read_left_out_gpus(root));
   return config;
 }
 
@@ -76,6 +79,11 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, in
 
 bool is_plan_file(std::string_view word) { return word.find('/') != word.npos || word.ends_with(".yaml"); }
 
-Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary) { return load_plan(name, vocabulary, 1); }
+Result<Plan> load_plan(const Config& config, const std::string& name, const Vocabulary& vocabulary) {
+  Plan plan = TRY(load_plan(name.empty() ? config.plan : name, vocabulary, 1));
+  for (const std::string& gpu : config.left_out_gpus)
+    if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
+  return plan;
+}
 
 }  // namespace p2pd

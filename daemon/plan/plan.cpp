@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/hardware/left_out.hpp"
 #include "plan/yaml.hpp"
 
 namespace p2pd {
@@ -304,9 +305,21 @@ Plan each_boot_of(Plan plan, const Vocabulary& vocabulary) {
   return plan;
 }
 
+Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
+  static constexpr std::string_view kKeys[] = {"exclude"};
+  if (!root.has("gpus")) return std::vector<std::string>();
+  const yaml::Node node = TRY(root.at("gpus"));
+  TRY(node.keys(kKeys));
+  std::vector<std::string> names = TRY(optional_texts(node, "exclude"));
+  for (const std::string& word : names)
+    if (!is_gpu_name(word))
+      return Failure(TRY(node.at("exclude")).error(fmt::format("\"{}\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)", word)));
+  return names;
+}
+
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
                         const PlanSource& source) {
-  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "steps"};
+  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "gpus", "steps"};
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Plan plan;
@@ -314,6 +327,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
   plan.name = TRY(name(TRY(root.at("name"))));
   plan.title = TRY(TRY(root.at("title")).text());
   if (root.has("policy")) plan.policy = TRY(read_policy(TRY(root.at("policy"))));
+  if (root.has("gpus")) plan.left_out_gpus = TRY(read_left_out_gpus(root));
   StepNodes nodes;
   if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
   if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), vocabulary, plan));
@@ -338,6 +352,7 @@ nlohmann::json to_json(const Plan& plan) {
   }
   return {{"name", plan.name},
           {"title", plan.title},
+          {"gpus", {{"exclude", plan.left_out_gpus}}},
           {"policy",
            {{"reboots", plan.policy.reboots},
             {"attempts", plan.policy.attempts},

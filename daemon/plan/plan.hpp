@@ -15,6 +15,10 @@
 
 namespace p2pd {
 
+namespace yaml {
+class Node;
+}
+
 /// The checks and fixes that a plan may name.
 struct Vocabulary {
   std::span<const Probe> probes;
@@ -80,12 +84,16 @@ struct Plan {
   std::string name;
   std::string title;
   Policy policy;
+  std::vector<std::string> left_out_gpus = {};  ///< see is_gpu_name()
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
   const Step* goal() const;  ///< null where there is none
   bool only_checks() const;  ///< nothing of it can change this host
 };
+
+/// Reads "gpus: {exclude: [...]}" of a plan or a configuration, where it is there.
+Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root);
 
 /// Finds the plan that another one is based on.
 using PlanSource = std::function<Result<Plan>(const std::string& name)>;

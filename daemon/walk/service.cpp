@@ -115,7 +115,7 @@ class Service {
     wait_for_clock(mailbox_, publisher_);
     const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
       if (open) return walk.go_on();
-      return walk.apply(TRY(load_plan(config_->plan, vocabulary_)));
+      return walk.apply(TRY(load_plan(*config_, "", vocabulary_)));
     });
     return settle(run);
   }
@@ -131,7 +131,7 @@ class Service {
   Result<Run> answer(Walk& walk, const Request& request) const {
     if (request.event == Event::revert) return walk.revert();
     if (request.event != Event::apply) return walk.request(request.event);
-    Plan plan = TRY(load_plan(request.plan.empty() ? TRY(Result<Config>(config_)).plan : request.plan, vocabulary_));
+    Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, vocabulary_));
     if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
     return walk.apply(plan);
   }

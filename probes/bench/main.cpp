@@ -157,6 +157,7 @@ int start(int argc, char** argv) {
   app.add_option("--for", options.wanted, "what must work: copies, nccl, custom-all-reduce, atomics (nccl,custom-all-reduce)")->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
   app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")->capture_default_str()->check(CLI::Range(1, 86'400));
+  app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")->delimiter(',');
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
   app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");

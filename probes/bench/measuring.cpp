@@ -3,6 +3,7 @@
 #include "probes/bench/measuring.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -128,6 +129,7 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
                                   std::pair("--sweep", apart.asked.sweep), std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
+  if (!apart.asked.without.empty()) command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
   if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});
   command.environment = environment();
   command.deadline = std::chrono::seconds(apart.deadline_s) + kLonger;

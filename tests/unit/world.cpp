@@ -2,6 +2,8 @@
 #include "world.hpp"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <limits>
 
 namespace p2pd::test {

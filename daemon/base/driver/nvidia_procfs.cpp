@@ -83,14 +83,4 @@ Result<std::map<std::string, std::string>> nvidia_params(const Host& host) {
   return params;
 }
 
-std::vector<std::string> excluded_gpus(const Host& host) {
-  const std::string directory = std::string(kDirectory) + "gpus";
-  std::vector<std::string> found;
-  for (const std::string& address : host.names(directory)) {
-    const auto text = host.files().read(directory + "/" + address + "/information");
-    if (text && fields_of(*text)["GPU Excluded"] == "Yes") found.push_back(address);
-  }
-  return found;
-}
-
 }  // namespace p2pd

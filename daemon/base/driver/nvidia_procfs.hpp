@@ -30,7 +30,4 @@ Result<NvidiaVersion> nvidia_version(const Host& host);
 /// (NVreg_RmNvlinkBandwidth; from 550 on NVreg_EnableNonblockingOpen, ...).
 Result<std::map<std::string, std::string>> nvidia_params(const Host& host);
 
-/// PCI addresses of the GPUs that the driver was told to leave out (NVreg_ExcludedGpus): bound, but of no use.
-std::vector<std::string> excluded_gpus(const Host& host);
-
 }  // namespace p2pd

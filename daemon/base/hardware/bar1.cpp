@@ -47,7 +47,7 @@ Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDe
   const PciTree tree(devices);
   std::vector<Bar1> found;
   for (const PciDevice& device : devices) {
-    if (!device.is_nvidia_gpu()) continue;
+    if (!device.takes_part()) continue;
     Bar1 bar1;
     bar1.gpu = &device;
     bar1.above = tree.above(device);

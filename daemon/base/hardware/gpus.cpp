@@ -103,7 +103,7 @@ Result<bool> needs_built_driver(const Host& host) {
   if (is_image(host)) return true;
   const std::vector<GpuModel> models = TRY(gpu_models());
   for (const PciDevice& device : TRY(pci_devices(host))) {
-    if (!device.is_nvidia_gpu()) continue;
+    if (!device.takes_part()) continue;
     const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
     if (model == models.end() || model->segment == "GeForce") return true;
   }

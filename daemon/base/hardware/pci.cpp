@@ -14,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/hardware/left_out.hpp"
 #include "base/record/recorded.hpp"
 
 extern "C" {
@@ -290,8 +291,10 @@ std::optional<std::uint16_t> PciDevice::extended_capability(std::uint16_t id) co
 
 Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
   const auto read = [&]() -> Result<std::vector<PciDevice>> {
-    if (has_dump(host)) return TRY_IN(kDump, from_dump(host, depth));
-    return TRY_IN("PCI bus", from_sysfs(host, depth));
+    std::vector<PciDevice> devices = has_dump(host) ? TRY_IN(kDump, from_dump(host, depth)) : TRY_IN("PCI bus", from_sysfs(host, depth));
+    for (PciDevice& device : devices)
+      if (device.is_nvidia_gpu()) device.left_out = why_left_out(host, device);
+    return devices;
   };
   return host.once<std::vector<PciDevice>>(depth == PciDepth::paths ? "pci paths" : "pci", read);
 }
@@ -327,7 +330,7 @@ Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t off
 std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
   std::vector<std::string> gpus;
   for (const PciDevice& device : devices) {
-    if (device.is_nvidia_gpu()) gpus.push_back(device.address);
+    if (device.takes_part()) gpus.push_back(device.address);
   }
   return gpus;
 }

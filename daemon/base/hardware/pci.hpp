@@ -22,6 +22,9 @@ struct PciDevice {
   bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
+  std::string left_out;  ///< of an NVIDIA GPU: why it takes no part in P2P; empty: it does
+
+  bool takes_part() const { return is_nvidia_gpu() && left_out.empty(); }
   std::string id() const;  ///< vendor and device, "10de:2684"
   bool is_nvidia_gpu() const { return vendor_id == 0x10de && is_display(); }  ///< not its audio function
   bool is_bridge() const { return (class_code >> 8) == 0x0604; }
@@ -45,7 +48,7 @@ enum class PciDepth {
 /// Every PCI function of `host`, by address: from the `lspci-xxxx.txt` of a machine record, else from sysfs.
 Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth = PciDepth::paths);
 
-/// Addresses of the NVIDIA GPUs among `devices`, in their order.
+/// Addresses of the NVIDIA GPUs among `devices` that take part in P2P, in their order.
 std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices);
 
 /// Name of the kernel driver that a function is bound to, "vfio-pci"; empty where none is.

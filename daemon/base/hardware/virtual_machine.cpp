@@ -103,7 +103,7 @@ VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& d
   // a port above a GPU proves nothing: emulated machines have those, too
   for (const PciDevice& device : devices) {
     const bool made_up = std::ranges::find(kVirtualOnly, device.vendor_id) != std::end(kVirtualOnly);
-    const bool gpu = device.is_nvidia_gpu() && device.config.size() >= 64;
+    const bool gpu = device.takes_part() && device.config.size() >= 64;
     if (!made_up && !(gpu && !has_port_above(device, devices))) continue;
     machine.guest = true;
     machine.evidence.push_back(

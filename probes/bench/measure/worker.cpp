@@ -187,6 +187,18 @@ Wrong fault_of(const Bench& bench, const Error& error) {
   return wrong;
 }
 
+/// Shows CUDA, here and in the second process, all GPUs but those at the addresses `without`. CUDA has no such list of its own
+/// but by UUID.
+Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml) {
+  if (without.empty()) return {};
+  if (nvml.gpus.empty()) return fail(ErrorCode::not_found, "no GPU can be left out: NVML names none" + (nvml.not_available.empty() ? "" : ": " + nvml.not_available));
+  std::string shown;
+  for (const NvmlGpu& gpu : nvml.gpus)
+    if (std::ranges::find(without, gpu.address) == without.end()) shown += (shown.empty() ? "" : ",") + gpu.uuid;
+  ::setenv("CUDA_VISIBLE_DEVICES", shown.c_str(), 1);
+  return {};
+}
+
 }  // namespace
 
 Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress) {
@@ -196,6 +208,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   Phases phases(found.phases, [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
   phases.begin("NVML");  // alone: beside CUDA both wait for the same locks of the driver
   const Nvml nvml = read_nvml();
+  TRY(leave_out(asked.without, nvml));
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
   Keys keys(TRY(draw_nonce()));

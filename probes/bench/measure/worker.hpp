@@ -22,6 +22,7 @@ struct Asked {
   bool full = false;      ///< a second process too, for IPC and atomics, and every repetition of the handshakes
   bool sweep = false;     ///< an address tag in every 2 MiB page of free memory
   bool alone = false;     ///< one transfer at a time, each told before it begins: names the one at which a run ended
+  std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part
   std::string fault;      ///< a fault to seed, for tests: see kFaults
 };
 

@@ -40,6 +40,7 @@ Machine* machine_of(Process& here) {
   const char* path = std::getenv("P2PD_SIM_CUDA");
   try {
     here.machine = path != nullptr ? Machine::read(path) : machine_of_host();
+    if (const char* shown = std::getenv("CUDA_VISIBLE_DEVICES")) here.machine->show_only(shown);
   } catch (const std::exception& error) {
     here.error = std::string(path == nullptr ? "this host" : path) + ": " + error.what();
     std::ranges::replace(here.error, '\n', ' ');

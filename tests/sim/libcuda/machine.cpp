@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tests/sim/libcuda/machine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string_view>
@@ -129,6 +131,16 @@ std::pair<int, int> read_version(const Object& object, const std::string& text) 
   return {std::stoi(text), std::stoi(text.substr(dot + 1))};
 }
 
+/// As NVML prints it: "GPU-00000000-0000-0000-0000-000000000001".
+std::string uuid_text(const CUuuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::unique_ptr<Machine> Machine::read(const std::string& path) {
@@ -163,6 +175,26 @@ std::unique_ptr<Machine> Machine::from(const json& parsed) {
   for (Object& row : rows(object, "faults")) read_fault(row, *machine);
   object.end();
   return machine;
+}
+
+void Machine::show_only(std::string_view uuids) {
+  std::vector<int> place(devices.size(), -1);  // the new number of each
+  std::vector<DeviceModel> shown;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (uuids.find(uuid_text(devices[i].uuid)) == std::string_view::npos) continue;
+    place[i] = static_cast<int>(shown.size());
+    shown.push_back(devices[i]);
+  }
+  std::map<std::pair<int, int>, Link> kept;
+  for (const auto& [pair, way] : links) {
+    const int from = place[static_cast<std::size_t>(pair.first)], to = place[static_cast<std::size_t>(pair.second)];
+    if (from >= 0 && to >= 0) kept[{from, to}] = way;
+  }
+  for (Fault& fault : faults)
+    for (std::optional<int>* end : {&fault.from, &fault.to})
+      if (*end) *end = place[static_cast<std::size_t>(**end)];  // -1, which is no device, where it is gone
+  links = std::move(kept);
+  devices = std::move(shown);
 }
 
 const Link& Machine::link_of(int from, int to) const {

@@ -102,6 +102,9 @@ struct Machine {
   static std::unique_ptr<Machine> read(const std::string& path);
   static std::unique_ptr<Machine> from(const nlohmann::json& description);
 
+  /// CUDA_VISIBLE_DEVICES: UUIDs "GPU-..." of the devices that are left, in their order; those before them move up.
+  void show_only(std::string_view uuids);
+
   int count() const { return static_cast<int>(devices.size()); }
   const DeviceModel& device(int number) const { return devices[static_cast<std::size_t>(number)]; }
   const Link& link_of(int from, int to) const;
