@@ -21,8 +21,8 @@ p2pd::Result<p2pd::Manager::Gpus> gpus_here() {
   p2pd::Manager::Gpus gpus;
   for (const p2pd::PciDevice& device : TRY(p2pd::pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;
-    const auto model = std::ranges::find(models, device.id(), &p2pd::GpuModel::id);
-    gpus.emplace_back(device.address, model == models.end() ? device.id() : model->name);
+    const auto model = p2pd::model_of(models, device.id());
+    gpus.emplace_back(device.address, model ? model->name : device.id());
   }
   return gpus;
 }

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/hardware/gpus.hpp"
+#include "base/hardware/left_out.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
 #include "base/units.hpp"
@@ -31,16 +32,18 @@ constexpr Parameter kParameters[] = {
 struct Gpu {
   PciDevice device;
   std::string id;           ///< "10de:2684"
-  const GpuModel* model;    ///< null: not in gpus.yaml
+  std::optional<GpuModel> model;  ///< nothing: a chip that is not known
+  std::string name;           ///< as the driver tells it, where the model is not listed
   nlohmann::json bar1_bytes;  ///< null when unreadable
   nlohmann::json driver;      ///< null when none is bound
 };
 
 Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& models) {
-  Gpu gpu{std::move(device), {}, nullptr, nullptr, nullptr};
+  Gpu gpu{std::move(device), {}, std::nullopt, {}, nullptr, nullptr};
   gpu.id = gpu.device.id();
-  const auto model = std::ranges::find(models, gpu.id, &GpuModel::id);
-  if (model != models.end()) gpu.model = &*model;
+  gpu.model = model_of(models, gpu.id);
+  if (!gpu.model || gpu.model->segment.empty()) gpu.name = told_of_gpu(host, gpu.device.address, "Model");
+  if (gpu.name.empty()) gpu.name = gpu.model ? gpu.model->name : "unknown " + gpu.id;
   const auto bytes = pci_bar_bytes(host, gpu.device, nvidia_bar1(gpu.device));
   if (bytes) gpu.bar1_bytes = *bytes;
   if (std::string driver = pci_driver(host, gpu.device.address); !driver.empty()) gpu.driver = std::move(driver);
@@ -69,9 +72,9 @@ nlohmann::json facts_of(const Gpu& gpu) {
                           {"resizable_bar", resizable_bar_facts(gpu.device)},
                           {"driver", gpu.driver},
                           {"lost", gpu.device.is_lost()}};
-  if (gpu.model == nullptr) return facts;
-  facts["name"] = gpu.model->name;
-  facts["segment"] = gpu.model->segment;
+  if (gpu.name.find(gpu.id) == std::string::npos) facts["name"] = gpu.name;
+  if (!gpu.model) return facts;
+  if (!gpu.model->segment.empty()) facts["segment"] = gpu.model->segment;
   facts["architecture"] = gpu.model->architecture;
   if (gpu.model->vram_mib) facts["vram_mib"] = *gpu.model->vram_mib;
   return facts;
@@ -81,7 +84,7 @@ nlohmann::json facts_of(const Gpu& gpu) {
 nlohmann::json same_architecture(const std::vector<Gpu>& gpus) {
   std::set<std::string> architectures;
   for (const Gpu& gpu : gpus) {
-    if (gpu.model == nullptr) return nullptr;
+    if (!gpu.model) return nullptr;
     architectures.insert(gpu.model->architecture);
   }
   return architectures.size() <= 1;
@@ -90,7 +93,7 @@ nlohmann::json same_architecture(const std::vector<Gpu>& gpus) {
 /// "2 x NVIDIA GeForce RTX 4090, 1 x unknown 10de:abcd"
 std::string listing(const std::vector<Gpu>& gpus) {
   std::map<std::string, int> counts;
-  for (const Gpu& gpu : gpus) ++counts[gpu.model != nullptr ? gpu.model->name : "unknown " + gpu.id];
+  for (const Gpu& gpu : gpus) ++counts[gpu.name];
   std::string text;
   for (const auto& [name, count] : counts) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, name);
   return text;
@@ -139,7 +142,7 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
     gpus.push_back(look_at(host, std::move(device), models));
     const Gpu& gpu = gpus.back();
     listed.push_back(facts_of(gpu));
-    if (gpu.model == nullptr) unknown_ids.push_back(gpu.id);
+    if (!gpu.model || gpu.model->segment.empty()) unknown_ids.push_back(gpu.id);
     finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.device.address,
                                 fmt::format("{}, BAR1 {} bytes, driver {}", gpu.id, gpu.bar1_bytes.dump(),
                                             gpu.driver.is_null() ? "none" : gpu.driver.get<std::string>())});

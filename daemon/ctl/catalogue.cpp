@@ -33,7 +33,7 @@ std::string dotted(const std::optional<Version>& version) {
 std::string missing_for_verdicts(const Machine& machine) {
   if (machine.gpus.empty()) return "no NVIDIA GPU is here, so none of them can be judged";
   for (const Machine::Gpu& gpu : machine.gpus)
-    if (!gpu.model) return fmt::format("{} ({}) is not in gpus.yaml, so none can be judged", gpu.id, gpu.address);
+    if (!gpu.model) return fmt::format("{} ({}) is of a chip that is newer than this p2pd, so none can be judged", gpu.id, gpu.address);
   if (machine.kernels.empty()) return "no bootable kernel is known, so none can be judged";
   return {};
 }

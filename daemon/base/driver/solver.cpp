@@ -37,8 +37,8 @@ std::optional<Gate> model_gate(const Machine& machine) {
                   "Use cards of the RTX 30 series or newer."};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
-      return Gate{"unknown-gpu", label(gpu) + " is not in gpus.yaml: its generation and VRAM are not known",
-                  "Report the card's PCI id and name, so that it can be added to config/gpus.yaml."};
+      return Gate{"unknown-gpu", label(gpu) + " is of a chip that is newer than this p2pd: which driver fits it is not known",
+                  "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all the same."};
   if (generations(machine).size() > 1)
     return Gate{"mixed-generations",
                 fmt::format("cards of {}: the CUDA library gives peer access within one generation only",
@@ -101,7 +101,7 @@ std::optional<Gate> distribution_gate(const Machine& machine) {
 /// Data-centre and professional cards have P2P in NVIDIA's own driver: nothing to replace.
 bool needs_no_patch(const Machine& machine) {
   return machine.gpus_known && std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) {
-           return !gpu.model || gpu.model->segment == "GeForce";
+           return may_be_geforce(gpu.model);
          });
 }
 

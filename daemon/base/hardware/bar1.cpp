@@ -25,8 +25,8 @@ std::optional<PciRange> range_of(const Host& host, const Bar1& bar1) {
 }  // namespace
 
 std::optional<std::uint64_t> Bar1::vram_bytes() const {
-  if (!model || (!model->vram_mib && told_bytes == 0)) return std::nullopt;
-  return std::max(model->vram_mib.value_or(0) * kMiB, told_bytes);
+  const std::uint64_t bytes = std::max((model ? model->vram_mib.value_or(0) : 0) * kMiB, told_bytes);
+  return bytes == 0 ? std::nullopt : std::optional(bytes);
 }
 
 bool Bar1::covers_vram() const { return range && vram_bytes() && range->length >= *vram_bytes(); }
@@ -51,9 +51,7 @@ Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDe
     Bar1 bar1;
     bar1.gpu = &device;
     bar1.above = tree.above(device);
-    const std::string id = device.id();
-    const auto model = std::ranges::find(models, id, &GpuModel::id);
-    if (model != models.end()) bar1.model = *model;
+    bar1.model = model_of(models, device.id());
     const auto told = told_bytes.find(device.address);
     if (told != told_bytes.end()) bar1.told_bytes = told->second;
     bar1.resizable = resizable_bar(device, nvidia_bar1(device));

@@ -94,6 +94,18 @@ Result<std::vector<GpuModel>> gpu_models() {
   return kModels;
 }
 
+std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std::string& id) {
+  const auto block = [](const std::string& text) { return std::stoul(text.substr(5), nullptr, 16) >> 7; };
+  const auto found = std::ranges::lower_bound(models, id, {}, &GpuModel::id);
+  if (found != models.end() && found->id == id) return *found;
+  if (!id.starts_with("10de:")) return std::nullopt;
+  for (const GpuModel& other : models) {
+    if (block(other.id) != block(id)) continue;
+    return GpuModel{id, "NVIDIA " + id, "", other.architecture, std::nullopt, other.pcie_generation};
+  }
+  return std::nullopt;
+}
+
 bool is_old_geforce(const GpuModel& model) {
   constexpr std::string_view kOld[] = {"Maxwell", "Pascal", "Volta", "Turing"};
   return model.segment == "GeForce" && std::ranges::count(kOld, model.architecture) > 0;
@@ -104,8 +116,7 @@ Result<bool> needs_built_driver(const Host& host) {
   const std::vector<GpuModel> models = TRY(gpu_models());
   for (const PciDevice& device : TRY(pci_devices(host))) {
     if (!device.takes_part()) continue;
-    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
-    if (model == models.end() || model->segment == "GeForce") return true;
+    if (may_be_geforce(model_of(models, device.id()))) return true;
   }
   return false;
 }

@@ -16,7 +16,7 @@ namespace p2pd {
 struct GpuModel {
   std::string id;            ///< vendor and device, "10de:2684"
   std::string name;          ///< "NVIDIA GeForce RTX 4090"
-  std::string segment;       ///< "GeForce", "professional", "data centre"
+  std::string segment;       ///< "GeForce", "professional", "data centre"; empty: not known
   std::string architecture;  ///< "Maxwell" to "Blackwell"
   std::optional<std::uint32_t> vram_mib;  ///< nominal; nothing where one id sells in several sizes, or none was found
   int pcie_generation = 0;
@@ -27,6 +27,13 @@ Result<std::vector<GpuModel>> gpu_models();
 
 /// The same from text: every key checked, ids ascending, each chip of one architecture.
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
+
+/// The model of a PCI id. An id that is not listed is of the chip's architecture where others of its chip are: NVIDIA gives each
+/// chip blocks of 128 ids; its segment is empty then, and its VRAM not known. Nothing: the chip is not known.
+std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std::string& id);
+
+/// False of a model that is known to be no GeForce.
+inline bool may_be_geforce(const std::optional<GpuModel>& model) { return !model || model->segment.empty() || model->segment == "GeForce"; }
 
 /// True of a GeForce older than Ampere: it has no Resizable BAR, and no driver gives P2P over BAR1 between such cards.
 bool is_old_geforce(const GpuModel& model);

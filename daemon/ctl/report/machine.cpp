@@ -108,15 +108,15 @@ json gpus_of(const Host& host, const std::vector<PciDevice>& devices, const std:
   json gpus = json::array();
   for (const std::string& address : addresses) {
     const PciDevice& device = *std::ranges::find(devices, address, &PciDevice::address);
-    const auto model = std::ranges::find(models, device.id(), &GpuModel::id);
+    const auto model = model_of(models, device.id());
     json gpu = {
         {"address", address},
-        {"name", model != models.end() ? model->name : "unknown model " + device.id()},
+        {"name", model ? model->name : "unknown model " + device.id()},
         {"driver", pci_driver(host, address)},
         {"numa_node", of_device(host, address, "numa_node")},
         {"iommu", of_device(host, address, "iommu_group/type")},
         {"uuid", value_of(host, ("/proc/driver/nvidia/gpus/" + address + "/information").c_str(), "GPU UUID", ':')}};
-    if (model != models.end() && model->vram_mib) gpu["vram_mib"] = *model->vram_mib;
+    if (model && model->vram_mib) gpu["vram_mib"] = *model->vram_mib;
     if (const auto vram = told.find(address); vram != told.end()) gpu["vram_mib"] = vram->second / kMiB;
     const auto bar1 = pci_bar_bytes(host, device, nvidia_bar1(device));
     if (bar1 && *bar1 > 0) gpu["bar1_mib"] = *bar1 / kMiB;
