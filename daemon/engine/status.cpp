@@ -151,6 +151,7 @@ Result<json> current_status(const std::filesystem::path& state) {
       if (told && is_proven(*told) && !proven) {
         status["state"] = to_string(RunState::idle);
         status["reason"] = kNotProven;
+        status["fit_for"] = json::array();
       }
       return status;
     }

@@ -175,12 +175,17 @@ Result<Event> Walk::arrive(Pass& pass) {
   if (const std::optional<Event> failed = TRY(commit())) return *failed;
   const std::string left = TRY(keep_up(pass.seen));
   if (const std::optional<Event> asked = asked_for()) return *asked;
+  std::string less;  // than the plan wants
   if (pass.proven || pass.limited) {
     const Finding& finding = pass.seen.goal()->finding;
     proof_ = run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for};
     pass.limited = proof_.limited;
+    StepRecord& known = record(pass.seen.goal()->step->id);
+    known.finding["fit_for"] = proof_.fit_for;
+    if (pass.limited) known.status = StepStatus::waiting;  // a person is not asked for anything
+    less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_.fit_for, ", ")) : finding.summary;
   }
-  reason_ = (pass.limited          ? fmt::format("P2P is proven on this boot, for less than the plan wants: {}", pass.seen.goal()->finding.summary)
+  reason_ = (pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
              : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
              : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
                                    : "every step holds") +

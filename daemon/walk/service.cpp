@@ -205,7 +205,7 @@ class Service {
 int serve(const Vocabulary& vocabulary) { return Service(vocabulary).serve(); }
 
 int prove(const Vocabulary& vocabulary) {
-  const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0; };
+  const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0; };
   const bool before = proven();
   const Result<Run> run = Service(vocabulary).once([&](Walk& walk) -> Result<Run> {
     if (!before && proven()) return Run{};  // by the walk that this one waited for

@@ -152,6 +152,20 @@ TEST_CASE("limited: an alternative that brings all of it is taken") {
   CHECK(state(run) == "ready");
 }
 
+TEST_CASE("limited: an alternative that brings no more is taken back, and what works is kept") {
+  World world;
+  world.fault("p", "limited");
+  world.write("now/p", "yes");
+  auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
+                         "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
+  CHECK(state(run) == "rebooting");
+  run = world.settle(run);
+  CHECK(state(run) == "limited");
+  CHECK(world.has("live/a"));
+  CHECK_FALSE(world.has("default/b"));
+  CHECK(world.has("run/p2pd/limited"));
+}
+
 TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing") {
   World world;
   world.fault("p", "limited");
@@ -161,6 +175,9 @@ TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing"
   world.fault("p", "");  // the quick form does not see what the full one found
   const auto run = again(world);
   CHECK(state(run) == "limited");
+  CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
+  world.boot();
+  CHECK(state(again(world)) == "limited");  // it looks at what the one before it left
   CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");  // the full one does
   CHECK_FALSE(world.has("run/p2pd/limited"));
