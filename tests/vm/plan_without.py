@@ -11,15 +11,18 @@ def shipped():
     return yaml.safe_load(PLAN.read_text())
 
 
+ROLES = ("goal", "gate", "upkeep", "requires", "alternative")
+
+
 def name_of(step):
-    return step.get("state") or step.get("requires") or step.get("alternative")
+    return next(step[role] for role in ROLES if role in step)
 
 
 def without(plan, name):
     """The plan without a step, and without what refers to it."""
     steps = [dict(step) for step in plan["steps"] if name_of(step) != name]
     for step in steps:
-        for key in ("after", "needs"):
+        for key in ("after", "needs", "where"):
             if name in step.get(key, []):
                 step[key] = [other for other in step[key] if other != name]
     return {**plan, "steps": steps}

@@ -23,7 +23,7 @@ from guest import Guest, GuestError
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "world"))
 from world_tree import compared  # noqa: E402
 
-SETTLED = ("idle", "ready", "blocked", "failed", "paused")
+SETTLED = ("idle", "ready", "limited", "blocked", "failed", "paused")
 SETTLE_TIMEOUT_S = 2400
 # the first boot of an image that is to be ready without anybody: what a fleet writes into it
 UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nreboot_delay_s: 0\n"}
@@ -35,6 +35,15 @@ sha256sum < boot/grub/grub.cfg
 find etc boot -path boot/grub/grubenv -o -printf '%M %U:%G %p %l\n' | sort
 find etc boot -type f ! -path boot/grub/grubenv -print0 | sort -z | xargs -0 sha256sum
 grub-editenv list | grep -v '^next_entry=$' || true
+"""
+
+# every file of the root file system, but what p2pd keeps for itself, and what a running system writes at any time
+FILES = r"""
+export LC_ALL=C; cd /
+find . -xdev \( -path ./var/lib/p2pd -o -path ./var/log -o -path ./var/tmp -o -path ./tmp -o -path ./var/lib/systemd \) -prune \
+    -o -printf '%M %U:%G %p %l\n' -type f -fprint0 /run/files | sort
+sort -z /run/files | xargs -0 sha256sum
+rm /run/files
 """
 
 
@@ -161,6 +170,12 @@ class Machine(Guest):
             return False
         self.until(begun, "no run has begun", timeout_s, 1, Unexpected)
 
+    def restart(self):
+        """Reboots, as a person would; the id of the new boot."""
+        boot = self.wait_boot()
+        self.ssh("systemctl reboot")
+        return self.wait_boot(after=boot)
+
     def turn_back(self, *wanted):
         self.run("p2pctl revert --no-block")
         return self.settle(*wanted)
@@ -197,6 +212,10 @@ class Machine(Guest):
             pathlib.Path(folder, "Packages").write_bytes(index)
             self.copy_in(folder, "/srv/offered")
         self.run("echo 'deb [trusted=yes] file:///srv/offered ./' > /etc/apt/sources.list.d/offered.list && apt-get --quiet=2 update", 300)
+
+    def files(self):
+        """Lines about every file outside of p2pd's own state: mode and owner, and SHA-256."""
+        return self.run(FILES, 900).splitlines()
 
     def packages(self):
         return self.run("dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'").splitlines()
@@ -264,6 +283,18 @@ def expect_untouched(machine):
 
 
 @contextlib.contextmanager
+def expect_files_kept(machine):
+    """No file outside of p2pd's own state changes meanwhile, and the machine is not rebooted."""
+    boot, before = machine.wait_boot(), machine.files()
+    say(f"{len(before)} lines about files")
+    yield
+    expect(machine.wait_boot() == boot, "it was rebooted")
+    was, now = set(before), set(machine.files())
+    found = [f"lost {line}" for line in sorted(was - now)] + [f"new {line}" for line in sorted(now - was)]
+    expect(not found, "files have changed: " + "; ".join(found[:10]))
+
+
+@contextlib.contextmanager
 def expect_driver_kept(machine):
     """The distribution's driver is installed and loaded, before and after."""
     loaded = "cat /sys/module/nvidia/srcversion; nvidia-smi"
@@ -281,6 +312,16 @@ def expect_whole_bar1(machine):
         expect(int(end, 16) - int(start, 16) + 1 == 32 << 30, f"BAR1 is {start} to {end}")
 
 
+MODULES = "for m in nvidia nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) $(modinfo -F srcversion $m) $(modinfo -F filename $m); done"
+
+
+def expect_own_modules(shown):
+    """What MODULES shows: the loaded modules are the installed ones, and those are p2pd's."""
+    for line in shown.splitlines():
+        name, loaded, installed, path = line.split()
+        expect(loaded == installed and "/updates/" in path, f"{name}: loaded {loaded}, installed {installed} {path}")
+
+
 def expect_ready(machine, status):
     """What a person would look at: status, systemctl, busctl, journalctl, the kernel's own words."""
     seen = {
@@ -288,8 +329,7 @@ def expect_ready(machine, status):
         "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),
         "journal": machine.run("journalctl -q --no-pager -b -u p2pd-walk -o cat | tail -3"),
         "is-ready": machine.run("p2pctl is-ready && echo yes"),
-        "modules": machine.run("for m in nvidia nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) "
-                               "$(modinfo -F srcversion $m) $(modinfo -F filename $m); done"),
+        "modules": machine.run(MODULES),
         "groups": machine.run("cat /sys/bus/pci/devices/*/iommu_group/type 2>/dev/null | sort | uniq -c; ls /sys/class/iommu"),
         "cmdline": machine.run("cat /proc/cmdline"),
     }
@@ -297,7 +337,5 @@ def expect_ready(machine, status):
         say(f"{what}: " + text.replace("\n", "\n      "))
     expect(status["state"] == "ready" and seen["bus"] == 's "ready"' and seen["systemctl"] == "active" and seen["is-ready"].endswith("yes"),
            "status, bus and systemctl do not agree that it is ready")
-    for line in seen["modules"].splitlines():
-        name, loaded, installed, path = line.split()
-        expect(loaded == installed and "/updates/" in path, f"{name}: loaded {loaded}, installed {installed} {path}")
+    expect_own_modules(seen["modules"])
     expect("DMA" not in seen["groups"], f"an IOMMU translates: {seen['groups']}")
