@@ -10,7 +10,7 @@ USERS = f"root:x:0:0::/root:/bin/sh\np2pd:x:{P2PD}:{P2PD}::/:/usr/sbin/nologin\n
 GROUPS = f"root:x:0:\ntty:x:5:\np2pd:x:{P2PD}:\nguest:x:{GUEST}:\nnogroup:x:{NOBODY}:\n"
 
 # "prove" only looks, "work" changes a file, "arguments" wants a restart, "stuck" a person. Of each the last step
-# waits while the file `hold` exists: see Bus.hold().
+# waits while the file `hold` exists: see Bus.hold(). The goal is not tried before the gates above it hold.
 STEPS = {
     "options": "{gate: options, title: module options, check: modprobe-options, fix: modprobe-options,"
                " with: {module: nvidia, options: {NVreg_EnableMSI: 1}}}",
@@ -18,16 +18,21 @@ STEPS = {
                  " with: {arguments: [iommu=pt]}}",
     "stuck": "{gate: stuck, title: an argument that only a person can give, check: kernel-cmdline,"
              " with: {arguments: [nobody.gives=1]}}",
-    "proof": "{goal: proof, title: the benchmark, check: p2p-bench}",
+    "proof": "{goal: proof, title: the benchmark, check: p2p-bench, after: [AFTER]}",
 }
 PLANS = {"prove": ["proof"], "work": ["options", "proof"], "arguments": ["options", "arguments", "proof"],
          "stuck": ["options", "stuck"]}
 
+# etc/limited: what kernels load from a peer is wrong; etc/broken: nothing is right
 BENCH = """#!/bin/sh
 while [ -e /etc/hold ]; do : >/run/held; sleep 0.05; done
 rm -f /run/held
-[ ! -e /etc/broken ] && proven=true || proven=false
-echo '{"judgement": {"proven": '$proven', "summary": "the stand-in of the tests says '$proven'"}}'
+proven=true limited=false writes=fit reads=fit
+if [ -e /etc/broken ]; then proven=false writes=unfit reads=unfit
+elif [ -e /etc/limited ]; then proven=false limited=true reads=unfit; fi
+use() { printf '{"use": "%s", "fit": "%s", "why": ""}' "$1" "$2"; }
+echo '{"judgement": {"proven": '$proven', "limited": '$limited', "summary": "the stand-in of the tests says '$proven'", "fit":
+  ['"$(use copies $writes), $(use nccl $writes), $(use custom-all-reduce $reads), $(use atomics not_tested)"']}}'
 """
 
 GRUB_MKCONFIG = """#!/bin/sh
@@ -61,7 +66,7 @@ def make_machine(place):
     write(tree / "etc/modprobe.d/nvidia.conf", "options nvidia NVreg_UsePageAttributeTable=1\n")
     write(tree / "etc/p2pd/p2pd.yaml", "plan: work\nlog_level: debug\n")
     for name, steps in PLANS.items():
-        text = "".join(f"  - {STEPS[step]}\n" for step in steps)
+        text = "".join(f"  - {STEPS[step]}\n" for step in steps).replace("AFTER", ", ".join(steps[:-1]))
         write(tree / f"etc/p2pd/plans/{name}.yaml", f"name: {name}\ntitle: {name} of the tests\nsteps:\n{text}")
     for name in ("vmlinuz", "initrd.img"):
         write(tree / "boot" / name, name)
