@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2p-bench itself on the simulated driver: a clean machine is proven, every fault is rejected with the right words."""
-import itertools
 import json
 import os
 import pathlib
@@ -185,27 +184,33 @@ class Clean(Case):
 
 
 class Faults(Case):
-    """Each fault, and what the first failing sentence must say."""
+    """Each fault, what a failing sentence must say, and how a quick, a default and a full run end: a fault of one engine alone may
+    leave uses of P2P that rest on others."""
 
+    MODES = ("--quick",), (), ("--full",)
     TABLE = [
-        (fault("wrong-byte", engine="copy", at=5000), r"^GPU 0 -> GPU 1: copy-pu\w+: \d+ wrong words? in .*, one at byte \d+"),
-        (fault("dead-direction"), r"^GPU 0 -> GPU 1: copy-push: .* lost"),
-        (fault("lost-stores"), r"^GPU 0 -> GPU 1: store: .* lost"),
-        (fault("private-mirror"), r"^GPU 0 -> GPU 1: store: .* mirror"),
-        (fault("alias", engine="copy", at=16 << 20), r"^GPU 0 -> GPU 1: copy-pu"),
-        (fault("stale", engine="copy"), r"^GPU 0 -> GPU 1: copy-pu"),
-        (fault("late", engine="store"), r"^GPU 0 -> GPU 1: store: .* late"),
-        (fault("no-peer"), r"^GPU 0 -> GPU 1: .*cannot access"),
-        (fault("refuse"), r"^GPU 0 -> GPU 1: .*CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"),
+        (fault("wrong-byte", engine="copy", at=5000), r"^GPU 0 -> GPU 1: copy-pu\w+: \d+ wrong words? in .*, one at byte \d+", (LIMITED, LIMITED, NOT_PROVEN)),
+        (fault("wrong-byte", engine="load", at=5000), r"^GPU 0 -> GPU 1: load: \d+ wrong words?", (LIMITED, LIMITED, LIMITED)),
+        (fault("dead-direction"), r"^GPU 0 -> GPU 1: copy-push: .* lost", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
+        (fault("lost-stores"), r"^GPU 0 -> GPU 1: store: .* lost", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
+        (fault("private-mirror"), r"^GPU 0 -> GPU 1: store: .* mirror", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
+        (fault("alias", engine="copy", at=16 << 20), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, LIMITED)),
+        (fault("stale", engine="copy"), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, NOT_PROVEN)),
+        (fault("late", engine="store"), r"^GPU 0 -> GPU 1: store: .* late", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
+        (fault("no-peer"), r"^GPU 0 -> GPU 1: .*cannot access", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
+        (fault("refuse"), r"^GPU 0 -> GPU 1: .*CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
     ]
 
     def test_each(self):
-        for (row, pattern), mode in itertools.product(self.TABLE, (["--quick"], [], ["--full"])):
-            with self.subTest(row["kind"], mode=mode):
-                report = self.report(machine(2, faults=[row]), *mode, code=NOT_PROVEN)
-                self.assertTrue(any(re.search(pattern, line) for line in self.fails(report)), self.fails(report))
-                self.assertFalse(any(line.startswith("GPU 1 -> GPU 0: copy-pu") for line in self.fails(report)),
-                                 self.fails(report))
+        for row, pattern, codes in self.TABLE:
+            for mode, code in zip(self.MODES, codes):
+                with self.subTest(row["kind"], engine=row.get("engine"), mode=mode):
+                    report = self.report(machine(2, faults=[row]), *mode, code=code)
+                    self.assertTrue(any(re.search(pattern, line) for line in self.fails(report)), self.fails(report))
+                    self.assertFalse(any(line.startswith("GPU 1 -> GPU 0: copy-pu") for line in self.fails(report)), self.fails(report))
+                    judgement = report["judgement"]
+                    self.assertEqual((judgement["proven"], judgement["limited"]), (False, code == LIMITED))
+                    self.assertEqual(any(one["fit"] == "fit" for one in judgement["fit"]), code == LIMITED, judgement["fit"])
 
     def test_all_ones_in_place_of_pointers(self):
         """As where an IOMMU translates: what would follow them is not run, and everything else is told."""
@@ -218,11 +223,11 @@ class Faults(Case):
 
     def test_the_wrong_byte_is_named(self):
         """A copy starts at its own pointer: byte 700 of every copy that has one."""
-        report = self.report(machine(2, faults=[fault("wrong-byte", engine="copy", at=700)]), "--quick", code=NOT_PROVEN)
+        report = self.report(machine(2, faults=[fault("wrong-byte", engine="copy", at=700)]), "--quick", code=LIMITED)
         self.assertEqual({(w["from"], w["to"], w["offset"]) for w in report["wrong"] if w["test"].startswith("copy-pu")}, {(0, 1, 700)})
 
     def test_misroute(self):
-        report = self.report(machine(3, faults=[fault("misroute", engine="copy", other=2)]), "--quick", code=NOT_PROVEN)
+        report = self.report(machine(3, faults=[fault("misroute", engine="copy", other=2)]), "--quick", code=LIMITED)
         self.assertTrue(any(w["test"] == "copy-push" and (w["from"], w["to"]) == (0, 1) for w in report["wrong"]), report["wrong"])
 
     def test_impossible_rate(self):
@@ -321,6 +326,136 @@ class Faults(Case):
         self.assertEqual({(a["from"], a["to"]): a["exact"] for a in report["atomics"]}[(0, 1)], False)
         report = self.report(description, "--full", "--for", "nccl,atomics", code=LIMITED)
         self.assertTrue(self.fails(report))
+
+
+class Uses(Case):
+    """--for: what has to work, and what a machine is fit for all the same."""
+
+    def fit(self, report):
+        return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
+
+    def test_a_clean_machine(self):
+        report = self.report(machine(2))
+        self.assertEqual(report["wanted"], ["nccl", "custom-all-reduce"])
+        self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "fit", "custom-all-reduce": "fit", "atomics": "not_tested"})
+
+    def test_reads_wrong_writes_right(self):
+        """What is not asked for is a warning."""
+        description = machine(2, faults=[fault("wrong-byte", engine="load", at=5000)])
+        for wanted, code in (("nccl", PROVEN), ("copies,nccl", PROVEN), ("custom-all-reduce", LIMITED), ("nccl,custom-all-reduce", LIMITED), (None, LIMITED)):
+            for mode in ("--quick", "--full"):
+                with self.subTest(wanted, mode=mode):
+                    report = self.report(description, mode, *(["--for", wanted] if wanted else []), code=code)
+                    self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "fit", "custom-all-reduce": "unfit", "atomics": "not_tested"})
+                    grades = {r["grade"] for r in report["judgement"]["remarks"] if r["transfer"].startswith("load")}
+                    self.assertEqual(grades, {"warn" if code == PROVEN else "fail"})
+                    if code == LIMITED:
+                        self.assertRegex(report["judgement"]["summary"], "^fit for copies, nccl; not for custom-all-reduce; not tested for atomics: GPU 0 -> GPU 1: load")
+        text = self.bench(description, "--quick", code=LIMITED).stdout
+        self.assertRegex(text, r"^fit for copies, nccl; not for custom-all-reduce")
+
+    def test_stores_lost(self):
+        report = self.report(machine(2, faults=[fault("lost-stores")]), "--quick", "--for", "copies")
+        self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "unfit", "atomics": "not_tested"})
+
+    def test_what_was_not_tested(self):
+        """A quick run tests no atomics, and does not count that against the machine."""
+        self.assertEqual(self.fit(self.report(machine(2), "--quick", "--for", "atomics"))["atomics"], "not_tested")
+        report = self.report(machine(2), "--full", "--for", "atomics", code=LIMITED)
+        self.assertTrue(any("atomics was not tested: not supported" in line for line in self.fails(report)), self.fails(report))
+
+    def test_bad_words(self):
+        for words in ("nvshmem", "nccl,nvshmem", "NCCL", ""):
+            with self.subTest(words):
+                done = self.bench(machine(2), "--quick", "--for", words, code=ERROR)
+                self.assertRegex(done.stderr, r"^p2p-bench: --for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics$")
+                self.assertEqual(done.stdout, "")
+
+
+class Excluded(Case):
+    """--exclude: on a host of three GPUs, which the simulated driver and NVML read off a tree."""
+
+    VERSION = "570.148.08"
+
+    def setUp(self):
+        super().setUp()
+        self.host, libraries = self.scratch / "host", self.scratch / "lib"
+        libraries.mkdir()
+        for name in ("libcuda", "libnvidia-ml"):  # which tells the driver's version by its name
+            shutil.copy((BUILD / f"sim/{name}.so.1").resolve(), libraries / f"{name}.so.{self.VERSION}")
+            (libraries / f"{name}.so.1").symlink_to(f"{name}.so.{self.VERSION}")
+        self.variables = {"LD_LIBRARY_PATH": str(libraries), "P2PD_SIM_ROOT": str(self.host)}
+        for number in (1, 2, 3):
+            self.function(f"0000:00:0{number}.0", 0x1022, 0x1483, 0x060400)
+            self.function(f"0000:00:0{number}.0/0000:0{number}:00.0", 0x10de, 0x2684, 0x030000)
+        self.write("proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {self.VERSION}  Release Build\n")
+        self.write("proc/driver/nvidia/params", 'RegistryDwords: ""\n')
+        self.write("proc/devices", "Character devices:\n195 nvidia\n511 nvidia-uvm\n")
+        self.write("dev/nvidiactl", "p2p 0x11\n")
+
+    def write(self, name, text):
+        path = self.host / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def function(self, way, vendor, device, kind):
+        """A PCI function below its port, with 16 lanes of 16 GT/s; a GPU is one of the nvidia module, BAR1 covers its VRAM."""
+        folder, address, bridge = f"sys/devices/pci0000:00/{way}", way[-12:], kind == 0x060400
+        config = bytearray(4096)
+        for at, form, value in ((0x00, "<HH", (vendor, device)), (0x06, "<H", (0x10,)), (0x0a, "<H", (kind >> 8,)), (0x0e, "<B", (int(bridge),)),
+                                (0x34, "<B", (0x40,)), (0x40, "<HH", (0x10, 0x42 if bridge else 0x02)), (0x48, "<H", (1 << 5,)),
+                                (0x4c, "<I", (0x104,)), (0x52, "<H", (0x104,))):
+            struct.pack_into(form, config, at, *value)
+        if bridge:
+            config[0x19] = config[0x1a] = int(address[8:10])
+        self.write(f"{folder}/config", bytes(config))
+        lines = {"vendor": hex(vendor), "device": hex(device), "subsystem_vendor": hex(vendor), "subsystem_device": hex(device), "class": hex(kind),
+                 "numa_node": "0", "resource": "", "current_link_speed": "16.0 GT/s PCIe", "max_link_speed": "16.0 GT/s PCIe",
+                 "current_link_width": "16", "max_link_width": "16"}
+        if not bridge:
+            number = int(address[5:7], 16)
+            lines["resource"] = f"0xf0000000 0xf0ffffff 0x0\n0x{number << 40:x} 0x{(number << 40) + (32 << 30) - 1:x} 0x14220c"
+            (self.host / folder / "driver").symlink_to("/sys/bus/pci/drivers/nvidia")
+            self.write(f"proc/driver/nvidia/gpus/{address}/information",
+                       f"Model: \t\t NVIDIA GeForce RTX 4090\nGPU UUID: \t GPU-00000000-0000-0000-0000-{number:012x}\n")
+        for name, text in lines.items():
+            self.write(f"{folder}/{name}", text + "\n")
+        link = self.host / "sys/bus/pci/devices" / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"../../../devices/pci0000:00/{way}")
+
+    def run_on_host(self, *options, code=PROVEN):
+        command = [BENCH, "--json", "--quick", "--root", self.host, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": os.environ["PATH"]} | self.variables,
+                              stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def test_by_address(self):
+        three = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
+        for options, left in (((), three), (("--exclude", three[1]), [three[0], three[2]]), (("--exclude", three[0]), three[1:]),
+                              (("--exclude", "0000:09:00.0"), three)):
+            with self.subTest(options):
+                report = self.run_on_host(*options)
+                self.assertEqual([gpu["address"] for gpu in report["gpus"]], left)
+                self.assertEqual(len(report["pairs"]), len(left) * (len(left) - 1))
+                self.assertTrue(all(path["payload_gb_s"] > 20 for i, row in enumerate(report["paths"]) for j, path in enumerate(row) if i != j))
+
+    def test_a_bad_card_of_three(self):
+        """Its faults are those of the second, as numbered before one was left out."""
+        self.write("etc/driver-world/quirks.json", json.dumps({"faults": [{"kind": "dead-direction", "from": 1}, {"kind": "dead-direction", "to": 1}]}))
+        self.run_on_host(code=NOT_PROVEN)
+        self.run_on_host("--exclude", "0000:02:00.0")
+        self.run_on_host("--exclude", "0000:01:00.0", code=NOT_PROVEN)
+
+    def test_too_few_are_left(self):
+        report = self.run_on_host("--exclude", "0000:01:00.0,0000:03:00.0", code=NOTHING)
+        self.assertIn("there is one GPU", json.dumps(report))
+
+    def test_without_nvml(self):
+        """CUDA leaves GPUs out by their UUIDs, which NVML tells."""
+        done = self.bench(machine(3), "--quick", "--exclude", "0000:01:00.0", code=NOTHING)
+        self.assertRegex(done.stderr, "^p2p-bench: no GPU can be left out: NVML names none")
 
 
 class Unfit(Case):

@@ -35,7 +35,7 @@ class Metrics(Case):
 
     def test_nothing_has_run(self):
         found = self.samples(self.metrics())
-        self.assertLessEqual({'p2pd_state{state="idle"} 1', "p2pd_ready 0", "p2pd_reboot_required 0"}, set(found))
+        self.assertLessEqual({'p2pd_state{state="idle"} 1', "p2pd_ready 0", 'p2pd_fit_for{use="nccl"} 0', "p2pd_reboot_required 0"}, set(found))
         self.assertFalse([line for line in found if line.startswith(("p2pd_run", "p2pd_steps", "p2pd_pair", "p2pd_last_proof"))])
         self.assertFalse(self.state.exists())
 

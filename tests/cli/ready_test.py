@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""p2pctl is-ready, metrics and features by the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
+import json
+import re
+import unittest
+
+from cli_case import Case
+from tree import BOOT_ID, boot, picture, write
+
+USES = ("copies", "nccl", "custom-all-reduce", "atomics")
+ALL, LESS = USES[:3], USES[:2]
+NAMESPACE = "feature.node.kubernetes.io/p2pd."
+
+
+class Proven(Case):
+    def setUp(self):
+        super().setUp()
+        boot(self.tree)
+
+    def prove(self, uses, limited=False, **other):
+        """What a proof on this boot leaves behind; `other` differs from what is here."""
+        dump = (self.tree / "lspci-xxxx.txt").read_text()
+        gpus = [f"10de:2684 {address}" for address in re.findall(r"^([0-9a-f:.]{12}) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)]
+        modules = {path.name: (path / "srcversion").read_text().strip() for path in self.tree.glob("sys/module/nvidia*")}
+        proof = {"machine_id": "", "boot_id": (self.tree / BOOT_ID).read_text().strip(), "gpus": gpus, "modules": modules, "without": [], "fit_for": uses}
+        write(self.tree / "run/p2pd" / ("limited" if limited else "ready"), json.dumps(proof | other))
+        self.before = picture(self.tree)
+
+    def assert_ready(self, code, *words, says=r"\A\Z"):
+        done = self.ctl("is-ready", *words)
+        self.assertEqual((done.returncode, done.stderr), (code, ""), done.stdout)
+        self.assertRegex(done.stdout, says)
+
+    def fit_for(self):
+        """p2pd_ready and the uses that metrics tell of; they and the labels of features must agree."""
+        values = {(one["name"], *sample["labels"].values()): sample["value"] for one in self.json("metrics")["metrics"] for sample in one["samples"]}
+        fit = [use for use in USES if values["p2pd_fit_for", use] == 1]
+        text = self.ctl("metrics").stdout
+        for use in USES:
+            self.assertIn(f'\np2pd_fit_for{{use="{use}"}} {int(use in fit)}\n', text)
+        labels = self.json("features")["labels"]
+        self.assertEqual({name: labels[NAMESPACE + name] for name in ("ready", *(f"fit-for-{use}" for use in USES))},
+                         {"ready": "true" if values["p2pd_ready",] else "false", **{f"fit-for-{use}": "true" if use in fit else "false" for use in USES}})
+        return values["p2pd_ready",], fit
+
+    def test_nothing_is_proven(self):
+        for words in ((), ("--for", "nccl"), ("--for", "copies,atomics")):
+            self.assert_ready(3, *words, says="P2P is not proven on this boot")
+        self.assertEqual(self.fit_for(), (0, []))
+
+    def test_ready(self):
+        self.prove(ALL)
+        for words in ((), ("--for", "nccl"), ("--for", "nccl,custom-all-reduce"), ("--for", "nccl", "--for", "copies"), ("--for=copies",)):
+            with self.subTest(words=words):
+                self.assert_ready(0, *words)
+        self.assert_ready(3, "--for", "nccl,atomics", says=r"\Anot proven fit for atomics\n\Z")  # whatever the plan wants
+        self.assertEqual(self.json("is-ready"), {"schema": "p2pd.ready/1", "ready": True, "reason": "", "fit_for": list(ALL)})
+        self.assertEqual(self.fit_for(), (1, list(ALL)))
+
+    def test_limited(self):
+        self.prove(LESS, limited=True)
+        self.assert_ready(5, says=r"\Afit for less than the plan wants: copies, nccl\n\Z")
+        for words in (("--for", "nccl"), ("--for", "copies,nccl")):
+            self.assert_ready(0, *words)
+        for words in (("--for", "custom-all-reduce"), ("--for", "nccl,custom-all-reduce")):
+            self.assert_ready(3, *words, says=r"\Anot proven fit for custom-all-reduce\n\Z")
+        self.assertEqual(self.json("is-ready", code=5)["fit_for"], list(LESS))
+        self.assertIs(self.json("is-ready", "--for", "nccl")["ready"], True)
+        self.assertIs(self.json("is-ready", "--for", "atomics", code=3)["ready"], False)
+        self.assertEqual(self.fit_for(), (0, list(LESS)))
+        done = self.ctl("status")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_was_proven_elsewhere_counts_for_nothing(self):
+        for limited in (False, True):
+            for other in ({"boot_id": "another"}, {"gpus": []}, {"modules": {"nvidia": "another"}}, {"machine_id": "another"}):
+                with self.subTest(limited=limited, other=other):
+                    self.prove(ALL, limited, **other)
+                    for words in ((), ("--for", "nccl")):
+                        self.assert_ready(3, *words, says=f"not with what is here now: {next(iter(other))}")
+                    self.assertEqual(self.fit_for(), (0, []))
+                    (self.tree / "run/p2pd" / ("limited" if limited else "ready")).unlink()
+
+    def test_bad_words(self):
+        for limited in (None, False, True):
+            if limited is not None:
+                self.prove(LESS if limited else ALL, limited)
+            for use in ("nvshmem", "NCCL", "nccl,", "", "custom_all_reduce", "nccl,atomics,x", "all", "-", "nccl\n"):
+                with self.subTest(use=use, limited=limited):
+                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics$")
+        done = self.ctl("is-ready", "nccl")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("nccl", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
