@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/sim/libcuda/machine.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <fstream>
 #include <string_view>
@@ -133,10 +131,13 @@ std::pair<int, int> read_version(const Object& object, const std::string& text) 
 
 /// As NVML prints it: "GPU-00000000-0000-0000-0000-000000000001".
 std::string uuid_text(const CUuuid& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
   for (std::size_t i = 0; i < 16; ++i) {
+    const unsigned byte = static_cast<unsigned char>(uuid.bytes[i]);
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
   }
   return text;
 }
