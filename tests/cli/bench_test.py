@@ -194,8 +194,8 @@ class Faults(Case):
         (fault("dead-direction"), r"^GPU 0 -> GPU 1: copy-push: .* lost", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
         (fault("lost-stores"), r"^GPU 0 -> GPU 1: store: .* lost", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
         (fault("private-mirror"), r"^GPU 0 -> GPU 1: store: .* mirror", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
-        (fault("alias", engine="copy", at=16 << 20), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, LIMITED)),
-        (fault("stale", engine="copy"), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, NOT_PROVEN)),
+        (fault("alias", engine="copy", at=16 << 20), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, NOT_PROVEN)),
+        (fault("stale", engine="copy"), r"^GPU 0 -> GPU 1: copy-pu", (LIMITED, LIMITED, LIMITED)),
         (fault("late", engine="store"), r"^GPU 0 -> GPU 1: store: .* late", (LIMITED, NOT_PROVEN, NOT_PROVEN)),
         (fault("no-peer"), r"^GPU 0 -> GPU 1: .*cannot access", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
         (fault("refuse"), r"^GPU 0 -> GPU 1: .*CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", (NOT_PROVEN, NOT_PROVEN, NOT_PROVEN)),
@@ -433,8 +433,7 @@ class Excluded(Case):
 
     def test_by_address(self):
         three = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
-        for options, left in (((), three), (("--exclude", three[1]), [three[0], three[2]]), (("--exclude", three[0]), three[1:]),
-                              (("--exclude", "0000:09:00.0"), three)):
+        for options, left in (((), three), (("--exclude", three[1]), [three[0], three[2]]), (("--exclude", three[0]), three[1:])):
             with self.subTest(options):
                 report = self.run_on_host(*options)
                 self.assertEqual([gpu["address"] for gpu in report["gpus"]], left)
