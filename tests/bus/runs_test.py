@@ -44,7 +44,7 @@ class SecondRun(Case):
 
     def test_it_is_cancelled(self):
         self.bus.hold()
-        text = SECOND.replace("check: kernel-cmdline, with: {arguments: [nobody.gives=1]}", "check: p2p-bench")
+        text = SECOND.replace("check: kernel-cmdline, with: {arguments: [nobody.gives=1]}", "check: p2p-bench").replace("gate: never", "goal: never")
         (self.bus.tree / "etc/p2pd/plans/second.yaml").write_text(text)
         self.ready = picture(self.bus.tree)
         self.apply("second")
