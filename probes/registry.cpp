@@ -22,6 +22,7 @@ extern const Probe kDriverRunfile;
 extern const Probe kDriverSource;
 extern const Probe kDriverUserspace;
 extern const Probe kGpuHolders;
+extern const Probe kGpuGeneration;
 extern const Probe kGpuInventory;
 extern const Probe kGpudirectRdma;
 extern const Probe kInitramfs;
@@ -71,6 +72,7 @@ std::span<const Probe> probes() {
       kDriverSource,
       kDriverUserspace,
       kGpuHolders,
+      kGpuGeneration,
       kGpuInventory,
       kGpudirectRdma,
       kInitramfs,
