@@ -21,8 +21,8 @@ extern const Probe kDriverPins;
 extern const Probe kDriverRunfile;
 extern const Probe kDriverSource;
 extern const Probe kDriverUserspace;
-extern const Probe kGpuHolders;
 extern const Probe kGpuGeneration;
+extern const Probe kGpuHolders;
 extern const Probe kGpuInventory;
 extern const Probe kGpudirectRdma;
 extern const Probe kInitramfs;
@@ -71,8 +71,8 @@ std::span<const Probe> probes() {
       kDriverRunfile,
       kDriverSource,
       kDriverUserspace,
-      kGpuHolders,
       kGpuGeneration,
+      kGpuHolders,
       kGpuInventory,
       kGpudirectRdma,
       kInitramfs,
