@@ -69,6 +69,7 @@ class Obstacles {
 
   void obstruct(Standing& standing, const Step& step, const Finding& found) const {
     standing.passes = passes(step, found);
+    standing.impossible = found.impossible;
     standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
     if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" tells what is looked at, and where.";
   }
@@ -166,6 +167,10 @@ void Assessment::conclude() {
     reached->next = !reached->finding.next.empty() ? reached->finding.next : reached->step->operator_text;
 }
 
+bool Assessment::nothing_to_mend() const {
+  return goal() != nullptr && (goal()->kind == Kind::holds || goal()->kind == Kind::untried);
+}
+
 bool Assessment::gates_hold() const {
   return std::ranges::all_of(steps, [](const Standing& s) { return !s.step->is_gate() || s.kind == Kind::holds; });
 }
@@ -183,15 +188,15 @@ Outlook Assessment::outlook() const {
   const bool more = std::ranges::any_of(steps, [](const Standing& s) { return s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy); });
   if (reached != nullptr && reached->finding.verdict == Verdict::limited && !more) return Outlook::limited;
   const Standing* const cause = root_cause();
-  if (cause != nullptr && cause->finding.impossible) return Outlook::impossible;
+  if (cause != nullptr && cause->impossible) return Outlook::impossible;
   return for_a_person().empty() ? Outlook::mendable : Outlook::person;
 }
 
 const Standing* Assessment::root_cause() const {
-  if (goal() != nullptr && (goal()->kind == Kind::holds || goal()->kind == Kind::untried)) return nullptr;
+  if (nothing_to_mend()) return nullptr;
   const Standing* first = nullptr;
   const auto rank = [](const Standing& s) {
-    if (s.finding.impossible) return 3;
+    if (s.impossible) return 3;
     if (s.kind != Kind::blocked) return 0;
     return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
   };
@@ -202,13 +207,14 @@ const Standing* Assessment::root_cause() const {
 
 std::vector<const Standing*> Assessment::for_a_person() const {
   std::vector<const Standing*> found;
+  if (nothing_to_mend()) return found;
   for (const Standing& s : steps)
     if (s.step->kind != StepKind::upkeep && s.kind == Kind::blocked) found.push_back(&s);
   return found;
 }
 
 int Assessment::reboots(const Vocabulary& vocabulary) const {
-  return std::ranges::any_of(steps, [&](const Standing& s) {
+  return !nothing_to_mend() && std::ranges::any_of(steps, [&](const Standing& s) {
     const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
     return changes && !s.step->fix.empty() && vocabulary.action(s.step->fix)->effect == Effect::reboot;
   });

@@ -31,6 +31,7 @@ struct Standing {
   std::string obstacle;  ///< of blocked and busy: what it needs that is not there, "STEP: why"; empty: the step itself
   std::string next;      ///< of blocked: what a person does
   bool passes = false;   ///< of blocked and busy: it ends without p2pd
+  bool impossible = false;  ///< of blocked: nobody can mend it with this hardware
 
   bool is_shut() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
 };
@@ -59,6 +60,8 @@ struct Assessment {
   /// Says of the goal what the gates mean for it.
   void conclude();
 
+  /// The goal is reached, or can be tried: no gate is in the way.
+  bool nothing_to_mend() const;
   bool gates_hold() const;
   /// Why the goal must not be tried now; empty: nothing that was seen makes that dangerous.
   std::string danger() const;

@@ -50,6 +50,10 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "mendable");
   CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
   CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");
+  const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
+  CHECK(shut.outlook() == "provable");
+  CHECK(shut.seen.for_a_person().empty());
+  CHECK(shut.seen.reboots(World::vocabulary()) == 0);
 }
 
 TEST_CASE("assess: what a proof means for the gates") {
@@ -97,4 +101,6 @@ TEST_CASE("assess: what a fix needs decides whether p2pd can make it hold, howev
   const Assessed far = assessed(plan, {});
   CHECK(far.kind("a") == "blocked");
   CHECK(far.seen.steps[0].obstacle == "room: room");
+  CHECK(far.outlook() == "person");
+  CHECK(assessed(plan, {.holds = {"idle"}, .impossible = {"room"}}).outlook() == "impossible");
 }
