@@ -177,9 +177,9 @@ def mixed():
                    "issue 40), cases.md simpleP2P-7gpu-mixed-generations-partial",
                    epyc(port("01.1", card(RTX3090)), port("03.1", card(), number=2)), "identity",
                    installed() | answers(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090), refused=["0000:01:00.0"], word="NS") | IVHD,
-                   "driver-peers",
+                   "gpu-generation",
                    "the CUDA library gives peer access within one generation only: between an Ampere and an Ada card there is none",
-                   RESIZED, False, outlook="impossible", blocked_by="driver-choice")
+                   RESIZED, False, outlook="impossible")
 
 
 def turing():
@@ -189,9 +189,9 @@ def turing():
                    "(consumer Turing is not supported by the BAR1 path)",
                    epyc(port("01.1", card(**old), **slot), port("03.1", card(**old), number=2, **slot)), "identity",
                    installed() | answers(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI), refused=["0000:01:00.0"]) | IVHD,
-                   "driver-peers", "no patched driver supports consumer Turing: neither firmware nor settings help",
+                   "gpu-generation", "no patched driver supports consumer Turing: neither firmware nor settings help",
                    ["BAR1 is 256 MiB without the capability to grow, which follows from the same chip",
-                    "the USB functions of such cards are left out"], False, outlook="impossible", blocked_by="driver-choice")
+                    "the USB functions of such cards are left out"], False, outlook="impossible")
 
 
 def converted_48g():

@@ -55,8 +55,8 @@ def display_card():
     return Machine(
         "rtx4090-x2-gt1030", "Two RTX 4090, patched driver, and a GT 1030 for the display, which nouveau drives",
         "issue 3/9 (a 1030 for the display), field-notes.md section 1 (the forks are open modules, which know no Pascal)", epyc(*slots),
-        "identity", files | IVHD | log | answers(*((address, RTX4090) for address in FOUR[:2])), "driver-peers",
-        "the open modules know no Pascal: the driver answers for the two RTX 4090 only, and p2pd cannot know that the third is not meant to take part",
+        "identity", files | IVHD | log | answers(*((address, RTX4090) for address in FOUR[:2])), "gpu-generation",
+        "no driver gives P2P with a Pascal card, and p2pd cannot know that it is not meant to take part: a person leaves it out",
         ["nouveau of Linux 6.1 knows no Ada, so that it took the GT 1030 alone"], False, outlook="person",
         excluding=excluding(["10de:1d01"], "provable", None, "the driver says OK to both ways of the pair; the card that nouveau drives is no part of it"))
 

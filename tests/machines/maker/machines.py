@@ -163,8 +163,8 @@ def rtx3090_x4_epyc():
                                                        for n, bus in enumerate(("c0", "80", "40", "00")))),
         "bar1-size", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
         ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"], outlook="person",
-        excluding=excluding(["0000:c1:00.0"], "mendable", "nvidia-driver",
-                            "what is left in the way of the other three is the distribution's driver"))
+        excluding=excluding(["0000:c1:00.0"], "mendable", "acs-redirection",
+                            "what is left in the way of the other three, root ports that redirect and the distribution's driver, can be mended"))
 
 
 def rtx5090_x2_genoa():

@@ -47,18 +47,45 @@ def hand_patched():
         "that no build of the catalogue fits kernel 6.17 matters to nobody who needs none")
 
 
-def blackwell_stock():
-    version, cards = "595.45.04", dict(model=RTX5090)
-    slot = dict(model=AMD_GENOA_PORT, link=(5, 16), current=(IDLE, 16))
+def hand_patched_iommu():
+    return Machine(
+        "rtx4090-x2-hand-patched-iommu", "Two RTX 4090, modules 595.71.05 patched by hand, kernel 6.17, the IOMMU translates",
+        "field-notes.md section 2 (AMD-Vi IO_PAGE_FAULT: iommu=pt), issue 3/9 (a catalogue entry is required by the fix that needs it)",
+        epyc(), "DMA-FQ", by_hand(NOBLE_HWE, "595.71.05", "Wed Mar 18 09:12:44 UTC 2026", "quiet splash") | IVHD
+        | answers((FIRST, RTX4090), (SECOND, RTX4090), version="595.71.05"), "iommu",
+        "the driver says OK to every pair, and iommu=pt is all that has to change: that no build of the catalogue fits is in nobody's way",
+        (), False)
+
+
+def two_5090():
+    cards, slot = dict(model=RTX5090), dict(model=AMD_GENOA_PORT, link=(5, 16), current=(IDLE, 16))
+    return epyc(port("01.1", card(**cards), **slot), port("03.1", card(**cards), number=2, **slot))
+
+
+def blackwell_files():
+    version = "595.45.04"
     files = stock(NOBLE, "quiet splash iommu=pt", ubuntu_driver(
         NOBLE, version, "Tue Jan 27 21:05:40 UTC 2026", UBUNTU_GCC13, "595.45.04-0ubuntu0.24.04.1"))
+    return with_options(files, "ForceP2P=0x11;RMPcieP2PType=1;RMForceStaticBar1=1") | IVHD | answers(
+        (FIRST, RTX5090), (SECOND, RTX5090), version=version)
+
+
+def blackwell_stock():
     return works(
         "rtx5090-x2-driver-ok", "Two RTX 5090, the distribution's open driver with registry keys for P2P over BAR1",
         "field-notes.md, After ready (RTX 50: NVIDIA's own BAR1 code is bound; ForceP2P, RMPcieP2PType and RMForceStaticBar1)",
-        epyc(port("01.1", card(**cards), **slot), port("03.1", card(**cards), number=2, **slot)), "identity",
-        with_options(files, "ForceP2P=0x11;RMPcieP2PType=1;RMForceStaticBar1=1") | IVHD
-        | answers((FIRST, RTX5090), (SECOND, RTX5090), version=version),
-        "whether a driver from packages can do that is what the proof finds out")
+        two_5090(), "identity", blackwell_files(), "whether a driver from packages can do that is what the proof finds out")
+
+
+def blackwell_xid79():
+    files = blackwell_files()
+    xid = "3,1300,9400000,-;NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    return Machine(
+        "rtx5090-x2-xid79", "Two RTX 5090 whose driver says OK, one of which fell off the bus on this boot",
+        "issue 3/9 (an Xid 79 on this boot makes a proof dangerous), cases.md xid79-comma-fraction-timestamp", two_5090(), "identity",
+        files | {"dev/kmsg": files["dev/kmsg"] + xid}, "kernel-log",
+        "the driver's word is older than the fault: nothing is tried before power was cycled",
+        ["the card answers on the bus again, and nothing else is in the way but a driver from packages"], False, outlook="person")
 
 
 def pro_6000():
@@ -188,5 +215,5 @@ def guest_clique():
 
 
 def proof_cases():
-    return [hand_patched(), blackwell_stock(), pro_6000(), a100_pair(), l40s_pair(), h100_guest(), dgx(), systemd_boot(),
+    return [hand_patched(), hand_patched_iommu(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), h100_guest(), dgx(), systemd_boot(),
             systemd_boot_iommu(), guest_clique()]
