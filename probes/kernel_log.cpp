@@ -151,6 +151,7 @@ const Probe kKernelLog = {
     .id = "kernel-log",
     .asserts = "what is left of the kernel's log of this boot holds no known sign of a failure",
     .check = check,
+    .tells_danger = true,
     .of_the_machine = true,
 };
 

@@ -17,6 +17,11 @@ bool names_any(const std::vector<std::string>& names, const std::set<std::string
   return std::ranges::any_of(names, [&](const std::string& name) { return steps.contains(name); });
 }
 
+/// A proof would put the machine at risk, and p2pd cannot change that: no other step is worth waiting for.
+bool endangers(const Standing& standing) {
+  return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->can_be_mended();
+}
+
 /// What keeps the steps of one plan from being made to hold.
 class Obstacles {
  public:
@@ -113,12 +118,20 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& c
       standing.kind = Kind::pending;
     else if (!std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
       standing.kind = Kind::note;
-    else if (waits || skipped)
+    else if ((waits || skipped) && !endangers(standing))
       standing.kind = Kind::waits;
     else
       obstacles.look_at(standing);
     if (waits || standing.kind != Kind::holds) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
+  }
+  all.conclude();
+  if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
+  for (Standing& standing : all.steps) {  // the goal would be tried: what was passed over may be a reason not to
+    if (!standing.finding.summary.empty() || !vocabulary.probe(standing.step->check)->tells_danger) continue;
+    standing.finding = check(*standing.step);
+    if (standing.finding.holds()) standing.kind = Kind::holds;
+    if (endangers(standing)) obstacles.look_at(standing);
   }
   all.conclude();
   return all;
@@ -196,8 +209,9 @@ const Standing* Assessment::root_cause() const {
   if (nothing_to_mend()) return nullptr;
   const Standing* first = nullptr;
   const auto rank = [](const Standing& s) {
-    if (s.impossible) return 3;
+    if (s.impossible) return 4;
     if (s.kind != Kind::blocked) return 0;
+    if (!s.finding.danger.empty()) return 3;
     return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
   };
   for (const Standing& s : steps)
