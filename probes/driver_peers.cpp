@@ -147,13 +147,20 @@ std::vector<std::string> not_driven(const Host& host, const std::vector<std::str
   return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
 }
 
+/// Of a card that was given to a virtual machine the driver says nothing, and another driver would not either.
 void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
+  constexpr std::string_view kLeaveOut = "leave it out: \"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
+  const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });
+  finding.verdict = given ? Verdict::unknown : Verdict::fail;
   finding.summary = fmt::format("the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
                                 gpus.size() * (gpus.size() - 1),
                                 missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(missing, ", ")));
-  finding.next = missing.empty() ? "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log."
-                                 : "If it is to take part, see in the kernel log why the driver does not have it; else leave it out: "
-                                   "\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
+  if (missing.empty())
+    finding.next = "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+  else if (given)
+    finding.next = fmt::format("Give the card back to this system, or {}", kLeaveOut);
+  else
+    finding.next = fmt::format("Where it is to take part, the kernel log tells why the driver does not have it; else {}", kLeaveOut);
 }
 
 void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {

@@ -105,6 +105,13 @@ TEST_CASE("driver-peers: a library that does not fit, and answers that are none,
   CHECK(holds(number->summary, "the driver refuses 1 of 2 ordered pairs: a to b U ("));
 }
 
+TEST_CASE("driver-peers: for a card of a virtual machine the driver has no word") {
+  const Finding finding = ChangedRecord("rtx4090-x2-vfio").look(kDriverPeers);
+  CHECK(finding.verdict == Verdict::unknown);
+  CHECK(holds(finding.summary, "does not drive 0000:02:00.0 (vfio-pci)"));
+  CHECK(holds(finding.next, "exclude"));
+}
+
 TEST_CASE("driver-peers: who does not answer in time is not asked by another tool") {
   FakeRunner runner;
   runner.on(kBench, [](const Command& command) -> Result<CommandResult> {
