@@ -37,7 +37,9 @@ class Obstacles {
       return;
     }
     standing.kind = Kind::fixable;
-    look_at_needs(step, standing);
+    if (look_at_needs(step, standing) || !step.fix.empty()) return;
+    standing.next = !standing.finding.next.empty() ? standing.finding.next : step.operator_text;  // all is there, in vain
+    obstruct(standing, step, standing.finding);
   }
 
   bool holds(const std::string& name) { return finding(name).holds(); }
@@ -49,14 +51,16 @@ class Obstacles {
     return seen->second;
   }
 
-  /// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought; what passes by
-  /// itself gives way to what does not.
-  void look_at_needs(const Step& step, Standing& standing) {
+  /// Whether something of what `step` needs, by itself or through another, does not hold. The first that cannot be brought is
+  /// the obstacle; what passes by itself gives way to what does not.
+  bool look_at_needs(const Step& step, Standing& standing) {
+    bool lacks = false;
     for (const std::string& name : step.needs) {
-      if (standing.kind == Kind::blocked) return;
+      if (standing.kind == Kind::blocked) break;
       const Step& need = *plan_.step(name);
       const Finding& found = finding(name);
       if (found.holds()) continue;
+      lacks = true;
       if (found.verdict != Verdict::unknown && need.can_be_mended()) {
         look_at_needs(need, standing);
         continue;
@@ -66,6 +70,7 @@ class Obstacles {
       standing.next = !found.next.empty() ? found.next : need.operator_text;
       obstruct(standing, need, found);
     }
+    return lacks;
   }
 
   bool passes(const Step& step, const Finding& found) const {
