@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/hardware/bar1_room.hpp"
 #include "base/hardware/vram.hpp"
@@ -47,9 +48,9 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but nobody resized it",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old",
-     "Update the vBIOS with the tool of the card's maker; no setting of the firmware or the driver helps."},
+     "Update the vBIOS with the tool of the card's maker, or leave the card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml)."},
     {"card", Verdict::fail, "no size that the card supports is enough",
-     "Leave this card out: no setting helps, unless its maker has a vBIOS with larger sizes."},
+     "Leave this card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml), unless its maker has a vBIOS with larger sizes."},
     {"unreadable", Verdict::fail, "why is not readable for this user", "Run p2pctl doctor as root: root can read why."},
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
      "Run p2pctl doctor as root, on a machine or record with sysfs."},
@@ -163,6 +164,15 @@ void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
   }
 }
 
+/// No two cards are left without those that offer sizes of BAR1, each too small.
+bool too_few_left(const std::vector<Case>& gpus) {
+  const auto too_small = std::ranges::count_if(gpus, [](const Case& gpu) {
+    return cause_of(gpu).name == "card" && gpu.resizable && !gpu.resizable->supported_bytes.empty();
+  });
+  const auto too_old = std::ranges::count_if(gpus, [](const Case& gpu) { return cause_of(gpu).name == "old_geforce"; });
+  return too_small > 0 && std::ssize(gpus) - too_small - too_old < 2;
+}
+
 /// What the driver tells of VRAM; not asked where there is no GPU.
 std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
   return std::ranges::any_of(devices, &PciDevice::takes_part) ? told_vram_bytes(host)
@@ -194,6 +204,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary = "no NVIDIA GPU on the PCI bus";
   } else {
     judge(finding, gpus, parameters.value("attainable", false));
+    finding.impossible = finding.verdict == Verdict::fail && too_few_left(gpus);
   }
   return finding;
 }

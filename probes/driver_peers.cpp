@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "base/driver/driver_answer.hpp"
@@ -131,7 +132,38 @@ std::string refusal(const nlohmann::json& pair) {
   return {};
 }
 
-void judge(Finding& finding, std::size_t gpus, bool guest) {
+/// Those of `gpus` that are in no answer, with what drives them: "0000:03:00.0 (nouveau)". None where answers name no addresses.
+std::vector<std::string> not_driven(const Host& host, const std::vector<std::string>& gpus, const nlohmann::json& facts) {
+  std::set<std::string> answered;
+  for (const nlohmann::json& gpu : facts["gpus"])
+    if (gpu.is_object() && gpu.contains("address") && gpu["address"].is_string()) answered.insert(gpu["address"].get<std::string>());
+  for (const nlohmann::json& pair : facts["pairs"]) answered.insert(pair["from"].get<std::string>());
+  std::vector<std::string> missing;
+  for (const std::string& gpu : gpus) {
+    if (answered.contains(gpu)) continue;
+    const std::string driver = pci_driver(host, gpu);
+    missing.push_back(fmt::format("{} ({})", gpu, driver.empty() ? "no driver" : driver));
+  }
+  return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
+}
+
+/// Of a card that was given to a virtual machine the driver says nothing, and another driver would not either.
+void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
+  constexpr std::string_view kLeaveOut = "leave it out: \"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
+  const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });
+  finding.verdict = given ? Verdict::unknown : Verdict::fail;
+  finding.summary = fmt::format("the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
+                                gpus.size() * (gpus.size() - 1),
+                                missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(missing, ", ")));
+  if (missing.empty())
+    finding.next = "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+  else if (given)
+    finding.next = fmt::format("Give the card back to this system, or {}", kLeaveOut);
+  else
+    finding.next = fmt::format("Where it is to take part, the kernel log tells why the driver does not have it; else {}", kLeaveOut);
+}
+
+void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {
   const nlohmann::json& pairs = finding.facts["pairs"];
   std::vector<std::string> refused;
   std::string code;
@@ -142,11 +174,8 @@ void judge(Finding& finding, std::size_t gpus, bool guest) {
     refused.push_back(fmt::format("{} to {} {}", pair["from"].get<std::string>(), pair["to"].get<std::string>(), why));
   }
   finding.verdict = Verdict::fail;
-  if (pairs.size() < gpus * (gpus - 1)) {
-    finding.summary = fmt::format("the driver answers for {} of {} ordered pairs: it does not drive all {} GPUs",
-                                  pairs.size(), gpus * (gpus - 1), gpus);
-    finding.next =
-        "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+  if (pairs.size() < gpus.size() * (gpus.size() - 1)) {
+    judge_absence(finding, gpus, not_driven(host, gpus, finding.facts));
     return;
   }
   if (refused.empty()) {
@@ -182,7 +211,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts = TRY(Result<nlohmann::json>(answer));
   const nlohmann::json& pairs = finding.facts["pairs"];
   finding.evidence.push_back({finding.facts["source"], fmt::format("{} ordered pairs", pairs.size())});
-  judge(finding, gpus.size(), virtual_machine(host, devices).guest.value_or(false));
+  judge(host, finding, gpus, virtual_machine(host, devices).guest.value_or(false));
   return finding;
 }
 

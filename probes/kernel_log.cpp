@@ -2,9 +2,9 @@
 // kernel-log: what the kernel has said since it booted holds no known sign of a failure that stops P2P.
 // A page fault of the IOMMU, an Xid, a module that the kernel refused: the log names the gate, mostly long before a
 // benchmark does. A sign is a row of config/signatures.yaml; of each the first record is shown, the first in the table
-// leads, since causes stand there before their consequences. A fault of a device that is no GPU, nor a port above one, is
-// a note only, and so is what was said before the load of the driver that came last: a swap without a reboot leaves the
-// old one's words. Reads /dev/kmsg, which is what is left of this boot; of a machine record dev/kmsg or var/log/kern.log.
+// leads, since causes stand there before their consequences. A note only: a fault of a device that is no GPU that takes
+// part, nor a port above one, and what was said before the load of the driver that came last, of one that is gone.
+// Reads /dev/kmsg, which is what is left of this boot; of a machine record dev/kmsg or var/log/kern.log.
 // Reference: Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
 #include <fmt/format.h>
 
@@ -40,16 +40,26 @@ std::size_t load_of_driver(const std::vector<KernelRecord>& records) {
   return loaded;
 }
 
+/// Addresses of the GPUs that take no part.
+std::vector<std::string> left_out_of(const std::vector<PciDevice>& devices) {
+  std::vector<std::string> addresses;
+  for (const PciDevice& device : devices)
+    if (!device.left_out.empty()) addresses.push_back(device.address);
+  return addresses;
+}
+
 /// What a log is searched with.
 struct Search {
   const std::vector<KernelRecord>& records;
   const GpuFunctions& gpus;
+  const GpuFunctions& left_out;
   std::size_t load;  ///< of the driver, see load_of_driver()
 
   /// True where a failure of `row` in record `i` is one of this machine's GPUs now.
   bool holds(const Signature& row, std::size_t i) const {
     const auto device = blamed_device(records[i].text);
     if (i < load || (row.gpu_only && !(device && gpus.hold(*device)))) return false;
+    if (device && left_out.hold(*device) && !gpus.hold(*device)) return false;
     if (row.cures.empty()) return true;
     return std::none_of(records.begin() + static_cast<std::ptrdiff_t>(i), records.end(), [&](const KernelRecord& later) {
       if (!row.cured_by(later.text)) return false;
@@ -113,7 +123,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (log.records.empty()) return fail(ErrorCode::invalid, log.source + " is empty: it tells nothing of this boot");
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const GpuFunctions gpus(devices, nvidia_gpus(devices));
-  const Search search{log.records, gpus, load_of_driver(log.records)};
+  const GpuFunctions left_out(devices, left_out_of(devices));
+  const Search search{log.records, gpus, left_out, load_of_driver(log.records)};
   std::vector<Match> matches;
   for (const Signature& row : table)
     if (row.log == "kernel") search.look_for(row, matches);
@@ -140,6 +151,7 @@ const Probe kKernelLog = {
     .id = "kernel-log",
     .asserts = "what is left of the kernel's log of this boot holds no known sign of a failure",
     .check = check,
+    .tells_danger = true,
     .of_the_machine = true,
 };
 

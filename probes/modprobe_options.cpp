@@ -9,6 +9,7 @@
 
 #include "base/driver/driver_options.hpp"
 #include "base/driver/nvidia_procfs.hpp"
+#include "base/driver/staging.hpp"
 #include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 
@@ -39,7 +40,18 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
+/// Nothing is wanted but what a build of the catalogue needs, and none is chosen: the driver was installed by other hands.
+bool nothing_wanted(const Parameters& given) {
+  return given.value("entry", std::string(kNoEntry)) == kChosenEntry && !given.contains("options") && !given.contains("registry_dwords");
+}
+
 Result<Finding> check(const Host& host, const Parameters& given) {
+  if (nothing_wanted(given)) {
+    Finding finding;
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no driver build is chosen: what the installed one needs is not known";
+    return finding;
+  }
   const Parameters parameters = TRY(with_driver_options(host, given));
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
   const auto nvidia = nvidia_params(host).value_or(std::map<std::string, std::string>());

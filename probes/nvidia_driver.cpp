@@ -120,7 +120,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   const Running running = TRY(running_driver(host, finding));
   if (running.by_gpu.empty() && !is_image(host)) {
-    finding = {Verdict::not_applicable, "no NVIDIA GPU", {}, {}, ""};
+    finding = Finding{};
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "no NVIDIA GPU";
     return finding;
   }
   const DriverInstall install = TRY(installed_driver(host));

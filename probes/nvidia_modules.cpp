@@ -18,7 +18,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::string_view kNames[] = {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem"};
 
 /// A loaded module, and the files that it could come from.
@@ -29,7 +28,7 @@ struct Loaded {
   std::vector<std::string> on_disk;  ///< their source versions
 };
 
-/// Addresses of the NVIDIA GPUs, and of those that nouveau drives.
+/// Addresses of the NVIDIA GPUs that take part, and of those that nouveau drives.
 struct Gpus {
   std::vector<std::string> all;
   std::vector<std::string> of_nouveau;
@@ -38,7 +37,7 @@ struct Gpus {
 Result<Gpus> look_at_gpus(const Host& host) {
   Gpus gpus;
   for (const PciDevice& device : TRY(pci_devices(host))) {
-    if (device.vendor_id != kNvidia || !device.is_display()) continue;
+    if (!device.takes_part()) continue;
     gpus.all.push_back(device.address);
     if (pci_driver(host, device.address) == "nouveau") gpus.of_nouveau.push_back(device.address);
   }

@@ -21,6 +21,7 @@ extern const Probe kDriverPins;
 extern const Probe kDriverRunfile;
 extern const Probe kDriverSource;
 extern const Probe kDriverUserspace;
+extern const Probe kGpuGeneration;
 extern const Probe kGpuHolders;
 extern const Probe kGpuInventory;
 extern const Probe kGpudirectRdma;
@@ -70,6 +71,7 @@ std::span<const Probe> probes() {
       kDriverRunfile,
       kDriverSource,
       kDriverUserspace,
+      kGpuGeneration,
       kGpuHolders,
       kGpuInventory,
       kGpudirectRdma,

@@ -17,6 +17,11 @@ bool names_any(const std::vector<std::string>& names, const std::set<std::string
   return std::ranges::any_of(names, [&](const std::string& name) { return steps.contains(name); });
 }
 
+/// A proof would put the machine at risk, and p2pd cannot change that: no other step is worth waiting for.
+bool endangers(const Standing& standing) {
+  return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->can_be_mended();
+}
+
 /// What keeps the steps of one plan from being made to hold.
 class Obstacles {
  public:
@@ -32,7 +37,9 @@ class Obstacles {
       return;
     }
     standing.kind = Kind::fixable;
-    look_at_needs(step, standing);
+    if (look_at_needs(step, standing) || !step.fix.empty()) return;
+    standing.next = !standing.finding.next.empty() ? standing.finding.next : step.operator_text;  // all is there, in vain
+    obstruct(standing, step, standing.finding);
   }
 
   bool holds(const std::string& name) { return finding(name).holds(); }
@@ -44,14 +51,16 @@ class Obstacles {
     return seen->second;
   }
 
-  /// The first of what `step` needs, by itself or through another, that does not hold and cannot be brought; what passes by
-  /// itself gives way to what does not.
-  void look_at_needs(const Step& step, Standing& standing) {
+  /// Whether something of what `step` needs, by itself or through another, does not hold. The first that cannot be brought is
+  /// the obstacle; what passes by itself gives way to what does not.
+  bool look_at_needs(const Step& step, Standing& standing) {
+    bool lacks = false;
     for (const std::string& name : step.needs) {
-      if (standing.kind == Kind::blocked) return;
+      if (standing.kind == Kind::blocked) break;
       const Step& need = *plan_.step(name);
       const Finding& found = finding(name);
       if (found.holds()) continue;
+      lacks = true;
       if (found.verdict != Verdict::unknown && need.can_be_mended()) {
         look_at_needs(need, standing);
         continue;
@@ -61,6 +70,7 @@ class Obstacles {
       standing.next = !found.next.empty() ? found.next : need.operator_text;
       obstruct(standing, need, found);
     }
+    return lacks;
   }
 
   bool passes(const Step& step, const Finding& found) const {
@@ -69,6 +79,7 @@ class Obstacles {
 
   void obstruct(Standing& standing, const Step& step, const Finding& found) const {
     standing.passes = passes(step, found);
+    standing.impossible = found.impossible;
     standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
     if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" tells what is looked at, and where.";
   }
@@ -112,12 +123,20 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& c
       standing.kind = Kind::pending;
     else if (!std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
       standing.kind = Kind::note;
-    else if (waits || skipped)
+    else if ((waits || skipped) && !endangers(standing))
       standing.kind = Kind::waits;
     else
       obstacles.look_at(standing);
     if (waits || standing.kind != Kind::holds) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
+  }
+  all.conclude();
+  if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
+  for (Standing& standing : all.steps) {  // the goal would be tried: what was passed over may be a reason not to
+    if (!standing.finding.summary.empty() || !vocabulary.probe(standing.step->check)->tells_danger) continue;
+    standing.finding = check(*standing.step);
+    if (standing.finding.holds()) standing.kind = Kind::holds;
+    if (endangers(standing)) obstacles.look_at(standing);
   }
   all.conclude();
   return all;
@@ -166,6 +185,10 @@ void Assessment::conclude() {
     reached->next = !reached->finding.next.empty() ? reached->finding.next : reached->step->operator_text;
 }
 
+bool Assessment::nothing_to_mend() const {
+  return goal() != nullptr && (goal()->kind == Kind::holds || goal()->kind == Kind::untried);
+}
+
 bool Assessment::gates_hold() const {
   return std::ranges::all_of(steps, [](const Standing& s) { return !s.step->is_gate() || s.kind == Kind::holds; });
 }
@@ -183,16 +206,17 @@ Outlook Assessment::outlook() const {
   const bool more = std::ranges::any_of(steps, [](const Standing& s) { return s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy); });
   if (reached != nullptr && reached->finding.verdict == Verdict::limited && !more) return Outlook::limited;
   const Standing* const cause = root_cause();
-  if (cause != nullptr && cause->finding.impossible) return Outlook::impossible;
+  if (cause != nullptr && cause->impossible) return Outlook::impossible;
   return for_a_person().empty() ? Outlook::mendable : Outlook::person;
 }
 
 const Standing* Assessment::root_cause() const {
-  if (goal() != nullptr && (goal()->kind == Kind::holds || goal()->kind == Kind::untried)) return nullptr;
+  if (nothing_to_mend()) return nullptr;
   const Standing* first = nullptr;
   const auto rank = [](const Standing& s) {
-    if (s.finding.impossible) return 3;
+    if (s.impossible) return 4;
     if (s.kind != Kind::blocked) return 0;
+    if (!s.finding.danger.empty()) return 3;
     return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
   };
   for (const Standing& s : steps)
@@ -202,13 +226,14 @@ const Standing* Assessment::root_cause() const {
 
 std::vector<const Standing*> Assessment::for_a_person() const {
   std::vector<const Standing*> found;
+  if (nothing_to_mend()) return found;
   for (const Standing& s : steps)
     if (s.step->kind != StepKind::upkeep && s.kind == Kind::blocked) found.push_back(&s);
   return found;
 }
 
 int Assessment::reboots(const Vocabulary& vocabulary) const {
-  return std::ranges::any_of(steps, [&](const Standing& s) {
+  return !nothing_to_mend() && std::ranges::any_of(steps, [&](const Standing& s) {
     const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
     return changes && !s.step->fix.empty() && vocabulary.action(s.step->fix)->effect == Effect::reboot;
   });

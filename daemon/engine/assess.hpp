@@ -31,6 +31,7 @@ struct Standing {
   std::string obstacle;  ///< of blocked and busy: what it needs that is not there, "STEP: why"; empty: the step itself
   std::string next;      ///< of blocked: what a person does
   bool passes = false;   ///< of blocked and busy: it ends without p2pd
+  bool impossible = false;  ///< of blocked: nobody can mend it with this hardware
 
   bool is_shut() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
 };
@@ -59,12 +60,14 @@ struct Assessment {
   /// Says of the goal what the gates mean for it.
   void conclude();
 
+  /// The goal is reached, or can be tried: no gate is in the way.
+  bool nothing_to_mend() const;
   bool gates_hold() const;
   /// Why the goal must not be tried now; empty: nothing that was seen makes that dangerous.
   std::string danger() const;
   Outlook outlook() const;
-  /// What explains best that the goal is not reached: what nobody can mend, then what p2pd cannot, then the first gate that is
-  /// shut. Null where nothing is in the way.
+  /// What explains best that the goal is not reached: what nobody can mend, then what p2pd cannot, first of that what makes a proof
+  /// dangerous, then the first gate that is shut. Null where nothing is in the way.
   const Standing* root_cause() const;
   /// Everything that a person has to see to, in the plan's order: firmware first.
   std::vector<const Standing*> for_a_person() const;
@@ -76,7 +79,7 @@ using Check = std::function<Finding(const Step&)>;
 
 /// Looks at every gate and upkeep of `plan`, not at its goal, which may be dangerous to try: judge_goal() is told of it.
 /// Changes nothing. `pending`: steps whose fix takes effect with the next boot. What comes after a blocked gate is not looked
-/// at, but for what the goal asks first.
+/// at, but for what the goal asks first, and for what may be a reason not to try it.
 Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& check, const std::set<std::string>& pending = {});
 
 /// The same of a host that is only looked at.

@@ -213,6 +213,8 @@ Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
   if (pass.refuted && pass.seen.gates_hold() && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
+  if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
+    why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
   if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // better than nothing: kept
   if (pass.in_vain) return give_up(std::move(why));
   if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));

@@ -350,16 +350,17 @@ nlohmann::json to_json(const Plan& plan) {
     if (step.tried != Tried::no) document["tried"] = to_string(step.tried);
     steps.push_back(std::move(document));
   }
-  return {{"name", plan.name},
-          {"title", plan.title},
-          {"gpus", {{"exclude", plan.left_out_gpus}}},
-          {"policy",
-           {{"reboots", plan.policy.reboots},
-            {"attempts", plan.policy.attempts},
-            {"on_failure", to_string(plan.policy.on_failure)},
-            {"reboot", to_string(plan.policy.reboot)},
-            {"busy", to_string(plan.policy.busy)}}},
-          {"steps", std::move(steps)}};
+  nlohmann::json document = {{"name", plan.name},
+                             {"title", plan.title},
+                             {"policy",
+                              {{"reboots", plan.policy.reboots},
+                               {"attempts", plan.policy.attempts},
+                               {"on_failure", to_string(plan.policy.on_failure)},
+                               {"reboot", to_string(plan.policy.reboot)},
+                               {"busy", to_string(plan.policy.busy)}}},
+                             {"steps", std::move(steps)}};
+  if (!plan.left_out_gpus.empty()) document["gpus"]["exclude"] = plan.left_out_gpus;
+  return document;
 }
 
 }  // namespace p2pd

@@ -17,6 +17,8 @@ from tree import MACHINES  # noqa: E402
 
 AT_LEAST = 20
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+OUTLOOKS = {"ready", "limited", "provable", "mendable", "person", "impossible"}
+CONCLUSION, EXCLUDING = ["outlook", "root_cause", "why", "source"], ["gpus", "outlook", "root_cause", "why"]
 NEEDED = ["machine.json", "expected.json", "etc/os-release", "proc/cmdline", "proc/sys/kernel/osrelease"]
 DESCRIPTION = {"schema", "name", "title", "source", "captured", "notes"}
 ROOM = {"/boot", "/usr", "/var"}
@@ -39,18 +41,34 @@ def text(value):
     return isinstance(value, str) and value.strip() == value and value != ""
 
 
-def expectation_faults(record):
-    expected = load(record / "expected.json")
-    if list(expected) != ["root_cause", "why", "source"]:
-        yield "expected.json: wants root_cause, why and source"
-        return
+def conclusion_faults(expected):
+    """Of what is expected under one plan."""
     cause = expected["root_cause"]
-    if cause is not None and not (text(cause) and KEBAB.fullmatch(cause)):
+    if expected["outlook"] not in OUTLOOKS:
+        yield f"expected.json: {expected['outlook']!r} is no outlook"
+    elif (cause is None) != (expected["outlook"] in ("ready", "provable")):
+        yield f"expected.json: {expected['outlook']} and a root_cause of {cause!r}"
+    elif cause is not None and not (text(cause) and KEBAB.fullmatch(cause)):
         yield f"expected.json: root_cause {cause!r} is neither an id nor null"
-    if not text(expected["source"]):
-        yield "expected.json: no source"
     if not text(expected["why"]) or "\n" in expected["why"]:
         yield "expected.json: no reason of one line"
+
+
+def expectation_faults(record):
+    expected = load(record / "expected.json")
+    if [key for key in expected if key not in ("blocked_by", "excluding")] != CONCLUSION:
+        yield "expected.json: wants " + ", ".join(CONCLUSION)
+        return
+    yield from conclusion_faults(expected)
+    if not text(expected["source"]):
+        yield "expected.json: no source"
+    if not (text(expected.get("blocked_by", "a")) and KEBAB.fullmatch(expected.get("blocked_by", "a"))):
+        yield "expected.json: blocked_by is no step"
+    excluding = expected.get("excluding")
+    if excluding is not None and (not isinstance(excluding, dict) or list(excluding) != EXCLUDING or not excluding["gpus"]):
+        yield "expected.json: excluding wants " + ", ".join(EXCLUDING)
+    elif excluding is not None:
+        yield from conclusion_faults(excluding)
 
 
 def faults(record):
@@ -90,9 +108,14 @@ class Machines(unittest.TestCase):
         self.assertGreaterEqual(len(set(causes)), 15)
 
     def test_seeded_faults_are_found(self):
-        whole = {"root_cause": "iommu", "why": "It translates.", "source": "field-notes.md section 2"}
+        whole = {"outlook": "person", "root_cause": "iommu", "blocked_by": "boot-loader", "why": "It translates.",
+                 "source": "field-notes.md section 2",
+                 "excluding": {"gpus": ["10de:1d01"], "outlook": "provable", "root_cause": None, "why": "The rest works."}}
         mistakes = [{**whole, "root_cause": "IOMMU on"}, {**whole, "root_cause": ""}, {**whole, "source": " "},
-                    {**whole, "why": "one\ntwo"}, {**whole, "more": 1}, {"root_cause": None}, []]
+                    {**whole, "why": "one\ntwo"}, {**whole, "more": 1}, {"root_cause": None}, [], {**whole, "outlook": "broken"},
+                    {**whole, "outlook": "provable"}, {**whole, "root_cause": None}, {**whole, "blocked_by": "No GRUB"},
+                    {**whole, "excluding": {}}, {**whole, "excluding": {**whole["excluding"], "gpus": []}},
+                    {**whole, "excluding": {**whole["excluding"], "outlook": "person"}}]
         with tempfile.TemporaryDirectory() as directory:
             copy = pathlib.Path(directory) / "no-gpu"
             shutil.copytree(MACHINES / "no-gpu", copy, symlinks=True)

@@ -50,6 +50,10 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "mendable");
   CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
   CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");
+  const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
+  CHECK(shut.outlook() == "provable");
+  CHECK(shut.seen.for_a_person().empty());
+  CHECK(shut.seen.reboots(World::vocabulary()) == 0);
 }
 
 TEST_CASE("assess: what a proof means for the gates") {
@@ -77,6 +81,21 @@ TEST_CASE("assess: the root cause is what nobody can mend, then what p2pd cannot
   CHECK(assessed(plan, {.unknown = {"b"}}).cause() == "c");
 }
 
+TEST_CASE("assess: a danger is looked for before a proof, whatever hides it") {
+  const std::string plan =
+      "name: n\ntitle: t\nsteps:\n"
+      "  - {gate: told, title: t, check: now, with: {name: told}}\n"
+      "  - {gate: a, title: t, check: now, with: {name: a}}\n"
+      "  - {gate: log, title: t, check: danger, with: {name: log}, after: [a]}\n"
+      "  - {goal: p, title: t, check: proof, with: {name: p}, after: [told]}\n";
+  const Assessed burnt = assessed(plan, {.holds = {"told"}, .dangerous = {"log"}});
+  CHECK(burnt.outlook() == "person");
+  CHECK(burnt.cause() == "log");
+  CHECK(burnt.kind("p") == "waits");
+  CHECK(assessed(plan, {.holds = {"told"}}).outlook() == "provable");  // it fails, and endangers nothing
+  CHECK(assessed(plan, {.holds = {"told", "log"}}).kind("log") == "holds");
+}
+
 TEST_CASE("assess: everything that a person must see to, together") {
   const Assessed all = assessed(plan_of({"a:live", "b", "c", "d after b", "p:proof after c"}), {});
   std::vector<std::string> ids;
@@ -97,4 +116,6 @@ TEST_CASE("assess: what a fix needs decides whether p2pd can make it hold, howev
   const Assessed far = assessed(plan, {});
   CHECK(far.kind("a") == "blocked");
   CHECK(far.seen.steps[0].obstacle == "room: room");
+  CHECK(far.outlook() == "person");
+  CHECK(assessed(plan, {.holds = {"idle"}, .impossible = {"room"}}).outlook() == "impossible");
 }

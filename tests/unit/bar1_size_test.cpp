@@ -88,6 +88,7 @@ TEST_CASE("bar1-size: who can help is told apart") {
     const Finding finding = two(row.gpu, row.port);
     CHECK(finding.verdict == Verdict::fail);
     CHECK(finding.facts["gpus"][1]["cause"] == row.cause);
+    CHECK(finding.impossible == (std::string_view(row.cause) == "card" && !row.gpu.sizes.empty()));
     CHECK(contains(finding.next, row.next));
     CHECK(contains(finding.summary,
                    row.gpu.bar1 == 0 ? "has 0 MiB" : "has 256 MiB of BAR1 for 24576 MiB of VRAM, and 1"));

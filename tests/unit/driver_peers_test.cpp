@@ -97,9 +97,19 @@ TEST_CASE("driver-peers: a library that does not fit, and answers that are none,
   const auto one = told(R"({"gpus": [{}], "pairs": []})");  // a card that vfio-pci has, or that is too old
   CHECK(one->verdict == Verdict::fail);
   CHECK(one->summary == "the driver answers for 0 of 2 ordered pairs: it does not drive all 2 GPUs");
+  const auto named = told(R"({"gpus": [{"address": "0000:01:00.0"}], "pairs": []})");
+  CHECK(named->summary == "the driver answers for 0 of 2 ordered pairs: it does not drive 0000:02:00.0 (nvidia)");
+  CHECK(holds(named->next, "exclude"));
   const auto number = told(R"({"gpus": [], "pairs": [{"from": "a", "to": "b", "read": 3, "write": "OK"},
                                                      {"from": "b", "to": "a", "read": "OK", "write": "OK"}]})");
   CHECK(holds(number->summary, "the driver refuses 1 of 2 ordered pairs: a to b U ("));
+}
+
+TEST_CASE("driver-peers: for a card of a virtual machine the driver has no word") {
+  const Finding finding = ChangedRecord("rtx4090-x2-vfio").look(kDriverPeers);
+  CHECK(finding.verdict == Verdict::unknown);
+  CHECK(holds(finding.summary, "does not drive 0000:02:00.0 (vfio-pci)"));
+  CHECK(holds(finding.next, "exclude"));
 }
 
 TEST_CASE("driver-peers: who does not answer in time is not asked by another tool") {

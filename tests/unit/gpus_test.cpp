@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/hardware/left_out.hpp"
+#include "base/record/recorded.hpp"
 #include "catch.hpp"
+#include "changed_record.hpp"
 
 using namespace p2pd;
+using namespace p2pd::test;
 
 namespace {
 
@@ -130,4 +134,43 @@ TEST_CASE("gpus: a broken table is refused") {
     CAPTURE(broken);
     CHECK_FALSE(parse_gpu_models(broken));
   }
+}
+
+TEST_CASE("gpus: an id that is not listed is of its chip's architecture") {
+  const auto listed = model_of(models(), "10de:2684");
+  REQUIRE(listed);
+  CHECK(listed->name == "NVIDIA GeForce RTX 4090");
+  const auto other = model_of(models(), "10de:26ff");  // a block of AD102
+  REQUIRE(other);
+  CHECK(other->name == "NVIDIA 10de:26ff");
+  CHECK(other->architecture == "Ada");
+  CHECK(other->segment.empty());
+  CHECK(may_be_geforce(other));
+  CHECK_FALSE(is_old_geforce(*other));
+  CHECK_FALSE(model_of(models(), "10de:ffff"));
+  CHECK_FALSE(model_of(models(), "1002:2684"));
+}
+
+TEST_CASE("gpus: a plan leaves GPUs out by address, model or UUID") {
+  for (const char* word : {"0000:65:00.0", "65:00.0", "10de:1d01", "GPU-8f6a1c52-0000-0000-0000-000000000001"}) CHECK(is_gpu_name(word));
+  for (const char* word : {"", "0", "65:00", "0000:65:00.8", "1002:1d01", "GPU-1", "all", "65:00.0 "}) CHECK_FALSE(is_gpu_name(word));
+  const ChangedRecord machine("rtx4090-x2-healthy");
+  RecordedRunner runner(machine.root());
+  Host host(machine.root(), runner);
+  const auto left = [&](const std::vector<std::string>& names) {
+    host.leave_out_gpus(names);
+    return nvidia_gpus(pci_devices(host).value());
+  };
+  const std::vector<std::string> all = left({});
+  REQUIRE(all.size() == 2);
+  CHECK(left({all[0]}) == std::vector{all[1]});
+  CHECK(left({all[1].substr(5)}) == std::vector{all[0]});
+  CHECK(left({"10de:2684"}).empty());
+  CHECK(left({"0000:ff:00.0"}) == all);
+  const std::string uuid = "GPU-8f6a1c52-0000-0000-0000-000000000001";
+  CHECK(left({uuid}) == all);  // nobody tells UUIDs
+  machine.file("proc/driver/nvidia/gpus/" + all[0] + "/information", "Model: \t\t NVIDIA\nGPU UUID: \t " + uuid + "\n");
+  CHECK(left({uuid}) == std::vector{all[1]});
+  CHECK(told_of_gpu(host, all[0], "Model") == "NVIDIA");
+  CHECK(told_of_gpu(host, all[0], "UUID").empty());
 }

@@ -314,6 +314,17 @@ TEST_CASE("kernel-log: what was said before the load of the driver that came las
   CHECK(Machine().look(kBoot + begins + loading + lost).verdict == Verdict::fail);
 }
 
+TEST_CASE("kernel-log: a fault of a GPU that is left out is a note") {
+  Machine machine;
+  const std::string lost = kBoot + "[ 7.2] NVRM: Xid (PCI:0000:21:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+  CHECK_FALSE(machine.look(lost).danger.empty());
+  machine.host.leave_out_gpus({"0000:21:00.0"});
+  const Finding rest = machine.look(lost);
+  CHECK(rest.verdict == Verdict::pass);
+  CHECK(rest.danger.empty());
+  CHECK(ids(rest, "notes") == Ids{"xid-79-fallen-off-bus"});
+}
+
 TEST_CASE("kernel-log: a clean log matches nothing") {
   const Finding finding = Machine().look(as_records(kClean), "dev/kmsg");
   CHECK(finding.verdict == Verdict::pass);

@@ -145,6 +145,12 @@ TEST_CASE("whether the loaded module runs with the options is a fact", "[modprob
   CHECK_FALSE(finding.next.empty());
 }
 
+TEST_CASE("modprobe-options: where no build is chosen, only the plan's own options are wanted") {
+  Machine machine;
+  CHECK(machine.check({{"module", "nvidia"}, {"entry", "chosen"}}).verdict == Verdict::not_applicable);
+  CHECK_FALSE(kModprobeOptions.check(machine.host, {{"module", "nvidia"}, {"entry", "chosen"}, {"options", {{"NVreg_B", 3}}}}));
+}
+
 TEST_CASE("modprobe-options: what the entry's build needs is configured, the plan's own word first") {
   Machine machine;
   const std::string sha(64, '2');

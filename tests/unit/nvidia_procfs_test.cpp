@@ -9,6 +9,7 @@
 #include "changed_record.hpp"
 
 namespace p2pd {
+extern const Probe kGpuInventory;
 extern const Probe kIommu;
 extern const Probe kModuleParameters;
 extern const Probe kNvidiaDriver;
@@ -118,7 +119,6 @@ TEST_CASE("nvidia procfs: cases of the field: information") {
   const auto information = [](const std::string& model, const std::string& more) {
     return "Model: \t\t " + model + "\nIRQ:   \t\t 41\nGPU UUID: \t GPU-0\n" + more + "Bus Type: \t PCIe\n";
   };
-  const std::string where = "gpus/0000:02:00.0/information";
   for (const auto& [name, text, excluded] : std::vector<std::tuple<const char*, std::string, bool>>{
            {"information-h100-gsp-firmware",
             information("NVIDIA H100",
@@ -129,12 +129,12 @@ TEST_CASE("nvidia procfs: cases of the field: information") {
             information("Tesla P100", "Video BIOS: \t ??.??.??.??.??\nGPU Excluded:\t Yes\n"), true},
            {"an empty file", "", false}}) {
     CAPTURE(name);
-    const Machine machine;
-    machine.procfs(where, text);
-    const Finding finding = machine.look(kModuleParameters);
-    CHECK(finding.verdict == (excluded ? Verdict::fail : Verdict::pass));
-    if (excluded) CHECK(holds(finding.summary, "it was told to leave out 0000:02:00.0 (NVreg_ExcludedGpus"));
-    told(name, "module-parameters: " + std::string(to_string(finding.verdict)) + ": " + finding.summary);
+    const ChangedRecord machine("rtx4090-x2-healthy");
+    machine.file("proc/driver/nvidia/gpus/0000:02:00.0/information", text);
+    const Finding finding = machine.look(kGpuInventory);
+    CHECK(finding.facts["count"] == (excluded ? 1 : 2));
+    CHECK(holds(finding.summary, "without 0000:02:00.0: the driver was told to leave it out (NVreg_ExcludedGpus)") == excluded);
+    told(name, "gpu-inventory: " + finding.summary);
   }
 }
 

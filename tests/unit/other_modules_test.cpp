@@ -35,6 +35,15 @@ TEST_CASE("other-modules: machines and what is loaded there") {
   }
 }
 
+TEST_CASE("other-modules: nouveau on a card that is left out is in nobody's way") {
+  const test::ChangedRecord record("rtx4090-x2-gt1030");
+  CHECK(test::holds(look(record).summary, "nouveau is loaded"));
+  RecordedRunner runner(record.root());
+  Host host(record.root(), runner);
+  host.leave_out_gpus({"10de:1d01"});
+  CHECK(kOtherModules.check(host, {{"entry", "test/main"}}).value().verdict == Verdict::pass);
+}
+
 TEST_CASE("other-modules: a file that is gone or another makes the loaded one another driver's") {
   const test::ChangedRecord record("rtx4090-x2-healthy");
   REQUIRE(look(record).verdict == Verdict::pass);

@@ -21,6 +21,7 @@ TEST_CASE("a plan is read whole") {
 name: n
 title: t
 policy: {reboots: 3, attempts: 5, on_failure: keep, reboot: external}
+gpus: {exclude: ["0000:65:00.0", "10de:1d01"]}
 steps:
   - requires: space
     title: There is space
@@ -43,6 +44,7 @@ steps:
   REQUIRE(plan);
   CHECK(plan->policy.reboots == 3);
   CHECK(plan->policy.on_failure == OnFailure::keep);
+  CHECK(plan->left_out_gpus == std::vector<std::string>{"0000:65:00.0", "10de:1d01"});
   CHECK(plan->policy.reboot == RebootPolicy::external);
   CHECK(plan->steps[0].kind == StepKind::requires_);
   CHECK(plan->steps[1].needs == std::vector<std::string>{"space"});
@@ -71,6 +73,8 @@ TEST_CASE("every error names file, line, key and what was expected") {
        "p.yaml:3: policy.reboots: expected a whole number from 0 to 20, found \"99\""},
       {"name: n\ntitle: t\npolicy: {on_failure: explode}\nsteps: [1]\n",
        "p.yaml:3: policy.on_failure: expected one of revert, keep, found \"explode\""},
+      {"name: n\ntitle: t\ngpus: {exclude: [\"65\"]}\nsteps: [1]\n",
+       "p.yaml:3: gpus.exclude: \"65\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)"},
       {"name: [\n", "p.yaml:2: end of sequence flow not found"},
       {with_step("{gate: a, title: t, check: nwo, with: {name: a}}"),
        "p.yaml:4: steps[0].check: no check is called \"nwo\"; did you mean \"now\"?"},

@@ -86,6 +86,7 @@ constexpr Parameter kProof[] = {{"name", Parameter::Type::string, true, "of the 
 constexpr Probe kProbes[] = {
     {"now", "it is so", kName, nullptr, now},
     {.id = "idle", .asserts = "nobody uses it", .parameters = kName, .check = now, .passes_by_itself = true},
+    {.id = "danger", .asserts = "nothing is dangerous", .parameters = kName, .check = now, .tells_danger = true},
     {.id = "proof", .asserts = "it is proven", .parameters = kProof, .check = proof, .proves_p2p = true, .quick = R"({"mode": "quick"})"},
 };
 constexpr Action kActions[] = {

@@ -51,7 +51,9 @@ Command bench_command(const Host& host, std::vector<std::string> options) {
 Result<nlohmann::json> driver_answer(const Host& host) {
   const Command command = driver_question();
   return host.once<nlohmann::json>(command.text(), [&]() -> Result<nlohmann::json> {
-    nlohmann::json answer = parse_json(TRY(host.ask(command)).output);
+    const CommandResult result = TRY(host.ask(command));
+    nlohmann::json answer = parse_json(result.output);
+    if (!answer.is_object()) TRY(require_success(command, result));  // it did not even start
     for (const std::string& address : left_out(host)) {
       without(address, answer, "gpus", {"address"});
       without(address, answer, "pairs", {"from", "to"});

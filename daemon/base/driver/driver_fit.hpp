@@ -16,10 +16,7 @@ namespace p2pd {
 
 /// What decides which driver build a machine can take.
 struct Machine {
-  struct Gpu {
-    std::string address;                           ///< "0000:01:00.0"
-    std::string id;                                ///< "10de:2684"
-    std::optional<GpuModel> model;                 ///< nothing: a chip that is not known
+  struct Gpu : GpuAt {
     std::optional<std::uint64_t> vram_bytes;       ///< as the driver tells; nothing: not asked, the model's counts
     std::optional<std::uint64_t> bar1_bytes;       ///< in force
     std::optional<std::uint64_t> bar1_most_bytes;  ///< the most that BAR1 can become; nothing: not readable

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/driver/gpu_services.hpp"
+#include "base/hardware/pci.hpp"
 #include "base/log.hpp"
 #include "base/modules/modprobe_d.hpp"
 
@@ -16,6 +17,17 @@ namespace {
 constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvidia_peermem", "nvidia_uvm",
                                                           "nvidia_modeset", "nvidia",         "nouveau"};
 constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for a hung GPU never comes out
+
+/// nouveau drives GPUs that take no part, and no others: a card for the display.
+bool nouveau_is_elsewhere(const Host& host) {
+  bool elsewhere = false;
+  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
+    if (!device.is_nvidia_gpu() || pci_driver(host, device.address) != "nouveau") continue;
+    if (device.takes_part()) return false;
+    elsewhere = true;
+  }
+  return elsewhere;
+}
 
 Result<void> take_out(Host& host, const std::vector<std::string>& services) {
   TRY(stop_services(host, services));
@@ -29,8 +41,9 @@ std::vector<DriverModule> driver_modules(const Host& host) {
   std::vector<DriverModule> modules;
   for (const std::string_view name : kUnloadOrder) {
     const std::string directory = fmt::format("/sys/module/{}", name);
-    if (host.files().exists(directory + "/initstate"))  // a built-in one has no such file
-      modules.push_back({std::string(name), host.line(directory + "/srcversion").value_or("")});
+    if (!host.files().exists(directory + "/initstate")) continue;  // a built-in one has no such file
+    if (name == "nouveau" && nouveau_is_elsewhere(host)) continue;
+    modules.push_back({std::string(name), host.line(directory + "/srcversion").value_or("")});
   }
   return modules;
 }

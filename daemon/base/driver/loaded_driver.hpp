@@ -20,7 +20,8 @@ struct DriverModule {
   std::string srcversion;  ///< empty where the kernel does not tell it
 };
 
-/// The NVIDIA modules that are loaded, and nouveau: in the order in which they can be taken out.
+/// The NVIDIA modules that are loaded, and nouveau, unless the GPUs that it drives are left out: in the order in which they can be
+/// taken out.
 std::vector<DriverModule> driver_modules(const Host& host);
 
 /// Takes them out, after the services that hold a GPU by design are stopped (gpu_services.hpp). Returns why that cannot be

@@ -29,8 +29,7 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   std::vector<Machine::Gpu> gpus;
   for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
-    gpus.push_back({bar1.gpu->address, fmt::format("{:04x}:{:04x}", bar1.gpu->vendor_id, bar1.gpu->device_id),
-                    bar1.model, std::nullopt, length_of(bar1), bar1_most(bar1)});
+    gpus.push_back({{bar1.gpu->address, bar1.gpu->id(), bar1.model}, std::nullopt, length_of(bar1), bar1_most(bar1)});
   if (std::ranges::none_of(gpus, [](const auto& gpu) { return may_be_geforce(gpu.model); }))
     return gpus;
   const auto told = told_vram_bytes(host);

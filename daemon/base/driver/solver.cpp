@@ -13,9 +13,6 @@ namespace {
 
 using Fit = EntryVerdict::Fit;
 
-std::string label(const Machine::Gpu& gpu) {
-  return fmt::format("{} ({})", gpu.model ? gpu.model->name : gpu.id, gpu.address);
-}
 std::string size_text(std::uint64_t bytes) {
   const std::uint64_t mib = bytes / kMiB;
   return mib >= 1024 && mib % 1024 == 0 ? fmt::format("{} GiB", mib / 1024) : fmt::format("{} MiB", mib);
@@ -29,21 +26,12 @@ struct Gate {
 std::optional<Gate> model_gate(const Machine& machine) {
   if (machine.gpus.empty() && machine.gpus_known)
     return Gate{"no-gpu", "no NVIDIA GPU, so no driver to choose", "Install two GPUs of one model."};
-  for (const Machine::Gpu& gpu : machine.gpus)
-    if (gpu.model && is_old_geforce(*gpu.model))
-      return Gate{"old-geforce",
-                  fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", label(gpu),
-                              gpu.model->architecture),
-                  "Use cards of the RTX 30 series or newer."};
+  if (const auto problem = generation_problem({machine.gpus.begin(), machine.gpus.end()}))
+    return Gate{problem->cause, problem->summary, problem->next};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
-      return Gate{"unknown-gpu", label(gpu) + " is of a chip that is newer than this p2pd: which driver fits it is not known",
+      return Gate{"unknown-gpu", name_of(gpu) + " is of a chip that is newer than this p2pd: which driver fits it is not known",
                   "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all the same."};
-  if (generations(machine).size() > 1)
-    return Gate{"mixed-generations",
-                fmt::format("cards of {}: the CUDA library gives peer access within one generation only",
-                            fmt::join(generations(machine), " and ")),
-                "Keep the cards of one generation in this machine; models of one generation may differ."};
   return std::nullopt;
 }
 
@@ -64,25 +52,25 @@ std::optional<Gate> bar1_gate(const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
     const auto need = vram(gpu);
     if (!need) {
-      choice.questions.push_back(label(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");
+      choice.questions.push_back(name_of(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");
       continue;
     }
     if (gpu.bar1_bytes && *gpu.bar1_bytes >= *need) continue;
     if (!gpu.bar1_most_bytes) {
-      choice.questions.push_back(label(gpu) +
+      choice.questions.push_back(name_of(gpu) +
                                  ": how large BAR1 can become is in extended configuration space; root could read it");
     } else if (*gpu.bar1_most_bytes >= *need) {
-      choice.notes.push_back(fmt::format("{}: BAR1 is {} now and has to grow over {} of VRAM", label(gpu),
+      choice.notes.push_back(fmt::format("{}: BAR1 is {} now and has to grow over {} of VRAM", name_of(gpu),
                                          gpu.bar1_bytes ? size_text(*gpu.bar1_bytes) : "not readable",
                                          size_text(*need)));
     } else if (is_converted(gpu)) {
       return Gate{"converted-card",
                   fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}: P2P is impossible",
-                              label(gpu), size_text(*need), size_text(*gpu.bar1_most_bytes)),
+                              name_of(gpu), size_text(*need), size_text(*gpu.bar1_most_bytes)),
                   "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
     } else {
       return Gate{"bar1-too-small",
-                  fmt::format("BAR1 of {} cannot exceed {}, less than {} of VRAM: no driver helps", label(gpu),
+                  fmt::format("BAR1 of {} cannot exceed {}, less than {} of VRAM: no driver helps", name_of(gpu),
                               size_text(*gpu.bar1_most_bytes), size_text(*need)),
                   "Update the card's vBIOS to one with Resizable BAR; in a virtual machine, look at the host instead."};
     }

@@ -111,6 +111,34 @@ bool is_old_geforce(const GpuModel& model) {
   return model.segment == "GeForce" && std::ranges::count(kOld, model.architecture) > 0;
 }
 
+std::string name_of(const GpuAt& gpu) { return fmt::format("{} ({})", gpu.model ? gpu.model->name : gpu.id, gpu.address); }
+
+std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus) {
+  constexpr const char* kLeaveOut = "Leave it out of P2P: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.";
+  std::map<std::string, int> generations;
+  const GpuAt* old = nullptr;
+  for (const GpuAt& gpu : gpus) {
+    if (!gpu.model) continue;
+    if (is_old_geforce(*gpu.model))
+      old = old == nullptr ? &gpu : old;
+    else
+      ++generations[gpu.model->architecture];
+  }
+  const auto most = std::ranges::max_element(generations, {}, [](const auto& known) { return known.second; });
+  const bool enough = most != generations.end() && most->second > 1;
+  if (old != nullptr)
+    return GenerationProblem{"old-geforce", fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", name_of(*old), old->model->architecture),
+                             enough ? fmt::format(kLeaveOut, old->address) : "Use cards of the RTX 30 series or newer.", !enough};
+  if (generations.size() < 2) return std::nullopt;
+  std::string names;
+  for (const auto& [name, count] : generations) names += (names.empty() ? "" : " and ") + name;
+  const auto odd = std::ranges::find_if(gpus, [&](const GpuAt& gpu) { return enough && gpu.model && gpu.model->architecture != most->first; });
+  return GenerationProblem{"mixed-generations", fmt::format("cards of {}: the CUDA library gives peer access within one generation only", names),
+                           odd != gpus.end() ? fmt::format(kLeaveOut, odd->address)
+                                             : "Keep the cards of one generation in this machine; models of one generation may differ.",
+                           !enough};
+}
+
 Result<bool> needs_built_driver(const Host& host) {
   if (is_image(host)) return true;
   const std::vector<GpuModel> models = TRY(gpu_models());

@@ -38,6 +38,25 @@ inline bool may_be_geforce(const std::optional<GpuModel>& model) { return !model
 /// True of a GeForce older than Ampere: it has no Resizable BAR, and no driver gives P2P over BAR1 between such cards.
 bool is_old_geforce(const GpuModel& model);
 
+/// A GPU of a machine.
+struct GpuAt {
+  std::string address;
+  std::string id;
+  std::optional<GpuModel> model;
+};
+/// "NVIDIA GeForce RTX 4090 (0000:01:00.0)"
+std::string name_of(const GpuAt& gpu);
+
+/// Why these GPUs give each other no P2P over PCIe, whatever is done to the machine.
+struct GenerationProblem {
+  std::string cause;        ///< "old-geforce", "mixed-generations"
+  std::string summary;
+  std::string next;
+  bool impossible = false;  ///< with no two of them that could
+};
+/// CUDA gives peer access within one generation only, and no driver gives it to old GeForce cards. Nothing where no such reason is known.
+std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus);
+
 /// True when a GPU of `host` is a GeForce, or of a model that is not known: those get P2P from a driver that is built
 /// here alone; NVIDIA's own driver gives it to the others. True of an image, too: it is made for such a driver.
 Result<bool> needs_built_driver(const Host& host);

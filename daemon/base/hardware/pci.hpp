@@ -18,7 +18,7 @@ struct PciDevice {
   std::uint16_t device_id = 0;
   std::uint32_t class_code = 0;      ///< 24 bits: class, subclass, programming interface
   std::string name;                  ///< class and model from pci.ids, only with PciDepth::everything
-  std::vector<std::uint8_t> config;  ///< 0, 64, 256 or 4096 bytes; a truncated dump gives what it has
+  std::vector<std::uint8_t> config;  ///< 0, 64, 256 or 4096 bytes; a truncated dump gives what it has; all ones where it was not read
   bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
@@ -41,7 +41,7 @@ struct PciDevice {
 
 /// How much to read: configuration space is slow (about a microsecond a word), and a server has hundreds of functions.
 enum class PciDepth {
-  paths,       ///< all of bridges and displays, the first 256 bytes of anything else
+  paths,       ///< of bridges and displays 256 bytes and the extended capabilities that are looked at, of anything else 64 bytes
   everything,  ///< all of every function, and names: for a machine record
 };
 

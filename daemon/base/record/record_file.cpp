@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr char kSchema[] = "p2pd.machine/2", kDirectorySchema[] = "p2pd.machine/1";
 // in the order in which people read them
 constexpr const char* kMachineKeys[] = {"schema", "name", "title", "source", "captured", "notes", "free_bytes", "unreadable"};
-constexpr const char* kExpectedKeys[] = {"root_cause", "why", "source"};
+constexpr const char* kExpectedKeys[] = {"outlook", "root_cause", "blocked_by", "why", "source", "excluding"};
 constexpr const char* kOtherKeys[] = {"expected", "commands", "files"};
 constexpr std::size_t kTextLimit = 64U << 20;  // bytes
 constexpr std::size_t kKeyLimit = 50'000;      // a machine of 1000 PCI functions has half of them

@@ -14,6 +14,7 @@ using namespace cuda;
 
 namespace {
 
+constexpr int kInner = 2;           // copies between two events: the gap between them counts half
 constexpr u64 kChaseLoads = 128;    // by one multiprocessor: reading the clock twice costs a tenth of one load
 constexpr unsigned kChaseEach = 4;  // every fourth multiprocessor
 constexpr u64 kChaseStride = 128;   // bytes: a line
@@ -49,8 +50,7 @@ Result<void> copy_one_way(Bench& bench, const Ordered& ordered, std::map<std::pa
     lengths[ordered[i]] = bytes;
     TRY(timed.prepare(from, to, bytes));
     all[i] = copies(bench, from, to, bytes);
-    all[i].warm = 2;
-    all[i].inner = bench.asked.quick ? 1 : 4;
+    all[i].inner = bench.asked.quick ? 1 : kInner;
   }
   TRY(bench.finish());
   Stopwatch watch(bench);
@@ -70,8 +70,7 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map
     const u64 bytes = std::min(lengths.at({from, to}), lengths.at({to, from}));
     TRY(timed.prepare(from, to, bytes));
     all.push_back(copies(bench, from, to, bytes));
-    all.back().warm = 2;
-    all.back().inner = 4;
+    all.back().inner = kInner;
   }
   TRY(bench.finish());
   for (std::size_t i = 0; i + 1 < all.size(); i += 2) {  // ordered pairs of one pair stand together
@@ -86,6 +85,10 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map
     const Figure sum{one.median + other.median, one.low + other.low, one.high + other.high, one.repetitions};
     bench.pair(ordered[i].first, ordered[i].second).copy_both_gb_s = sum;
     bench.pair(ordered[i].second, ordered[i].first).copy_both_gb_s = sum;
+    if (bench.count() > 2) continue;  // of two GPUs these are all pairs at once
+    bench.pair(ordered[i].first, ordered[i].second).busy_gb_s = one;
+    bench.pair(ordered[i].second, ordered[i].first).busy_gb_s = other;
+    bench.found.all_to_all_gb_s = sum;
   }
   return timed.verify();
 }
@@ -230,7 +233,7 @@ Result<void> measure_speed(Bench& bench) {
     }
     if (!bench.asked.quick && !bench.asked.alone) TRY_IN("copy both ways", copy_both_ways(bench, both, lengths));
   }
-  if (!bench.asked.quick && !bench.asked.alone) TRY_IN("everything at once", everything_at_once(bench));
+  if (!bench.asked.quick && !bench.asked.alone && bench.count() > 2) TRY_IN("everything at once", everything_at_once(bench));
   return {};
 }
 

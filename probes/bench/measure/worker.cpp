@@ -206,11 +206,11 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
   Phases phases(found.phases, [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
-  phases.begin("NVML");  // alone: beside CUDA both wait for the same locks of the driver
-  const Nvml nvml = read_nvml();
-  TRY(leave_out(asked.without, nvml));
+  std::optional<Nvml> early;  // where CUDA is told by it which GPUs to show
+  if (!asked.without.empty()) TRY(leave_out(asked.without, early.emplace(read_nvml())));
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
+  auto reading_nvml = std::async(std::launch::async, [&] { return early ? *early : read_nvml(); });  // while CUDA starts
   Keys keys(TRY(draw_nonce()));
   found.seed = fmt::format("{:016x}", keys.nonce());
 
@@ -228,6 +228,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
   found.pairs = TRY(describe_pairs(driver, ordinals));
 
+  const Nvml nvml = reading_nvml.get();
   phases.begin("GPUs");
   std::vector<OpenGpu> gpus;
   for (const int ordinal : ordinals) gpus.emplace_back(driver, ordinal);

@@ -29,12 +29,12 @@ constexpr std::string_view kCustomToo[] = {"store-timed", "store-writer-reads", 
 constexpr std::string_view kAtomics[] = {"atomics"};
 
 /// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong.
-struct Row {
+struct UseRow {
   P2pUse use;
   Names essential;
   Names others;
 };
-constexpr Row kRows[] = {
+constexpr UseRow kUseRows[] = {
     {P2pUse::copies, kCopyEngine, kCopiesToo},
     {P2pUse::nccl, kStores, kNcclToo},
     {P2pUse::custom_all_reduce, kLoads, kCustomToo},
@@ -43,13 +43,13 @@ constexpr Row kRows[] = {
 
 constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
 
-const Row& row_of(P2pUse use) { return kRows[static_cast<std::size_t>(use)]; }
+const UseRow& row_of_use(P2pUse use) { return kUseRows[static_cast<std::size_t>(use)]; }
 
-bool rests_on(const Row& row, std::string_view test) {
+bool rests_on(const UseRow& row, std::string_view test) {
   return std::ranges::find(row.essential, test) != row.essential.end() || std::ranges::find(row.others, test) != row.others.end();
 }
 
-Fitness fitness_of(const Row& row, const Measurement& run, const std::vector<Remark>& remarks) {
+Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<Remark>& remarks) {
   for (const Remark& remark : remarks)
     if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
   for (const Pair& pair : run.pairs)
@@ -65,20 +65,20 @@ std::string_view to_string(Fitness::Kind kind) { return kFitnessNames[static_cas
 std::vector<std::string_view> essential_tests(const Uses& uses) {
   std::vector<std::string_view> tests;
   for (const P2pUse use : uses)
-    for (const std::string_view test : row_of(use).essential)
+    for (const std::string_view test : row_of_use(use).essential)
       if (std::ranges::find(tests, test) == tests.end()) tests.push_back(test);
   return tests;
 }
 
 bool concerns(const Remark& remark, P2pUse use) {
   const std::string& what = remark.transfer.empty() ? remark.test : remark.transfer;
-  const bool general = std::ranges::none_of(kRows, [&](const Row& row) { return rests_on(row, what); });
-  return general || rests_on(row_of(use), what);
+  const bool general = std::ranges::none_of(kUseRows, [&](const UseRow& row) { return rests_on(row, what); });
+  return general || rests_on(row_of_use(use), what);
 }
 
 std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks) {
   std::vector<Fitness> all;
-  for (const Row& row : kRows) all.push_back(fitness_of(row, run, remarks));
+  for (const UseRow& row : kUseRows) all.push_back(fitness_of(row, run, remarks));
   return all;
 }
 

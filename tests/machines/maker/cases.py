@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Machines that differ from a healthy one by one gate of hardware, firmware or boot, which doctor must name first."""
 
-import json
-
 from .cards import RTX2080TI, RTX3090, RTX4090, gpu
 from .config_space import GIB, MIB
-from .installed import (KERNEL, PATCHED, board, efi, headers, information, installed, kernel_image, kernel_log, load_lines,
-                        modules, mounted, packages)
+from .driver_answer import answers, command, informations
+from .installed import (KERNEL, board, efi, headers, installed, kernel_image, kernel_log, load_lines, modules, mounted,
+                        packages)
 from .machines import IDLE, REDIRECT, Machine, amd_common, host_bridge, iommu_devices, nvme
 from .topology import (AMD_ZEN2_PORT, INTEL_PEG_PORT, INTEL_XEON_PORT, MEM64, PEX88096_DOWN, PEX88096_UP, VIRTUAL_PORT, Bridge,
                        Function, RootComplex)
 
-NAMES = {RTX2080TI: "NVIDIA GeForce RTX 2080 Ti", RTX3090: "NVIDIA GeForce RTX 3090", RTX4090: "NVIDIA GeForce RTX 4090"}
 IVHD = iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")) | {"sys/firmware/acpi/tables/IVRS": ""}
 DMAR = iommu_devices(("dmar0", "virtual")) | {"sys/firmware/acpi/tables/DMAR": ""}
 RESIZED = ["a healthy host otherwise: BAR1 32 GiB, ports that do not redirect, IOMMU in passthrough, patched 570.86.16"]
@@ -30,13 +28,6 @@ def epyc(*ports, **options):
     ports = ports or (port("01.1", card()), port("03.1", card(), number=2))
     return [RootComplex(0x00, *amd_common(0x1480, 0x1481, 0x1482, "Starship/Matisse")[:2], *ports,
                         **(dict(numa=0, above4g=0x20000000000) | options))]
-
-
-def informations(*gpus, version=PATCHED):
-    files = {}
-    for minor, (address, model) in enumerate(gpus):
-        files |= information(NAMES[model], address, minor, version)
-    return files
 
 
 TWO_4090 = informations(("0000:01:00.0", RTX4090), ("0000:02:00.0", RTX4090))
@@ -62,7 +53,7 @@ def above4g_off():
                                               above4g=0xc0000000),
                    "identity", installed() | TWO_4090 | IVHD, "bar1-size",
                    "the cards offer BAR1 sizes up to 32 GiB, but the firmware put 256 MiB below 4 GiB, where no more fits",
-                   ["the windows of both ports lie below 4 GiB, exactly as large as BAR1 and BAR3"], False)
+                   ["the windows of both ports lie below 4 GiB, exactly as large as BAR1 and BAR3"], False, outlook="person")
 
 
 def switch_window():
@@ -75,7 +66,7 @@ def switch_window():
                    installed() | informations(("0000:01:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD, "bar1-size",
                    "the root port above the switch passes on 296 MiB, and the switch's own BAR lies there, so that Linux leaves it",
                    ["firmware is fine: the other card has a BAR1 of 32 GiB",
-                    "the windows within the switch hold nothing but the card, so that Linux would make them anew"], False)
+                    "the windows within the switch hold nothing but the card, so that Linux would make them anew"], False, outlook="person")
 
 
 def no_address():
@@ -164,7 +155,7 @@ def gen1_slot():
                    epyc(port("01.1", card()), port("03.1", card(**slow), number=2, link=(1, 16), **slow)), "identity",
                    installed() | TWO_4090 | IVHD, "pcie-links",
                    "the port above 02:00.0 offers 2.5 GT/s at most, so the card cannot leave it under load as an idle one does",
-                   RESIZED, False)
+                   RESIZED, False, outlook="person")
 
 
 def lost_card():
@@ -177,7 +168,7 @@ def lost_card():
                        *load_lines(), "3|NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
                        "3|NVRM: GPU 0000:02:00.0: GPU has fallen off the bus."), "gpu-inventory",
                    "configuration space of 02:00.0 reads as all ones: the card does not answer until power is cycled",
-                   ["lspci prints such a card with 4096 bytes of ff; here 256"], False)
+                   ["lspci prints such a card with 4096 bytes of ff; here 256"], False, outlook="person")
 
 
 def mixed():
@@ -185,8 +176,10 @@ def mixed():
     return Machine(name, "An RTX 3090 beside an RTX 4090", "field-notes.md section 1 (cross-generation is blocked in libcuda: aikitoria "
                    "issue 40), cases.md simpleP2P-7gpu-mixed-generations-partial",
                    epyc(port("01.1", card(RTX3090)), port("03.1", card(), number=2)), "identity",
-                   installed() | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090)) | IVHD, "driver-catalogue",
-                   "no driver of the catalogue gives P2P between an Ampere and an Ada card", RESIZED, False)
+                   installed() | answers(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX4090), refused=["0000:01:00.0"], word="NS") | IVHD,
+                   "gpu-generation",
+                   "the CUDA library gives peer access within one generation only: between an Ampere and an Ada card there is none",
+                   RESIZED, False, outlook="impossible")
 
 
 def turing():
@@ -195,10 +188,10 @@ def turing():
     return Machine(name, "Two RTX 2080 Ti", "field-notes.md section 1 (2080 Ti: no working report), gpus-facts.yaml other_rules "
                    "(consumer Turing is not supported by the BAR1 path)",
                    epyc(port("01.1", card(**old), **slot), port("03.1", card(**old), number=2, **slot)), "identity",
-                   installed() | informations(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI)) | IVHD,
-                   "driver-catalogue", "no patched driver supports consumer Turing: neither firmware nor settings help",
+                   installed() | answers(("0000:01:00.0", RTX2080TI), ("0000:02:00.0", RTX2080TI), refused=["0000:01:00.0"]) | IVHD,
+                   "gpu-generation", "no patched driver supports consumer Turing: neither firmware nor settings help",
                    ["BAR1 is 256 MiB without the capability to grow, which follows from the same chip",
-                    "the USB functions of such cards are left out"], False)
+                    "the USB functions of such cards are left out"], False, outlook="impossible")
 
 
 def converted_48g():
@@ -214,39 +207,42 @@ def converted_48g():
                    installed() | TWO_4090 | IVHD | {"commands/nvidia-smi-q.json": command(["nvidia-smi", "-q"], smi)},
                    "bar1-size", "BAR1 is 32 GiB, the most the chip offers, and cannot cover 48 GiB of VRAM",
                    ["the PCI id is that of the 24 GB card: only the driver tells the VRAM",
-                    "the output of nvidia-smi -q holds only what this case is about"], False)
+                    "the output of nvidia-smi -q holds only what this case is about"], False, outlook="impossible")
 
 
-def command(argv, output, status=0, errors=""):
-    return json.dumps({"argv": argv, "status": status, "output": output, "errors": errors}, indent=2) + "\n"
+def guest_tree(**card_options):
+    """What a Q35 machine of QEMU shows of two cards that were passed through."""
+    shown = dict(model=RTX3090, rebar=False, current=(4, 16)) | card_options
+    slot = dict(link=(4, 16), current=(4, 16), acs=None)
+    return [RootComplex(0x00, host_bridge("00.0", 0x8086, 0x29c0, "Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller"),
+                        *(port(f"01.{n}", card(**shown), VIRTUAL_PORT, n, **slot) for n in (0, 1)),
+                        Function("1f.0", 0x8086, 0x2918, 0x060100, "Intel Corporation 82801IB (ICH9) LPC Interface Controller",
+                                 multifunction=True), below4g=0xc0000000, above4g=0x380000000000)]
+
+
+QEMU_BOARD = board("QEMU", "Standard PC (Q35 + ICH9, 2009)", ("QEMU", "Standard PC (Q35 + ICH9, 2009)"), "0-15", guest=True) | {
+    "commands/systemd-detect-virt.json": command(["systemd-detect-virt"], "kvm\n")}
 
 
 def guest():
-    name, shown = "rtx3090-x2-guest", dict(model=RTX3090, rebar=False, current=(4, 16))
-    slot = dict(link=(4, 16), current=(4, 16), acs=None)
-    root = RootComplex(0x00, host_bridge("00.0", 0x8086, 0x29c0, "Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller"),
-                       *(port(f"01.{n}", card(**shown), VIRTUAL_PORT, n, **slot) for n in (0, 1)),
-                       Function("1f.0", 0x8086, 0x2918, 0x060100, "Intel Corporation 82801IB (ICH9) LPC Interface Controller",
-                                multifunction=True), below4g=0xc0000000, above4g=0x380000000000)
+    name = "rtx3090-x2-guest"
     return Machine(name, "Two RTX 3090 passed through to a virtual machine", "cases.md topo-p2p-CNS-3090-256M (club-3090 issue 734: "
-                   "CNS stays, the chipset is emulated), field-notes.md section 2 (CNS inside VM)", [root], None,
-                   installed("quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090))
-                   | board("QEMU", "Standard PC (Q35 + ICH9, 2009)", ("QEMU", "Standard PC (Q35 + ICH9, 2009)"), "0-15", guest=True)
-                   | {"commands/systemd-detect-virt.json": command(["systemd-detect-virt"], "kvm\n")}, "virtualization",
+                   "CNS stays, the chipset is emulated), field-notes.md section 2 (CNS inside VM)", guest_tree(), None,
+                   installed("quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090)) | QEMU_BOARD, "virtualization",
                    "this is a guest: the emulated chipset is refused, and ReBAR, ACS and IOMMU can be seen on its host only",
-                   ["a missing Resizable BAR capability says nothing about the vBIOS here; BAR1 is 32 GiB"], False)
+                   ["a missing Resizable BAR capability says nothing about the vBIOS here; BAR1 is 32 GiB"], False, outlook="person")
 
 
 def vfio():
     name = "rtx4090-x2-vfio"
     taken = card(driver="vfio-pci", audio_driver="vfio-pci")
-    files = installed("quiet amd_iommu=on iommu=pt") | informations(("0000:01:00.0", RTX4090)) | IVHD | {
+    files = installed("quiet amd_iommu=on iommu=pt") | answers(("0000:01:00.0", RTX4090)) | IVHD | {
         "etc/modules-load.d/vfio.conf": "vfio-pci\n",
         **{f"sys/bus/pci/devices/0000:02:00.{n}/driver_override": "vfio-pci\n" for n in (0, 1)}}
     return Machine(name, "Two RTX 4090, one kept for a virtual machine", "field-notes.md section 2, IOMMU notes (refuse on VFIO hosts), "
                    "cases.md driver-override-blocks-autobind", epyc(port("01.1", card()), port("03.1", taken, number=2)), "identity",
-                   files, "vfio-guests", "the card at 02:00.0 is bound to vfio-pci: it belongs to a guest, not to this system",
-                   ["giving it back is the operator's decision; clearing ACS would end the guest's isolation"], False)
+                   files, "driver-peers", "the card at 02:00.0 is bound to vfio-pci: it belongs to a guest, not to this system",
+                   ["giving it back is the operator's decision; clearing ACS would end the guest's isolation"], False, outlook="person")
 
 
 def proxmox():
@@ -262,9 +258,10 @@ def proxmox():
         "etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "0000-0000\n",
         "usr/sbin/proxmox-boot-tool": ("program", b"")}
     return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by systemd-boot", "issue 3/7 (systemd-boot, proxmox-boot-tool, ZFS), "
-                   "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "boot-loader",
+                   "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "iommu",
                    "systemd-boot boots this host: iommu=pt in /etc/default/grub is read by nobody, so the IOMMU still translates",
-                   ["the kernel's arguments are in /etc/kernel/cmdline, put in place by proxmox-boot-tool refresh"], False)
+                   ["the kernel's arguments are in /etc/kernel/cmdline, put in place by proxmox-boot-tool refresh"], False,
+                   outlook="person", blocked_by="boot-loader")
 
 
 def cases():

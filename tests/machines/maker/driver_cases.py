@@ -2,7 +2,8 @@
 """Machines that differ from a healthy one by one gate of driver, packages, kernel or log, which doctor must name first."""
 
 from .cards import RTX3090, RTX4090, RTXA6000
-from .cases import IVHD, RESIZED, TWO_4090, card, command, epyc, informations, mapped, port
+from .cases import IVHD, RESIZED, TWO_4090, card, epyc, mapped, port
+from .driver_answer import command, informations
 from .installed import (KERNEL, PATCHED, efi, headers, information, installed, kernel_image, kernel_log, load_lines, loaded,
                         modules, nouveau_loaded, packages, userspace)
 from .machines import IDLE, Machine
@@ -16,9 +17,9 @@ def without(files, *prefixes):
     return {path: content for path, content in files.items() if not path.startswith(prefixes)}
 
 
-def healthy_but(name, title, source, files, root_cause, why, notes=RESIZED, complexes=None):
+def healthy_but(name, title, source, files, root_cause, why, notes=RESIZED, complexes=None, **expected):
     """A machine with the PCI tree and the IOMMU of rtx4090-x2-healthy."""
-    return Machine(name, title, source, complexes or epyc(), "identity", files | IVHD, root_cause, why, notes, False)
+    return Machine(name, title, source, complexes or epyc(), "identity", files | IVHD, root_cause, why, notes, False, **expected)
 
 
 def nouveau():
@@ -97,8 +98,8 @@ def no_headers():
     name = "rtx4090-x2-no-headers"
     return healthy_but(name, "Two RTX 4090, the newest kernel has no headers", "cases.md missing-headers-dkms-multi-kernel, issue 3/7 "
                        "(running and newest installed kernel, headers)",
-                       installed() | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), "bootable-kernels",
-                       f"the next boot starts {NEWER}, for which no modules can be built: its headers are not installed",
+                       installed() | TWO_4090 | kernel_image(NEWER) | packages(kernels=(KERNEL, NEWER)), None,
+                       f"the next boot starts {NEWER}, for which no modules can be built; they are not p2pd's, and P2P can be proven on this one",
                        [f"{KERNEL} is running, with patched modules and headers"])
 
 
@@ -108,7 +109,7 @@ def kernel_without_modules():
     return healthy_but(name, "Two RTX 4090, a kernel upgrade left the modules behind", "field-notes.md, ten things, no. 8 (new-kernel "
                        "prebuild), expectations.md A3 (kernel upgrade drops the driver)",
                        installed() | TWO_4090 | kernel_image(NEWER) | headers(NEWER) | packages(kernels=both, with_headers=both),
-                       "bootable-kernels", f"the next boot starts {NEWER}, which has headers but no nvidia modules",
+                       None, f"the next boot starts {NEWER}, which has no nvidia modules; they are not p2pd's, and P2P can be proven on this one",
                        ["modules from make modules_install: nothing builds them for a new kernel"])
 
 
@@ -122,9 +123,9 @@ def secure_boot():
                        files | kernel_log("Kernel is locked down from EFI Secure Boot; see man kernel_lockdown.7",
                                           "5|Loading of unsigned module is rejected",
                                           "5|Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7"),
-                       "secure-boot", "Secure Boot is on and the patched modules carry no signature, so the kernel refuses them",
+                       "nvidia-modules", "Secure Boot is on and the patched modules carry no signature, so the kernel refuses them: none is loaded",
                        ["nothing is bound to the cards"],
-                       epyc(port("01.1", card(**cards)), port("03.1", card(**cards), number=2)))
+                       epyc(port("01.1", card(**cards)), port("03.1", card(**cards), number=2)), outlook="person", blocked_by="module-loading")
 
 
 def dpkg_broken():
@@ -133,7 +134,8 @@ def dpkg_broken():
                        "popos-6.17-580-open-dkms; style.md, facts (a failing DKMS build ends apt in error)",
                        proprietary_files({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
                                                 "zfs-zed": ("2.1.11-1+deb12u1", "unpacked")}),
-                       "nvidia-driver", "the stock driver must go, and zfs-dkms is half-configured: apt does nothing else until that is mended")
+                       "nvidia-driver", "the stock driver must go, and zfs-dkms is half-configured: apt does nothing else until that is mended",
+                       outlook="person", blocked_by="packages")
 
 
 def dwords():
@@ -143,7 +145,7 @@ def dwords():
                        "(values changed at 575; two popular keys do nothing), section 1 (the 5-key form)",
                        installed(registry=registry) | TWO_4090, "module-parameters",
                        "RMForceP2PType=1 is the mailbox before 575 and undoes the BAR1 that is compiled in; two other keys do nothing",
-                       ["NVreg_EnableResizableBar=1 is set as the module option that it is"])
+                       ["NVreg_EnableResizableBar=1 is set as the module option that it is"], outlook="person")
 
 
 def xid31():
@@ -153,7 +155,8 @@ def xid31():
     return healthy_but(name, "Two RTX 4090, peer writes end in Xid 31", "cases.md bar1p2p-mapping-then-xid31 (tinygrad README), "
                        "field-notes.md section 2 (Xid 31 UNSUPPORTED_KIND: peer aperture on an unpatched path)",
                        installed() | TWO_4090 | kernel_log(*load_lines(), *mapped(), fault), "kernel-log",
-                       "nothing in files is wrong, but the log has an MMU fault of unsupported kind: the patch is incomplete")
+                       "nothing in files is wrong, but the log has an MMU fault of unsupported kind: the patch is incomplete",
+                       outlook="person")
 
 
 def display():
@@ -162,7 +165,8 @@ def display():
              f"{card_0}-DP-1/enabled": "enabled\n", f"{card_0}-HDMI-A-1/status": "disconnected\n", f"{card_0}-HDMI-A-1/enabled": "disabled\n"}
     return healthy_but(name, "Two RTX 4090, a monitor on the first", "aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules "
                        "PR 49 (a framebuffer at the start of BAR1)", installed() | TWO_4090 | files, "display-gpus",
-                       "a framebuffer takes the start of BAR1: pairs with that GPU are refused, or copy garbage while the driver calls them OK")
+                       "a framebuffer takes the start of BAR1: pairs with that GPU are refused, or copy garbage while the driver calls them OK",
+                       outlook="person")
 
 
 def professional():

@@ -2,7 +2,8 @@
 """A machine as large as they come, to time doctor on: ten GPUs below five switches, among 300 functions."""
 
 from .cards import RTX4090
-from .cases import IVHD, card, epyc, informations, port
+from .cases import IVHD, card, epyc, port
+from .driver_answer import informations
 from .installed import installed, kernel_log, load_lines
 from .machines import Machine, nvme
 from .topology import PEX88096_DOWN, PEX88096_UP, Bridge

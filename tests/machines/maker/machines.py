@@ -20,9 +20,13 @@ DEBIAN_GCC12 = "gcc version 12.2.0 (Debian 12.2.0-14) "
 
 
 class Machine:
-    """A record: `files` and what the PCI tree adds to them. `root_cause`: the probe that doctor must name first, or None."""
+    """A record: `files` and what the PCI tree adds to them. `root_cause`: the probe that doctor must name first, or None.
 
-    def __init__(self, name, title, source, complexes, iommu, files, root_cause, why, notes=(), whole=True):
+    `outlook`, unless told: provable without a root cause, else mendable. `blocked_by` and `excluding`: see README.md.
+    """
+
+    def __init__(self, name, title, source, complexes, iommu, files, root_cause, why, notes=(), whole=True, outlook=None,
+                 blocked_by=None, excluding=None):
         self.name = name
         tree = Tree(complexes, iommu)
         description = {"schema": "p2pd.machine/1", "name": name, "title": title, "source": "made from facts: " + source,
@@ -30,8 +34,15 @@ class Machine:
                        "free_bytes": {path: FREE for path in ("/usr", "/var", "/boot")}}
         self.files = dict(files) | tree.files() | {
             "lspci-xxxx.txt": tree.dump(whole), "machine.json": text_of(description),
-            "expected.json": text_of({"root_cause": root_cause, "why": why, "source": source})}
+            "expected.json": text_of({"outlook": outlook or ("mendable" if root_cause else "provable"), "root_cause": root_cause}
+                                     | ({"blocked_by": blocked_by} if blocked_by else {}) | {"why": why, "source": source}
+                                     | ({"excluding": excluding} if excluding else {}))}
         self.files |= grub_menu(self.files) | initramfs_lists(self.files)
+
+
+def excluding(gpus, outlook, root_cause, why):
+    """What is expected under a plan that leaves `gpus` out."""
+    return {"gpus": gpus, "outlook": outlook, "root_cause": root_cause, "why": why}
 
 
 def text_of(value):
@@ -151,7 +162,9 @@ def rtx3090_x4_epyc():
         complexes, "identity", files | iommu_devices(*((f"ivhd{n}", f"pci0000:{bus}/0000:{bus}:00.2")
                                                        for n, bus in enumerate(("c0", "80", "40", "00")))),
         "bar1-size", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
-        ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"])
+        ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"], outlook="person",
+        excluding=excluding(["0000:c1:00.0"], "mendable", "acs-redirection",
+                            "what is left in the way of the other three, root ports that redirect and the distribution's driver, can be mended"))
 
 
 def rtx5090_x2_genoa():
@@ -172,8 +185,10 @@ def rtx5090_x2_genoa():
         "rtx5090-x2-genoa", "Two RTX 5090 on a Genoa server, stock open driver",
         "cases.md p2pbw-2x5090-genoa-stock-open-570-nop2p (nccl-tests issue 287); BARs: aikitoria issue 9",
         complexes, "DMA-FQ", files | iommu_devices(("ivhd0", "pci0000:80/0000:80:00.2"), ("ivhd1", "pci0000:00/0000:00:00.2")),
-        "iommu", "the AMD IOMMU translates and the root ports redirect; behind that, the stock driver gives no P2P",
-        ["BAR1 is 32 GiB, VRAM is 32 GiB: a static BAR1 needs BAR1 to cover what the driver uses of it"])
+        "nvidia-driver", "the stock driver gives no P2P, and no build with verified pins does between Blackwell cards; what p2pd could mend "
+        "before that, an IOMMU that translates and ports that redirect, does not help alone",
+        ["BAR1 is 32 GiB, VRAM is 32 GiB: a static BAR1 needs BAR1 to cover what the driver uses of it"],
+        outlook="person", blocked_by="driver-choice")
 
 
 def rtx4090_x8_two_socket():
@@ -212,7 +227,7 @@ def no_gpu():
     return Machine(
         "no-gpu", "A plain server without a GPU", "what remains of rtx4090-x8-two-socket without its cards",
         [root], None, stock(BOOKWORM, "quiet") | board("Supermicro", "X12SPL-F", cpu="GenuineIntel"),
-        "gpu-inventory", "there is no NVIDIA display function on the PCI bus; the BMC's VGA function is not one",)
+        "gpu-inventory", "there is no NVIDIA display function on the PCI bus; the BMC's VGA function is not one", outlook="person")
 
 
 def one_4090():
@@ -225,7 +240,8 @@ def one_4090():
         "one-4090", "A desktop with one RTX 4090, driven by nouveau", "the board of rtx3090-x4-epyc's chipset family with one card",
         [root], "DMA-FQ", stock(BOOKWORM, "quiet") | nouveau_loaded() | IVRS
         | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
-        "gpu-inventory", "P2P is between two GPUs, and there is one", ["nouveau is bound: no NVIDIA driver is installed"])
+        "gpu-inventory", "P2P is between two GPUs, and there is one", ["nouveau is bound: no NVIDIA driver is installed"],
+        outlook="person")
 
 
 def machines():

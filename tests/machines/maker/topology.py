@@ -5,9 +5,9 @@ from .config_space import DOWNSTREAM, ENDPOINT, GIB, MIB, ROOT_PORT, UPSTREAM, C
 
 SPEEDS = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 MEM32, MEM64, IO, ROM = 0x40200, 0x14220c, 0x40101, 0x46200  # flags of sysfs `resource`
-CLASSES = {0x0108: "Non-Volatile memory controller", 0x0200: "Ethernet controller", 0x0300: "VGA compatible controller",
+CLASSES = {0x0108: "Non-Volatile memory controller", 0x0180: "Mass storage controller", 0x0200: "Ethernet controller", 0x0300: "VGA compatible controller",
            0x0302: "3D controller", 0x0403: "Audio device", 0x0600: "Host bridge", 0x0601: "ISA bridge",
-           0x0604: "PCI bridge", 0x0806: "IOMMU", 0x0880: "System peripheral", 0x0c05: "SMBus"}
+           0x0604: "PCI bridge", 0x0680: "Bridge", 0x0806: "IOMMU", 0x0880: "System peripheral", 0x0c05: "SMBus"}
 
 
 class Function:

@@ -161,13 +161,14 @@ class Laggard {
   std::thread thread_;  // last: it uses the others
 };
 
-/// After work of its GPU within its own memory: whoever does not wait comes too early, however slow it is.
+/// After some milliseconds of other work of its GPU, through the host and back: whoever does not wait comes too early, however
+/// fast the GPU is.
 CUresult delayed(const Copy& copy) {
-  constexpr int kTimes = 8;
+  constexpr int kTimes = 16;
   const int device = tracked().device_of(copy.stream);
   const CUdeviceptr decoy = own_memory(device, 2 * kChunk, 0);
   for (int i = 0; i < kTimes && device == told().from && decoy != 0; ++i) {
-    const CUresult result = make({decoy, decoy + kChunk, kChunk, copy.stream});
+    const CUresult result = through_host({decoy, decoy + kChunk, kChunk, copy.stream});
     if (result != CUDA_SUCCESS) return result;
   }
   return make(copy);
