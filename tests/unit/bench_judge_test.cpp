@@ -451,8 +451,27 @@ TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
   CHECK(said(bench.judged(), "bytes").grade == Grade::warn);
 }
 
-TEST_CASE("bench judge: what concerns no one use leaves none") {
+TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
   Bench bench;
+  SECTION("a wrong copy: no program does without") {
+    Wrong wrong;
+    wrong.test = "copy-timed";
+    wrong.from = 0;
+    wrong.to = 1;
+    bench.run.wrong = {wrong};
+    CHECK_FALSE(bench.judged().limited);
+    bench.wanted = {P2pUse::custom_all_reduce};
+    CHECK_FALSE(bench.judged().proven);
+  }
+  SECTION("bytes beyond the end of a load") {
+    Wrong wrong;
+    wrong.test = "load";
+    wrong.from = 0;
+    wrong.to = 1;
+    wrong.kind = WrongKind::guard;
+    bench.run.wrong = {wrong};
+    CHECK_FALSE(bench.judged().limited);
+  }
   SECTION("a fault of a GPU") { CHECK_FALSE(judge(bench.run, bench.paths, {}, {"NVRM: Xid 79"}).limited); }
   SECTION("a slow path") {
     bench.rate(10);

@@ -23,10 +23,9 @@ constexpr const char* kUpkeep =
 TEST_CASE("goal: where it is reached, nothing is changed, whatever the gates say") {
   World world;
   world.write("now/p", "yes");
-  const std::string before = world.tree();
   const auto run = world.apply(plan_of({"a:live", "b", "c:boot", "p:proof"}) + kUpkeep);
   CHECK(state(run) == "ready");
-  CHECK(world.tree() == before + "run: \nrun/p2pd: \n" || world.count("fixing") == 0);
+  CHECK(world.count("fixing") == 0);
   CHECK_FALSE(world.applied_anything);
   CHECK(world.reboots == 0);
 }

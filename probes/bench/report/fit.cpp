@@ -19,16 +19,16 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 constexpr std::string_view kCopyEngine[] = {"copy-push", "copy-pull"};
-constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "pool"};
-constexpr std::string_view kStores[] = {"copy-push", "copy-pull", "store"};
-constexpr std::string_view kNcclToo[] = {"copy-timed",   "copy-both-timed", "store-timed", "store-writer-reads", "handshake-push",
-                                         "handshake-ll", "vmm",             "ipc-vmm",     "collectives"};
+constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "ipc-copy"};
+constexpr std::string_view kStores[] = {"store"};
+constexpr std::string_view kNcclToo[] = {"store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool", "collectives"};
 constexpr std::string_view kLoads[] = {"store", "load"};
-constexpr std::string_view kCustomToo[] = {"store-timed", "store-writer-reads", "load-plain", "load-timed", "handshake-push",
-                                           "handshake-pull", "ipc-store",       "ipc-copy",   "chase"};
+constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed", "handshake-push",
+                                           "handshake-pull", "ipc-store",          "pool",       "chase"};
 constexpr std::string_view kAtomics[] = {"atomics"};
 
-/// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong.
+/// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong. Every use rests on
+/// copies, too: no program does without.
 struct UseRow {
   P2pUse use;
   Names essential;
@@ -45,15 +45,17 @@ constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
 
 const UseRow& row_of_use(P2pUse use) { return kUseRows[static_cast<std::size_t>(use)]; }
 
-bool rests_on(const UseRow& row, std::string_view test) {
+bool names(const UseRow& row, std::string_view test) {
   return std::ranges::find(row.essential, test) != row.essential.end() || std::ranges::find(row.others, test) != row.others.end();
 }
+
+const UseRow& copies() { return row_of_use(P2pUse::copies); }
 
 Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<Remark>& remarks) {
   for (const Remark& remark : remarks)
     if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
   for (const Pair& pair : run.pairs)
-    for (const std::string_view test : row.essential)
+    for (const std::string_view test : essential_tests({row.use}))
       if (!has_run(run, pair, test)) return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
   return {row.use, Fitness::Kind::fit, ""};
 }
@@ -63,7 +65,7 @@ Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<
 std::string_view to_string(Fitness::Kind kind) { return kFitnessNames[static_cast<std::size_t>(kind)]; }
 
 std::vector<std::string_view> essential_tests(const Uses& uses) {
-  std::vector<std::string_view> tests;
+  std::vector<std::string_view> tests(copies().essential.begin(), copies().essential.end());
   for (const P2pUse use : uses)
     for (const std::string_view test : row_of_use(use).essential)
       if (std::ranges::find(tests, test) == tests.end()) tests.push_back(test);
@@ -72,8 +74,8 @@ std::vector<std::string_view> essential_tests(const Uses& uses) {
 
 bool concerns(const Remark& remark, P2pUse use) {
   const std::string& what = remark.transfer.empty() ? remark.test : remark.transfer;
-  const bool general = std::ranges::none_of(kUseRows, [&](const UseRow& row) { return rests_on(row, what); });
-  return general || rests_on(row_of_use(use), what);
+  const bool general = std::ranges::none_of(kUseRows, [&](const UseRow& row) { return names(row, what); });
+  return general || names(copies(), what) || names(row_of_use(use), what);
 }
 
 std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks) {

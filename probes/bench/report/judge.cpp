@@ -51,7 +51,8 @@ void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
                                  to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));
   if (!wrong.detail.empty()) text += "; " + wrong.detail;
   if (!wrong.seen.empty()) text += fmt::format("; {} in place of {}", wrong.seen, wrong.wanted);
-  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text, wrong.test});
+  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text,
+                     wrong.kind == WrongKind::guard ? "" : wrong.test});  // what else lies there is anybody's
 }
 
 Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::vector<Path>>& paths) {
