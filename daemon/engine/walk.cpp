@@ -161,7 +161,11 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
                       (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy);
   if (stands) {
     known.status = StepStatus::blocked;
-    block(step, standing.obstacle.empty() ? fmt::format("{}: {}", step.id, standing.finding.summary) : fmt::format("{} needs {}", step.id, standing.obstacle),
+    const bool in_vain = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
+    block(step,
+          !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
+          : in_vain                  ? why_in_vain(step, standing.finding)
+                                     : fmt::format("{}: {}", step.id, standing.finding.summary),
           standing.passes, pass);
   } else if (known.status != StepStatus::pending_reboot) {
     known.status = StepStatus::waiting;
@@ -202,7 +206,8 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
     if (s.kind == Standing::Kind::fixable) TRY(mend(*s.step, own));
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
-    if (!finding.holds()) left.push_back(fmt::format("{}: {}", s.step->id, !own.failure.empty() ? own.failure : s.obstacle.empty() ? finding.summary : s.obstacle));
+    if (!finding.holds())
+      left.push_back(!own.failure.empty() ? own.failure : fmt::format("{}: {}", s.step->id, s.obstacle.empty() ? finding.summary : s.obstacle));
   }
   return fmt::format("{}", fmt::join(left, "; "));
 }

@@ -95,6 +95,7 @@ TEST_CASE("metrics: a ready machine") {
 p2pd_state{state="blocked"} 0
 p2pd_state{state="failed"} 0
 p2pd_state{state="idle"} 0
+p2pd_state{state="limited"} 0
 p2pd_state{state="paused"} 0
 p2pd_state{state="ready"} 1
 p2pd_state{state="rebooting"} 0
@@ -103,6 +104,12 @@ p2pd_state{state="walking"} 0
 # HELP p2pd_ready Whether P2P is proven on this boot, with what is here now.
 # TYPE p2pd_ready gauge
 p2pd_ready 1
+# HELP p2pd_fit_for Whether P2P is proven on this boot for this use.
+# TYPE p2pd_fit_for gauge
+p2pd_fit_for{use="atomics"} 0
+p2pd_fit_for{use="copies"} 1
+p2pd_fit_for{use="custom-all-reduce"} 0
+p2pd_fit_for{use="nccl"} 1
 # HELP p2pd_reboot_required Whether changes wait for a reboot.
 # TYPE p2pd_reboot_required gauge
 p2pd_reboot_required 0

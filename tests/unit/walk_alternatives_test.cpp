@@ -151,7 +151,7 @@ TEST_CASE("alternatives in a plan: with a fix, before the proof") {
         "p.yaml:4: steps[0]: an alternative without a \"fix\": there is nothing to try");
   CHECK(told("  - {goal: p, title: t, check: proof, with: {name: p}}\n"
              "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}}\n") ==
-        "p.yaml:5: steps[1].alternative: stands after the step that proves P2P; move it before that");
+        "p.yaml:5: steps[1].alternative: stands after the goal; move it before that");
   CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
         "p.yaml:4: steps[0]: \"tried\" of what is no alternative");
 }

@@ -125,7 +125,7 @@ TEST_CASE("limited: less than the plan wants is kept, and told as that") {
 TEST_CASE("limited: gates that p2pd can open are opened first") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   const auto run = world.apply(plan_of({"a:live", "p:proof"}));
   CHECK(state(run) == "limited");
   CHECK(world.has("live/a"));
@@ -135,14 +135,14 @@ TEST_CASE("limited: gates that p2pd can open are opened first") {
 TEST_CASE("limited: a person's gate is no reason to give up what works") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   CHECK(state(world.apply(plan_of({"a", "p:proof"}))) == "limited");
 }
 
 TEST_CASE("limited: an alternative that brings all of it is taken") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
                          "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
   CHECK(state(run) == "rebooting");
@@ -154,7 +154,7 @@ TEST_CASE("limited: an alternative that brings all of it is taken") {
 TEST_CASE("limited: an alternative that brings no more is taken back, and what works is kept") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
                          "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
   CHECK(state(run) == "rebooting");
@@ -168,7 +168,7 @@ TEST_CASE("limited: an alternative that brings no more is taken back, and what w
 TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
   world.boot();
   world.fault("p", "");  // the quick form does not see what the full one found
@@ -185,10 +185,10 @@ TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing"
 TEST_CASE("limited: what a new boot refutes is withdrawn") {
   World world;
   world.fault("p", "limited");
-  world.write("now/p", "yes");
+  world.write("live/p", "yes");
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
   world.boot();
-  world.remove("now/p");
+  world.remove("live/p");
   CHECK(state(again(world)) != "limited");
   CHECK_FALSE(world.has("run/p2pd/limited"));
 }

@@ -51,7 +51,7 @@ TEST_CASE("needs: what cannot be brought blocks before anything is changed, howe
   const auto run = world.apply(chain(", x"));
   REQUIRE(run);
   CHECK(run->state == RunState::blocked);
-  CHECK(run->reason.find("b needs x: x is not so") != std::string::npos);
+  CHECK(run->reason.find("gate needs x: x is not so") != std::string::npos);
   CHECK(world.count("fixed") == 0);
   CHECK_FALSE(world.has("live/a"));
 }
