@@ -7,7 +7,7 @@ using namespace p2pd::bench;
 
 TEST_CASE("bench judge: every threshold can be set by its name") {
   const nlohmann::json defaults = to_json(Thresholds{});
-  CHECK(defaults.size() == 17);
+  CHECK(defaults.size() == 16);
   CHECK(defaults["one_socket.warn"] == 0.75);
   for (const auto& [name, value] : defaults.items()) {
     CAPTURE(name);

@@ -119,7 +119,13 @@ TEST_CASE("pci: sysfs and dump agree") {
   const auto devices = pci_devices(sysfs.host);
   REQUIRE(devices);
   REQUIRE(devices->size() == 1);
-  CHECK(devices->front().config == gpu_config());
+  CHECK(pci_devices(sysfs.host, PciDepth::everything)->front().config == gpu_config());
+  PciDevice whole = devices->front();
+  whole.config = gpu_config();
+  CHECK(devices->front().config.size() == gpu_config().size());  // what is looked at is the same as if all was read
+  CHECK(resizable_bar(devices->front(), 1)->supported_bytes == resizable_bar(whole, 1)->supported_bytes);
+  CHECK(resizable_bar(devices->front(), 1)->bytes == resizable_bar(whole, 1)->bytes);
+  CHECK(devices->front().capability(0x10) == whole.capability(0x10));
   CHECK(devices->front().class_code == 0x030000);
 
   SECTION("what an unprivileged reader gets: 64 bytes") {

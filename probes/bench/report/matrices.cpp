@@ -276,7 +276,7 @@ std::string matrices(const Report& report, bool colour) {
   if (run.gpus.size() >= 2 && !run.not_run.contains(kEverything)) put_matrices(page, report);
   put_remarks(page, report);
   put_totals(page, run);
-  if (run.gpus.size() >= 2 && !judgement.limited) page.line(capitalized(fit_line(judgement.fit)) + ".");
+  if (!judgement.fit.empty() && !judgement.limited) page.line(capitalized(fit_line(judgement.fit)) + ".");
   if (run.collectives) put_collectives(page, *run.collectives);
   put_list(page, "Not run:", not_run_lines(run));
   put_list(page, "Kernel log since the run began:", limited(report.kernel_log, kMostLog));
