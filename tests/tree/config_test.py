@@ -67,7 +67,7 @@ MISTAKES = {
     "plan": [
         (["stpes"], []), (["name"], "Geforce P2P"), (["title"], DROP), (["steps"], []), (["steps"], {}),
         (["policy", "reboots"], -1), (["policy", "reboots"], "4"), (["policy", "on_failure"], "undo"),
-        (["steps", 0, "install"], "x"), (["steps", 0, "state"], DROP), (["steps", 0, "requires"], "gpus"),
+        (["steps", 0, "install"], "x"), (["steps", 0, "gate"], DROP), (["steps", 0, "requires"], "gpus"),
         (["steps", 0, "with"], [1]), (["steps", 0, "title"], ""), (["steps", 0, "after"], "gpus"),
     ],
     "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["plan"], "plans/x.yaml"), (["plan"], "x.yaml"),
@@ -88,7 +88,7 @@ MISTAKES = {
     ],
 }
 
-STEP = {"state": "quiet", "title": "Quiet", "check": "kernel-cmdline", "with": {"arguments": ["quiet"]}}
+STEP = {"gate": "quiet", "title": "Quiet", "check": "kernel-cmdline", "with": {"arguments": ["quiet"]}}
 NEED = {"requires": "loud", "title": "Loud", "check": "kernel-cmdline", "with": {"arguments": ["loud"]}}
 FIXED = {**STEP, "fix": "kernel-cmdline", "needs": ["loud"]}
 
@@ -108,19 +108,22 @@ PLANS = [
     ("a need", plan(NEED, FIXED), True),
     ("a whole policy", plan(STEP, policy={"reboots": 0, "attempts": 10, "on_failure": "keep", "reboot": "external"}), True),
     ("an empty policy", plan(STEP, policy={}), True),
+    ("GPUs that are left out", plan(STEP, gpus={"exclude": ["0000:65:00.0", "65:00.0", "10de:1d01"]}), True),
+    ("no GPU that is left out", plan(STEP, gpus={}), True),
+    ("what names no GPU", plan(STEP, gpus={"exclude": ["1030"]}), False),
     ("empty lists", plan({**STEP, "after": [], "needs": []}), True),
-    ("a need without a fix", plan(NEED, STEP, {**STEP, "state": "a", "needs": ["loud"]}), True),
+    ("a need without a fix", plan(NEED, STEP, {**STEP, "gate": "a", "needs": ["loud"]}), True),
     ("a need of a need", plan(NEED, STEP, {**NEED, "requires": "a", "fix": "kernel-cmdline", "needs": ["loud"]}), True),
     ("empty lists of a requires step", plan(STEP, {**NEED, "after": [], "needs": []}), True),
     ("texts", plan({**STEP, "why": "because", "operator": "do it"}), True),
-    ("after", plan(STEP, {**STEP, "state": "then", "after": ["quiet"]}), True),
+    ("after", plan(STEP, {**STEP, "gate": "then", "after": ["quiet"]}), True),
     ("64 letters", plan(STEP, name="a" * 64), True),
-    ("256 steps", plan(STEP, *({**STEP, "state": f"s{i}"} for i in range(255))), True),
-    ("an object", plan(STEP, {"state": "options", "title": "Options", "check": "modprobe-options",
+    ("256 steps", plan(STEP, *({**STEP, "gate": f"s{i}"} for i in range(255))), True),
+    ("an object", plan(STEP, {"gate": "options", "title": "Options", "check": "modprobe-options",
                               "with": {"module": "nvidia", "options": {"NVreg_EnableResizableBar": 1, "NVreg_X": "a"}}}), True),
     ("a list", [STEP], False),
     ("no steps", plan(), False),
-    ("257 steps", plan(STEP, *({**STEP, "state": f"s{i}"} for i in range(256))), False),
+    ("257 steps", plan(STEP, *({**STEP, "gate": f"s{i}"} for i in range(256))), False),
     ("65 letters", plan(STEP, name="a" * 65), False),
     ("a name in capitals", plan(STEP, name="Trial"), False),
     ("no title", without(plan(STEP), "title"), False),
@@ -138,30 +141,30 @@ PLANS = [
     ("half a reboot", plan(STEP, policy={"reboots": 0.5}), False),
     ("no attempt", plan(STEP, policy={"attempts": 0}), False),
     ("another end", plan(STEP, policy={"on_failure": "explode"}), False),
-    ("neither state nor requires", plan(STEP, without(STEP, "state")), False),
-    ("state and requires", plan(STEP, {**STEP, "state": "a", "requires": "b"}), False),
-    ("no check", plan(STEP, {"state": "a", "title": "A"}), False),
+    ("no kind of step", plan(STEP, without(STEP, "gate")), False),
+    ("two kinds of step", plan(STEP, {**STEP, "gate": "a", "requires": "b"}), False),
+    ("no check", plan(STEP, {"gate": "a", "title": "A"}), False),
     ("a requires step that waits", plan(STEP, {**NEED, "after": ["quiet"]}), False),
     ("a need of a requires step without a fix", plan(NEED, STEP, {**NEED, "requires": "a", "needs": ["loud"]}), False),
-    ("after as a text", plan(STEP, {**STEP, "state": "a", "after": "quiet"}), False),
+    ("after as a text", plan(STEP, {**STEP, "gate": "a", "after": "quiet"}), False),
     ("an empty why", plan({**STEP, "why": ""}), False),
     ("parameters as a list", plan({**STEP, "with": ["quiet"]}), False),
     ("parameters as nothing", plan({**STEP, "with": None}), False),
-    ("an empty parameter", plan(STEP, {**STEP, "state": "a", "with": {"arguments": ["quiet", ""]}}), False),
+    ("an empty parameter", plan(STEP, {**STEP, "gate": "a", "with": {"arguments": ["quiet", ""]}}), False),
 ]
 
 # What only the program can know: the schema lets it pass.
 PROGRAM_ONLY = [
     ("the same name twice", plan(STEP, STEP)),
-    ("an unknown check", plan(STEP, {**STEP, "state": "a", "check": "kernel-cmdlin"})),
-    ("an unknown fix", plan(STEP, {**STEP, "state": "a", "fix": "kernel-cmdlin"})),
-    ("an unknown parameter", plan(STEP, {**STEP, "state": "a", "with": {"arguments": ["x"], "colour": "red"}})),
-    ("a missing parameter", plan(STEP, without({**STEP, "state": "a"}, "with"))),
-    ("a parameter of another type", plan(STEP, {**STEP, "state": "a", "with": {"arguments": {"x": 1}}})),
-    ("after nothing", plan(STEP, {**STEP, "state": "a", "after": ["nothing"]})),
-    ("after itself", plan(STEP, {**STEP, "state": "a", "after": ["a"]})),
-    ("after what comes later", plan({**STEP, "after": ["b"]}, {**STEP, "state": "b"})),
-    ("needs a state", plan(STEP, {**FIXED, "state": "a", "needs": ["quiet"]})),
+    ("an unknown check", plan(STEP, {**STEP, "gate": "a", "check": "kernel-cmdlin"})),
+    ("an unknown fix", plan(STEP, {**STEP, "gate": "a", "fix": "kernel-cmdlin"})),
+    ("an unknown parameter", plan(STEP, {**STEP, "gate": "a", "with": {"arguments": ["x"], "colour": "red"}})),
+    ("a missing parameter", plan(STEP, without({**STEP, "gate": "a"}, "with"))),
+    ("a parameter of another type", plan(STEP, {**STEP, "gate": "a", "with": {"arguments": {"x": 1}}})),
+    ("after nothing", plan(STEP, {**STEP, "gate": "a", "after": ["nothing"]})),
+    ("after itself", plan(STEP, {**STEP, "gate": "a", "after": ["a"]})),
+    ("after what comes later", plan({**STEP, "after": ["b"]}, {**STEP, "gate": "b"})),
+    ("needs a gate", plan(STEP, {**FIXED, "gate": "a", "needs": ["quiet"]})),
 ]
 
 
@@ -233,7 +236,7 @@ class Program(unittest.TestCase):
             file = pathlib.Path(directory) / "trial.yaml"
             file.write_text(json.dumps(document, indent=1))  # JSON is YAML, and safe_dump would make aliases
             steps = document.get("steps", []) if isinstance(document, dict) else []
-            step = next((s["state"] for s in steps if "state" in s), "gpus" if "based_on" in document else "quiet")
+            step = next((s["gate"] for s in steps if "gate" in s), "gpus" if "based_on" in document else "quiet")
             done = subprocess.run([P2PCTL, "explain", step, "--plan", file], capture_output=True, text=True, timeout=60)
         if done.returncode:
             self.assertRegex(done.stderr, rf"^p2pctl: {re.escape(str(file))}:\d+: ")

@@ -33,21 +33,21 @@ class EachStep(unittest.TestCase):
 
     @classmethod
     def cause(cls, record, plan):
-        """The step that doctor names as the root cause."""
+        """The step that doctor names as the root cause, and the one that its fix lacks."""
         path = pathlib.Path(cls.folder.name, "plan.yaml")
         path.write_text(json.dumps(plan))
         done = subprocess.run([P2PCTL, "doctor", path, "--root", record, "--json"], stdout=subprocess.PIPE, check=False, text=True)
-        conclusion = json.loads(done.stdout).get("conclusion")
-        return conclusion and conclusion.get("step")
+        conclusion = json.loads(done.stdout).get("conclusion") or {}
+        return conclusion.get("step"), conclusion.get("obstacle", "").split(":")[0]
 
     def test_each_state_is_somebodys_cause(self):
         names = [name_of(step) for step in self.plan["steps"]]
         for step in self.plan["steps"]:
             name = name_of(step)
-            told = [record for record in self.records if self.causes[record] == name]
+            told = [record for record in self.records if name in self.causes[record]]
             with self.subTest(name):
                 if told:
-                    self.assertNotEqual(self.cause(told[0], without(self.plan, name)), name)
+                    self.assertNotIn(name, self.cause(told[0], without(self.plan, name)))
                 else:
                     self.assertIn(name, IN_VM, "no record has this cause, and tests/vm/each_step.json names no scenario for it")
         self.assertEqual([name for name in IN_VM if name not in names], [], "tests/vm/each_step.json names steps that are not there")

@@ -102,15 +102,17 @@ json causes_of(const Sources& sources, const PlanWords& words) {
   json causes = json::array();
   const std::string gate = text_of(field_of(sources.diagnosis, "conclusion"), "step");
   if (!gate.empty()) causes.push_back(cause_of(field_of(sources.diagnosis, "conclusion"), gate, words));
+  const std::string outlook = text_of(sources.diagnosis, "outlook");
+  const bool in_the_way = outlook != "ready" && outlook != "provable";
   for (const json& step : list_of(sources.diagnosis, "steps")) {
     const std::string standing = text_of(step, "standing");
-    if (text_of(step, "step") != gate && (standing == "blocked" || standing == "fixable"))
+    if (in_the_way && text_of(step, "step") != gate && (standing == "blocked" || standing == "fixable"))
       causes.push_back(cause_of(step, text_of(step, "step"), words));
   }
   const json& run = item_of(list_of(sources.history, "runs"), 0);
   std::map<std::string, const json*> findings;
   for (const json& step : list_of(run, "steps")) findings[text_of(step, "step")] = &field_of(step, "finding");
-  const bool ready = text_of(sources.status, "state") == "ready";  // then a gate that is shut was not in the way
+  const bool ready = text_of(sources.status, "state") == "ready";  // a gate that is shut was not in the way then
   for (const json& step : list_of(sources.status, "steps")) {
     const std::string id = text_of(step, "id");
     if (ready || !is_shut(step)) continue;

@@ -57,6 +57,18 @@ def hand_patched_iommu():
         (), False)
 
 
+def third_for_a_guest():
+    taken = card(driver="vfio-pci", audio_driver="vfio-pci")
+    return Machine(
+        "rtx4090-x3-one-for-guest", "Three RTX 4090, one of them a guest's, modules patched by hand, the IOMMU translates",
+        "field-notes.md section 2, IOMMU notes (refuse on VFIO hosts)",
+        epyc(port("01.1", card()), port("03.1", card(), number=2), port("05.1", taken, number=3)), "DMA-FQ",
+        by_hand(NOBLE_HWE, "595.71.05", "Wed Mar 18 09:12:44 UTC 2026", "quiet splash") | IVHD
+        | answers((FIRST, RTX4090), (SECOND, RTX4090), version="595.71.05"), "iommu",
+        "iommu=pt is wanted, and the guest's isolation rests on an IOMMU that translates: a person decides", (), False,
+        outlook="person", blocked_by="no-vfio")
+
+
 def two_5090():
     cards, slot = dict(model=RTX5090), dict(model=AMD_GENOA_PORT, link=(5, 16), current=(IDLE, 16))
     return epyc(port("01.1", card(**cards), **slot), port("03.1", card(**cards), number=2, **slot))
@@ -215,5 +227,5 @@ def guest_clique():
 
 
 def proof_cases():
-    return [hand_patched(), hand_patched_iommu(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), h100_guest(), dgx(), systemd_boot(),
+    return [hand_patched(), hand_patched_iommu(), third_for_a_guest(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), h100_guest(), dgx(), systemd_boot(),
             systemd_boot_iommu(), guest_clique()]
