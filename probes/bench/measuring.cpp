@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <filesystem>
 #include <iterator>
 #include <mutex>
 #include <sstream>
@@ -17,6 +18,8 @@
 
 namespace p2pd::bench {
 namespace {
+
+constexpr const char* kKernelCache = "/var/cache/p2pd/cuda";  // of root: what CUDA makes of the kernels; else in the home of root
 
 constexpr int kNoMeasurement = 1;  // exit status
 
@@ -29,6 +32,8 @@ constexpr std::string_view kSofarMark = "so far: ";       // a measurement
 /// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
+  if (std::error_code error; ::geteuid() == 0 && (std::filesystem::create_directories(kKernelCache, error) || !error))
+    out["CUDA_CACHE_PATH"] = kKernelCache;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const std::size_t equals = text.find('=');

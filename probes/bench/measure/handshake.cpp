@@ -26,10 +26,10 @@ struct Test {
   bool nvlink_only;
 };
 constexpr Test kTests[] = {
-    {"handshake-push", kPush, 1'000, 10'000, false},
-    {"handshake-pull", kPull, 500, 10'000, false},
-    {"handshake-ll", kLl, 500, 10'000, false},
-    {"handshake-ll128", kLl128, 500, 10'000, true},  // NCCL trusts a 128-byte line to arrive whole over NVLink alone
+    {"handshake-push", kPush, 500, 10'000, false},
+    {"handshake-pull", kPull, 250, 10'000, false},
+    {"handshake-ll", kLl, 250, 10'000, false},
+    {"handshake-ll128", kLl128, 250, 10'000, true},  // NCCL trusts a 128-byte line to arrive whole over NVLink alone
 };
 
 /// One direction of a handshake under way.
