@@ -35,7 +35,7 @@ struct Card {
 };
 
 Machine::Gpu gpu_of(const Card& card, std::size_t at) {
-  Machine::Gpu gpu{"0000:0" + std::to_string(at + 1) + ":00.0", card.id, std::nullopt, card.told, card.bar1, card.most};
+  Machine::Gpu gpu{{"0000:0" + std::to_string(at + 1) + ":00.0", card.id, std::nullopt}, card.told, card.bar1, card.most};
   static const std::vector<GpuModel> kModels = gpu_models().value();
   for (const GpuModel& model : kModels)
     if (model.id == card.id) gpu.model = model;

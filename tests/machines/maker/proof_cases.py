@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Machines whose driver says that their GPUs reach each other, however that came about: only the proof is missing."""
 
-from .cards import A100, A100_SXM, H100_SXM, L40S, RTX3090, RTX4090, RTX5090, RTXPRO6000, gpu
+from .cards import A100, A100_SXM, L40S, RTX3090, RTX4090, RTX5090, RTXPRO6000
 from .cases import IVHD, QEMU_BOARD, card, epyc, guest_tree, port
 from .config_space import GIB, MIB
 from .driver_answer import answers
 from .installed import KERNEL, PACKAGES, board, efi, installed, kernel_log, load_lines, loaded, modules, packages, userspace
-from .machines import IDLE, REDIRECT, UBUNTU_GCC13, Machine, amd_common, host_bridge, iommu_devices, numa_nodes
+from .machines import IDLE, REDIRECT, UBUNTU_GCC13, Machine, amd_common, iommu_devices, numa_nodes
 from .software import PARAMS, Driver
 from .stock import BOOKWORM, JAMMY, NOBLE, debian_driver, stock, ubuntu, ubuntu_driver
-from .topology import AMD_GENOA_PORT, MEM32, MEM64, PEX88096_DOWN, PEX88096_UP, Bridge, Function, RootComplex
+from .topology import AMD_GENOA_PORT, MEM64, PEX88096_DOWN, PEX88096_UP, Bridge, Function, RootComplex
 
 NOBLE_HWE = ubuntu("ubuntu24", "6.17.0-14-generic", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", 13,
                    "6.17.0-14.14~24.04.1", "#14~24.04.1-Ubuntu SMP PREEMPT_DYNAMIC Thu Jan 15 15:52:10 UTC 2026")
@@ -139,31 +139,6 @@ def l40s_pair():
         ["IOMMU off in the firmware"])
 
 
-def h100_guest():
-    """As the captured h200-x4-vm: what a container in a small virtual machine shows, and no more."""
-    version, kernel = "580.159.04", "6.18.44"
-    gpus = [("0000:00:06.0", H100_SXM), ("0000:00:07.0", H100_SXM)]
-    virtio = [Function(f"0{n}.0", 0x1af4, device, code, name, "virtio-pci", 1, (0x1af4, device), [(0, 512 << 10, MEM32)])
-              for n, device, code, name in ((1, 0x1042, 0x018000, "Red Hat, Inc. Virtio 1.0 block device"),
-                                            (3, 0x1041, 0x020000, "Red Hat, Inc. Virtio 1.0 network device"))]
-    cards = [function for n in (6, 7) for function in gpu(H100_SXM, bar1=128 * GIB, rebar=False, short=True, slot=f"0{n}")]
-    keep = ("etc/os-release", "proc/sys/", "proc/driver/", "sys/module/nvidia/", "usr/lib/x86_64-linux-gnu/", "proc/cpuinfo", "sys/devices/system/cpu/")
-    files = {path: text for path, text in (stock(NOBLE) | Driver(version, "Wed Apr 22 03:17:29 UTC 2026", "gcc version 15.3.0 (GCC) ").files
-                                           | loaded(version, "stock") | userspace(version) | board(cpus="0-31", guest=True)).items()
-             if path.startswith(keep)}
-    files |= {"proc/cmdline": "console=ttyS0 quiet reboot=k panic=1 random.trust_cpu=1 swiotlb=noforce\n",
-              "proc/sys/kernel/osrelease": kernel + "\n", "sys/module/module/parameters/sig_enforce": "Y\n",
-              "sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
-              "dev/kmsg": f"5,0,0,-;Linux version {kernel} (build@host) (gcc (GCC) 15.3.0, GNU ld (GNU Binutils) 2.46) #1 SMP PREEMPT_DYNAMIC\n"}
-    return works(
-        "h100-x2-vm", "Virtual machine with two H100 on NVLink, kernel 6.18, no boot loader to be seen",
-        "issue 3/9 (the lent hosts), captured/h200-x4-vm.json (such a guest)",
-        [RootComplex(0x00, host_bridge("00.0", 0x8086, 0x0d57, "Intel Corporation Device"), *virtio, *cards, above4g=0x100000000000)],
-        None, files | answers(*gpus, version=version, nvlink=True, topology="PHB"),
-        "a guest without bridges, boot loader, packages and modules on disk has P2P over NVLink all the same",
-        ["no Resizable BAR capability: the hypervisor hides it", "the kernel takes signed modules only"])
-
-
 def dgx():
     version, buses = "570.133.20", (0x00, 0x40, 0x80, 0xc0)
     cards = dict(model=A100_SXM, bar1=128 * GIB, current=(4, 16))
@@ -227,5 +202,5 @@ def guest_clique():
 
 
 def proof_cases():
-    return [hand_patched(), hand_patched_iommu(), third_for_a_guest(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), h100_guest(), dgx(), systemd_boot(),
+    return [hand_patched(), hand_patched_iommu(), third_for_a_guest(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), dgx(), systemd_boot(),
             systemd_boot_iommu(), guest_clique()]
