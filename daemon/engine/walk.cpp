@@ -99,7 +99,7 @@ std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
   std::vector<const Step*> steps;
   for (const Standing& s : seen.steps)
     if (s.kind == Standing::Kind::fixable && s.step->is_gate()) steps.push_back(s.step);
-  std::ranges::stable_partition(steps, [&](const Step* step) { return !reboot_suffices(*step); });
+  std::stable_partition(steps.begin(), steps.end(), [&](const Step* step) { return !reboot_suffices(*step); });
   return steps;
 }
 
