@@ -40,7 +40,7 @@ grub-editenv list | grep -v '^next_entry=$' || true
 # every file of the root file system, but what p2pd keeps for itself, and what a running system writes at any time
 FILES = r"""
 export LC_ALL=C; cd /
-find . -xdev \( -path ./var/lib/p2pd -o -path ./var/log -o -path ./var/tmp -o -path ./tmp -o -path ./var/lib/systemd \) -prune \
+find . -xdev \( -path ./var/lib/p2pd -o -path ./var/cache/p2pd -o -path ./var/log -o -path ./var/tmp -o -path ./tmp -o -path ./var/lib/systemd \) -prune \
     -o -printf '%M %U:%G %p %l\n' -type f -fprint0 /run/files | sort
 sort -z /run/files | xargs -0 sha256sum
 rm /run/files
