@@ -9,7 +9,7 @@
 namespace p2pd {
 
 std::string_view to_string(P2pUse use) {
-  constexpr std::string_view kNames[] = {"copies", "nccl", "custom-all-reduce", "atomics"};
+  constexpr std::string_view kNames[] = {"copies", "nccl", "custom-all-reduce", "atomics", "managed-memory"};
   static_assert(std::size(kNames) == std::size(kP2pUses));
   return kNames[static_cast<std::size_t>(use)];
 }

@@ -15,8 +15,10 @@ enum class P2pUse {
   nccl,               ///< NCCL: copies, stores with flags, memory that is mapped by cuMem
   custom_all_reduce,  ///< of vLLM and SGLang: kernels that load from a peer, over IPC
   atomics,            ///< NVSHMEM, one-shot all-to-all
+  managed_memory,     ///< cudaMallocManaged: pages that GPUs load from each other and that migrate between them
 };
-inline constexpr P2pUse kP2pUses[] = {P2pUse::copies, P2pUse::nccl, P2pUse::custom_all_reduce, P2pUse::atomics};
+inline constexpr P2pUse kP2pUses[] = {P2pUse::copies, P2pUse::nccl, P2pUse::custom_all_reduce, P2pUse::atomics,
+                                      P2pUse::managed_memory};
 
 std::string_view to_string(P2pUse use);
 

@@ -59,7 +59,7 @@ void takes_step(CLI::App& app, Options& o) {
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
 void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
-  app.add_option("--for", o.uses, "what has to work: copies, nccl, custom-all-reduce, atomics (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
+  app.add_option("--for", o.uses, "what has to work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
 }
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -51,6 +52,11 @@ GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
   return {devices, nvidia_gpus(devices)};
 }
 
+bool ended_at_managed(const Measurement& found) {
+  const auto ended = [](const Wrong& w) { return w.test == kManaged && (w.kind == WrongKind::faulted || w.kind == WrongKind::hung); };
+  return std::ranges::any_of(found.wrong, ended);
+}
+
 Result<Report> run(const Options& options, const Root& root) {
   ProcessRunner runner;
   const Host host(root, runner);
@@ -62,7 +68,9 @@ Result<Report> run(const Options& options, const Root& root) {
   if (!options.wanted.empty()) report.wanted = TRY_IN("--for", uses_from(options.wanted));
   KernelLog log(host);
   Listener listener(host);
-  Result<Measurement> found = measure_apart(options, runner, listener);
+  Apart apart = options;
+  apart.asked.managed = std::ranges::find(report.wanted, P2pUse::managed_memory) != report.wanted.end();
+  Result<Measurement> found = measure_apart(apart, runner, listener);
   if (!found && found.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
     return fail(ErrorCode::timeout, found.error().message + (faults.empty() ? "" : "; the kernel log says: " + faults.front()),
@@ -74,7 +82,9 @@ Result<Report> run(const Options& options, const Root& root) {
   if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
-  if (options.collectives && report.measurement.gpus.size() > 1)
+  if (options.collectives && ended_at_managed(report.measurement))
+    report.measurement.collectives.emplace().not_run = "the GPUs may be down: a process ended at managed memory";
+  else if (options.collectives && report.measurement.gpus.size() > 1)
     report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
@@ -145,7 +155,7 @@ int start(int argc, char** argv) {
                "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
                "5 fit for less than what was asked for."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
-  app.add_flag("--full", options.asked.full, "IPC and atomics too, with a second process, and all repetitions of the handshakes");
+  app.add_flag("--full", options.asked.full, "IPC, atomics and wanted managed memory too, with a second process, and all repetitions of the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives, "NCCL all-reduce and all-to-all too, with P2P and without");
   app.add_flag("--driver-peers", options.driver_peers, "print as JSON what the driver says of each pair; measure nothing");
@@ -154,13 +164,14 @@ int start(int argc, char** argv) {
   app.add_flag("--phases", options.phases, "print what took how long");
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
-  app.add_option("--for", options.wanted, "what must work: copies, nccl, custom-all-reduce, atomics (nccl,custom-all-reduce)")->delimiter(',');
+  app.add_option("--for", options.wanted, "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl,custom-all-reduce)")->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
   app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")->capture_default_str()->check(CLI::Range(1, 86'400));
   app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")->delimiter(',');
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
   app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");
+  app.add_flag("--managed", options.asked.managed)->group("");
   app.add_flag("--alone", options.asked.alone)->group("");
   app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
   app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);

@@ -137,12 +137,16 @@ struct Measurement {
   std::optional<Collectives> collectives;
   std::vector<Phase> phases;
   double wall_ms = 0;
-  int expendable_process = 0;         ///< its Xids are expected: it may die of its atomics
+  int expendable_process = 0;         ///< its Xids are expected: it may die of atomics or of managed memory
   std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
 };
 
 /// A key of Measurement::not_run: nothing at all could be tried here, for a reason that a person can change.
 constexpr char kEverything[] = "everything";
+
+/// A key of Pair::verified_bytes: pages of managed memory that lie on `from` are loaded by `to`, then migrate there. On some drivers
+/// the migration takes all GPUs down until a reboot.
+constexpr char kManaged[] = "managed";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);

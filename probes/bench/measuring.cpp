@@ -132,7 +132,8 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   Command command;
   command.argv = {"/proc/self/exe", "--worker", "--root", apart.root, "--deadline", std::to_string(apart.deadline_s)};
   for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
-                                  std::pair("--sweep", apart.asked.sweep), std::pair("--alone", alone)})
+                                  std::pair("--sweep", apart.asked.sweep), std::pair("--managed", apart.asked.managed),
+                                  std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
   if (!apart.asked.without.empty()) command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
   if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});

@@ -262,11 +262,12 @@ class Limited(Case):
             self.assertIn(f"\n{line}\n", metrics)
         self.assertNotIn("p2pd_blocked_step", metrics)
         features = self.assert_ctl(0, "features", user=NOBODY)
-        for label in ("ready=false", "state=limited", "fit-for-copies=true", "fit-for-nccl=true", "fit-for-custom-all-reduce=false", "fit-for-atomics=false"):
+        for label in ("ready=false", "state=limited", "fit-for-copies=true", "fit-for-nccl=true", "fit-for-custom-all-reduce=false", "fit-for-atomics=false",
+                      "fit-for-managed-memory=false"):
             self.assertIn(f"/p2pd.{label}\n", features)
         ready = json.loads(self.assert_ctl(5, "is-ready", "--json"))
         self.assertEqual((ready["ready"], ready["fit_for"]), (False, self.ONLY))
-        self.assertRegex(self.assert_ctl(1, "is-ready", "--for", "nvshmem"), r"\Ap2pctl: --for: .*nvshmem.*copies, nccl, custom-all-reduce, atomics")
+        self.assertRegex(self.assert_ctl(1, "is-ready", "--for", "nvshmem"), r"\Ap2pctl: --for: .*nvshmem.*copies, nccl, custom-all-reduce, atomics, managed-memory")
 
     def test_all_of_it_and_back(self):
         self.apply()

@@ -8,7 +8,7 @@ import unittest
 from cli_case import Case
 from tree import BOOT_ID, boot, picture, write
 
-USES = ("copies", "nccl", "custom-all-reduce", "atomics")
+USES = ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory")
 ALL, LESS = USES[:3], USES[:2]
 NAMESPACE = "feature.node.kubernetes.io/p2pd."
 
@@ -88,7 +88,7 @@ class Proven(Case):
                 self.prove(LESS if limited else ALL, limited)
             for use in ("nvshmem", "NCCL", "", "custom_all_reduce", "nccl,atomics,x", "all", "-"):
                 with self.subTest(use=use, limited=limited):
-                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics$")
+                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics, managed-memory$")
         done = self.ctl("is-ready", "nccl")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("nccl", done.stdout + done.stderr)

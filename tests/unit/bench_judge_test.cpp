@@ -289,7 +289,7 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.remarks.size() == 1);  // and not that it was not tested as well
   CHECK(judgement.summary ==
-        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics: GPU 0 -> GPU 1: store: 512 wrong words in 256 MiB, one at byte 4096: misroute (data of another "
+        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: store: 512 wrong words in 256 MiB, one at byte 4096: misroute (data of another "
         "pair); holds what GPU 2 sent to GPU 3; 0x1 in place of 0x2");
   CHECK(judgement.grades[0][1] == Grade::fail);
   CHECK(judgement.grades[1][0] == Grade::pass);
@@ -423,7 +423,7 @@ TEST_CASE("bench judge: atomics count only where they are wanted") {
   CHECK(fit(bench.judged(), P2pUse::atomics) == Fitness::Kind::unfit);
   bench.wanted = {P2pUse::nccl, P2pUse::atomics};
   CHECK(bench.judged().limited);
-  CHECK(bench.judged().summary == "fit for copies, nccl, custom-all-reduce; not for atomics: GPU 0 -> GPU 1: atomics came out wrong: sum 12 in place of 20");
+  CHECK(bench.judged().summary == "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory: GPU 0 -> GPU 1: atomics came out wrong: sum 12 in place of 20");
   bench.run.atomics[0] = {0, 1, true, ""};
   CHECK(bench.judged().remarks.empty());
   bench.run.atomics.pop_back();
@@ -432,6 +432,36 @@ TEST_CASE("bench judge: atomics count only where they are wanted") {
   CHECK_FALSE(bench.judged().proven);
   bench.run.mode = "quick";  // which tests none
   CHECK(bench.judged().proven);
+}
+
+TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothing else rests on it") {
+  Bench bench;
+  bench.run.not_run[kManaged] = "only where it is asked for";
+  CHECK(bench.judged().proven);
+  CHECK(bench.judged().fit.back().use == P2pUse::managed_memory);
+  CHECK(bench.judged().fit.back().why == "only where it is asked for");
+  bench.wanted = {P2pUse::nccl, P2pUse::managed_memory};
+  CHECK(bench.judged().limited);
+  CHECK(bench.judged().remarks.at(0).text == "GPU 0 -> GPU 1: managed was not tested: only where it is asked for");
+  bench.run.mode = "quick";  // which tests none
+  CHECK(bench.judged().proven);
+  CHECK(fit(bench.judged(), P2pUse::managed_memory) == Fitness::Kind::not_tested);
+  bench.run.mode = "full";
+  bench.run.not_run.clear();
+  for (Pair& pair : bench.run.pairs) pair.verified_bytes[kManaged] = kGiB;
+  CHECK(bench.judged().proven);
+  CHECK(fit(bench.judged(), P2pUse::managed_memory) == Fitness::Kind::fit);
+  for (const WrongKind kind : {WrongKind::faulted, WrongKind::hung, WrongKind::lost}) {
+    bench.run.wrong = {{kManaged, 0, 1, 4U << 20, 0, 0, kind, "the second process: no answer", "", ""}};
+    bench.there().verified_bytes.erase(kManaged);
+    CHECK(bench.judged().limited);
+    CHECK(bench.judged().summary.starts_with("fit for copies, nccl, custom-all-reduce; not for managed-memory; not tested for atomics: GPU 0 -> GPU 1: "));
+    CHECK(bench.judged().summary.find(to_string(kind)) != std::string::npos);
+    CHECK(fit(bench.judged(), P2pUse::nccl) == Fitness::Kind::fit);
+  }
+  CHECK_FALSE(judge(bench.run, bench.paths, {}, {"NVRM: Xid 154"}, bench.wanted).limited);
+  bench.run.wrong = {{"after-managed", 0, 1, 0, 0, 0, WrongKind::faulted, "kernel fill: CUDA_ERROR_UNKNOWN", "", ""}};
+  CHECK_FALSE(bench.judged().limited);  // the GPUs are down
 }
 
 TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
@@ -445,7 +475,7 @@ TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
   const Judgement judgement = bench.judged();
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.limited);
-  CHECK(judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics: GPU 0 -> GPU 1: load-plain"));
+  CHECK(judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: load-plain"));
   CHECK(judgement.grades[0][1] == Grade::fail);
   bench.wanted = {P2pUse::nccl};
   CHECK(bench.judged().proven);
@@ -504,7 +534,7 @@ TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
 
 TEST_CASE("bench judge: names of uses") {
   CHECK(uses_from({"nccl", "nccl", "copies"}).value() == Uses{P2pUse::nccl, P2pUse::copies});
-  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is no use of P2P: there are copies, nccl, custom-all-reduce, atomics");
+  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is no use of P2P: there are copies, nccl, custom-all-reduce, atomics, managed-memory");
   CHECK(uses_from({}).error().message == "no use of P2P is named");
 }
 

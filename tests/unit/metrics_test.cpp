@@ -109,6 +109,7 @@ p2pd_ready 1
 p2pd_fit_for{use="atomics"} 0
 p2pd_fit_for{use="copies"} 1
 p2pd_fit_for{use="custom-all-reduce"} 0
+p2pd_fit_for{use="managed-memory"} 0
 p2pd_fit_for{use="nccl"} 1
 # HELP p2pd_reboot_required Whether changes wait for a reboot.
 # TYPE p2pd_reboot_required gauge

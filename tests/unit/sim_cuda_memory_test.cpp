@@ -6,7 +6,77 @@
 
 #include "sim_cuda.hpp"
 
+using namespace p2pd;
 using namespace p2pd::test::sim;
+
+TEST_CASE("simulated CUDA: managed memory is loaded from where it is preferred, and migrates") {
+  constexpr Slots kWhole = {1, 0, {{0, 4096 + 512 * 1024}}};  // as long as the payload of kStrip
+  struct Row {
+    json faults;
+    std::string mapped, prefetched;  ///< what GPU 1 sees of what GPU 0 filled
+    std::string touched;             ///< and GPU 2, which does not map it
+  };
+  const json to_1 = {{"kind", "wrong-byte"}, {"from", 0}, {"to", 1}, {"at", 100}};
+  const auto by = [&](const char* engine) {
+    json fault = to_1;
+    fault["engine"] = engine;
+    return json::array({fault});
+  };
+  const Row rows[] = {
+      {json::array(), "clean", "clean", "clean"},
+      {by("copy"), "clean", "one other at 96", "one other at 96"},
+      {by("load"), "one other at 96", "clean", "clean"},
+      {json::array({{{"kind", "dead-direction"}, {"from", 1}, {"to", 2}}}), "clean", "clean", "many zero at 0"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.faults.dump());
+    json machine = machine_of(3);
+    machine["faults"] = row.faults;
+    CHECK(on_gpus(machine, [&](const Cuda& cuda, std::vector<Gpu>& gpus) {
+            const auto seen = [&](const Gpu& gpu, CUdeviceptr pages) {
+              gpu.use();
+              ok(cuda.cuMemsetD32Async(gpu.memory + kSeenAt, 0, sizeof(Seen) / 4, gpu.stream));
+              gpu.launch("verify", 4, 1, pages, kWhole, kKey, kPoison, u32{kPlain}, gpu.memory + kSeenAt);
+              gpu.sync();
+              return word_of(gpu.read<Seen>(kSeenAt));
+            };
+            CUdeviceptr pages = 0;
+            gpus[0].use();
+            same(cuda.cuMemAllocManaged(&pages, kMiB, 0), CUDA_ERROR_INVALID_VALUE, "no flags");
+            ok(cuda.cuMemAllocManaged(&pages, kMiB, CU_MEM_ATTACH_GLOBAL));
+            ok(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0));
+            ok(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
+            same(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE, "no such GPU");
+            gpus[0].launch("fill", 4, 1, pages, kMiB / 8, kKey);
+            gpus[0].sync();
+            same(seen(gpus[1], pages), row.mapped, "mapped");
+            ok(cuda.cuMemPrefetchAsync(pages, kMiB, 1, gpus[1].stream));
+            same(seen(gpus[1], pages), row.prefetched, "prefetched");
+            same(seen(gpus[2], pages), row.touched, "touched");
+            same(cuda.cuMemPrefetchAsync(gpus[2].memory, kMiB, 1, gpus[2].stream), CUDA_ERROR_INVALID_VALUE, "memory that does not migrate");
+            ok(cuda.cuMemFree(pages));
+          }) == "ok");
+  }
+}
+
+TEST_CASE("simulated CUDA: a migration of managed memory ends the context") {
+  const test::TemporaryDirectory directory;
+  json machine = with_fault({{"kind", "managed-fault"}, {"from", 0}, {"to", 1}});
+  machine["kernel_log"] = directory / "kmsg";
+  CHECK(on_gpus(machine, [](const Cuda& cuda, std::vector<Gpu>& gpus) {
+          CUdeviceptr pages = 0;
+          gpus[0].use();
+          ok(cuda.cuMemAllocManaged(&pages, kMiB, CU_MEM_ATTACH_GLOBAL));
+          for (const Gpu& gpu : gpus) {
+            gpu.launch("fill", 4, 1, pages, kMiB / 8, kKey);
+            same(cuda.cuStreamSynchronize(gpu.stream), gpu.number == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS, "fill");
+          }
+        }) == "ok");
+  std::ifstream log(directory / "kmsg");
+  const std::string text{std::istreambuf_iterator<char>(log), {}};
+  CHECK(text.find("(PCI:0000:02:00): 31, pid=") != std::string::npos);
+  for (const char* gpu : {"01", "02", "03"}) CHECK(text.find(fmt::format("(PCI:0000:{}:00): 154, ", gpu)) != std::string::npos);
+}
 
 TEST_CASE("simulated CUDA: mapped and pooled memory wants access of its own") {
   CHECK(on_gpus(machine_of(3), [](const Cuda& cuda, std::vector<Gpu>& gpus) {

@@ -8,7 +8,9 @@
 
 namespace p2pd::bench::cuda {
 
-constexpr int kApiVersion = 12000;  // every driver of the catalogue is newer; cuGetProcAddress gives this ABI
+// Every driver of the catalogue is newer; cuGetProcAddress gives this ABI, a driver of CUDA 13 too: cuMemAdvise and
+// cuMemPrefetchAsync take a device, as before 12.2, and no CUmemLocation.
+constexpr int kApiVersion = 12000;
 
 using CUdevice = int;
 using CUdeviceptr = unsigned long long;
@@ -47,6 +49,7 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_COMPUTE_MODE = 20,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+  CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
@@ -63,11 +66,13 @@ constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 constexpr unsigned CU_EVENT_DEFAULT = 0;
 constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
+constexpr unsigned CU_MEM_ATTACH_GLOBAL = 1;
 constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
 
 enum CUjitInputType : int { CU_JIT_INPUT_PTX = 1 };
 enum CUjit_option : int { CU_JIT_TARGET = 9 };
 
+enum CUmem_advise : int { CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3, CU_MEM_ADVISE_SET_ACCESSED_BY = 5 };
 enum CUmemAllocationType : int { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemAllocationHandleType : int { CU_MEM_HANDLE_TYPE_NONE = 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemLocationType : int { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
@@ -131,6 +136,9 @@ struct CUmemPoolProps {
   F(cuMemGetInfo, std::size_t* free, std::size_t* total)                                                              \
   F(cuMemAlloc, CUdeviceptr* pointer, std::size_t bytes)                                                              \
   F(cuMemFree, CUdeviceptr pointer)                                                                                   \
+  F(cuMemAllocManaged, CUdeviceptr* pointer, std::size_t bytes, unsigned flags)                                       \
+  F(cuMemAdvise, CUdeviceptr pointer, std::size_t bytes, CUmem_advise advice, CUdevice device)                        \
+  F(cuMemPrefetchAsync, CUdeviceptr pointer, std::size_t bytes, CUdevice to, CUstream stream)                         \
   F(cuMemHostAlloc, void** pointer, std::size_t bytes, unsigned flags)                                                \
   F(cuMemFreeHost, void* pointer)                                                                                     \
   F(cuMemcpyDtoH, void* to, CUdeviceptr from, std::size_t bytes)                                                      \

@@ -203,7 +203,7 @@ Result<nlohmann::json> PeerProcess::ask(const nlohmann::json& request, const std
   const std::string last = end();
   if (by_itself && !last.empty()) why = last;
   gone_ = "the second process: " + why;
-  return fail(ErrorCode::io, gone_);
+  return fail(answer ? ErrorCode::io : answer.error().code, gone_);
 }
 
 void PeerProcess::go() {
@@ -239,7 +239,6 @@ Result<void> PeerProcess::contend(Bench& bench) {
     }
     if (!why.empty()) pair.not_run["atomics"] = why;
   }
-  channel_.reset();  // that was the last of it: it goes while we do other things
   return {};
 }
 

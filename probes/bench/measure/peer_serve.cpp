@@ -54,10 +54,12 @@ Result<void> serve(int channel) {
     if (request.body.at("do") == "ipc") {
       IpcWrites writes(second);
       going = reply(channel, writes.run(request));  // closed after the answer, while the other process verifies
-    } else {
-      going = reply(channel,
-                    contend(second, request.body.at("from").get<CUdevice>(), request.body.at("to").get<CUdevice>()));
+      continue;
     }
+    const auto from = request.body.at("from").get<CUdevice>();
+    const auto to = request.body.at("to").get<CUdevice>();
+    going = reply(channel, request.body["do"] == "managed" ? share_managed(second, from, to, request.body.at("key").get<u64>())
+                                                           : contend(second, from, to));
   }
   return {};
 }

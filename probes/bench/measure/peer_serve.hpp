@@ -11,6 +11,9 @@
 //       ...]}; {..., "faulted": number of write, "fault": "..."} where a GPU faulted: later writes were not tried.
 //   {"do": "contend", "from": device, "to": device}
 //       Answer: {"problem": ""}, exact, or how it came out; {"not_run": why} where it cannot be tried.
+//   {"do": "managed", "from": device, "to": device, "key": n}
+//       Answer: {"looks": [{"wrong", "right", "at", "value"}, ...]}, what `to` saw before its pages migrated and after, as in
+//       Seen; {"not_run": why} where it cannot be tried.
 //
 // {"error": "..."} answers what went wrong in CUDA; the process ends then, as its contexts are of no use any more.
 #pragma once
@@ -99,6 +102,9 @@ class IpcWrites {
 
 /// Two GPUs at once add to a sum and draw tickets in the memory of `to`.
 Result<nlohmann::json> contend(const Second& second, cuda::CUdevice from, cuda::CUdevice to);
+
+/// Pages that lie on `from` are filled there, loaded by `to`, then migrate there.
+Result<nlohmann::json> share_managed(const Second& second, cuda::CUdevice from, cuda::CUdevice to, u64 key);
 
 /// What each thread of a contention does, and how many there are on each GPU.
 constexpr u64 kContendEach = 16;

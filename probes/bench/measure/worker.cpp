@@ -238,6 +238,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
     phases.end();
     return found;
   }
+  if (const std::string why = no_managed(asked); !why.empty()) found.not_run[kManaged] = why;
   auto finding_paths = std::async(std::launch::async, [&] { return paths_of(host, found); });
   Result<void> opened = open_all(gpus);
   const std::vector<std::vector<Path>> paths = finding_paths.get();
@@ -278,9 +279,10 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
       found.not_run["IPC and atomics"] = "they take a second process: --full";
       return {};
     }
-    phases.begin("atomics");  // last: it may end badly, for that process alone
+    phases.begin("atomics");  // late: it may end badly, for that process alone
     found.expendable_process = other->process();
     TRY_IN("atomics", other->contend(bench));
+    TRY_IN("managed memory", other->prove_managed(bench));  // last: it may end badly for the machine
     other->leave();
     return {};
   };

@@ -20,6 +20,7 @@ namespace p2pd::bench {
 struct Asked {
   bool quick = false;     ///< bytes and one size of speed: for every boot
   bool full = false;      ///< a second process too, for IPC and atomics, and every repetition of the handshakes
+  bool managed = false;   ///< with `full`: managed memory, too
   bool sweep = false;     ///< an address tag in every 2 MiB page of free memory
   bool alone = false;     ///< one transfer at a time, each told before it begins: names the one at which a run ended
   std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part

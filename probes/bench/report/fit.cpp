@@ -3,6 +3,7 @@
 // from a peer is wrong while copies and stores are right, so that NCCL is exact and vLLM's all-reduce is not.
 // Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with NCCL_P2P_READ_ENABLE);
 // vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement of native atomics.
+// Managed memory is tested only where it is wanted: see kManaged.
 #include "probes/bench/report/fit.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ constexpr std::string_view kLoads[] = {"store", "load"};
 constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed", "handshake-push",
                                            "handshake-pull", "ipc-store",          "pool",       "chase"};
 constexpr std::string_view kAtomics[] = {"atomics"};
+constexpr std::string_view kManagedMemory[] = {kManaged};
 
 /// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong. Every use rests on
 /// copies, too: no program does without.
@@ -39,7 +41,9 @@ constexpr UseRow kUseRows[] = {
     {P2pUse::nccl, kStores, kNcclToo},
     {P2pUse::custom_all_reduce, kLoads, kCustomToo},
     {P2pUse::atomics, kAtomics, {}},
+    {P2pUse::managed_memory, kManagedMemory, {}},
 };
+static_assert(std::size(kUseRows) == std::size(kP2pUses));
 
 constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
 

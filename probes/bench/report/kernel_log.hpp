@@ -17,7 +17,7 @@ class KernelLog {
   explicit KernelLog(const Host& host);
 
   /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the rows of
-  /// config/signatures.yaml that say so. Xids of the process `expected` (one that may die of its atomics) are left out.
+  /// config/signatures.yaml that say so. Xids of the process `expected` (one that may die of what it tests) are left out.
   std::vector<std::string> faults(int expected, const GpuFunctions& gpus);
   const std::string& not_readable() const { return not_readable_; }
 

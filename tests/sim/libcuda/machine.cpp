@@ -34,6 +34,7 @@ constexpr std::pair<std::string_view, Wrong> kWrongs[] = {
     {"refuse", Wrong::refuse},
     {"atomics-wrong", Wrong::atomics_wrong},
     {"atomics-fault", Wrong::atomics_fault},
+    {"managed-fault", Wrong::managed_fault},
     {"ipc", Wrong::ipc},
     {"busy", Wrong::busy},
 };
@@ -82,6 +83,7 @@ DeviceModel read_device(Object object) {
   device.multiprocessors = object.number("multiprocessors", 1024).value_or(1);
   device.compute_mode = object.number("compute_mode", 3).value_or(0);
   device.atomics = object.yes("atomics").value_or(false);
+  device.managed = object.yes("managed").value_or(true);
   const json sm = object.find("sm") != nullptr ? *object.find("sm") : json::array({8U, 0U});
   if (!sm.is_array() || sm.size() != 2 || !sm[0].is_number_unsigned() || !sm[1].is_number_unsigned())
     object.broken("sm is not like [8, 9]");

@@ -41,6 +41,7 @@ enum class Wrong {
   refuse,
   atomics_wrong,
   atomics_fault,
+  managed_fault,
   ipc,
   busy,
 };
@@ -83,6 +84,7 @@ struct DeviceModel {
   int multiprocessors = 0;
   int compute_mode = 0;
   bool atomics = false;
+  bool managed = true;  ///< managed memory that GPUs use at the same time
 };
 
 /// The simulated machine, as its JSON file describes it.

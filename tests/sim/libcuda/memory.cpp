@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace p2pd::sim {
 
@@ -81,7 +82,8 @@ Shadow& Arena::shadow(const Fault* fault, int reader) {
 }
 
 bool AddressSpace::map(const std::shared_ptr<Arena>& arena, u64 offset, u64 bytes,
-                       const std::shared_ptr<Memory>& memory, u64 memory_offset, const Grant& grant) {
+                       const std::shared_ptr<Memory>& memory, u64 memory_offset, const Grant& grant,
+                       std::shared_ptr<Managed> managed) {
   char* const at = arena->region.begin() + offset;
   const int kind = (memory != nullptr ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_FIXED;
   const int fd = memory != nullptr ? memory->fd() : -1;
@@ -89,7 +91,7 @@ bool AddressSpace::map(const std::shared_ptr<Arena>& arena, u64 offset, u64 byte
     return false;
   const int device = memory != nullptr ? memory->device() : kHost;
   const std::lock_guard lock(mutex_);
-  ranges_[reinterpret_cast<u64>(at)] = {reinterpret_cast<u64>(at), bytes, device, arena, memory, grant};
+  ranges_[reinterpret_cast<u64>(at)] = {reinterpret_cast<u64>(at), bytes, device, arena, memory, grant, std::move(managed)};
   return true;
 }
 
@@ -110,8 +112,10 @@ std::optional<Range> AddressSpace::find(u64 address) const {
   const std::lock_guard lock(mutex_);
   auto next = ranges_.upper_bound(address);
   if (next == ranges_.begin()) return std::nullopt;
-  const Range& range = std::prev(next)->second;
-  return address < range.end() ? std::optional(range) : std::nullopt;
+  Range range = std::prev(next)->second;
+  if (address >= range.end()) return std::nullopt;
+  if (range.managed != nullptr) range.device = range.managed->place;
+  return range;
 }
 
 std::vector<Range> AddressSpace::cover(u64 begin, u64 bytes) const {

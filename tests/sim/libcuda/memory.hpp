@@ -83,6 +83,14 @@ struct Arena {
 /// The devices that may use a mapping, one bit each; shared by all allocations of a pool.
 using Grant = std::shared_ptr<std::atomic<u64>>;
 
+/// Pages of managed memory, all of which are where one of them is.
+struct Managed {
+  std::mutex mutex;  ///< held while they migrate
+  std::atomic<int> place = kHost;
+  int preferred = kHost;
+  u64 accessed_by = 0;  ///< devices that map them from where they are preferred, one bit each
+};
+
 /// Memory that lies at an address.
 struct Range {
   u64 begin = 0;
@@ -91,6 +99,7 @@ struct Range {
   std::shared_ptr<Arena> arena;
   std::shared_ptr<Memory> memory;  ///< null: host memory
   Grant grant;                     ///< null: whoever has enabled peer access to the device
+  std::shared_ptr<Managed> managed;  ///< null: memory that stays where it is
 
   u64 end() const { return begin + bytes; }
 };
@@ -100,7 +109,7 @@ class AddressSpace {
  public:
   /// Maps `memory` into `arena`, `offset` bytes from its start; false when that fails.
   bool map(const std::shared_ptr<Arena>& arena, u64 offset, u64 bytes, const std::shared_ptr<Memory>& memory,
-           u64 memory_offset, const Grant& grant);
+           u64 memory_offset, const Grant& grant, std::shared_ptr<Managed> managed = nullptr);
   /// Takes the range that begins at `begin` out, and returns it; its address is left without access.
   std::optional<Range> unmap(u64 begin);
 

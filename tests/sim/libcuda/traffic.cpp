@@ -15,6 +15,9 @@ namespace {
 
 constexpr auto kMisalignedAddress = static_cast<CUresult>(716);
 
+/// The Xid of a fault of this process.
+std::string mmu_fault() { return "31, pid=" + std::to_string(::getpid()) + ", name=p2p-bench, Ch 00000008, MMU Fault"; }
+
 }  // namespace
 
 // ---- windows -------------------------------------------------------------------------------------------------------
@@ -97,7 +100,7 @@ void Window::put(u64 at, const char* data, u64 bytes) {
 // ---- operations ----------------------------------------------------------------------------------------------------
 
 bool may_access(const Context& context, const Range& range) {
-  if (range.device == kHost) return true;
+  if (range.device == kHost || range.managed != nullptr) return true;
   if (range.grant != nullptr) return (*range.grant >> context.device & 1U) != 0;
   return range.device == context.device || (context.peers >> range.device & 1U) != 0;
 }
@@ -126,6 +129,8 @@ Window Operation::open_plain(u64 address, u64 bytes, u64 alignment, Use use) {
 
 Window Operation::open(u64 address, u64 bytes, Use use) {
   Window window = open_plain(address, bytes, sizeof(u64), use);
+  Range& range = window.ranges_.front();
+  if (range.managed != nullptr) range.device = touch(range);
   const int owner = window.device();
   if (owner == kHost || owner == device()) return window;
   const Effects load = use == Use::store ? Effects{} : cross(owner, device(), Engine::load);
@@ -148,6 +153,38 @@ Window Operation::target(u64 address, u64 bytes, int from, bool direct) {
   const int to = window.device();
   if (direct && from != kHost && to != kHost && from != to) disturb(window, {}, cross(from, to, Engine::copy));
   return window;
+}
+
+void Operation::prefetch(u64 address, int to) {
+  const Range range = locate(address, 1).ranges_.front();
+  const std::lock_guard lock(range.managed->mutex);
+  migrate(range, to);
+}
+
+int Operation::touch(const Range& range) {
+  Managed& pages = *range.managed;
+  const std::lock_guard lock(pages.mutex);
+  const bool mapped = pages.place != kHost && pages.place == pages.preferred && (pages.accessed_by >> device() & 1U) != 0 &&
+                      simulation_.machine.can_access(device(), pages.place);
+  if (!mapped) migrate(range, device());
+  return pages.place;
+}
+
+void Operation::migrate(const Range& range, int to) {
+  const int from = range.managed->place.exchange(to);
+  Machine& machine = simulation_.machine;
+  if (from == to || from == kHost || to == kHost || !machine.can_access(to, from)) return;  // over no link between GPUs
+  if (machine.fault(Wrong::managed_fault, from, to) != nullptr) {
+    log_xid(device(), mmu_fault());
+    for (int gpu = 0; gpu < machine.count(); ++gpu)
+      log_xid(gpu, "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)");
+    throw Trap{CUDA_ERROR_ILLEGAL_ADDRESS};
+  }
+  Window window = locate(range.begin, range.bytes);
+  const std::string data(window.begin(), range.bytes);
+  std::memset(window.begin_, 0, range.bytes);  // pages that are new there
+  disturb(window, {}, cross(from, to, Engine::copy));
+  window.write(0, data.data(), data.size());
 }
 
 void Operation::disturb(Window& window, const Effects& load, const Effects& store) {
@@ -197,7 +234,7 @@ Effects Operation::cross(int from, int to, Engine engine) {
         simulation_.stopping.wait(false);
         throw Trap{CUDA_ERROR_UNKNOWN};
       case Wrong::xid:
-        if (number == fault.after) log_xid();
+        if (number == fault.after) log_xid(device(), mmu_fault());
         break;
       default:
         break;  // not of single transfers
@@ -206,14 +243,12 @@ Effects Operation::cross(int from, int to, Engine engine) {
   return effects;
 }
 
-/// One record by the GPU that runs this operation, as /dev/kmsg gives it. The kernel's own /dev/kmsg would take it for
-/// that of a program, which is no evidence: nothing is written there.
-void Operation::log_xid() const {
+/// The kernel's own /dev/kmsg would take it for that of a program, which is no evidence: nothing is written there.
+void Operation::log_xid(int gpu, const std::string& what) const {
   const Machine& machine = simulation_.machine;
   if (machine.kernel_log.empty() || std::filesystem::is_character_file(machine.kernel_log)) return;
   const auto now = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
-  const std::string line = "4,1234," + std::to_string(now) + ",-;NVRM: Xid (PCI:" + machine.device(device()).address.substr(0, 10) +
-                           "): 31, pid=" + std::to_string(::getpid()) + ", name=p2p-bench, Ch 00000008, MMU Fault\n";
+  const std::string line = "4,1234," + std::to_string(now) + ",-;NVRM: Xid (PCI:" + machine.device(gpu).address.substr(0, 10) + "): " + what + "\n";
   const int file = ::open(machine.kernel_log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return;
   const auto written = ::write(file, line.data(), line.size());

@@ -165,6 +165,8 @@ class Operation {
   }
   /// Atomics on a word that may be a peer's: whether `wrong` disturbs them.
   bool atomics(Wrong wrong, const Window& window) const;
+  /// Managed memory goes to another device, or to the host.
+  void prefetch(u64 address, int to);
   /// Counts a transfer, and gives what becomes of it. Does not return when it hangs.
   Effects cross(int from, int to, Engine engine);
 
@@ -180,7 +182,11 @@ class Operation {
   Window locate(u64 address, u64 bytes);
   Window open_plain(u64 address, u64 bytes, u64 alignment, Use use);
   void disturb(Window& window, const Effects& load, const Effects& store);
-  void log_xid() const;
+  /// Where managed memory is once this device has touched it.
+  int touch(const Range& range);
+  void migrate(const Range& range, int to);  ///< its mutex is held
+  /// A record of the kernel's log, as /dev/kmsg gives it, by one GPU.
+  void log_xid(int gpu, const std::string& what) const;
 
   Simulation& simulation_;
   Context& context_;

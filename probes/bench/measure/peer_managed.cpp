@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+// Managed memory (cudaMallocManaged) of two GPUs, both sides of the test: pages that lie on one are loaded by the other, as they are
+// advised to be, then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot, which is
+// why this is tested only where it is wanted by name, last, and in the second process.
+// Reference: NVIDIA's open kernel modules, kernel-open/nvidia-uvm, whose peers over BAR1 are new in 590.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "probes/bench/measure/arrivals.hpp"
+#include "probes/bench/measure/peer_process.hpp"
+#include "probes/bench/measure/peer_serve.hpp"
+
+namespace p2pd::bench {
+
+using namespace cuda;
+
+namespace {
+
+constexpr u64 kManagedBytes = 4ULL << 20;  // two of the driver's blocks
+constexpr const char* kLooks[] = {"loaded from where they lie", "loaded after they migrated"};
+
+Slots managed_slots() {
+  Slots slots{1, 0, {}};
+  slots.slot[0] = {0, kManagedBytes};
+  return slots;
+}
+
+// ---- the second process ----------------------------------------------------------------------------------------------
+
+/// Managed memory; freed with the object.
+class ManagedPages {
+ public:
+  /// They are to stay on `home`, where `reader` maps them.
+  static Result<ManagedPages> create(const Driver& driver, const OpenGpu& home, const OpenGpu& reader) {
+    TRY(home.use());
+    CUdeviceptr address = 0;
+    CU(driver, cuMemAllocManaged(&address, kManagedBytes, CU_MEM_ATTACH_GLOBAL));
+    ManagedPages pages(driver, address);
+    CU(driver, cuMemAdvise(address, kManagedBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, home.device()));
+    CU(driver, cuMemAdvise(address, kManagedBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, reader.device()));
+    return pages;
+  }
+  ManagedPages(ManagedPages&& other) noexcept : driver_(other.driver_), address_(std::exchange(other.address_, 0)) {}
+  ManagedPages& operator=(ManagedPages&&) = delete;
+  ~ManagedPages() {
+    if (address_ != 0) (*driver_)->cuMemFree(address_);
+  }
+
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  ManagedPages(const Driver& driver, CUdeviceptr address) : driver_(&driver), address_(address) {}
+
+  const Driver* driver_;
+  CUdeviceptr address_;  ///< 0: moved from
+};
+
+/// What `reader`, whose context stays current, sees of the pages.
+Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key) {
+  TRY(reader.use());
+  CU(driver, cuMemsetD32Async(reader.scratch(), 0, sizeof(Seen) / 4, reader.stream()));
+  TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, managed_slots(), key, u64{0}, u32{kPlain}, reader.scratch()));
+  TRY(reader.finish());
+  Seen seen{};
+  CU(driver, cuMemcpyDtoH(&seen, reader.scratch(), sizeof seen));
+  const u32 kept = std::min(seen.samples, kSamples);
+  return nlohmann::json{{"wrong", seen.wrong},
+                        {"right", seen.right},
+                        {"at", std::vector<u64>(seen.at, seen.at + kept)},
+                        {"value", std::vector<u64>(seen.value, seen.value + kept)}};
+}
+
+/// Waits for it: a fault is then known to be of the migration.
+Result<void> migrate(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages) {
+  TRY(reader.use());
+  CU(driver, cuMemPrefetchAsync(pages, kManagedBytes, reader.device(), reader.stream()));
+  return reader.finish();
+}
+
+/// Why the second process cannot share managed memory of these two; empty when it can.
+std::string not_managed(const Second& second, CUdevice from, CUdevice to) {
+  std::string why = second.problem(from, to);
+  if (why.empty()) why = second.refused(to, from);
+  if (why.empty()) why = second.refused(from, to);
+  for (const CUdevice device : {from, to})
+    if (why.empty() && !device_has(second.driver(), device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+      why = "not supported: a GPU has no managed memory that others may use at the same time";
+  return why;
+}
+
+// ---- the process that asks -------------------------------------------------------------------------------------------
+
+/// The other process is no more, or did not answer.
+Wrong end_at_managed(const Pair& pair, const Error& error) {
+  Wrong wrong;
+  wrong.test = kManaged;
+  wrong.from = pair.from;
+  wrong.to = pair.to;
+  wrong.bytes = kManagedBytes;
+  wrong.kind = error.code == ErrorCode::timeout ? WrongKind::hung : WrongKind::faulted;
+  wrong.detail = error.message;
+  return wrong;
+}
+
+/// Takes note of what was seen of a transfer's pages; returns why that is no test, empty when it is one.
+std::string note_looks(Bench& bench, const Transfer& transfer, const nlohmann::json& looks) {
+  for (std::size_t i = 0; i < std::size(kLooks); ++i) {
+    const nlohmann::json& one = looks.at(i);
+    const auto at = one.at("at").get<std::vector<u64>>();
+    const auto value = one.at("value").get<std::vector<u64>>();
+    Seen seen{};
+    one.at("wrong").get_to(seen.wrong);
+    one.at("right").get_to(seen.right);
+    seen.samples = static_cast<u32>(std::min({at.size(), value.size(), std::size_t{kSamples}}));
+    std::copy_n(at.begin(), seen.samples, seen.at);
+    std::copy_n(value.begin(), seen.samples, seen.value);
+    if (seen.wrong == 0 && seen.right != kManagedBytes) return fmt::format("only {} bytes were looked at", seen.right);
+    bench.pair(transfer.from, transfer.to).verified_bytes[kManaged] += seen.right;
+    if (seen.wrong == 0) continue;
+    Wrong wrong = explain(transfer, seen, bench.keys.known());
+    wrong.detail = kLooks[i] + (wrong.detail.empty() ? "" : ": " + wrong.detail);
+    bench.found.wrong.push_back(wrong);
+  }
+  return {};
+}
+
+/// An error: a GPU does not work any more, for this process.
+Result<void> still_working(const Bench& bench) {
+  for (const OpenGpu& gpu : bench.gpus)
+    TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.scratch(), OpenGpu::kScratch / 8, u64{0}));
+  return bench.finish();
+}
+
+}  // namespace
+
+Result<nlohmann::json> share_managed(const Second& second, CUdevice from, CUdevice to, u64 key) {
+  if (const std::string why = not_managed(second, from, to); !why.empty()) return nlohmann::json{{"not_run", why}};
+  const Driver& driver = second.driver();
+  const OpenGpu& home = second.find(from)->gpu;
+  const OpenGpu& reader = second.find(to)->gpu;
+  const Result<ManagedPages> pages = ManagedPages::create(driver, home, reader);
+  if (!pages && !driver.faulted()) return nlohmann::json{{"not_run", pages.error().message}};
+  if (!pages) return Failure(pages.error());
+  TRY(home.launch(Kernel::fill, home.wide(), home.stream(), pages->address(), kManagedBytes / 8, key));
+  TRY(home.finish());
+  nlohmann::json looks = nlohmann::json::array();
+  looks.push_back(TRY_IN(kLooks[0], look(driver, reader, pages->address(), key)));
+  TRY_IN("migration", migrate(driver, reader, pages->address()));
+  looks.push_back(TRY_IN(kLooks[1], look(driver, reader, pages->address(), key)));
+  return nlohmann::json{{"looks", looks}};
+}
+
+std::string no_managed(const Asked& asked) {
+  if (!asked.managed) return "only where it is asked for: on some drivers it takes all GPUs down until a reboot";
+  if (!asked.full) return "only --full tests it";
+  return asked.alone ? "a GPU faulted or hung before" : "";
+}
+
+Result<void> PeerProcess::prove_managed(Bench& bench) {
+  if (!no_managed(bench.asked).empty()) return {};
+  bench.phases.begin("managed memory");
+  for (Pair& pair : bench.found.pairs) {
+    std::string why = no_access(pair);
+    if (why.empty()) why = gone_;
+    if (why.empty()) {
+      bench.under_way = UnderWay{"after-managed", pair.from, pair.to};
+      const Transfer transfer = bench.keys.next(kManaged, pair.from, pair.to, managed_slots());
+      const auto answer = ask({{"do", "managed"},
+                               {"from", bench.gpu(pair.from).device()},
+                               {"to", bench.gpu(pair.to).device()},
+                               {"key", transfer.key}});
+      bench.phases.go_on();
+      if (!answer) {
+        bench.found.wrong.push_back(end_at_managed(pair, answer.error()));
+        gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
+        continue;
+      }
+      why = answer->value("not_run", "");
+      if (why.empty()) why = note_looks(bench, transfer, answer->at("looks"));
+    }
+    if (!why.empty()) pair.not_run[kManaged] = why;
+  }
+  return still_working(bench);
+}
+
+}  // namespace p2pd::bench
