@@ -203,7 +203,9 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
   for (const Standing& s : seen.steps) {
     if (s.step->kind != StepKind::upkeep || s.kind == Standing::Kind::holds || s.kind == Standing::Kind::note) continue;
     Pass own;
-    if (s.kind == Standing::Kind::fixable) TRY(mend(*s.step, own));
+    const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
+    const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // for what is kept up by now
+    if (s.kind == Standing::Kind::fixable || its_turn) TRY(mend(*s.step, own));
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
     if (!finding.holds())

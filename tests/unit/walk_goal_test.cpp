@@ -16,7 +16,8 @@ Result<Run> again(World& world) {
 
 constexpr const char* kUpkeep =
     "  - {requires: own, title: t, check: now, with: {name: own}}\n"
-    "  - {upkeep: kept, title: t, check: now, fix: live, with: {name: kept}, where: [own]}\n";
+    "  - {upkeep: kept, title: t, check: now, fix: live, with: {name: kept}, where: [own]}\n"
+    "  - {upkeep: next, title: t, check: now, fix: live, with: {name: next}, where: [own], after: [kept]}\n";
 
 }  // namespace
 
@@ -90,6 +91,7 @@ TEST_CASE("upkeep: seen to once the goal is reached, where it is p2pd's") {
     world.write("now/own", "yes");
     CHECK(state(world.apply(plan_of({"p:proof"}) + kUpkeep)) == "ready");
     CHECK(world.has("live/kept"));
+    CHECK(world.has("live/next"));  // which waited for that
   }
   SECTION("it is, and cannot be kept: told, and no reason to give anything up") {
     world.write("now/own", "yes");
