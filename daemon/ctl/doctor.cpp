@@ -159,7 +159,7 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   if (s.kind == Standing::Kind::note) return {dim("·"), dim(s.step->id), dim("not p2pd's to keep" + (summary.empty() ? "" : "; now: " + summary))};
   if (s.kind == Standing::Kind::waits)
     return {dim("·"), dim(s.step->id), dim(excused         ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
-                                           : summary.empty() ? "waits for what stands above"
+                                           : summary.empty() ? "waits for the steps above"
                                                              : "waits; now: " + summary)};
   if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
   return {mark(s.finding.verdict), s.step->id, summary};

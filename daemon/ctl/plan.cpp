@@ -128,7 +128,7 @@ Result<int> show_plan(const Context& context) {
     fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(outlook, blocked, changes)), reboots, plan.policy.reboots);
   }
   if (blocked) return kBlocked;
-  return context.options.detailed_exitcode && (changes || outlook != Outlook::ready) ? kChanges : kDone;
+  return context.options.detailed_exitcode && (changes || (outlook != Outlook::ready && outlook != Outlook::limited)) ? kChanges : kDone;
 }
 
 }  // namespace p2pd::ctl

@@ -22,6 +22,9 @@ bool endangers(const Standing& standing) {
   return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->can_be_mended();
 }
 
+/// What a person does about a step that does not hold; empty: nobody says.
+std::string next_for(const Step& step, const Finding& finding) { return finding.next.empty() ? step.operator_text : finding.next; }
+
 /// What keeps the steps of one plan from being made to hold.
 class Obstacles {
  public:
@@ -31,15 +34,11 @@ class Obstacles {
   /// Says of a step that does not hold whether it can be made to.
   void look_at(Standing& standing) {
     const Step& step = *standing.step;
-    if (standing.finding.verdict == Verdict::unknown || !step.can_be_mended() || standing.finding.impossible) {
-      standing.next = !standing.finding.next.empty() ? standing.finding.next : step.operator_text;
-      obstruct(standing, step, standing.finding);
-      return;
-    }
+    if (standing.finding.verdict == Verdict::unknown || !step.can_be_mended() || standing.finding.impossible)
+      return obstruct(standing, step, standing.finding);
     standing.kind = Kind::fixable;
-    if (look_at_needs(step, standing) || !step.fix.empty()) return;
-    standing.next = !standing.finding.next.empty() ? standing.finding.next : step.operator_text;  // all is there, in vain
-    obstruct(standing, step, standing.finding);
+    const bool lacks = look_at_needs(step, standing);
+    if (!lacks && step.fix.empty()) obstruct(standing, step, standing.finding);  // everything it needs is there already
   }
 
   bool holds(const std::string& name) { return finding(name).holds(); }
@@ -67,7 +66,6 @@ class Obstacles {
       }
       if (standing.kind == Kind::busy && passes(need, found)) continue;
       standing.obstacle = name + ": " + found.summary;
-      standing.next = !found.next.empty() ? found.next : need.operator_text;
       obstruct(standing, need, found);
     }
     return lacks;
@@ -78,6 +76,7 @@ class Obstacles {
   }
 
   void obstruct(Standing& standing, const Step& step, const Finding& found) const {
+    standing.next = next_for(step, found);
     standing.passes = passes(step, found);
     standing.impossible = found.impossible;
     standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
@@ -151,6 +150,7 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& ho
     Finding proven;
     proven.verdict = proof->limited ? Verdict::limited : Verdict::pass;
     proven.fit_for = proof->fit_for;
+    if (proof->limited) proven.next = "\"p2pctl bench\" shows what is wrong, with pair and direction";
     proven.summary = proof->limited ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", ")) : "P2P is proven on this boot";
     all.judge_goal(std::move(proven));
   }
@@ -182,7 +182,7 @@ void Assessment::conclude() {
   else
     reached->kind = !open || (danger().empty() && std::ranges::all_of(reached->step->after, holds)) ? Kind::untried : Kind::waits;
   if (reached->kind == Kind::blocked)
-    reached->next = !reached->finding.next.empty() ? reached->finding.next : reached->step->operator_text;
+    reached->next = next_for(*reached->step, reached->finding);
 }
 
 bool Assessment::nothing_to_mend() const {

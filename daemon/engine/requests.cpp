@@ -77,7 +77,9 @@ Result<std::optional<Run>> Walk::standing_proof() const {
 Result<Proof> Walk::proof_of(const Run& run) const {
   Proof proof{.limited = run.result == "limited", .fit_for = {}};
   for (const StepRecord& step : TRY(s_.journal.steps(run.id)))
-    for (const nlohmann::json& use : step.finding.value("fit_for", nlohmann::json::array())) proof.fit_for.push_back(use);
+    if (step.finding.is_object())
+      for (const nlohmann::json& use : step.finding.value("fit_for", nlohmann::json::array()))
+        if (use.is_string()) proof.fit_for.push_back(use);
   return proof;
 }
 
@@ -98,13 +100,12 @@ Result<void> Walk::prove_earlier() {
   if (!proven || !plan) return {};
   const Plan checks = checks_of(*plan, s_.vocabulary, true);
   const Step* goal = checks.goal();
+  s_.host.leave_out_gpus(checks.left_out_gpus);  // the run ends with this
   const Assessment seen = assess(checks, s_.vocabulary, [&](const Step& step) { return check(step); });
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
-  s_.host.leave_out_gpus(checks.left_out_gpus);
   const Finding finding = TRY(prove(*goal));
-  if (finding.proves()) TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
-  s_.host.leave_out_gpus(plan_.left_out_gpus);
   if (!finding.proves()) return {};
+  TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
   return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
 }
 

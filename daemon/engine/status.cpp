@@ -147,7 +147,8 @@ Result<json> current_status(const std::filesystem::path& state) {
   if (text) {
     json status = parse_json(*text);
     if (status.is_object() && status.value("schema", "") == kStatusSchema) {
-      const std::optional<RunState> told = run_state(status.value("state", ""));
+      const json word = status.value("state", json());
+      const std::optional<RunState> told = word.is_string() ? run_state(word.get<std::string>()) : std::nullopt;
       if (told && is_proven(*told) && !proven) {
         status["state"] = to_string(RunState::idle);
         status["reason"] = kNotProven;

@@ -78,6 +78,17 @@ struct Bench {
   Judgement judged() const { return judge(run, paths, thresholds, {}, wanted); }
 };
 
+/// From GPU 0 to GPU 1.
+Wrong wrong(const char* test, WrongKind kind = WrongKind::lost) {
+  Wrong found;
+  found.test = test;
+  found.from = 0;
+  found.to = 1;
+  found.words = 1;
+  found.kind = kind;
+  return found;
+}
+
 Fitness::Kind fit(const Judgement& judgement, P2pUse use) {
   return std::ranges::find(judgement.fit, use, &Fitness::use)->kind;
 }
@@ -466,12 +477,7 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
 
 TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
   Bench bench;
-  Wrong wrong;
-  wrong.test = "load-plain";
-  wrong.from = 0;
-  wrong.to = 1;
-  wrong.words = 1;
-  bench.run.wrong = {wrong};
+  bench.run.wrong = {wrong("load-plain")};
   const Judgement judgement = bench.judged();
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.limited);
@@ -485,22 +491,13 @@ TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
 TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
   Bench bench;
   SECTION("a wrong copy: no program does without") {
-    Wrong wrong;
-    wrong.test = "copy-timed";
-    wrong.from = 0;
-    wrong.to = 1;
-    bench.run.wrong = {wrong};
+    bench.run.wrong = {wrong("copy-timed")};
     CHECK_FALSE(bench.judged().limited);
     bench.wanted = {P2pUse::custom_all_reduce};
     CHECK_FALSE(bench.judged().proven);
   }
   SECTION("bytes beyond the end of a load") {
-    Wrong wrong;
-    wrong.test = "load";
-    wrong.from = 0;
-    wrong.to = 1;
-    wrong.kind = WrongKind::guard;
-    bench.run.wrong = {wrong};
+    bench.run.wrong = {wrong("load", WrongKind::guard)};
     CHECK_FALSE(bench.judged().limited);
   }
   SECTION("a fault of a GPU") { CHECK_FALSE(judge(bench.run, bench.paths, {}, {"NVRM: Xid 79"}).limited); }
@@ -509,12 +506,7 @@ TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
     CHECK_FALSE(bench.judged().limited);
   }
   SECTION("an error of the driver") {
-    Wrong end;
-    end.test = "load";
-    end.from = 0;
-    end.to = 1;
-    end.kind = WrongKind::faulted;
-    bench.run.wrong = {end};
+    bench.run.wrong = {wrong("load", WrongKind::faulted)};
     CHECK_FALSE(bench.judged().limited);
   }
   SECTION("a pair that was not tested") {

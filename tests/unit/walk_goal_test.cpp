@@ -14,6 +14,21 @@ Result<Run> again(World& world) {
   return world.start([](Walk& walk) { return walk.prove_again(); });
 }
 
+/// The proof finds less than is wanted, from the start.
+struct LimitedWorld : World {
+  LimitedWorld() {
+    fault("p", "limited");
+    write("live/p", "yes");
+  }
+};
+
+/// A gate, an alternative, and the goal.
+std::string with_alternative() {
+  return plan_of({"a:live"}) +
+         "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n"
+         "  - {goal: p, title: t, check: proof, with: {name: p}}\n";
+}
+
 constexpr const char* kUpkeep =
     "  - {requires: own, title: t, check: now, with: {name: own}}\n"
     "  - {upkeep: kept, title: t, check: now, fix: live, with: {name: kept}, where: [own]}\n"
@@ -125,9 +140,7 @@ TEST_CASE("limited: less than the plan wants is kept, and told as that") {
 }
 
 TEST_CASE("limited: gates that p2pd can open are opened first") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
+  LimitedWorld world;
   const auto run = world.apply(plan_of({"a:live", "p:proof"}));
   CHECK(state(run) == "limited");
   CHECK(world.has("live/a"));
@@ -135,18 +148,13 @@ TEST_CASE("limited: gates that p2pd can open are opened first") {
 }
 
 TEST_CASE("limited: a person's gate is no reason to give up what works") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
+  LimitedWorld world;
   CHECK(state(world.apply(plan_of({"a", "p:proof"}))) == "limited");
 }
 
 TEST_CASE("limited: an alternative that brings all of it is taken") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
-  auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
-                         "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
+  LimitedWorld world;
+  auto run = world.apply(with_alternative());
   CHECK(state(run) == "rebooting");
   world.fault("p", "");
   run = world.settle(run);
@@ -154,11 +162,8 @@ TEST_CASE("limited: an alternative that brings all of it is taken") {
 }
 
 TEST_CASE("limited: an alternative that brings no more is taken back, and what works is kept") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
-  auto run = world.apply(plan_of({"a:live"}) + "  - {alternative: b, title: t, check: now, fix: trial, with: {name: b}}\n" +
-                         "  - {goal: p, title: t, check: proof, with: {name: p}}\n");
+  LimitedWorld world;
+  auto run = world.apply(with_alternative());
   CHECK(state(run) == "rebooting");
   run = world.settle(run);
   CHECK(state(run) == "limited");
@@ -168,9 +173,7 @@ TEST_CASE("limited: an alternative that brings no more is taken back, and what w
 }
 
 TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
+  LimitedWorld world;
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
   world.boot();
   world.fault("p", "");  // the quick form does not see what the full one found
@@ -185,9 +188,7 @@ TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing"
 }
 
 TEST_CASE("limited: what a new boot refutes is withdrawn") {
-  World world;
-  world.fault("p", "limited");
-  world.write("live/p", "yes");
+  LimitedWorld world;
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "limited");
   world.boot();
   world.remove("live/p");

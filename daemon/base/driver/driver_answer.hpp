@@ -14,7 +14,7 @@ Command bench_command(const Host& host, std::vector<std::string> options);
 
 /// What the loaded driver says of every GPU that takes part and of every pair, as that prints it: schema p2pd.driver-peers/1,
 /// see probes/bench/device/nvml_peers.hpp. NVML can block in the kernel, so that another process asks, with a deadline; a snapshot
-/// asks once. ErrorCode::not_found: there is nobody to ask.
+/// asks once. ErrorCode::not_found: p2p-bench is not installed.
 Result<nlohmann::json> driver_answer(const Host& host);
 
 }  // namespace p2pd

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <regex>
 
-
 namespace p2pd {
 namespace {
 
