@@ -218,7 +218,7 @@ TEST_CASE("gpu-holders: p2pd's own processes, and those that are ending, do not 
   };
   const auto verdict = [&] { return kGpuHolders.check(Host(machine.root(), runner), {{"ignore_services", true}}).value().verdict; };
   // state, parent, group, session, terminal, its group, flags; pending signals are the 31st field, SIGKILL is bit 8
-  const std::string times = " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 ";
+  const std::string times = " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 18446744073709551615 0 0 0 0 0 ";  // rsslim, the 25th, is more than a long holds
   const std::string ends = " 0 0 0 0\n";
   const std::string alive = "D 1 1 1 0 -1 4194304" + times + "0" + ends;
   holder(41, "p2p-bench", "0::/system.slice/p2pd-walk.service\n", alive);

@@ -10,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -182,16 +183,18 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
 
 void read_stat(const Host& host, GpuHolder& holder) {
   constexpr int kFlags = 9, kPending = 31;  // fields of proc(5), from 1
-  constexpr long kExiting = 0x4, kKilled = 1L << (SIGKILL - 1);
+  constexpr unsigned long kExiting = 0x4, kKilled = 1UL << (SIGKILL - 1);
   const std::string stat = host.line(fmt::format("/proc/{}/stat", holder.pid)).value_or("");
   std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may hold anything
   char state = '?';
   int parent = 0;
   if (!(fields >> state >> parent)) return;
   holder.dying = state == 'Z' || state == 'X';
-  long value = 0;
-  for (int field = 5; field <= kPending && fields >> value; ++field)
-    if ((field == kFlags && (value & kExiting) != 0) || (field == kPending && (value & kKilled) != 0)) holder.dying = true;
+  std::string word;  // fields between are below 0, or above what a long holds (25, rsslim: no limit)
+  for (int field = 5; field <= kPending && fields >> word; ++field) {
+    if (field != kFlags && field != kPending) continue;
+    if ((std::strtoul(word.c_str(), nullptr, 10) & (field == kFlags ? kExiting : kKilled)) != 0) holder.dying = true;
+  }
   holder.own |= host.live() && parent == ::getpid();
 }
 
