@@ -8,6 +8,7 @@
 
 #include "base/directories.hpp"
 #include "base/hardware/pci.hpp"
+#include "base/json_texts.hpp"
 
 namespace p2pd {
 namespace {
@@ -23,13 +24,6 @@ std::string place_of(const Host& host, const std::string& address) {
 }
 
 std::string line_or_nothing(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
-
-std::vector<std::string> texts_of(const nlohmann::json& document, const char* key) {
-  std::vector<std::string> texts;
-  for (const nlohmann::json& one : document.value(key, nlohmann::json::array()))
-    if (one.is_string()) texts.push_back(one);
-  return texts;
-}
 
 std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
 std::string proven_on_file() { return state_directory() / "proven-on"; }
@@ -79,8 +73,7 @@ Result<Proof> require_proof(const Host& host) {
   if (!text && text.error().code == ErrorCode::not_found)
     return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
   const auto proven = parse_json(TRY(Result<std::string>(text)));
-  const std::vector<std::string> without = proven.is_object() ? texts_of(proven, "without") : std::vector<std::string>();
-  const nlohmann::json now = TRY(proof_context(host, without));
+  const nlohmann::json now = TRY(proof_context(host, json_texts(proven, "without")));
   const auto stands = [&](const std::string& key, const nlohmann::json& here) {
     const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
     if (key != "modules") return then == here;
@@ -92,7 +85,7 @@ Result<Proof> require_proof(const Host& host) {
     if (!stands(key, value))
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
-  proof.fit_for = texts_of(proven, "fit_for");
+  proof.fit_for = json_texts(proven, "fit_for");
   return proof;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/directories.hpp"
 #include "base/json_number.hpp"
+#include "base/json_texts.hpp"
 #include "base/p2p_use.hpp"
 #include "base/ready.hpp"
 #include "ctl/print.hpp"
@@ -220,10 +221,7 @@ Result<int> status(const Context& context) {
 static Result<Proof> proof_told(const json& status) {
   const std::optional<RunState> state = run_state(text(status, "state"));
   if (!state || !is_proven(*state)) return fail(ErrorCode::state, fmt::format("{}  {}", text(status, "state"), text(status, "reason")));
-  Proof proof{*state == RunState::limited, {}};
-  for (const json& use : status.value("fit_for", json::array()))
-    if (use.is_string()) proof.fit_for.push_back(use);
-  return proof;
+  return Proof{*state == RunState::limited, json_texts(status, "fit_for")};
 }
 
 Result<int> is_ready(const Context& context) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json_texts.hpp"
 #include "base/log.hpp"
 #include "base/ready.hpp"
 #include "engine/walk.hpp"
@@ -77,9 +78,7 @@ Result<std::optional<Run>> Walk::standing_proof() const {
 Result<Proof> Walk::proof_of(const Run& run) const {
   Proof proof{.limited = run.result == "limited", .fit_for = {}};
   for (const StepRecord& step : TRY(s_.journal.steps(run.id)))
-    if (step.finding.is_object())
-      for (const nlohmann::json& use : step.finding.value("fit_for", nlohmann::json::array()))
-        if (use.is_string()) proof.fit_for.push_back(use);
+    for (std::string& use : json_texts(step.finding, "fit_for")) proof.fit_for.push_back(std::move(use));
   return proof;
 }
 

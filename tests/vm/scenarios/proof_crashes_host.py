@@ -12,6 +12,6 @@ def run(machine):
     status = machine.settle("failed")
     expect("brought the machine down" in status["reason"], status["reason"])
     expect(machine.console().count("Kernel panic") == 2, f"{machine.console().count('Kernel panic')} panics instead of two")
-    # the swap, a crash, the second trial, a crash; the boot after that is the old one already, and the way back needs none
+    # for the swap, a crash, the second attempt, a crash; that boot has the first command line already, so undoing wants no other
     expect(status["reboots"] == 4, f"{status['reboots']} reboots")
     expect_as_at_first(machine.look("failed and undone"), first)
