@@ -7,7 +7,7 @@
 
 #include "base/parameters.hpp"
 #include "base/root.hpp"
-#include "plan/yaml.hpp"
+#include "base/yaml.hpp"
 
 namespace p2pd {
 namespace fs = std::filesystem;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/hardware/left_out.hpp"
-#include "plan/yaml.hpp"
+#include "base/yaml.hpp"
 
 namespace p2pd {
 namespace {

@@ -42,7 +42,7 @@ GENERATED = {("daemon/base/driver/catalogue.cpp", "catalogue.inc"), ("daemon/bas
 
 # headers of a library -> the only files of the programs that may include them
 LIBRARIES = [
-    ("yaml-cpp/*", ["daemon/plan/*"]),
+    ("yaml-cpp/*", ["daemon/base/yaml.*"]),
     ("pci/*", ["daemon/base/hardware/pci.cpp"]),
     ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/statement.*"]),
     ("openssl/*", ["daemon/base/sha256.cpp", "daemon/base/fetch/git_tree.cpp", "daemon/base/record/record_content.cpp"]),
@@ -193,7 +193,7 @@ INCLUDE_SEEDS = [
     ("daemon/engine/walk.cpp", '#include "ctl/print.hpp"', "may include base, engine, plan"),
     ("daemon/engine/walk.cpp", "#include <sqlite3.h>", "only in daemon/engine/journal.cpp"),
     ("daemon/engine/journal.cpp", "#include <openssl/evp.h>", "only in daemon/base/sha256.cpp"),
-    ("daemon/engine/journal.cpp", "#include <yaml-cpp/yaml.h>", "only in daemon/plan/*"),
+    ("daemon/engine/journal.cpp", "#include <yaml-cpp/yaml.h>", "only in daemon/base/yaml.*"),
     ("daemon/ctl/doctor.cpp", '#include "probes/registry.hpp"', "may include base, bus/sd_bus.hpp, ctl, engine, plan"),
     ("daemon/ctl/doctor.cpp", "#include <cuda.h>", "only in probes/bench/*"),
     ("daemon/base/fetch/download.cpp", "#include <curl/curl.h>", "only in daemon/base/fetch/libcurl.hpp"),

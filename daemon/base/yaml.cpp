@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "plan/yaml.hpp"
+#include "base/yaml.hpp"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/parser.h>
