@@ -145,7 +145,7 @@ Result<std::string> Node::text() const {
 Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const {
   std::int64_t value = 0;
   const std::string word = node_.IsScalar() ? node_.Scalar() : "";
-  const bool hex = word.starts_with("0x");  // as registry keys are written
+  const bool hex = word.starts_with("0x") && !word.starts_with("0x-");  // as registry keys are written
   const char* const first = word.data() + (hex ? 2 : 0);
   const auto [end, code] = std::from_chars(first, word.data() + word.size(), value, hex ? 16 : 10);
   const bool whole = code == std::errc() && end == word.data() + word.size();
@@ -190,9 +190,35 @@ Result<nlohmann::json> Node::value(const Parameter& parameter) const {
   nlohmann::json object = nlohmann::json::object();
   for (const std::string& name : TRY(names())) {
     const Node item = child(node_[name], name);
-    const auto number = item.integer(-kMost, kMost);
-    const bool is_number = number && item.node_.Tag() != "!";  // a quoted "1" stays text
-    object[name] = is_number ? nlohmann::json(*number) : nlohmann::json(TRY(item.text()));
+    const std::string text = TRY(item.text());
+    const nlohmann::json typed = item.scalar();
+    object[name] = typed.is_number() ? typed : nlohmann::json(text);
+  }
+  return object;
+}
+
+nlohmann::json Node::scalar() const {
+  if (node_.IsNull()) return nullptr;
+  const std::string& word = node_.Scalar();
+  if (node_.Tag() != "?") return word;  // quoted, or with a tag
+  if (word == "true" || word == "false") return word == "true";
+  const auto number = integer(INT64_MIN, INT64_MAX);
+  if (!number) return word;
+  return *number < 0 ? nlohmann::json(*number) : nlohmann::json(static_cast<std::uint64_t>(*number));  // as parsers of JSON have it
+}
+
+Result<nlohmann::json> Node::json() const {
+  if (node_.IsSequence()) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const Node& item : TRY(list())) array.push_back(TRY(item.json()));
+    return array;
+  }
+  if (!node_.IsMap()) return scalar();
+  nlohmann::json object = nlohmann::json::object();
+  TRY(names());
+  for (const auto& item : node_) {
+    const std::string& name = item.first.Scalar();
+    object[name] = TRY(child(item.second, name).json());
   }
   return object;
 }

@@ -41,10 +41,14 @@ class Node {
   Result<std::vector<std::string>> texts() const;
   /// The value as JSON of the type that `parameter` declares.
   Result<nlohmann::json> value(const Parameter& parameter) const;
+  /// All of it as JSON, by YAML's core schema: true, false, null, ~ and whole numbers (decimal or 0x) have their type; what is quoted,
+  /// and anything else, is text. Error: a list too long, a key that is no text or given twice.
+  Result<nlohmann::json> json() const;
   /// One of `names`, as its index.
   Result<std::size_t> choice(std::span<const std::string_view> names) const;
 
  private:
+  nlohmann::json scalar() const;
   Node child(const YAML::Node& node, std::string_view key) const;
 
   YAML::Node node_;
