@@ -56,3 +56,14 @@ TEST_CASE("yaml: what cannot be JSON is refused, with file, line and key") {
   for (int i = 0; i <= 1000; ++i) list += "- x\n";
   CHECK(error(list) == "t.yaml:2: a: 1001 items; expected at most 1000");
 }
+
+TEST_CASE("yaml: in an object of a plan, a plain number is one, and all else is text") {
+  const yaml::Node node = yaml::parse("{a: 1, b: '1', c: true, d: 0x10, e: -2, f: 1.5}", "t.yaml").value();
+  const auto found = node.value({"options", Parameter::Type::object, false, ""});
+  REQUIRE(found);
+  CHECK(found->dump() == R"({"a":1,"b":"1","c":"true","d":16,"e":-2,"f":"1.5"})");
+  for (const char* wrong : {"{a: ''}", "{a: ~}", "{a: [1]}", "{a: {b: 1}}", "{a: 1, a: 2}"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(yaml::parse(wrong, "t.yaml").value().value({"options", Parameter::Type::object, false, ""}));
+  }
+}
