@@ -18,7 +18,8 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
-P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
+BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev")
+P2PCTL = BUILD / "bin/p2pctl"
 
 
 def validator(name):
@@ -253,6 +254,13 @@ class Program(unittest.TestCase):
         for what, document in PROGRAM_ONLY:
             with self.subTest(what):
                 self.assertEqual((schema.is_valid(document), self.explain(document)), (True, 1))
+
+    def test_tables_are_compiled_in_as_others_read_them(self):
+        """What the core schema takes for text and YAML 1.1 for something else is quoted: yes, 6.10, 010."""
+        for name in ("catalogue", "gpus", "signatures"):
+            with self.subTest(name):
+                compiled = (BUILD / f"daemon/{name}.inc").read_text().removeprefix('R"table(').removesuffix(')table"\n')
+                self.assertEqual(json.loads(compiled), load(CONFIG / f"{name}.yaml"))
 
     def test_shipped_plans(self):
         for file in SHIPPED["plan"]:

@@ -10,7 +10,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kSignatures =
-#include "signatures.inc"  // config/signatures.yaml as a raw string, made by CMake
+#include "signatures.inc"  // config/signatures.yaml as JSON, made by the build
     ;
 
 /// The text of `key`, or empty.
@@ -70,7 +70,7 @@ bool Signature::cured_by(std::string_view record) const { return any_starts(cure
 Result<std::vector<Signature>> parse_signatures(std::string_view text) {
   const nlohmann::json table = parse_json(text);
   if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.signatures/1")
-    return fail(ErrorCode::invalid, "signatures.yaml: not JSON of schema p2pd.signatures/1");
+    return fail(ErrorCode::invalid, "signatures.yaml: not of schema p2pd.signatures/1");
   std::vector<Signature> out;
   std::set<std::string> seen;
   for (const nlohmann::json& row : table.value("signatures", nlohmann::json::array())) {

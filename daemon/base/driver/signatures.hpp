@@ -37,7 +37,7 @@ Result<std::vector<Signature>> signatures();
 /// The first row of programs that fits what one printed; nothing where none does, or the table is broken.
 std::optional<Signature> program_failure(std::string_view output);
 
-/// The same from text: every key checked, ids unique.
+/// The same from its JSON: every key checked, ids unique.
 Result<std::vector<Signature>> parse_signatures(std::string_view text);
 
 }  // namespace p2pd

@@ -14,7 +14,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kTable =
-#include "gpus.inc"  // config/gpus.yaml as a raw string, made by CMake
+#include "gpus.inc"  // config/gpus.yaml as JSON, made by the build
     ;
 
 bool is_id(std::string_view text) {
@@ -75,7 +75,7 @@ Result<GpuModel> parse_model(const nlohmann::json& row, const Chips& chips) {
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
   const nlohmann::json table = parse_json(text);
   if (!table.is_object() || table.value("schema", nlohmann::json()) != "p2pd.gpus/2") {
-    return fail(ErrorCode::invalid, "gpus.yaml: not JSON of schema p2pd.gpus/2");
+    return fail(ErrorCode::invalid, "gpus.yaml: not of schema p2pd.gpus/2");
   }
   const Chips chips = TRY_IN("gpus.yaml", parse_chips(table.value("architectures", nlohmann::json())));
   std::vector<GpuModel> models;

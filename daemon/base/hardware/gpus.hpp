@@ -25,7 +25,7 @@ struct GpuModel {
 /// The models of config/gpus.yaml, compiled in. An Error means that the build has a broken table.
 Result<std::vector<GpuModel>> gpu_models();
 
-/// The same from text: every key checked, ids ascending, each chip of one architecture.
+/// The same from its JSON: every key checked, ids ascending, each chip of one architecture.
 Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
 
 /// The model of a PCI id. An id that is not listed is of the chip's architecture where others of its chip are: NVIDIA gives each
