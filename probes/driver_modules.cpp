@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: modprobe would load the chosen driver's modules, as they were built, on every kernel that can boot.
 // The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: a module that was
-// installed may still not be the one that is loaded. Compared are srcversion and vermagic of what modules.dep names with
-// what was installed: in DKMS (`by: dkms`), so that it builds them for the next kernel, too, or beside it. An older
-// kernel that has no headers is passed over.
+// installed may still not be the one that is loaded. Compared are build id (else srcversion) and vermagic of what
+// modules.dep names with what was installed: in DKMS (`by: dkms`), so that it builds them for the next kernel, too, or
+// beside it. An older kernel that has no headers is passed over.
 // Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json.
 // Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/driver/staging.hpp"
+#include "base/modules/module_identity.hpp"
 #include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
 
@@ -31,8 +32,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     const bool installed = found.lacking.empty();
     finding.facts["kernels"].push_back(
         {{"kernel", release}, {"modules", found.files}, {"foreign", found.foreign}, {"installed", installed}});
-    finding.evidence.push_back(
-        {"/lib/modules/" + release + "/modules.dep", installed ? "the modules as built" : found.lacking});
+    const std::string as_built = found.by_build_id ? "the modules as built"
+                                                   : fmt::format("the modules as built, by srcversion, {}", kWeakerSign);
+    finding.evidence.push_back({"/lib/modules/" + release + "/modules.dep", installed ? as_built : found.lacking});
     const bool matters = kernel.has_headers || kernel.running || release == kernels.back().release;
     if (installed) there.push_back(release);
     if (!installed && matters) lacking.push_back(found.lacking);

@@ -16,6 +16,7 @@
 #include "base/driver/nvidia_procfs.hpp"
 #include "base/hardware/gpus.hpp"
 #include "base/hardware/pci.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 
@@ -39,9 +40,9 @@ bool open_is_installed(const Host& host) {
   const auto files = release && name ? modules_by_name(host, *release) : fail(ErrorCode::not_found, "no module");
   if (!files || !files->contains(*name)) return false;
   const auto info = module_info(host, files->at(*name));
-  const auto is = [&](const char* key, const std::string& value) { return info->contains(key) && info->at(key) == value; };
-  return info && is("license", "Dual MIT/GPL") &&
-         !is("srcversion", host.line("/sys/module/nvidia/srcversion").value_or(""));
+  if (!info || !info->contains("license") || info->at("license") != "Dual MIT/GPL") return false;
+  const auto installed = module_identities(host, {files->at(*name)});
+  return installed && !installed->front().is(loaded_identity(host, "nvidia"));
 }
 
 Result<Running> running_driver(const Host& host, Finding& finding) {

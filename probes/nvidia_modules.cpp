@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // nvidia-modules: the NVIDIA kernel modules are loaded, and they are the files that modprobe would load.
-// A patched module has the version string of the stock one: only its source version tells them apart. What is built by
-// hand lies in kernel/drivers/video, and a DKMS copy in updates/dkms wins over it; nouveau on a GPU keeps nvidia off.
-// Reads /sys/module/nvidia*/srcversion, modules.dep, the .modinfo section of the files (compressed ones by one
-// modinfo), /proc/driver/nvidia/version for the flavour, and each GPU's driver link. Reference: modprobe(8),
-// depmod.d(5); scripts/mod/sumversion.c of Linux.
+// A patched module has the version string of the stock one, and its srcversion where only nv-kernel.o was patched: the
+// build id tells them apart. What is built by hand lies in kernel/drivers/video, and a DKMS copy in updates/dkms wins
+// over it; nouveau on a GPU keeps nvidia off. Reads /sys/module/nvidia*/{srcversion,notes}, modules.dep, .modinfo and
+// .note.gnu.build-id of the files, /proc/driver/nvidia/version for the flavour, and each GPU's driver link.
+// Reference: modprobe(8), depmod.d(5); ld(1), --build-id; scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/driver/nvidia_procfs.hpp"
 #include "base/hardware/pci.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/modules/modprobe_d.hpp"
 #include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
@@ -23,9 +24,9 @@ constexpr std::string_view kNames[] = {"nvidia", "nvidia_uvm", "nvidia_modeset",
 /// A loaded module, and the files that it could come from.
 struct Loaded {
   std::string name;
-  std::string srcversion;
-  std::vector<std::string> files;    ///< the first is what modprobe would load
-  std::vector<std::string> on_disk;  ///< their source versions
+  ModuleIdentity identity;
+  std::vector<std::string> files;       ///< the first is what modprobe would load
+  std::vector<ModuleIdentity> on_disk;  ///< their identities
 };
 
 /// Addresses of the NVIDIA GPUs that take part, and of those that nouveau drives.
@@ -68,16 +69,15 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
   std::vector<Loaded> out;
   std::vector<std::string> all;
   for (const std::string_view name : kNames) {
-    auto srcversion = host.line("/sys/module/" + std::string(name) + "/srcversion");
-    if (!srcversion) continue;
-    Loaded loaded{std::string(name), std::move(*srcversion), {}, {}};
+    if (!host.files().exists("/sys/module/" + std::string(name) + "/srcversion")) continue;
+    Loaded loaded{std::string(name), loaded_identity(host, name), {}, {}};
     const std::string file_name = file_name_of(name, base);
     if (listed.contains(file_name)) loaded.files = module_copies(host, release, file_name);
     all.insert(all.end(), loaded.files.begin(), loaded.files.end());
     out.push_back(std::move(loaded));
   }
-  const std::vector<std::string> versions = TRY(module_srcversions(host, all));
-  auto next = versions.begin();
+  const std::vector<ModuleIdentity> identities = TRY(module_identities(host, all));
+  auto next = identities.begin();
   for (Loaded& loaded : out) {
     loaded.on_disk.assign(next, next + static_cast<std::ptrdiff_t>(loaded.files.size()));
     next += static_cast<std::ptrdiff_t>(loaded.files.size());
@@ -89,24 +89,27 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
 bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   if (loaded.files.empty()) {
     finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} has no such file any more", loaded.name,
-                                  loaded.srcversion, release);
+                                  loaded.identity.srcversion, release);
     finding.next = "Install the driver for this kernel, or reboot into the kernel that has it.";
     return true;
   }
   const std::string first = short_name(loaded.files.front(), release);
+  const ModuleIdentity& used = loaded.on_disk.front();
   for (std::size_t i = 1; i < loaded.files.size(); ++i) {
+    const ModuleIdentity& shadowed = loaded.on_disk[i];
     const std::string other = short_name(loaded.files[i], release);
-    const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/");
-    if (loaded.on_disk[i] == loaded.on_disk[0] || !(by_hand || loaded.on_disk[i] == loaded.srcversion)) continue;
-    finding.summary = fmt::format("{} (srcversion {}) shadows the different {} ({}); loaded is {}", first,
-                                  loaded.on_disk[0], other, loaded.on_disk[i], loaded.srcversion);
+    // by srcversion, since the two may be builds of one source
+    const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/") &&
+                         shadowed.srcversion != used.srcversion;
+    if (!by_hand && (used.is(loaded.identity) || !shadowed.is(loaded.identity))) continue;
+    finding.summary = fmt::format("{} ({}) shadows the different {} ({}); loaded is {}", first, used.text(shadowed), other,
+                                  shadowed.text(used), loaded.identity.text(used));
     finding.next = fmt::format("Keep one: remove {} ({}), run depmod, and load the modules again.", first,
                                first.starts_with("updates/dkms/") ? "dkms remove" : "delete the file");
     return true;
   }
-  if (loaded.on_disk[0] == loaded.srcversion) return false;
-  finding.summary = fmt::format("the loaded {} (srcversion {}) is not {} ({}), which modprobe would load", loaded.name,
-                                loaded.srcversion, first, loaded.on_disk[0]);
+  if (used.is(loaded.identity)) return false;
+  finding.summary = not_installed_text(loaded.name, loaded.identity, used);
   finding.next = "Load the modules again, or reboot.";
   return true;
 }
@@ -145,22 +148,27 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<Loaded> modules = TRY(loaded_modules(host, release));
   std::string shadowed;
   for (const Loaded& loaded : modules) {
-    nlohmann::json files = nlohmann::json::array();
+    nlohmann::json& facts = finding.facts["modules"][loaded.name] = to_json(loaded.identity);
+    facts["files"] = nlohmann::json::array();
     for (std::size_t i = 0; i < loaded.files.size(); ++i) {
-      files.push_back({{"file", loaded.files[i]}, {"srcversion", loaded.on_disk[i]}});
-      finding.evidence.push_back({loaded.files[i], loaded.on_disk[i]});
+      facts["files"].push_back(to_json(loaded.on_disk[i]));
+      facts["files"].back()["file"] = loaded.files[i];
+      finding.evidence.push_back({loaded.files[i], loaded.on_disk[i].srcversion});
       if (i > 0 && loaded.name == "nvidia") shadowed += "; shadowed: " + short_name(loaded.files[i], release);
     }
-    finding.facts["modules"][loaded.name] = {{"srcversion", loaded.srcversion}, {"files", std::move(files)}};
-    finding.evidence.push_back({"/sys/module/" + loaded.name + "/srcversion", loaded.srcversion});
+    finding.evidence.push_back({"/sys/module/" + loaded.name + "/srcversion", loaded.identity.srcversion});
   }
   if (std::ranges::any_of(modules, [&](const Loaded& loaded) { return wrong(loaded, release, finding); }))
     return finding;
   finding.verdict = Verdict::pass;
+  const Loaded& nvidia_module = modules.front();
+  const ModuleIdentity& installed = nvidia_module.on_disk.front();
+  const bool weaker = !nvidia_module.identity.by_build_id(installed);
   finding.summary =
-      fmt::format("the loaded {} modules are those that modprobe loads: {} (srcversion {}){}",
+      fmt::format("the loaded {} modules are those that modprobe loads: {} ({}{}){}",
                   finding.facts["flavour"].is_string() ? finding.facts["flavour"].get<std::string>() : "nvidia",
-                  short_name(modules.front().files.front(), release), modules.front().srcversion, shadowed);
+                  short_name(nvidia_module.files.front(), release), nvidia_module.identity.text(installed),
+                  weaker ? fmt::format(", {}", kWeakerSign) : "", shadowed);
   return finding;
 }
 

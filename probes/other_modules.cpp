@@ -2,9 +2,9 @@
 // other-modules: no kernel module of another driver is loaded: nouveau, or NVIDIA modules that are not the files which
 // modprobe would load now.
 // A module stays in the kernel when its file is replaced, and keeps its GPUs: what is tested then is the old driver. The
-// version string is that of the stock module; the source version ("srcversion") is not. None loaded at all is fine.
-// Reads /sys/module/*/{initstate,srcversion}, modules.dep and the .modinfo section of the files.
-// Reference: Documentation/ABI/stable/sysfs-module of Linux; scripts/mod/sumversion.c.
+// version string is that of the stock module, and srcversion may be; the build id is not. None loaded at all is fine.
+// Reads /sys/module/*/{initstate,srcversion,notes}, modules.dep, .modinfo and .note.gnu.build-id of the files.
+// Reference: Documentation/ABI/stable/sysfs-module of Linux; scripts/mod/sumversion.c; ld(1), --build-id.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
 
-/// Source version of the file that modprobe would load as `name`; empty when there is none.
-Result<std::string> installed_srcversion(const Host& host, const std::map<std::string, std::string>& files,
-                                         const std::string& name) {
+/// Identity of the file that modprobe would load as `name`; nothing known of it when there is none.
+Result<ModuleIdentity> installed_identity(const Host& host, const std::map<std::string, std::string>& files,
+                                          const std::string& name) {
   const std::string base = TRY(installed_name(host, "nvidia"));  // "nvidia_current" where Debian renamed them
   const auto file = files.find(base + name.substr(std::string_view("nvidia").size()));
-  if (file == files.end()) return std::string();
-  return TRY(module_srcversions(host, {file->second})).front();
+  if (file == files.end()) return ModuleIdentity();
+  return TRY(module_identities(host, {file->second})).front();
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
@@ -39,22 +39,25 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     if (!listed && listed.error().code != ErrorCode::not_found) return Failure(listed.error());
     files = std::move(listed).value_or(std::map<std::string, std::string>());
   }
-  std::string first;
-  for (const DriverModule& module : loaded) {
-    const std::string installed =
-        module.name == "nouveau" ? std::string() : TRY(installed_srcversion(host, files, module.name));
-    finding.facts["loaded"][module.name] = module.srcversion;
-    finding.evidence.push_back({fmt::format("/sys/module/{}/srcversion", module.name), module.srcversion});
-    if (!module.srcversion.empty() && module.srcversion == installed) continue;
-    finding.facts["other"].push_back(module.name);
-    first = module.name;
-    if (!installed.empty()) first += fmt::format(" (srcversion {}; installed is {})", module.srcversion, installed);
+  std::string other;
+  bool weaker = false;
+  for (const auto& [name, identity] : loaded) {
+    const ModuleIdentity installed = name == "nouveau" ? ModuleIdentity() : TRY(installed_identity(host, files, name));
+    finding.facts["loaded"][name] = identity.srcversion;
+    finding.evidence.push_back({fmt::format("/sys/module/{}/srcversion", name), identity.srcversion});
+    if (!identity.build_id.empty())
+      finding.evidence.push_back({fmt::format("/sys/module/{}/notes/.note.gnu.build-id", name), identity.build_id});
+    weaker = weaker || !identity.by_build_id(installed);
+    if (identity.is(installed)) continue;
+    finding.facts["other"].push_back(name);
+    other = installed.srcversion.empty() ? name + " is loaded, of another driver" : not_installed_text(name, identity, installed);
   }
-  finding.verdict = first.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = loaded.empty()  ? "no driver of the GPUs is loaded"
-                    : first.empty() ? "what is loaded is what is installed"
-                                    : fmt::format("{} is loaded, of another driver", first);
-  if (!first.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
+  finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = loaded.empty()   ? "no driver of the GPUs is loaded"
+                    : !other.empty() ? other
+                    : weaker         ? fmt::format("what is loaded is what is installed, by srcversion, {}", kWeakerSign)
+                                     : "what is loaded is what is installed";
+  if (!other.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
   return finding;
 }
 

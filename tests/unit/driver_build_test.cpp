@@ -33,7 +33,7 @@ struct World : Staged {
            "M = nvidia nvidia-modeset nvidia-drm nvidia-uvm nvidia-peermem\n"
            "modules: $(M:%=kernel-open/%.ko)\n"
            "kernel-open/%.ko: kernel-open/%.c\n"
-           "\t$(CC) $(KCFLAGS) -c -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
+           "\t$(CC) $(KCFLAGS) -r -nostdlib -Wl,--build-id -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
     for (const std::string_view module : kDriverModules)
       source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
     pin();
@@ -208,6 +208,21 @@ TEST_CASE("driver-build: a damaged module is no pass and is built anew, as is wh
   world.file(unfinished("/" + directory).substr(1) + "/source/junk", "x");
   world.undo();
   CHECK(world.picture() == before);
+}
+
+TEST_CASE("driver-build: a record of an older p2pd, without build ids, is one of this build") {
+  World world;
+  REQUIRE(world.apply(kDriverBuildAction));
+  const std::string path = world.builds()[0].directory.substr(1) + "/build.json";
+  std::ifstream file(world.directory / path);
+  nlohmann::json record = nlohmann::json::parse(file);
+  CHECK(record["modules"]["nvidia"].value("build_id", "").size() == 40);
+  record["modules"]["nvidia"]["build_id"] = "3fa2";
+  world.file(path, record.dump());
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
+  for (nlohmann::json& module : record["modules"]) module.erase("build_id");
+  world.file(path, record.dump());
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::pass);
 }
 
 TEST_CASE("driver-build: an edited source is not built") {

@@ -7,6 +7,7 @@
 
 #include "base/modules/module_signing.hpp"
 #include "catch.hpp"
+#include "made_module.hpp"
 #include "made_tree.hpp"
 
 namespace fs = std::filesystem;
@@ -71,6 +72,30 @@ TEST_CASE("modules: a file that a power cut left half is not installed") {
   const auto found = installed_modules(world.host, entry(), "6.1.0-1-amd64", true);
   REQUIRE(found);
   CHECK(found->lacking == "/var/lib/dkms/p2pd-nvidia/9.9.9/6.1.0-1-amd64/x86_64/module/nvidia.ko: the file is truncated");
+}
+
+TEST_CASE("modules: what was built is installed, by build id where the record has one") {
+  World world;
+  nlohmann::json record = {{"made_of", {{"commit", entry().commit}}}, {"modules", nlohmann::json::object()}};
+  std::string dep;
+  for (const std::string_view module : kDriverModules) {
+    const MadeModule made{.srcversion = "AAAA", .notes = build_id_note("\x3f\xa2"), .release = "6.1.0-1-amd64"};
+    world.put(fmt::format("{}updates/p2pd/{}.ko", kPlace, module), made.bytes());
+    record["modules"][module] = {{"srcversion", "AAAA"}, {"build_id", "3fa2"}};
+    dep += fmt::format("updates/p2pd/{}.ko:\n", module);
+  }
+  world.put(std::string(kPlace) + "modules.dep", dep);
+  const auto installed = [&] {
+    world.put(std::string(kPlace) + "updates/p2pd/build.json", record.dump());
+    return installed_modules(world.host, entry(), "6.1.0-1-amd64", false).value();
+  };
+  CHECK(installed().lacking.empty());
+  CHECK(installed().by_build_id);
+  record["modules"]["nvidia"]["build_id"] = "91bc";
+  CHECK(installed().lacking == "/lib/modules/6.1.0-1-amd64/updates/p2pd/nvidia.ko is another build (build id 3fa2)");
+  record["modules"]["nvidia"].erase("build_id");  // of an older p2pd
+  CHECK(installed().lacking.empty());
+  CHECK_FALSE(installed().by_build_id);
 }
 
 TEST_CASE("modules: who would miss a file") {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <elf.h>
-
-#include <cstring>
-
 #include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
+#include "made_module.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {
@@ -14,6 +11,7 @@ extern const Probe kNvidiaModules;
 
 namespace fs = std::filesystem;
 using namespace p2pd;
+using test::MadeModule;
 
 namespace {
 
@@ -21,29 +19,6 @@ constexpr char kGpus[] =
     "0000:01:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n"
     "0000:02:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n";
 const std::string kLib = "lib/modules/6.1.0/";
-
-/// A kernel module as far as its .modinfo goes. `extended`: section numbers where large files have them.
-std::string module_bytes(const std::string& srcversion, bool extended = false) {
-  const std::string names("\0.shstrtab\0.modinfo\0", 20);
-  const std::string info = std::string("version=570.86.16\0srcversion=", 29) + srcversion + std::string(1, '\0');
-  Elf64_Ehdr header{};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = ELFCLASS64;
-  header.e_shoff = sizeof header + names.size() + info.size();
-  header.e_shnum = extended ? 0 : 3;
-  header.e_shstrndx = extended ? SHN_XINDEX : 1;
-  Elf64_Shdr sections[3]{};
-  if (extended) sections[0].sh_size = 3;
-  if (extended) sections[0].sh_link = 1;
-  sections[1].sh_name = 1;
-  sections[1].sh_offset = sizeof header;
-  sections[1].sh_size = names.size();
-  sections[2].sh_name = 11;
-  sections[2].sh_offset = sizeof header + names.size();
-  sections[2].sh_size = info.size();
-  std::string out(reinterpret_cast<const char*>(&header), sizeof header);
-  return out + names + info + std::string(reinterpret_cast<const char*>(sections), sizeof sections);
-}
 
 /// Two GPUs, kernel 6.1.0, nvidia and nvidia_uvm loaded and on disk.
 struct Machine : test::MadeTree {
@@ -56,8 +31,8 @@ struct Machine : test::MadeTree {
     put("sys/module/nvidia_uvm/srcversion", "BBBB\n");
     put(kLib + "modules.dep",
         "kernel/drivers/video/nvidia.ko:\nkernel/drivers/video/nvidia-uvm.ko: kernel/drivers/video/nvidia.ko\n");
-    put(kLib + "kernel/drivers/video/nvidia.ko", module_bytes("AAAA"));
-    put(kLib + "kernel/drivers/video/nvidia-uvm.ko", module_bytes("BBBB", true));
+    put(kLib + "kernel/drivers/video/nvidia.ko", MadeModule{"AAAA"}.bytes());
+    put(kLib + "kernel/drivers/video/nvidia-uvm.ko", MadeModule{.srcversion = "BBBB", .extended = true}.bytes());
   }
   void bind(const std::string& address, const std::string& driver) const {
     const fs::path device = directory / ("sys/bus/pci/devices/" + address);
@@ -75,7 +50,8 @@ TEST_CASE("nvidia-modules: loaded is what modprobe would load") {
   const Finding finding = machine.look();
   CHECK(finding.verdict == Verdict::pass);
   CHECK(finding.summary ==
-        "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (srcversion AAAA)");
+        "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (srcversion AAAA, the weaker sign: "
+        "no build id is known)");
   CHECK(finding.facts["flavour"] == "open");
   CHECK(finding.facts["modules"]["nvidia_uvm"]["files"][0]["srcversion"] == "BBBB");
   CHECK(machine.runner.ran.empty());
@@ -83,28 +59,54 @@ TEST_CASE("nvidia-modules: loaded is what modprobe would load") {
   machine.put("sys/module/nvidia_uvm/srcversion", "0000\n");
   const Finding stale = machine.look();
   CHECK(stale.verdict == Verdict::fail);
-  CHECK(stale.summary.find(
-            "the loaded nvidia_uvm (srcversion 0000) is not kernel/drivers/video/nvidia-uvm.ko (BBBB)") == 0);
+  CHECK(stale.summary ==
+        "the loaded nvidia_uvm module is not the file that is installed: srcversion 0000 is loaded, srcversion BBBB is installed");
   CHECK(stale.next == "Load the modules again, or reboot.");
 }
 
 TEST_CASE("nvidia-modules: a DKMS copy that shadows the one built by hand is named") {
   const Machine machine;
   machine.put(kLib + "modules.dep", "updates/dkms/nvidia.ko:\nkernel/drivers/video/nvidia-uvm.ko:\n");
-  machine.put(kLib + "updates/dkms/nvidia.ko", module_bytes("CCCC"));
+  machine.put(kLib + "updates/dkms/nvidia.ko", MadeModule{"CCCC"}.bytes());
   const Finding by_hand = machine.look();  // loaded by hand; the next boot takes the other
   CHECK(by_hand.verdict == Verdict::fail);
   machine.put("sys/module/nvidia/srcversion", "CCCC\n");
   const Finding after = machine.look();
   CHECK(after.verdict == Verdict::fail);
   CHECK(after.summary ==
-        "updates/dkms/nvidia.ko (srcversion CCCC) shadows the different kernel/drivers/video/nvidia.ko (AAAA); "
-        "loaded is CCCC");
+        "updates/dkms/nvidia.ko (srcversion CCCC) shadows the different kernel/drivers/video/nvidia.ko (srcversion AAAA); "
+        "loaded is srcversion CCCC");
   CHECK(after.next.find("dkms remove") != std::string::npos);
-  machine.put(kLib + "kernel/drivers/video/nvidia.ko", module_bytes("CCCC"));
+  machine.put(kLib + "kernel/drivers/video/nvidia.ko", MadeModule{"CCCC"}.bytes());
   const Finding same = machine.look();
   CHECK(same.verdict == Verdict::pass);
   CHECK(same.summary.ends_with("; shadowed: kernel/drivers/video/nvidia.ko"));
+}
+
+TEST_CASE("nvidia-modules: a module of the same srcversion and another build id is another one") {
+  const Machine machine;
+  const std::string patched = test::build_id_note("\x3f\xa2"), stock = test::build_id_note("\x91\xbc");
+  machine.put("sys/module/nvidia/notes/.note.gnu.build-id", patched);
+  machine.put(kLib + "kernel/drivers/video/nvidia.ko", MadeModule{"AAAA", patched}.bytes());
+  const Finding same = machine.look();
+  CHECK(same.verdict == Verdict::pass);
+  CHECK(same.summary == "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (build id 3fa2)");
+  CHECK(same.facts["modules"]["nvidia"]["files"][0]["build_id"] == "3fa2");
+
+  machine.put("sys/module/nvidia/notes/.note.gnu.build-id", stock);
+  const Finding other = machine.look();
+  CHECK(other.verdict == Verdict::fail);
+  CHECK(other.summary ==
+        "the loaded nvidia module is not the file that is installed: build id 91bc is loaded, build id 3fa2 is installed");
+
+  // a stock one of DKMS in front of it: what is loaded decides, since the two may be builds of one source
+  machine.put(kLib + "modules.dep", "updates/dkms/nvidia.ko:\nkernel/drivers/video/nvidia-uvm.ko:\n");
+  machine.put(kLib + "updates/dkms/nvidia.ko", MadeModule{"AAAA", stock}.bytes());
+  CHECK(machine.look().verdict == Verdict::pass);
+  machine.put("sys/module/nvidia/notes/.note.gnu.build-id", patched);
+  CHECK(machine.look().summary ==
+        "updates/dkms/nvidia.ko (build id 91bc) shadows the different kernel/drivers/video/nvidia.ko (build id 3fa2); loaded is "
+        "build id 3fa2");
 }
 
 TEST_CASE("nvidia-modules: compressed modules are asked for with one command") {
@@ -127,8 +129,8 @@ TEST_CASE("nvidia-modules: Debian's name of the modules") {
   const Machine machine;
   machine.put("etc/modprobe.d/nvidia.conf", "install nvidia modprobe -i nvidia-current $CMDLINE_OPTS\n");
   machine.put(kLib + "modules.dep", "updates/dkms/nvidia-current.ko:\nupdates/dkms/nvidia-current-uvm.ko:\n");
-  machine.put(kLib + "updates/dkms/nvidia-current.ko", module_bytes("AAAA"));
-  machine.put(kLib + "updates/dkms/nvidia-current-uvm.ko", module_bytes("BBBB"));
+  machine.put(kLib + "updates/dkms/nvidia-current.ko", MadeModule{"AAAA"}.bytes());
+  machine.put(kLib + "updates/dkms/nvidia-current-uvm.ko", MadeModule{"BBBB"}.bytes());
   CHECK(machine.look().verdict == Verdict::pass);
   machine.put("etc/modprobe.d/nvidia.conf", "install nvidia /bin/false\n");
   CHECK(machine.check().error().message.find("runs a command instead") != std::string::npos);
@@ -161,7 +163,7 @@ TEST_CASE("nvidia-modules: nouveau, no module, no file, no GPU") {
 
 TEST_CASE("nvidia-modules: a broken module file is no pass, wherever it breaks") {
   const Machine machine;
-  const std::string whole = module_bytes("AAAA");
+  const std::string whole = MadeModule{"AAAA"}.bytes();
   for (std::size_t size = 0; size < whole.size(); ++size) {
     machine.put(kLib + "kernel/drivers/video/nvidia.ko", whole.substr(0, size));
     CHECK_FALSE(machine.check());

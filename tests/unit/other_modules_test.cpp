@@ -2,6 +2,7 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
+#include "made_module.hpp"
 
 namespace p2pd {
 extern const Probe kOtherModules;
@@ -25,7 +26,7 @@ TEST_CASE("other-modules: machines and what is loaded there") {
     const char* says;
   };
   for (const Case& one : {Case{"rtx4090-x2-healthy", Verdict::pass, "what is loaded is what is installed"},
-                          Case{"rtx4090-x2-stock-loaded", Verdict::fail, "is loaded, of another driver"},
+                          Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
                           Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
                           Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
     CAPTURE(one.record);
@@ -48,6 +49,13 @@ TEST_CASE("other-modules: a file that is gone or another makes the loaded one an
   const test::ChangedRecord record("rtx4090-x2-healthy");
   REQUIRE(look(record).verdict == Verdict::pass);
   record.file("sys/module/nvidia/srcversion", "0123456789ABCDEF0123456\n");
-  CHECK(test::holds(look(record).summary, "nvidia (srcversion 0123456789ABCDEF0123456; installed is "));
+  CHECK(test::holds(look(record).summary, "the loaded nvidia module is not the file that is installed: srcversion 0123456789ABCDEF0123456 is loaded"));
   CHECK(look(record, "none").verdict == Verdict::not_applicable);
+
+  record.file("lib/modules/6.1.0-37-amd64/kernel/drivers/video/nvidia.ko",
+              test::MadeModule{"0123456789ABCDEF0123456", test::build_id_note("\x91")}.bytes());
+  CHECK(look(record).verdict == Verdict::pass);  // nothing is known of the build id of the loaded one
+  record.file("sys/module/nvidia/notes/.note.gnu.build-id", test::build_id_note("\x3f"));
+  CHECK(look(record).summary ==
+        "the loaded nvidia module is not the file that is installed: build id 3f is loaded, build id 91 is installed");
 }

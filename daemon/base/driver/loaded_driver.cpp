@@ -9,6 +9,7 @@
 #include "base/driver/gpu_services.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/log.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -40,10 +41,9 @@ Result<void> take_out(Host& host, const std::vector<std::string>& services) {
 std::vector<DriverModule> driver_modules(const Host& host) {
   std::vector<DriverModule> modules;
   for (const std::string_view name : kUnloadOrder) {
-    const std::string directory = fmt::format("/sys/module/{}", name);
-    if (!host.files().exists(directory + "/initstate")) continue;  // a built-in one has no such file
+    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name))) continue;  // a built-in one has no such file
     if (name == "nouveau" && nouveau_is_elsewhere(host)) continue;
-    modules.push_back({std::string(name), host.line(directory + "/srcversion").value_or("")});
+    modules.push_back({std::string(name), loaded_identity(host, name)});
   }
   return modules;
 }

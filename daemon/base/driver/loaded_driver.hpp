@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/modules/module_identity.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
@@ -16,8 +17,8 @@ inline constexpr std::array<std::string_view, 4> kLoadOrder = {"nvidia", "nvidia
 
 /// A kernel module that holds a GPU, or is there to.
 struct DriverModule {
-  std::string name;        ///< "nvidia_uvm" or "nouveau"
-  std::string srcversion;  ///< empty where the kernel does not tell it
+  std::string name;  ///< "nvidia_uvm" or "nouveau"
+  ModuleIdentity identity;
 };
 
 /// The NVIDIA modules that are loaded, and nouveau, unless the GPUs that it drives are left out: in the order in which they can be

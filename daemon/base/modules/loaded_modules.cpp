@@ -2,9 +2,13 @@
 // Format: kernel/module/procfs.c of Linux, "nvidia 11575296 2 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)".
 #include "base/modules/loaded_modules.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <sstream>
+
+#include "base/modules/modprobe_d.hpp"
 
 namespace p2pd {
 
@@ -37,6 +41,12 @@ std::vector<LoadedModule> parse_loaded_modules(std::string_view text) {
 
 Result<std::vector<LoadedModule>> loaded_modules(const Host& host) {
   return parse_loaded_modules(TRY(host.files().read("/proc/modules")));
+}
+
+ModuleIdentity loaded_identity(const Host& host, std::string_view name) {
+  const std::string directory = fmt::format("/sys/module/{}", kernel_name(name));
+  return {parse_build_id(host.files().read(directory + "/notes/.note.gnu.build-id").value_or("")),
+          host.line(directory + "/srcversion").value_or("")};
 }
 
 }  // namespace p2pd

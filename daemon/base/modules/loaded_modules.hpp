@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/modules/module_identity.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
@@ -26,5 +27,8 @@ Result<std::vector<LoadedModule>> loaded_modules(const Host& host);
 
 /// The same from the text; a line that is none is left out.
 std::vector<LoadedModule> parse_loaded_modules(std::string_view text);
+
+/// Identity of the loaded module `name`, as far as sysfs tells it.
+ModuleIdentity loaded_identity(const Host& host, std::string_view name);
 
 }  // namespace p2pd

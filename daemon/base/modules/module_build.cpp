@@ -71,7 +71,10 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
   const auto record = parse_json(TRY(host.files().read(path, kRecordLimit)));
   if (!record.is_object() || record.value("made_of", nlohmann::json()) != build.made_of)
     return fail(ErrorCode::invalid, path + " is not the record of this build");
-  if (record.value("modules", nlohmann::json()) != TRY(describe_modules(host, build, build.directory)))
+  nlohmann::json modules = TRY(describe_modules(host, build, build.directory));
+  for (const auto& [name, module] : modules.items())  // an older record has no build ids; the SHA-256 is there
+    if (!record.contains(nlohmann::json::json_pointer(fmt::format("/modules/{}/build_id", name)))) module.erase("build_id");
+  if (record.value("modules", nlohmann::json()) != modules)
     return fail(ErrorCode::invalid, "a module in " + build.directory + " is not the one that was built");
   return record;
 }
@@ -88,8 +91,8 @@ Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& bui
     const std::string srcversion = info["srcversion"];
     if (srcversion.empty() || srcversion.find_first_not_of("0123456789ABCDEF") != std::string::npos)
       return fail(ErrorCode::invalid, file + " has no srcversion");
-    const std::string sha256 = TRY(sha256_of_file(host, file));
-    modules[name] = {{"srcversion", srcversion}, {"sha256", sha256}};
+    nlohmann::json& module = modules[name] = to_json({module_build_id(host, file), srcversion});
+    module["sha256"] = TRY(sha256_of_file(host, file));
   }
   return modules;
 }

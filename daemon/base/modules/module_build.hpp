@@ -32,8 +32,8 @@ struct ModuleBuild {
 /// cannot be built for one of them.
 Result<std::vector<ModuleBuild>> wanted_builds(const Host& host, const Catalogue& all, const CatalogueEntry& entry);
 
-/// What is known of a build that is there: {"made_of", "compiler_version", "modules": {NAME: {"srcversion",
-/// "sha256"}}}.
+/// What is known of a build that is there: {"made_of", "compiler_version", "modules": {NAME: {"srcversion", "sha256",
+/// "build_id"}}}. A record of an older p2pd has no build ids, and nor has one of a kernel that is built without.
 ///
 /// An Error: not_found, it was never made; invalid, a module of it is missing, damaged, or of another kernel.
 Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build);

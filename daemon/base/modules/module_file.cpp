@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "base/descriptor.hpp"
 #include "base/modules/modprobe_d.hpp"
@@ -18,6 +19,7 @@ namespace {
 constexpr std::uint64_t kSectionLimit = 1U << 20;  // bytes; .modinfo of nvidia.ko has 10 KB
 constexpr std::string_view kModulePlaces[] = {"/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
                                         "/kernel/drivers/char/drm"};
+constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"}, {".xz", "xz"}, {".gz", "gzip"}};
 
 /// "nvidia_current" of ".../nvidia-current.ko.zst"; empty where it is no module.
 std::string name_of(std::string_view file) {
@@ -48,8 +50,17 @@ Result<T> object_at(const Descriptor& file, std::uint64_t at) {
   return object;
 }
 
-/// The bytes of section .modinfo of a 64-bit ELF file.
-Result<std::string> modinfo_section(const Descriptor& file) {
+Result<Descriptor> open_module(const Host& host, std::string_view file) {
+  const std::string name = TRY(host.files().real_path(file)).string();
+  if (!S_ISREG(TRY(host.files().stat(file)).st_mode))
+    return fail(ErrorCode::invalid, std::string(file) + " is not a regular file");
+  Descriptor handle(::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!handle) return fail_errno(file);
+  return handle;
+}
+
+/// The bytes of a section of a 64-bit ELF file.
+Result<std::string> section_of(const Descriptor& file, std::string_view wanted, Elf64_Word type) {
   const auto header = TRY(object_at<Elf64_Ehdr>(file, 0));
   if (!std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64)
     return fail(ErrorCode::invalid, "not a 64-bit ELF file");
@@ -65,10 +76,22 @@ Result<std::string> modinfo_section(const Descriptor& file) {
     Elf64_Shdr section;
     const char* at = table.data() + i * sizeof section;
     std::copy(at, at + sizeof section, reinterpret_cast<char*>(&section));
-    if (section.sh_name >= names.size() || std::string_view(names.c_str() + section.sh_name) != ".modinfo") continue;
-    return bytes_at(file, section.sh_offset, section.sh_size);
+    if (section.sh_name >= names.size() || section.sh_type != type) continue;
+    if (std::string_view(names.c_str() + section.sh_name) == wanted) return bytes_at(file, section.sh_offset, section.sh_size);
   }
-  return fail(ErrorCode::invalid, "no section .modinfo");
+  return fail(ErrorCode::invalid, fmt::format("no section {}", wanted));
+}
+
+Result<std::string> notes_of(const Host& host, const std::string& file) {
+  const Descriptor handle = TRY(open_module(host, file));
+  return section_of(handle, ".note.gnu.build-id", SHT_NOTE);
+}
+
+/// Of what a compressed module unpacks to only the beginning is kept. The notes are there: ld puts them behind the header.
+Result<std::string> packed_build_id(const Host& host, const char* packer, const std::string& file) {
+  const std::string bytes = TRY(host.query({{packer, "-dcq", file}}));
+  if (!bytes.starts_with(ELFMAG) || bytes.size() < sizeof(Elf64_Ehdr)) return std::string();
+  return parse_build_id(std::string_view(bytes).substr(sizeof(Elf64_Ehdr)));
 }
 
 void add_copies(const Host& host, const std::string& directory, std::string_view name, std::vector<std::string>& out) {
@@ -123,12 +146,8 @@ std::vector<std::string> module_copies(const Host& host, std::string_view releas
 }
 
 Result<std::map<std::string, std::string>> module_info(const Host& host, std::string_view file) {
-  const std::string name = TRY(host.files().real_path(file)).string();
-  if (!S_ISREG(TRY(host.files().stat(file)).st_mode))
-    return fail(ErrorCode::invalid, std::string(file) + " is not a regular file");
-  const Descriptor handle(::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!handle) return fail_errno(file);
-  std::istringstream section(TRY_IN(file, modinfo_section(handle)));
+  const Descriptor handle = TRY(open_module(host, file));
+  std::istringstream section(TRY_IN(file, section_of(handle, ".modinfo", SHT_PROGBITS)));
   std::map<std::string, std::string> out;
   for (std::string entry; std::getline(section, entry, '\0');) {
     const std::size_t equals = entry.find('=');
@@ -137,11 +156,20 @@ Result<std::map<std::string, std::string>> module_info(const Host& host, std::st
   return out;
 }
 
-Result<std::vector<std::string>> module_srcversions(const Host& host, const std::vector<std::string>& files) {
-  std::vector<std::string> out(files.size());
+std::string module_build_id(const Host& host, const std::string& file) {
+  if (const auto notes = notes_of(host, file)) return parse_build_id(*notes);
+  for (const auto& [suffix, packer] : kPackers)
+    if (file.ends_with(suffix) && host.has_program(packer))
+      return host.once<std::string>("build id of " + file, [&] { return packed_build_id(host, packer, file); }).value_or("");
+  return "";
+}
+
+Result<std::vector<ModuleIdentity>> module_identities(const Host& host, const std::vector<std::string>& files) {
+  std::vector<ModuleIdentity> out(files.size());
   std::vector<std::size_t> asked;
   Command modinfo{{"modinfo", "-F", "srcversion"}};
   for (std::size_t i = 0; i < files.size(); ++i) {
+    out[i].build_id = module_build_id(host, files[i]);
     const auto info = module_info(host, files[i]);
     if (!info && !files[i].ends_with(".ko")) {  // compressed; the stand-ins of machine records are not
       modinfo.argv.push_back(files[i]);
@@ -151,12 +179,12 @@ Result<std::vector<std::string>> module_srcversions(const Host& host, const std:
     if (!info) return Failure(info.error());
     const auto found = info->find("srcversion");
     if (found == info->end()) return fail(ErrorCode::invalid, files[i] + " has no srcversion");
-    out[i] = found->second;
+    out[i].srcversion = found->second;
   }
   if (asked.empty()) return out;
   std::istringstream answers(TRY(host.query(modinfo)));
   for (const std::size_t i : asked)
-    if (!std::getline(answers, out[i]) || out[i].empty())
+    if (!std::getline(answers, out[i].srcversion) || out[i].srcversion.empty())
       return fail(ErrorCode::invalid, modinfo.text() + ": not one line a file");
   return out;
 }

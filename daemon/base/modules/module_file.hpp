@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/modules/module_identity.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
@@ -27,8 +28,12 @@ Result<std::string> installed_name(const Host& host, std::string_view name);
 /// Every file of `release` for module `name` in the places where drivers are put, the file of modules.dep too.
 std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name);
 
-/// The source version ("srcversion") of each file: out of the file, or by one `modinfo` for all that are compressed.
-Result<std::vector<std::string>> module_srcversions(const Host& host, const std::vector<std::string>& files);
+/// Build id and source version of each file. The latter, which a file must have, is read out of the file, or by one
+/// `modinfo` for all that are compressed.
+Result<std::vector<ModuleIdentity>> module_identities(const Host& host, const std::vector<std::string>& files);
+
+/// Build id of a module, compressed or not; empty where it has none, or it cannot be read.
+std::string module_build_id(const Host& host, const std::string& file);
 
 /// The .modinfo section of an uncompressed module, key to value; of a repeated key the first.
 Result<std::map<std::string, std::string>> module_info(const Host& host, std::string_view file);

@@ -29,7 +29,7 @@ Result<std::string> kernel_of_module(const Host& host, const std::string& file) 
   return vermagic.substr(0, vermagic.find_first_of(" \n"));
 }
 
-using SourceVersions = std::map<std::string, std::string>;  // of the five modules; empty: there are none
+using Identities = std::map<std::string, ModuleIdentity>;  // of the five modules; empty: there are none
 
 /// "0e943687..." of our dkms.conf in `source`; empty: there is none.
 std::string commit_of_conf(const Host& host, const std::string& source) {
@@ -40,21 +40,21 @@ std::string commit_of_conf(const Host& host, const std::string& source) {
 }
 
 /// What DKMS has of `entry` for `release`.
-Result<SourceVersions> kept_by_dkms(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+Result<Identities> kept_by_dkms(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const std::string link = dkms_link(host, release);
   const std::string built = host.files().read_link(fmt::format("{}/{}", kDkmsTree, link)).value_or("");
   if (link.empty() || !built.starts_with(entry.base_version + "/") ||
       commit_of_conf(host, dkms_source(entry)) != entry.commit)
-    return SourceVersions();
+    return Identities();
   Names files;
   for (const std::string_view module : kDriverModules)
     for (const std::string_view suffix : kModuleSuffixes)
       if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix); host.files().exists(file))
         files.push_back(std::move(file));
-  if (files.size() != kDriverModules.size()) return SourceVersions();
-  const Names versions = TRY(module_srcversions(host, files));
-  SourceVersions out;
-  for (std::size_t i = 0; i < files.size(); ++i) out.emplace(kDriverModules[i], versions[i]);
+  if (files.size() != kDriverModules.size()) return Identities();
+  const std::vector<ModuleIdentity> identities = TRY(module_identities(host, files));
+  Identities out;
+  for (std::size_t i = 0; i < files.size(); ++i) out.emplace(kDriverModules[i], identities[i]);
   return out;
 }
 
@@ -66,12 +66,14 @@ nlohmann::json record_beside(const Host& host, const std::string& release) {
   return record;
 }
 
-Result<SourceVersions> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
+Result<Identities> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const nlohmann::json record = record_beside(host, release);
-  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit) return SourceVersions();
-  SourceVersions out;
-  for (const std::string_view module : kDriverModules)
-    out.emplace(module, record["modules"].value(module, nlohmann::json::object()).value("srcversion", ""));
+  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit) return Identities();
+  Identities out;
+  for (const std::string_view module : kDriverModules) {
+    const nlohmann::json recorded = record["modules"].value(module, nlohmann::json::object());
+    out.emplace(module, ModuleIdentity{recorded.value("build_id", ""), recorded.value("srcversion", "")});
+  }
   return out;
 }
 
@@ -95,9 +97,9 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   auto kept = dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release);
   if (!kept && kept.error().code == ErrorCode::invalid) {  // a power cut left half of a file
     lacks(kept.error().message);
-    kept = SourceVersions();
+    kept = Identities();
   }
-  const SourceVersions wanted = TRY(kept);
+  const Identities wanted = TRY(kept);
   if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
   auto listed = modules_by_name(host, release);
   if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
@@ -117,11 +119,13 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
       continue;
     }
     const std::string& file = found->second;
-    const auto versions = module_srcversions(host, {file});
-    if (!versions && versions.error().code != ErrorCode::invalid) return Failure(versions.error());
-    const std::string srcversion = versions ? versions->front() : "unknown";  // the kernel's own modules have none
-    if (srcversion == wanted.at(std::string(module)) && TRY(kernel_of_module(host, file)) == release) continue;
-    lacks(fmt::format("{} is another build (srcversion {})", file, srcversion));
+    const auto identities = module_identities(host, {file});
+    if (!identities && identities.error().code != ErrorCode::invalid) return Failure(identities.error());
+    const ModuleIdentity there = identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own have none
+    const ModuleIdentity& built = wanted.at(std::string(module));
+    out.by_build_id = out.by_build_id && there.by_build_id(built);
+    if (there.is(built) && TRY(kernel_of_module(host, file)) == release) continue;
+    lacks(fmt::format("{} is another build ({})", file, there.text(built)));
     out.foreign.push_back(file);
   }
   return out;

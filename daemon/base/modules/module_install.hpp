@@ -34,11 +34,12 @@ struct InstalledModules {
   nlohmann::json files = nlohmann::json::object();  ///< module to the file that modprobe would load, or null
   std::string lacking;                              ///< why these are not the entry's; empty: they are
   std::vector<std::string> foreign;                 ///< files that modprobe would load instead
+  bool by_build_id = true;                          ///< each was compared by its build id
 };
 
-/// Compares by srcversion and vermagic, never by version, with what DKMS or the build's record beside the modules has
-/// of the entry's commit: that stays when the builds in the cache are gone. An Error: a file or modprobe.d is not
-/// readable.
+/// Compares by build id (srcversion where there is none) and vermagic, never by version, with what DKMS or the build's
+/// record beside the modules has of the entry's commit: that stays when the builds in the cache are gone. An Error: a
+/// file or modprobe.d is not readable.
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms);
 
