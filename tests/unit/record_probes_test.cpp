@@ -9,12 +9,15 @@
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
 #include "machines.hpp"
+#include "made_module.hpp"
 #include "probes/registry.hpp"
 #include "record_into.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
+using test::build_id_note;
+using test::MadeModule;
 using test::TemporaryDirectory;
 
 namespace {
@@ -146,6 +149,20 @@ TEST_CASE("record: compressed modules, alternatives, masked files, headers in tw
   odd.link(modules + "source", "/usr/src/common");
   odd.file("usr/src/common/include/linux/pci.h", "/* long */\nint pci_resize_resource(int i, int exclude_bars);\n");
   CHECK(odd.verdict("driver-catalogue")["facts"]["kernels"][0]["compat_rules"]["pci-resize-exclude-bars"] == true);
+  odd.same();
+}
+
+TEST_CASE("record: build ids of what is loaded and of what is installed") {
+  OddMachine odd;
+  const std::string loaded = odd.text("sys/module/nvidia/srcversion"), note = build_id_note("\x3f\xa2");
+  odd.file("lib/modules/6.1.0-37-amd64/kernel/drivers/video/nvidia.ko",
+           MadeModule{.srcversion = loaded.substr(0, loaded.find('\n')), .notes = note, .release = "6.1.0-37-amd64"}.bytes());
+  odd.file("sys/module/nvidia/notes/.note.gnu.build-id", note);
+  CHECK(odd.verdict("nvidia-modules")["facts"]["modules"]["nvidia"]["build_id"] == "3fa2");
+  CHECK(odd.verdict("nvidia-modules")["verdict"] == "pass");
+  odd.same();
+  odd.file("sys/module/nvidia/notes/.note.gnu.build-id", build_id_note("\x91\xbc"));
+  CHECK(odd.verdict("nvidia-modules")["verdict"] == "fail");
   odd.same();
 }
 

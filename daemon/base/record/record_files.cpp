@@ -89,6 +89,7 @@ constexpr RecordText kTexts[] = {
     {"/sys/module/nouveau/refcnt", plain_excerpt},
     {"/sys/module/nouveau/srcversion", plain_excerpt},
     {"/sys/module/nvidia*/initstate", plain_excerpt},
+    {"/sys/module/nvidia*/notes/.note.gnu.build-id", nullptr},
     {"/sys/module/nvidia*/parameters/*", plain_excerpt},
     {"/sys/module/nvidia*/refcnt", plain_excerpt},
     {"/sys/module/nvidia*/srcversion", plain_excerpt},

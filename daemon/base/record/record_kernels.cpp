@@ -29,13 +29,21 @@ std::string bytes_of(const T& object) {
   return {at, at + sizeof object};
 }
 
-/// A 64-bit ELF file of the sections .modinfo and .shstrtab.
-std::string module_stand_in(const std::map<std::string, std::string>& info) {
+/// The note of a build id in hexadecimal; empty for none.
+std::string build_id_note(const std::string& id) {
+  if (id.empty()) return "";
+  std::string note = bytes_of(Elf64_Nhdr{4, static_cast<Elf64_Word>(id.size() / 2), NT_GNU_BUILD_ID}) + std::string("GNU\0", 4);
+  for (std::size_t at = 0; at < id.size(); at += 2) note += static_cast<char>(std::stoi(id.substr(at, 2), nullptr, 16));
+  return note;
+}
+
+/// A 64-bit ELF file of the sections .modinfo, .shstrtab and .note.gnu.build-id.
+std::string module_stand_in(const std::map<std::string, std::string>& info, const std::string& note) {
   std::string modinfo;
   for (const std::string_view key : kModuleKeys)
     if (const auto found = info.find(std::string(key)); found != info.end())
       modinfo += fmt::format("{}={}", key, found->second) + '\0';
-  constexpr std::string_view kSectionNames{"\0.modinfo\0.shstrtab\0", 20};
+  constexpr std::string_view kSectionNames{"\0.modinfo\0.shstrtab\0.note.gnu.build-id\0", 39};
   Elf64_Ehdr header{};
   std::copy_n(ELFMAG, SELFMAG, header.e_ident);
   header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -45,9 +53,9 @@ std::string module_stand_in(const std::map<std::string, std::string>& info) {
   header.e_version = EV_CURRENT;
   header.e_ehsize = sizeof header;
   header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = 3;
+  header.e_shnum = 4;
   header.e_shstrndx = 2;
-  std::array<Elf64_Shdr, 3> sections{};
+  std::array<Elf64_Shdr, 4> sections{};
   sections[1].sh_name = 1;
   sections[1].sh_type = SHT_PROGBITS;
   sections[1].sh_offset = sizeof header;
@@ -56,8 +64,12 @@ std::string module_stand_in(const std::map<std::string, std::string>& info) {
   sections[2].sh_type = SHT_STRTAB;
   sections[2].sh_offset = sizeof header + modinfo.size();
   sections[2].sh_size = kSectionNames.size();
-  header.e_shoff = (sizeof header + modinfo.size() + kSectionNames.size() + 7) / 8 * 8;
-  std::string file = bytes_of(header) + modinfo + std::string(kSectionNames);
+  sections[3].sh_name = 20;
+  sections[3].sh_type = SHT_NOTE;
+  sections[3].sh_offset = sections[2].sh_offset + kSectionNames.size();
+  sections[3].sh_size = note.size();
+  header.e_shoff = (sections[3].sh_offset + note.size() + 7) / 8 * 8;
+  std::string file = bytes_of(header) + modinfo + std::string(kSectionNames) + note;
   file.resize(header.e_shoff, '\0');
   for (const Elf64_Shdr& section : sections) file += bytes_of(section);
   return file;
@@ -130,7 +142,7 @@ void record_module_files(const Host& host, RecordTarget& target) {
     for (const std::string& file : record_paths(host.files(), pattern)) {
       const auto info = info_of(host, file);
       if (!info) target.leave_out(file, info.error());
-      target.file(file, info ? module_stand_in(*info) : "");
+      target.file(file, info ? module_stand_in(*info, build_id_note(module_build_id(host, file))) : "");
     }
   }
 }

@@ -6,8 +6,8 @@
 
 namespace p2pd {
 
-/// Stand-ins of the NVIDIA modules: ELF files with nothing but what .modinfo says of version, licence and kernel,
-/// whether the module is compressed or not.
+/// Stand-ins of the NVIDIA modules: ELF files with nothing but the build id and what .modinfo says of version, licence
+/// and kernel, whether the module is compressed or not.
 void record_module_files(const Host& host, RecordTarget& target);
 
 /// Stand-ins of the headers of every kernel that modules would be built for, with the lines that compat rules look for.
