@@ -9,6 +9,7 @@
 #include "base/directories.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/json_texts.hpp"
+#include "base/modules/loaded_modules.hpp"
 
 namespace p2pd {
 namespace {
@@ -34,15 +35,20 @@ std::string ready_file() { return runtime_directory() + "/ready"; }
 std::string limited_file() { return runtime_directory() + "/limited"; }
 
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without) {
-  nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object();
+  nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object(), build_ids = nlohmann::json::object();
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
     if (device.is_nvidia_gpu() && std::ranges::count(without, device.address) == 0) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
-  for (const std::string& name : host.names(kLoadedModules))
-    if (name.starts_with("nvidia")) modules[name] = line_or_nothing(host, fmt::format("{}/{}/srcversion", kLoadedModules, name));
+  for (const std::string& name : host.names(kLoadedModules)) {
+    if (!name.starts_with("nvidia")) continue;
+    const ModuleIdentity loaded = loaded_identity(host, name);
+    modules[name] = loaded.srcversion;
+    if (!loaded.build_id.empty()) build_ids[name] = loaded.build_id;
+  }
   return nlohmann::json{{"machine_id", machine_id(host)},
                         {"boot_id", line_or_nothing(host, "/proc/sys/kernel/random/boot_id")},
                         {"gpus", std::move(gpus)},
-                        {"modules", std::move(modules)}};
+                        {"modules", std::move(modules)},
+                        {"build_ids", std::move(build_ids)}};
 }
 
 Result<void> announce(Host& host, const Proof& proof) {
@@ -76,7 +82,8 @@ Result<Proof> require_proof(const Host& host) {
   const nlohmann::json now = TRY(proof_context(host, json_texts(proven, "without")));
   const auto stands = [&](const std::string& key, const nlohmann::json& here) {
     const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
-    if (key != "modules") return then == here;
+    if (key == "build_ids" && then.is_null()) return true;  // an older p2pd proved it
+    if (key != "modules" && key != "build_ids") return then == here;
     return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
              return here.value(module.key(), nlohmann::json()) == module.value();
            });

@@ -21,7 +21,7 @@ std::string ready_file();
 std::string limited_file();
 
 /// What a proof is good for: this machine and boot, these GPUs in these places (all but those at the addresses `without`), these
-/// modules.
+/// modules by srcversion and build id.
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without = {});
 
 /// Writes the file that says so, in place of the other; withdraws both. Neither is recorded: it is no state that undo brings

@@ -3,6 +3,7 @@
 """p2pctl is-ready, metrics and features by the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
 import json
 import re
+import struct
 import unittest
 
 from cli_case import Case
@@ -74,13 +75,25 @@ class Proven(Case):
 
     def test_what_was_proven_elsewhere_counts_for_nothing(self):
         for limited in (False, True):
-            for other in ({"boot_id": "another"}, {"gpus": []}, {"modules": {"nvidia": "another"}}, {"machine_id": "another"}):
+            for other in ({"boot_id": "another"}, {"gpus": []}, {"modules": {"nvidia": "another"}}, {"build_ids": {"nvidia": "another"}},
+                          {"machine_id": "another"}):
                 with self.subTest(limited=limited, other=other):
                     self.prove(ALL, limited, **other)
                     for words in ((), ("--for", "nccl")):
                         self.assert_ready(3, *words, says=f"not with what is here now: {next(iter(other))}")
                     self.assertEqual(self.fit_for(), (0, []))
                     (self.tree / "run/p2pd" / ("limited" if limited else "ready")).unlink()
+
+    def test_build_ids(self):
+        """A proof of an older p2pd has none; the rest are compared with what is loaded."""
+        path = self.tree / "sys/module/nvidia/notes/.note.gnu.build-id"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(struct.pack("<III", 4, 2, 3) + b"GNU\0" + b"\x3f\xa2")
+        for proven in ({}, {"build_ids": {"nvidia": "3fa2"}}):
+            self.prove(ALL, **proven)
+            self.assert_ready(0)
+        self.prove(ALL, build_ids={"nvidia": "3fa3"})
+        self.assert_ready(3, says="not with what is here now: build_ids")
 
     def test_bad_words(self):
         for limited in (None, False, True):
