@@ -16,6 +16,7 @@
 #include "base/hardware/pcie_path.hpp"
 #include "base/hardware/virtual_machine.hpp"
 #include "base/hardware/vram.hpp"
+#include "base/modules/loaded_modules.hpp"
 #include "base/units.hpp"
 
 namespace p2pd::ctl {
@@ -82,6 +83,7 @@ json environment_of(const Host& host, const std::vector<PciDevice>& devices, con
       fmt::format("{} {} {}", line_of(host, "/sys/class/dmi/id/bios_vendor"),
                   line_of(host, "/sys/class/dmi/id/bios_version"), line_of(host, "/sys/class/dmi/id/bios_date"));
   const Identity identity = identity_of(host);
+  const ModuleIdentity loaded = loaded_identity(host, "nvidia");
   const std::pair<const char*, std::string> rows[] = {
       {"Host name", identity.host_name},
       {"Machine id", identity.machine_id},
@@ -89,7 +91,8 @@ json environment_of(const Host& host, const std::vector<PciDevice>& devices, con
       {"Kernel", line_of(host, "/proc/sys/kernel/osrelease")},
       {"Kernel arguments", line_of(host, "/proc/cmdline")},
       {"NVIDIA driver", driver_text(host)},
-      {"srcversion", line_of(host, "/sys/module/nvidia/srcversion")},
+      {"srcversion", loaded.srcversion},
+      {"build id", loaded.build_id},
       {"RegistryDwords", options_text(host)},
       {"IOMMU domains of the GPUs", domains_text(host, gpus)},
       {"Board", machine_text(host, devices)},

@@ -14,6 +14,7 @@
 #include "base/hardware/pci.hpp"
 #include "base/hardware/pcie_path.hpp"
 #include "base/hardware/rdma.hpp"
+#include "base/modules/loaded_modules.hpp"
 
 namespace p2pd::bench {
 namespace {
@@ -38,6 +39,7 @@ void put_line(nlohmann::json& facts, const char* name, const Host& host, const s
 void put_driver(nlohmann::json& facts, const Host& host) {
   put_line(facts, "driver_version", host, "/sys/module/nvidia/version");
   put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
+  if (const ModuleIdentity loaded = loaded_identity(host, "nvidia"); !loaded.build_id.empty()) facts["build_id"] = loaded.build_id;
   const auto open_modules = gpu_direct(host).open_modules;
   if (open_modules) facts["open_modules"] = *open_modules;
   const auto params = nvidia_params(host);

@@ -13,7 +13,9 @@ namespace p2pd::bench {
 ///
 ///   kernel            "6.8.0-60-generic"
 ///   driver_version    "570.133.20", of the loaded nvidia module
-///   srcversion        of the loaded nvidia module: tells a patched one from a stock one of the same version
+///   srcversion        of the loaded nvidia module: tells a patched one from a stock one of the same version, unless
+///                     only nv-kernel.o was patched
+///   build_id          the same, hexadecimal: tells any build from any other
 ///   open_modules      true or false: the open kernel modules are loaded, or the proprietary ones
 ///   registry_options  RegistryDwords that the loaded module runs with; empty when it was given none
 ///   iommu_arguments   ["intel_iommu=on", "iommu=pt"], what the kernel command line says of IOMMU and ACS

@@ -91,15 +91,16 @@ std::vector<std::string> opening_lines(const Report& report) {
   const nlohmann::json& machine = report.machine;
   const auto open = machine.find("open_modules");
   const bool told = open != machine.end() && open->is_boolean();
+  const std::string build_id = fact(machine, "build_id");
   const std::string options = fact(machine, "registry_options");
   const std::string arguments = fact(machine, "iommu_arguments");
   return {
       fmt::format("p2pd {} p2p-bench, {}", P2PD_VERSION, report.judgement.summary),
-      fmt::format("driver {}{}, srcversion {}, CUDA {}", or_unknown(machine, "driver_version"),
+      fmt::format("driver {}{}, srcversion {}{}, CUDA {}", or_unknown(machine, "driver_version"),
                   !told   ? ""
                   : *open ? " open modules"
                           : " proprietary modules",
-                  or_unknown(machine, "srcversion"), run.driver),
+                  or_unknown(machine, "srcversion"), build_id.empty() ? "" : ", build id " + build_id, run.driver),
       fmt::format("kernel {}, IOMMU domain {}, arguments: {}", or_unknown(machine, "kernel"),
                   or_unknown(machine, "iommu_domain"), arguments.empty() ? "none" : arguments),
       fmt::format("RegistryDwords: {}", options.empty() ? "none" : options),
