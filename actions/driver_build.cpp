@@ -3,152 +3,19 @@
 // A copy of the pinned source is built in a scratch directory, with the kernel's own compiler, and with compat headers
 // forced in where the kernel's headers need them. Only five modules of the right kernel get the build's name; a build
 // that is there is not made again.
-// Writes /var/cache/p2pd/builds/COMMIT-RELEASE-DIGEST (undo removes it); a failed build's output stays in
+// Writes /var/cache/p2pd/builds/VERSION-COMMIT-KERNEL-DIGEST (undo removes it); a failed build's output stays in
 // /var/log/p2pd. Reference: README.md of NVIDIA open-gpu-kernel-modules; Documentation/kbuild/kbuild.rst of Linux
 // (KCFLAGS).
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
-
-#include <charconv>
-#include <thread>
 
 #include "base/action.hpp"
 #include "base/driver/staging.hpp"
-#include "base/fetch/git_tree.hpp"
-#include "base/log.hpp"
-#include "base/modules/build_log.hpp"
-#include "base/modules/module_build.hpp"
+#include "base/modules/module_make.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
-constexpr std::uint64_t kRoomBytes = std::uint64_t{2} << 30;    // source, objects and modules, with debug information
-constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // of memory, for one compiler
-constexpr std::chrono::hours kDeadline{3};                      // ten minutes on two cores, usually
-constexpr std::chrono::seconds kTell{30};                       // between two lines of progress
-
-/// Compilers at once: as many as there are processors and memory for.
-unsigned jobs(const Host& host) {
-  const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
-  const std::string text = host.line("/proc/meminfo").value_or("");
-  const std::size_t at = text.find("MemAvailable:");
-  const std::size_t digits = at == std::string::npos ? at : text.find_first_of("0123456789", at);
-  std::uint64_t available_kib = 0;
-  if (digits == std::string::npos) return 1;
-  std::from_chars(text.data() + digits, text.data() + text.size(), available_kib);
-  return static_cast<unsigned>(std::clamp<std::uint64_t>(available_kib * 1024 / kJobBytes, 1, processors));
-}
-
-Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
-  Command make;
-  make.argv = {"make",
-               "-C",
-               scratch + "/source",
-               "modules",
-               "KERNEL_UNAME=" + build.target.release,
-               fmt::format("-j{}", jobs(host)),
-               "CC=" + build.target.compiler->text()};
-  std::vector<std::string> flags;
-  for (const std::string& rule : build.rules)
-    flags.push_back(fmt::format("-include {}/compat/{}", scratch, all.compat_rules.at(rule).include));
-  if (!flags.empty()) make.argv.push_back(fmt::format("KCFLAGS={}", fmt::join(flags, " ")));
-  make.environment["TMPDIR"] = scratch;  // what a killed compiler leaves goes with it
-  make.deadline = kDeadline;
-  return make;
-}
-
-/// Output of a build on its way into a file.
-class BuildLog {
- public:
-  BuildLog(std::string release, Descriptor file) : release_(std::move(release)), file_(std::move(file)) {}
-
-  void take(std::string_view line) {
-    ++lines_;
-    const std::string whole = std::string(line) + "\n";
-    for (std::string_view left = whole; !left.empty();) {  // a log that is cut short must not end the build
-      const ssize_t count = ::write(file_.get(), left.data(), left.size());
-      if (count <= 0 && errno != EINTR) break;
-      left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    }
-    if (std::chrono::steady_clock::now() < next_) return;
-    next_ = std::chrono::steady_clock::now() + kTell;
-    log::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
-  }
-
- private:
-  std::string release_;
-  Descriptor file_;
-  std::size_t lines_ = 0;
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
-};
-
-std::string log_of(const ModuleBuild& build) {
-  return fmt::format("{}/driver-build-{}.log", kLogs, build.target.release);
-}
-
-Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
-  const std::string log = log_of(build);
-  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
-  Command make = make_of(host, all, build, scratch);
-  BuildLog output(build.target.release, TRY(host.create(log, "$ " + make.text() + "\n")));
-  make.on_line = [&](std::string_view line) { output.take(line); };
-  log::info("building for {}: {}", build.target.release, make.text());
-  const auto made = host.run(make);
-  if (made) return {};
-  if (made.error().code == ErrorCode::interrupted) return Failure(made.error());
-  const auto failure = TRY(build_failure(host.files().read(log).value_or("")));
-  if (!failure) return fail(made.error().code, made.error().message, fmt::format("Read {}.", log));
-  return fail(made.error().code,
-              fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
-              fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
-}
-
-/// The five modules, and what made them, in a directory that only needs its name.
-Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch) {
-  const std::string from = scratch + "/source/kernel-open", to = scratch + "/build";
-  nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};
-  const std::string compiler = TRY(host.query({{build.target.compiler->text(), "--version"}, {}, {}}));
-  record["compiler_version"] = compiler.substr(0, compiler.find('\n'));
-  record["modules"] = TRY_IN("the build ended well, but", describe_modules(host, build, from));
-  TRY(host.make_directory(to));
-  Command move{{"mv"}};
-  for (const std::string_view module : kDriverModules) move.argv.push_back(fmt::format("{}/{}.ko", from, module));
-  move.argv.push_back(to);
-  TRY(host.run(move));
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  TRY(host.create(to + std::string(kBuildRecord), record.dump(1, ' ', false, replace) + "\n"));
-  TRY(host.create(to + "/build.log", TRY(host.files().read(log_of(build)))));
-  return to;
-}
-
-Result<void> build_in(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build,
-                      const std::string& scratch) {
-  TRY(host.run({{"cp", "-a", "--reflink=auto", source_of(entry), scratch + "/source"}, {}, {}, kDeadline}));
-  for (const std::string& rule : build.rules) {
-    const std::string& header = all.compat_rules.at(rule).include;
-    TRY(host.create(fmt::format("{}/compat/{}", scratch, header), TRY(compat_header(host, header))));
-  }
-  TRY(run_make(host, all, build, scratch));
-  const std::string made = TRY(collect(host, build, scratch));
-  TRY(host.discard(build.directory));
-  TRY(host.move(made, build.directory));
-  return host.discard(log_of(build));
-}
-
-Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build) {
-  const std::string compiler = build.target.compiler->text();
-  if (!host.has_program(compiler))
-    return fail(ErrorCode::not_found,
-                fmt::format("{}, which {} was built with, is not installed", compiler, build.target.release),
-                "apt-get install " + compiler);
-  TRY(need_room(host, build.directory, kRoomBytes));
-  const std::string scratch = TRY(make_unfinished(host, build.directory));
-  const auto done = build_in(host, all, entry, build, scratch);
-  const auto cleared = host.discard(scratch);
-  return done ? cleared : done;
-}
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
@@ -157,23 +24,13 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.summary = "build the modules of " + entry.id + " in a scratch directory; nothing is installed";
   for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry)))
     if (!check_build(host, build))
-      description.commands.push_back(make_of(host, all, build, unfinished(build.directory)).text());
+      description.commands.push_back(make_of(host, all, build).text());
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
-  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
-  const std::vector<ModuleBuild> builds = TRY(wanted_builds(host, all, entry));
-  bool source_checked = false;
-  for (const ModuleBuild& build : builds) {
-    if (check_build(host, build)) continue;
-    if (!source_checked)
-      TRY_IN("the pinned source", check_git_tree(host.files(), source_of(entry), commit_file_of(entry), entry.commit));
-    source_checked = true;
-    TRY(make_build(host, all, entry, build));
-  }
-  return {};
+  return make_builds(host, all, TRY(staged_entry(all, parameters)));
 }
 
 }  // namespace

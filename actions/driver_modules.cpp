@@ -14,6 +14,7 @@
 
 #include "base/action.hpp"
 #include "base/driver/gpu_services.hpp"
+#include "base/driver/patched_source.hpp"
 #include "base/driver/staging.hpp"
 #include "base/log.hpp"
 #include "base/modules/modprobe_d.hpp"

@@ -78,7 +78,7 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
 /// Fails where p2pd installed modules and nothing keeps the default at a kernel that has them.
 void judge_updates(const Host& host, Finding& finding) {
   const auto holds = [&](std::string_view path, const std::string& text) { return host.files().read(path).value_or("") == text; };
-  if (installed_commit(host).empty() || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
+  if (!installed_build(host) || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
   finding.verdict = Verdict::fail;
   finding.summary = "a kernel update that the driver's modules do not fit would start by default";
   finding.next = "Run \"p2pctl apply\".";

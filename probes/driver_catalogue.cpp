@@ -28,7 +28,7 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
       {"distribution", {{"id", machine.distribution.id}, {"version", machine.distribution.version}}},
       {"gcc_installed", machine.gcc_installed}};
   if (choice.entry != nullptr) facts["entry"] = choice.entry->id;
-  for (const char* key : {"gpus", "kernels", "entries"}) facts[key] = nlohmann::json::array();
+  for (const char* key : {"gpus", "kernels"}) facts[key] = nlohmann::json::array();
   for (const Machine::Gpu& gpu : machine.gpus)
     facts["gpus"].push_back({{"address", gpu.address},
                              {"id", gpu.id},
@@ -42,11 +42,8 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
          {"running", kernel.running},
          {"compiler", kernel.compiler ? nlohmann::json(kernel.compiler->text()) : nlohmann::json()},
          {"compat_rules", kernel.rules}});
-  for (const EntryVerdict& row : choice.table)
-    facts["entries"].push_back({{"entry", row.entry},
-                                {"fit", to_string(row.fit)},
-                                {"reason", row.reason},
-                                {"running_kernel_only", row.running_only}});
+  facts["entries"] = nlohmann::json::object();  // "p2pctl catalogue" has the reasons
+  for (const EntryVerdict& row : choice.table) facts["entries"][row.entry] = to_string(row.fit);
   return facts;
 }
 
@@ -80,7 +77,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kDriverCatalogue;
 const Probe kDriverCatalogue = {
     .id = "driver-catalogue",
-    .asserts = "an enabled driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
+    .asserts = "a driver build that may be used fits the GPUs and every bootable kernel, or the driver gives P2P already",
     .check = check,
 };
 

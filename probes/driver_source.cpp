@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// driver-source: the module source of the entry lies in the cache, and is the pinned commit to the byte.
-// A branch of a fork moves, and what runs in the kernel must be what was looked at. The commit object lies beside the
-// tree: its SHA-1 must be the pin, and the tree that it names must be what names and bytes of the files add up to.
+// driver-source: the module source of the entry lies in the cache, as it was made of NVIDIA's release and the patch.
+// A branch of a fork moves, and what runs in the kernel must be what was looked at: names and bytes of the files must add
+// up to the git tree that the catalogue pins, or that staging noted beside it of the pinned commits.
 // Reads /var/cache/p2pd/sources and the catalogue; runs nothing.
 // Reference: git-hash-object(1); "Git Objects" in Pro Git, chapter 10.2.
 #include <fmt/format.h>
 
+#include "base/driver/patched_source.hpp"
 #include "base/driver/staging.hpp"
-#include "base/fetch/git_tree.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -22,22 +22,23 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::string directory = source_of(entry);
-  const auto checked = check_git_tree(host.files(), directory, commit_file_of(entry), entry.commit);
+  const auto tree = check_source(host, entry);
   Finding finding;
-  finding.facts = {{"entry", entry.id}, {"commit", entry.commit}, {"directory", directory}};
-  if (checked) {
+  finding.facts = {{"entry", entry.id}, {"release", entry.base_version}, {"commit", entry.commit}, {"directory", directory}, {"tree", nullptr}};
+  if (tree) {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the source of {} is there, at commit {:.12}", entry.id, entry.commit);
-    finding.evidence.push_back({directory, "is the tree of commit " + entry.commit});
+    finding.summary = fmt::format("the source of {} is there: NVIDIA's {} with the patch {:.12}", entry.id, entry.base_version, entry.commit);
+    finding.facts["tree"] = *tree;
+    finding.evidence.push_back({directory, "is git tree " + *tree});
     return finding;
   }
-  const Error& error = checked.error();
-  if (error.code != ErrorCode::not_found && error.code != ErrorCode::invalid) return Failure(error);
+  const Error& error = tree.error();
+  if (!can_be_made(error)) return Failure(error);
   const bool absent = !host.files().exists(directory);
   finding.verdict = Verdict::fail;
-  finding.summary = absent ? fmt::format("the source of {} is not fetched yet", entry.id)
-                           : fmt::format("the source of {} is not the pinned commit: {}", entry.id, error.message);
-  finding.evidence.push_back({directory, absent ? "not there" : "differs from commit " + entry.commit});
+  finding.summary = absent ? fmt::format("the source of {} is not made yet", entry.id)
+                           : fmt::format("the source of {} is not what was pinned: {}", entry.id, error.message);
+  finding.evidence.push_back({directory, absent ? "not there" : error.message});
   return finding;
 }
 
@@ -46,7 +47,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverSource;
 const Probe kDriverSource = {
     .id = "driver-source",
-    .asserts = "the module source of the entry lies in the cache, at the pinned commit to the byte",
+    .asserts = "the module source of the entry lies in the cache: the pinned release with the pinned patch, to the byte",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

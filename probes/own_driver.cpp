@@ -13,12 +13,13 @@ namespace p2pd {
 namespace {
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  const std::string commit = installed_commit(host);
+  const auto build = installed_build(host);
   Finding finding;
-  finding.facts = {{"commit", commit}};
-  finding.verdict = commit.empty() ? Verdict::fail : Verdict::pass;
-  finding.summary = commit.empty() ? "p2pd has installed no driver here" : fmt::format("p2pd installed its modules here, of commit {}", commit.substr(0, 12));
-  if (commit.empty()) finding.next = "\"p2pctl apply\" installs one where no other gives P2P.";
+  finding.facts = {{"commit", build ? build->commit : ""}};
+  finding.verdict = build ? Verdict::pass : Verdict::fail;
+  finding.summary = build ? fmt::format("p2pd installed its modules here, of release {} and commit {:.12}", build->release, build->commit)
+                          : "p2pd has installed no driver here";
+  if (!build) finding.next = "\"p2pctl apply\" installs one where no other gives P2P.";
   return finding;
 }
 

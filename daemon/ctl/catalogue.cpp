@@ -9,6 +9,7 @@
 
 #include "base/driver/machine.hpp"
 #include "base/driver/solver.hpp"
+#include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 
@@ -24,10 +25,6 @@ struct Listing {
   Choice choice;
   std::string not_judged;  ///< why there is no verdict on any entry; empty: there is one on each
 };
-
-std::string dotted(const std::optional<Version>& version) {
-  return version ? fmt::format("{}", fmt::join(*version, ".")) : "";
-}
 
 /// Why no entry can be judged: the solver leaves out what is not known, and then everything would seem to fit.
 std::string missing_for_verdicts(const Machine& machine) {
@@ -63,14 +60,23 @@ json to_json(const Listing& listing) {
   for (std::size_t i = 0; i < listing.all.entries.size(); ++i) {
     const CatalogueEntry& entry = listing.all.entries[i];
     const EntryVerdict* verdict = verdict_of(listing, i);
+    json kernels = json::object();
+    for (const KernelTrial& trial : trials_of(listing.all, entry)) kernels[trial.kernel] = outcome_of(trial);
+    json defects = json::array();
+    for (const Defect& defect : entry.defects) defects.push_back({{"id", defect.id}, {"text", defect.text}, {"grave", defect.grave}});
     entries.push_back({{"id", entry.id},
-                       {"enabled", entry.enabled},
+                       {"usable", entry.usable()},
+                       {"known", to_string(entry.known())},
                        {"driver_version", entry.base_version},
-                       {"repository", entry.repository},
+                       {"cuda", or_null(entry.cuda)},
+                       {"base_commit", or_null(entry.base_commit)},
+                       {"repository", or_null(entry.repository)},
                        {"commit", or_null(entry.commit)},
+                       {"tree", or_null(entry.tree)},
                        {"architectures", entry.architectures},
-                       {"kernel_min", or_null(dotted(entry.kernel_min))},
-                       {"kernel_below", or_null(dotted(entry.kernel_below))},
+                       {"kernel_min", or_null(entry.kernel_min ? dotted(*entry.kernel_min) : "")},
+                       {"kernels", std::move(kernels)},
+                       {"defects", std::move(defects)},
                        {"source", entry.source},
                        {"fit", verdict == nullptr ? json("unknown") : json(to_string(verdict->fit))},
                        {"running_kernel_only", verdict != nullptr && verdict->running_only},
@@ -79,31 +85,27 @@ json to_json(const Listing& listing) {
   const Choice& choice = listing.choice;
   return {{"entries", std::move(entries)},     {"entry", choice.entry == nullptr ? json() : json(choice.entry->id)},
           {"already_p2p", choice.already_p2p}, {"summary", choice.summary},
-          {"questions", choice.questions},     {"next", choice.next}};
+          {"questions", choice.questions},     {"notes", choice.notes},
+          {"next", choice.next}};
 }
 
 std::string mark_of(const EntryVerdict* verdict) {
   if (verdict == nullptr || verdict->fit == Fit::open) return mark(Verdict::unknown);
-  if (verdict->fit == Fit::fits) return mark(Verdict::pass);
+  if (verdict->fit <= Fit::untried) return mark(Verdict::pass);
   return mark(verdict->fit == Fit::candidate ? Verdict::not_applicable : Verdict::fail);
 }
 
-std::string kernels_of(const CatalogueEntry& entry) {
-  std::string text = entry.kernel_min ? "from " + dotted(entry.kernel_min) : "";
-  if (entry.kernel_below) text += (text.empty() ? "below " : ", below ") + dotted(entry.kernel_below);
-  return text.empty() ? "not told" : text;
-}
-
 void print_person(const Listing& listing) {
-  std::vector<std::vector<std::string>> rows = {{"", "entry", "", "driver", "GPUs", "kernels"}};
+  std::vector<std::vector<std::string>> rows = {{"", "entry", "driver", "CUDA", "known", "GPUs", "kernels"}};
   for (std::size_t i = 0; i < listing.all.entries.size(); ++i) {
     const CatalogueEntry& entry = listing.all.entries[i];
     std::vector<std::string> gpus;
     for (const auto& [name, evidence] : entry.architectures) gpus.push_back(evidence == "reported" ? name : name + "?");
-    rows.push_back({mark_of(verdict_of(listing, i)), entry.id, entry.enabled ? "enabled" : "candidate",
-                    entry.base_version, gpus.empty() ? "not told" : fmt::format("{}", fmt::join(gpus, " ")),
-                    kernels_of(entry)});
-    if (const EntryVerdict* verdict = verdict_of(listing, i)) rows.push_back({"", verdict->reason});
+    rows.push_back({mark_of(verdict_of(listing, i)), entry.id, entry.base_version, entry.cuda, std::string(to_string(entry.known())),
+                    fmt::format("{}", fmt::join(gpus, " ")), kernels_of(listing.all, entry)});
+    const EntryVerdict* verdict = verdict_of(listing, i);
+    if (verdict != nullptr) rows.push_back({"", verdict->reason});
+    for (const Defect& defect : entry.defects) rows.push_back({"", fmt::format("known defect: {}", defect.text)});
   }
   print_table(rows);
   const Choice& choice = listing.choice;
@@ -111,18 +113,19 @@ void print_person(const Listing& listing) {
   fmt::print("\n{}\n", harmless(paint(Colour::bold, choice.summary + (open ? ", as far as is known" : ""))));
   if (!listing.not_judged.empty() && listing.not_judged != choice.summary) print_table({{"?", listing.not_judged}});
   for (const std::string& question : choice.questions) print_table({{mark(Verdict::unknown), question}});
+  for (const std::string& note : choice.notes) print_table({{"note", note}});
   if (!choice.next.empty()) print_table({{"next", choice.next}});
 }
 
 }  // namespace
 
 Result<int> catalogue(const Context& context) {
-  if (context.options.add) return catalogue_add(context);
+  if (context.options.catalogue_verb != nullptr) return context.options.catalogue_verb(context);
   const auto runner = TRY(context.runner());
   const Host host = TRY(context.host_of_plan(*runner));
   const Listing listing = listing_of(host, TRY(p2pd::catalogue(host)));
   if (context.options.json)
-    print_json("p2pd.catalogue-list/1", to_json(listing));
+    print_json("p2pd.catalogue-list/2", to_json(listing));
   else
     print_person(listing);
   return kDone;

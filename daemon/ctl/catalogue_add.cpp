@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue add REPO BRANCH: finds out what pins a driver build (commit, driver version, runfile and its sum)
-// and writes it as a drop-in that is not enabled. What only a person can tell is left out: without it an entry cannot
-// be enabled. Neither the source nor the runfile is run, and the runfile is not fetched.
+// p2pctl catalogue add REPOSITORY BRANCH: pins a build that the catalogue has not. Finds out the commit, the release that it
+// changes and the runfile with its sum, makes the patch, writes all of it as a drop-in, builds the modules for this
+// machine's kernels, and asks whether the next apply may use them. Neither source nor runfile is run but by that build.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "base/command.hpp"
-#include "base/driver/catalogue.hpp"
+#include "base/driver/catalogue_rows.hpp"
+#include "base/driver/machine.hpp"
 #include "base/driver/runfile.hpp"
+#include "base/driver/staging.hpp"
 #include "base/fetch/download.hpp"
-#include "base/fetch/git.hpp"
+#include "base/modules/module_make.hpp"
 #include "base/scratch_directory.hpp"
+#include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
-#include "ctl/verb.hpp"
 #include "ctl/walks.hpp"
 
 namespace p2pd::ctl {
@@ -25,22 +29,18 @@ namespace fs = std::filesystem;
 
 /// The new entry, as far as it is known.
 struct Pins {
-  std::string id, fork;
-  GitBranch branch;
-  std::string commit;
+  std::string id, repository, branch, commit, version, base_commit, path;
   Runfile runfile;
-  std::string version;
-  std::string path;  ///< of the drop-in
+  std::vector<std::string> compat;
 };
 
 /// What was typed as an address that a catalogue can hold: https or file.
 Result<std::string> repository_of(const std::string& typed) {
-  if (typed.starts_with("https://") || typed.starts_with("file:///")) return typed;
   std::error_code error;
-  if (typed.find("://") == std::string::npos && fs::is_directory(typed, error))
-    return "file://" + fs::canonical(typed, error).string();
-  return fail(ErrorCode::invalid,
-              fmt::format("\"{}\" is no https or file address, and no directory here", harmless(typed)),
+  const bool here = typed.find("://") == std::string::npos && fs::is_directory(typed, error);
+  std::string address = here ? "file://" + fs::canonical(typed, error).string() : typed;
+  if (is_repository(address)) return address;
+  return fail(ErrorCode::invalid, fmt::format("\"{}\" is no https or file address, and no directory here", harmless(typed)),
               "Clone it, and name the directory of the clone.");
 }
 
@@ -55,8 +55,7 @@ std::string fork_of(std::string repository) {
 
 bool is_word(const std::string& text) {
   constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  return !text.empty() && text.size() <= 100 && text.find_first_not_of(kPlain) == std::string::npos &&
-         text.front() != '-' && text.front() != '.';
+  return !text.empty() && text.size() <= 100 && text.find_first_not_of(kPlain) == std::string::npos && text.front() != '-' && text.front() != '.';
 }
 
 /// A drop-in can be read by all.
@@ -65,8 +64,7 @@ Result<void> check_secrets(const Options& options) {
   addresses.push_back(options.repository);
   for (const std::string& address : addresses)
     if (without_credentials(address) != address)
-      return fail(ErrorCode::invalid,
-                  without_credentials(address) + ": a user name in the address would be readable by all",
+      return fail(ErrorCode::invalid, without_credentials(address) + ": a user name in the address would be readable by all",
                   "Give the address without it; use a clone or mirror that needs no password.");
   return {};
 }
@@ -75,121 +73,146 @@ Result<void> check_secrets(const Options& options) {
 Result<Pins> named(const Options& options, const Catalogue& all, const Host& host) {
   TRY(check_secrets(options));
   Pins pins;
-  pins.branch = {TRY(repository_of(options.repository)), options.branch};
+  pins.repository = TRY(repository_of(options.repository));
+  pins.branch = options.branch;
   if (!is_word(options.branch))
-    return fail(ErrorCode::invalid,
-                fmt::format("branch \"{}\" has characters that no id of the catalogue has", harmless(options.branch)),
+    return fail(ErrorCode::invalid, fmt::format("branch \"{}\" has characters that no id of the catalogue has", harmless(options.branch)),
                 "In a clone, give it a branch of letters, digits, '.', '_' and '-', and name the clone.");
-  pins.id = options.id.empty() ? fork_of(pins.branch.repository) + "/" + options.branch : options.id;
-  pins.fork = pins.id.substr(0, pins.id.find('/'));
-  if (!is_word(pins.fork) || pins.id != pins.fork + "/" + options.branch)
-    return fail(ErrorCode::invalid,
-                fmt::format("\"{}\" cannot be the entry's id: it has to be FORK/{}", harmless(pins.id), options.branch),
+  pins.id = options.id.empty() ? fork_of(pins.repository) + "/" + options.branch : options.id;
+  const std::string fork = pins.id.substr(0, pins.id.find('/'));
+  if (!is_word(fork) || pins.id != fork + "/" + options.branch)
+    return fail(ErrorCode::invalid, fmt::format("\"{}\" cannot be the entry's id: it has to be FORK/{}", harmless(pins.id), options.branch),
                 fmt::format("--id FORK/{}", options.branch));
   const auto same = std::ranges::find(all.entries, pins.id, &CatalogueEntry::id);
   if (same != all.entries.end())
     return fail(ErrorCode::invalid, fmt::format("{} is in the catalogue already ({})", pins.id, same->source),
-                fmt::format("--id OTHER/{} names it otherwise.", options.branch));
-  pins.path = fmt::format("{}/{}-{}.json", kCatalogueDropIns, pins.fork, options.branch);
+                fmt::format("\"p2pctl catalogue allow {}\" lets this machine use it; --id OTHER/{} names yours otherwise.", pins.id, options.branch));
+  pins.path = fmt::format("{}/{}-{}.yaml", kCatalogueDropIns, fork, options.branch);
   if (TRY(host.files().capture(pins.path)).kind != FileState::Kind::absent)
-    return fail(ErrorCode::invalid, pins.path + " exists, and is not overwritten",
-                "Look at it; remove it if it is of no use.");
+    return fail(ErrorCode::invalid, pins.path + " exists, and is not overwritten", "Look at it; remove it if it is of no use.");
   return pins;
 }
 
-Result<void> find_out(Pins& pins, const Catalogue& all, int stop_fd) {
-  ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
+/// Compat rules of which the source does not know the change itself.
+std::vector<std::string> needed_rules(const Catalogue& all, const std::string& conftest) {
+  std::vector<std::string> needed;
+  for (const auto& [name, rule] : all.compat_rules)
+    if (conftest.find(rule.pattern) == std::string::npos) needed.push_back(name);
+  return needed;
+}
+
+Result<void> find_out(Pins& pins, const Catalogue& all, const std::vector<std::string>& mirrors, int stop_fd) {
   const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
-  pins.commit = TRY(branch_commit(runner, pins.branch));
-  TRY(fetch_commit(runner, pins.branch, pins.commit, scratch.path()));
-  const std::string where = fmt::format("{}, branch {}", pins.branch.repository, pins.branch.name);
-  const std::string version_mk = TRY_IN(where, file_at_commit(runner, scratch.path(), pins.commit, "version.mk"));
-  pins.version = TRY_IN(where, version_of_modules(version_mk));
-  pins.runfile = TRY(find_runfile(all.runfile_hosts, pins.version, stop_fd));
+  ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
+  Host host(TRY(Root::open("/")), runner);
+  GitStore store = TRY(GitStore::make(host, scratch.path()));
+  const std::string place = local_path(pins.repository).value_or(pins.repository), ref = "refs/heads/" + pins.branch;
+  pins.commit = TRY(store.commit_of(place, ref));
+  TRY(store.fetch(place, pins.commit, ref));
+  const std::string where = fmt::format("{}, branch {}", pins.repository, pins.branch);
+  pins.version = TRY_IN(where, version_of_modules(TRY_IN(where, store.file(pins.commit, "version.mk"))));
+  pins.compat = needed_rules(all, store.file(pins.commit, "kernel-open/conftest.sh").value_or(""));
+  for (const CatalogueEntry& entry : all.entries)
+    if (entry.base_version == pins.version) {
+      pins.base_commit = entry.base_commit;
+      pins.runfile = {all.runfile_hosts.front(), entry.runfile_path, entry.runfile_sha256, entry.runfile_bytes};
+    }
+  if (pins.base_commit.empty()) pins.base_commit = TRY(release_commit(host, store, all, pins.version, mirrors));
+  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(all.runfile_hosts, pins.version, stop_fd));
   return {};
 }
 
-/// The drop-in: keys in the order in which a person reads them.
-std::string drop_in(const Pins& pins, const std::vector<std::string>& hosts) {
-  const Runfile& runfile = pins.runfile;
-  nlohmann::ordered_json entry = {
-      {"id", pins.id},
-      {"enabled", false},
-      {"fork", pins.fork},
-      {"repository", pins.branch.repository},
-      {"branch", pins.branch.name},
-      {"commit", pins.commit},
-      {"commit_status", "verified_in_git"},
-      {"base_version", pins.version},
-      {"runfile",
-       {{"version", pins.version}, {"path", runfile.path}, {"sha256", runfile.sha256}, {"bytes", runfile.bytes}}},
-      {"architectures", json::object()}};
-  if (*parse_version(pins.version) < Version{575})  // 1 was the mailbox until then, which undoes BAR1
-    entry["registry_dwords_forbidden"] = {{"RMForceP2PType", 1}};
-  const bool open = runfile.host.starts_with("http://");
-  const nlohmann::ordered_json table = {
-      {"schema", "p2pd.catalogue/1"},
-      {"about",
-       {fmt::format("commit: {}, refs/heads/{}.", pins.branch.repository, pins.branch.name),
-        "base_version: NVIDIA_VERSION in version.mk of that commit.",
-        fmt::format("runfile: {}, its sum {}{}.", runfile.url(), runfile.sum_url(),
-                    open ? ", over plain http: compare it with another source" : ""),
-        "To be filled in before it can be enabled: architectures, kernel, compiler, compat, module_options; "
-        "config/schema/catalogue.schema.json says what they are."}},
-      {"runfile_hosts", hosts},
-      {"compat_rules", json::object()},
-      {"entries", nlohmann::ordered_json::array({entry})}};
-  return table.dump(2) + "\n";
+/// The GPUs of this machine, or of the generations that have peers at all.
+std::string architectures(const Host& host, const Catalogue& all, const std::string& version) {
+  const Result<Machine> machine = machine_of(host, all);
+  std::set<std::string> names = machine ? generations(*machine) : std::set<std::string>();
+  std::erase_if(names, [](const std::string& name) { return name != "Ampere" && name != "Ada" && name != "Hopper" && name != "Blackwell"; });
+  if (names.empty()) names = {"Ampere", "Ada", "Blackwell"};
+  if (*parse_version(version) < Version{575}) names.erase("Blackwell");  // tinygrad issues 29, 35, 44
+  return names.empty() ? "" : fmt::format("{}: unknown", fmt::join(names, ": unknown, "));
 }
 
-Result<int> told(const Context& context, const Pins& pins, const std::string& file) {
-  const std::string next = fmt::format(
-      "review {}; fill in architectures, kernel, compiler, compat and module_options; set \"enabled\": true; \"p2pctl "
-      "catalogue\" tells whether it fits",
-      file);
-  const Runfile& runfile = pins.runfile;
-  if (context.options.json) {
-    print_json("p2pd.catalogue-addition/1",
-               {{"id", pins.id},
-                {"path", file},
-                {"changed", true},
-                {"commit", pins.commit},
-                {"driver_version", pins.version},
-                {"runfile", {{"url", runfile.url()}, {"sha256", runfile.sha256}, {"bytes", runfile.bytes}}},
-                {"next", next}});
-    return kDone;
+/// The drop-in. `tree` is empty as long as it was not made.
+std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree, const Options& options) {
+  const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
+  std::string text = fmt::format("# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module options.\n"
+                                 "schema: p2pd.catalogue/2\n");
+  std::vector<std::string> hosts = options.runfile_hosts;
+  if (std::ranges::count(hosts, pins.runfile.host) == 0) hosts.push_back(pins.runfile.host);
+  text += fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \""));
+  if (is_new) {
+    text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n", pins.version, pins.base_commit);
+    if (!pins.compat.empty()) text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
+    text += fmt::format("    runfile:\n      path: {}\n      sha256: \"{}\"  # {}\n      bytes: {}\n      known: single-source\n", pins.runfile.path,
+                        pins.runfile.sha256, pins.runfile.host.starts_with("http://") ? "published over plain http: compare it with another source" : "as its host publishes it",
+                        pins.runfile.bytes);
   }
-  fmt::print("{} as a candidate, not enabled: {}\n", paint(Colour::bold, pins.id), file);
-  print_table({{"commit", pins.commit},
-               {"driver", pins.version},
-               {"runfile", fmt::format("{} ({} bytes)", runfile.url(), runfile.bytes)},
-               {"sha256", runfile.sha256},
-               {"next", next}});
-  return kDone;
+  text += fmt::format("patches:\n  {}:\n    repository: \"{}\"\n    branch: \"{}\"\n    commit: \"{}\"\n    known: single-source\n    base: \"{}\"\n", pins.id, pins.repository,
+                      pins.branch, pins.commit, pins.version);
+  if (!tree.empty()) text += fmt::format("    tree: \"{}\"\n", tree);
+  text += fmt::format("    architectures: {{{}}}\n", gpus);
+  if (*parse_version(pins.version) < Version{575})  // 1 was the mailbox until then, which undoes BAR1
+    text += "    registry_dwords_forbidden: {RMForceP2PType: 1}\n";
+  return text;
+}
+
+/// The entry that the drop-in makes.
+Result<CatalogueEntry> entry_in(const Host& host, const Pins& pins, const std::string& text, Catalogue& all) {
+  all = TRY(p2pd::catalogue(host, {TRY(catalogue_file(pins.path, text))}));
+  return entry_of(all, pins.id);
+}
+
+Result<void> build_here(const Context& context, const Catalogue& all, const CatalogueEntry& entry, int stop_fd) {
+  const auto runner = TRY(context.runner(stop_fd));
+  Host host = TRY(context.host(*runner));
+  TRY(stage_source(host, all, entry, context.options.mirrors));
+  return make_builds(host, all, entry);
 }
 
 }  // namespace
 
 Result<int> catalogue_add(const Context& context) {
   TRY(context.require_directory());
+  const Options& options = context.options;
   const int stop_fd = stop_signals();
   const auto runner = TRY(context.runner(stop_fd));
   Host host = TRY(context.host(*runner));
-  const json hosts = {
-      {"schema", "p2pd.catalogue/1"}, {"runfile_hosts", context.options.runfile_hosts}, {"entries", json::array()}};
-  const Catalogue all = TRY(parse_catalogue(hosts.dump(-1, ' ', false, json::error_handler_t::replace),
-                                            "--runfile-host", TRY(p2pd::catalogue(host))));
-  Pins pins = TRY(named(context.options, all, host));
-  TRY(find_out(pins, all, stop_fd));
-  std::vector<std::string> mirrors = context.options.runfile_hosts;
-  if (std::ranges::count(mirrors, pins.runfile.host) == 0) mirrors.push_back(pins.runfile.host);
-  const std::string text = drop_in(pins, mirrors);
-  TRY(parse_catalogue(text, pins.path, all));
-  if (Result<void> written = host.write(pins.path, text); !written) {
-    if (written.error().code == ErrorCode::denied) written.error().next = "Run it as root.";
-    return Failure(written.error());
+  Catalogue all = TRY(catalogue_for(context, host));
+  Pins pins = TRY(named(options, all, host));
+  TRY(find_out(pins, all, options.mirrors, stop_fd));
+  const std::string gpus = architectures(host, all, pins.version);
+  const Catalogue before = all;
+  const CatalogueEntry found = TRY(entry_in(host, pins, drop_in(pins, before, gpus, "", options), all));
+  const PatchedSource source = TRY(patched(options, all, found, stop_fd));
+  const std::string text = drop_in(pins, before, gpus, source.tree, options);
+  const CatalogueEntry entry = TRY(entry_in(host, pins, text, all));
+  TRY(write_drop_in(host, pins.path, text));
+  const std::string file = context.outside(pins.path);
+  if (options.json)
+    print_json("p2pd.catalogue-addition/2", {{"id", entry.id},
+                                             {"path", file},
+                                             {"changed", true},
+                                             {"base_commit", source.base_commit},
+                                             {"commit", entry.commit},
+                                             {"tree", source.tree},
+                                             {"stat", source.stat},
+                                             {"left_out", source.left_out},
+                                             {"driver_version", entry.base_version},
+                                             {"runfile", {{"url", pins.runfile.url()}, {"sha256", pins.runfile.sha256}, {"bytes", pins.runfile.bytes}}}});
+  else {
+    fmt::print("{} is pinned: {}\n", paint(Colour::bold, entry.id), file);
+    print_entry(all, entry, source);
   }
-  return told(context, pins, context.options.root == "/" ? pins.path : context.options.root + pins.path);
+  if (!options.no_build) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
+  if (!options.yes && (options.json || ::isatty(STDIN_FILENO) != 1)) {
+    if (!options.json) print_table({{"", fmt::format("p2pctl catalogue allow {} lets this machine use it", entry.id)}});
+    return kDone;
+  }
+  if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", options.no_build ? "" : "It builds for this machine's kernels. "))))
+    return kDone;
+  const std::string allowed = TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}));
+  if (!options.json) print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(allowed))}, {"next", "p2pctl plan shows what apply would do"}});
+  return kDone;
 }
 
 }  // namespace p2pd::ctl

@@ -77,15 +77,26 @@ void takes_file(CLI::App& app, Options& o) {
   app.add_option("--output", o.name, "write them into this file, atomically (default: standard output)");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
-void takes_addition(CLI::App& app, Options& o) {
+void takes_entry(CLI::App& app, Options& o) { app.add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required(); }
+void takes_catalogue(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
-  CLI::App* add = app.add_subcommand("add", "pin a branch of a fork: writes a drop-in that a person reviews and enables");
-  add->fallthrough();
-  add->callback([&o] { o.add = true; });
-  add->add_option("REPO", o.repository, "https or file address of a git repository, or a directory")->required();
+  CLI::App* diff = app.add_subcommand("diff", "print the patch of an entry, as git-apply(1) takes it, and what is known of it");
+  CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes one source alone has");
+  CLI::App* add = app.add_subcommand("add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
+  for (CLI::App* entry : {diff, allow}) takes_entry(*entry, o);
+  diff->callback([&o] { o.catalogue_verb = catalogue_diff; });
+  allow->callback([&o] { o.catalogue_verb = catalogue_allow; });
+  add->callback([&o] { o.catalogue_verb = catalogue_add; });
+  for (CLI::App* asks : {allow, add}) asks->add_flag("--yes", o.yes, "do not ask");
+  add->add_option("REPOSITORY", o.repository, "https or file address of a git repository, or a directory")->required();
   add->add_option("BRANCH", o.branch, "its branch")->required();
   add->add_option("--id", o.id, "FORK/BRANCH (default: FORK is the owner that the address names)");
-  add->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")->allow_extra_args(false);
+  add->add_flag("--no-build", o.no_build, "leave the build to the next apply");
+  for (CLI::App* each : {diff, allow, add}) {
+    each->fallthrough();
+    each->add_option("--mirror", o.mirrors, "URL of a repository, or of what lies above OWNER/NAME, asked first; may be given again")->allow_extra_args(false);
+    each->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")->allow_extra_args(false);
+  }
 }
 
 constexpr Verb kVerbs[] = {
@@ -101,7 +112,7 @@ constexpr Verb kVerbs[] = {
     {"explain", "what a step is for and what its fix does", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
     {"logs", "what the system's journal has of p2pd", takes_lines, logs},
-    {"catalogue", "list the driver builds and what speaks for or against each here; add pins one more", takes_addition, catalogue},
+    {"catalogue", "list the driver builds and what speaks for or against each here; diff, allow, add", takes_catalogue, catalogue},
     {"report", "write what is known and what was done as one HTML file", takes_page, write_report},
     {"record", "capture this machine into one file that --root reads", takes_record, record},
     {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, "pause"); }},

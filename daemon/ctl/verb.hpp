@@ -29,6 +29,8 @@ enum Exit : int {
   kLimited = 5,  ///< P2P is proven on this boot, for less than the plan wants
 };
 
+struct Context;
+
 /// What was typed after the verb.
 struct Options {
   std::string root = "/";
@@ -49,7 +51,10 @@ struct Options {
   bool unpack = false;    ///< `record`: the file `name` into `directory`
   std::string directory;
   int lines = 20;
-  bool add = false;                        ///< `catalogue add` with what follows
+  Result<int> (*catalogue_verb)(const Context&) = nullptr;  ///< `catalogue add`, diff or allow, with what follows
+  bool yes = false;
+  bool no_build = false;
+  std::vector<std::string> mirrors;
   std::string repository;
   std::string branch;
   std::string id;
@@ -79,6 +84,8 @@ struct Context {
   Result<Plan> plan(const Host& host) const;
   /// Where the state of the tree lies.
   std::filesystem::path state() const;
+  /// A path of the tree as a person finds it here.
+  std::string outside(const std::string& path) const { return options.root == "/" ? path : options.root + path; }
 
  private:
   mutable std::shared_ptr<NamedRoot> opened_;  ///< by the first who asks
@@ -121,5 +128,7 @@ Result<int> record(const Context& context);
 Result<int> write_report(const Context& context);
 Result<int> catalogue(const Context& context);
 Result<int> catalogue_add(const Context& context);
+Result<int> catalogue_allow(const Context& context);
+Result<int> catalogue_diff(const Context& context);
 
 }  // namespace p2pd::ctl

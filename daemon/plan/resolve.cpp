@@ -22,9 +22,11 @@ Result<std::string> chosen_entry(const Host& host) {
   const Machine machine = TRY(machine_of(host, all));
   const Choice choice = choose_driver(all, machine);
   if (choice.already_p2p) return std::string(kNoEntry);
-  const std::string commit = installed_commit(host);
-  for (std::size_t i = 0; i < choice.table.size(); ++i)  // a newer entry is no reason to replace a driver that works
-    if (all.entries[i].commit == commit && choice.table[i].fit == EntryVerdict::Fit::fits) return all.entries[i].id;
+  const auto installed = installed_build(host);
+  for (std::size_t i = 0; installed && i < choice.table.size(); ++i)  // a better entry is no reason to replace a driver that works
+    if (all.entries[i].commit == installed->commit && all.entries[i].base_version == installed->release &&
+        choice.table[i].fit <= EntryVerdict::Fit::untried)
+      return all.entries[i].id;
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
 }
 

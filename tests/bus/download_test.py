@@ -14,11 +14,13 @@ from web import Web, good, stall
 RUNFILE = hashlib.sha256(b"runfile").digest() * 4096
 HALF, NAME = len(RUNFILE) // 2, "NVIDIA-Linux-x86_64-9.9.9.run"
 WITHIN = 2.0  # seconds; libcurl looks once a second
-ENTRY = {"id": "test/main", "enabled": True, "fork": "test", "repository": "file:///srv/none", "branch": "main", "commit": "1" * 40,
-         "commit_status": "verified_in_git", "base_version": "9.9.9", "architectures": {"Ada": "reported"}, "kernel": {}, "compiler": {},
-         "compat": [], "module_options": {},
-         "runfile": {"version": "9.9.9", "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE),
-                     "sha256": hashlib.sha256(RUNFILE).hexdigest()}}
+CATALOGUE = {
+    "schema": "p2pd.catalogue/2",
+    "releases": {"9.9.9": {"commit": "1" * 40, "known": "verified", "runfile": {
+        "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE), "sha256": hashlib.sha256(RUNFILE).hexdigest(), "known": "verified"}}},
+    "patches": {"test/main": {"repository": "file:///srv/none", "branch": "main", "commit": "2" * 40, "known": "verified", "base": "9.9.9",
+                              "architectures": {"Ada": "reported"}}},
+}
 PLAN = """name: fetch
 title: a slow server
 steps:
@@ -34,7 +36,7 @@ class SlowServer(Case):
         super().setUp()
 
     def start(self):
-        self.write("etc/p2pd/catalogue.d/test.json", json.dumps({"schema": "p2pd.catalogue/1", "entries": [ENTRY]}))
+        self.write("etc/p2pd/catalogue.d/test.yaml", json.dumps(CATALOGUE))
         self.write("etc/p2pd/plans/fetch.yaml", PLAN.format(url=self.web.url))
         super().start()
         self.file = self.bus.place / "cache/p2pd/runfiles" / NAME

@@ -76,14 +76,11 @@ class Runfile(unittest.TestCase):
         self.addCleanup(self.server.shutdown)
 
     def add_entry(self, **other):
-        write(self.tree / "etc/p2pd/catalogue.d/test.json", json.dumps({
-            "schema": "p2pd.catalogue/1", "entries": [{
-                "id": "test/main", "enabled": True, "fork": "test", "repository": "file:///srv/none", "branch": "main",
-                "commit": "1" * 40, "commit_status": "verified_in_git", "base_version": "9.9.9",
-                "runfile": {"version": "9.9.9", "path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE),
-                            "sha256": hashlib.sha256(RUNFILE).hexdigest()},
-                "architectures": {"Ada": "reported"}, "kernel": {}, "compiler": {}, "compat": [],
-                "module_options": {}, **other}]}))
+        runfile = {"path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE), "sha256": hashlib.sha256(RUNFILE).hexdigest(), "known": "verified"}
+        write(self.tree / "etc/p2pd/catalogue.d/test.yaml", json.dumps({
+            "schema": "p2pd.catalogue/2", "releases": {"9.9.9": {"commit": "1" * 40, "known": "verified", "runfile": runfile}},
+            "patches": {"test/main": {"repository": "file:///srv/none", "branch": "main", "commit": "2" * 40, "known": "verified",
+                                      "base": "9.9.9", "architectures": {"Ada": "reported"}, **other}}}))
 
     def apply(self, on_failure="revert"):
         write(self.scratch / "plan.yaml", PLAN.format(on_failure=on_failure, url=f"http://127.0.0.1:{self.server.server_port}"))
@@ -113,12 +110,12 @@ class Runfile(unittest.TestCase):
 
     def test_what_could_not_be_chosen_is_chosen_later(self):
         shutil.rmtree(self.tree)
-        shutil.copytree(MACHINES / "rtx5090-x2-genoa", self.tree, symlinks=True)
+        shutil.copytree(MACHINES / "rtx4090-48g-x2", self.tree, symlinks=True)
         choice = "steps:\n  - {{gate: choice, title: C, check: driver-catalogue}}\n"
         with unittest.mock.patch(f"{__name__}.PLAN", PLAN.replace("steps:\n", choice).replace("test/main", "chosen")):
             blocked = self.apply()
         self.assertEqual((blocked["state"], self.chosen()), ("blocked", "chosen"))
-        self.add_entry(architectures={"Blackwell": "reported"})
+        self.add_entry(dynamic_bar1=True)
         self.assertEqual(self.ctl("retry")["result"], "done")
         self.assertEqual(self.chosen(), "test/main")
         self.assertEqual((self.cache / NAME).read_bytes(), RUNFILE)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Any text as a catalogue or a drop-in: what is taken is pinned where it is enabled, and the solver ends with an entry
-// or a reason. The rest of the input is the compiler's text of a kernel.
+// Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: what may be used is pinned
+// and known, and the solver ends with an entry or a reason. The text is the release and the compiler of a kernel, too.
 #include "base/driver/catalogue.hpp"
 
+#include <algorithm>
+
 #include "base/driver/solver.hpp"
+#include "base/yaml.hpp"
 #include "fuzz.hpp"
 
 namespace p2pd::fuzz {
@@ -17,30 +20,59 @@ Machine machine_of(std::string_view text) {
   const std::string release(text.substr(0, text.find('\n')));
   machine.kernels.push_back({{release, true, parse_compiler(text), "/proc/version", true}, {{"x", true}}});
   machine.distribution = {"debian", "12", true};
+  machine.driver_version = "570.148.08";
   return machine;
+}
+
+bool is_hash(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+void require_sound(const CatalogueEntry& entry) {
+  require(std::ranges::count(entry.id, '/') == 1, "an id that is not FORK/BRANCH");
+  require(parse_version(entry.base_version).has_value(), "a release without a version");
+  require(entry.base_commit.empty() || is_hash(entry.base_commit, 40), "a release at what is no commit");
+  require(!entry.is_graft() || entry.id.ends_with("-on-" + entry.base_version), "a graft of another name");
+  if (!entry.usable()) return;
+  require(is_hash(entry.commit, entry.patch_file.empty() ? 40 : 64), "a patch that is not pinned may be used");
+  require(entry.patch_file.empty() != entry.repository.empty(), "a patch of two places, or of none");
+  require(entry.runfile_path.starts_with('/') && is_hash(entry.runfile_sha256, 64), "a runfile that is not pinned may be used");
+  require(!entry.architectures.empty(), "a build for no GPU may be used");
+  require(entry.known() > Known::single_source || entry.allowed, "what one source has may be used");
+  require(!entry.allowed || is_hash(entry.base_commit, 40), "a release that is not pinned is allowed");
+}
+
+void solve(const Catalogue& all, std::string_view input) {
+  const Choice choice = choose_driver(all, machine_of(input));
+  require(choice.entry == nullptr || choice.entry->usable(), "a candidate was chosen");
+  require((choice.entry == nullptr) == !choice.cause.empty(), "neither an entry nor a reason");
+  require(choice.table.size() == all.entries.size(), "an entry without a verdict");
+}
+
+void read_kernel_table(std::string_view json, std::string_view input) {
+  const auto table = parse_kernel_table(json);
+  for (const auto& [release, trials] : table.value_or(KernelTable())) {
+    require(std::ranges::is_sorted(trials, {}, &KernelTrial::version), "kernels out of order");
+    const KernelOutlook outlook = kernel_outlook(*table, release, input.substr(0, input.find('\n')));
+    require((outlook.kind == KernelOutlook::Kind::builds) == outlook.reason.empty(), "an outlook without a reason");
+    (void)fails_from(*table, release);
+  }
 }
 
 }  // namespace
 }  // namespace p2pd::fuzz
 
 void p2pd::fuzz::run(std::string_view input) {
-  static const Tree tree;
-  static const Catalogue shipped = catalogue(tree.host).value();
-  for (const Catalogue& before : {Catalogue(), shipped}) {
-    const auto all = parse_catalogue(input, "input", before);
-    if (!all) {
-      require(all.error().message.starts_with("input: "), "an error that does not say where");
-      continue;
-    }
-    for (const CatalogueEntry& entry : all->entries) {
-      const bool pinned = entry.commit.size() == 40 && entry.commit_status == "verified_in_git" &&
-                          entry.runfile_sha256.size() == 64 && !entry.runfile_path.empty();
-      require(!entry.enabled || pinned, "an enabled entry that is not pinned");
-    }
-    const Choice choice = choose_driver(*all, machine_of(input));
-    require(choice.entry == nullptr || choice.entry->enabled, "a candidate was chosen");
-    require((choice.entry == nullptr) == !choice.cause.empty(), "neither an entry nor a reason");
-    require(choice.table.size() == all->entries.size(), "an entry without a verdict");
+  static const Catalogue shipped = parse_catalogue({shipped_catalogue()}).value();
+  const auto file = catalogue_file("input", input);
+  if (!file) return require(file.error().message.starts_with("input:"), "an error that does not say where");
+  for (const std::vector<CatalogueFile>& files : {std::vector{*file}, {shipped_catalogue(), *file}}) {
+    const auto all = parse_catalogue(files);
+    require(all || all.error().message.find("input") != std::string::npos, "an error that does not say where");
+    if (!all) continue;
+    for (const CatalogueEntry& entry : all->entries) require_sound(entry);
+    require(files.size() == 1 || all->entries.size() >= shipped.entries.size(), "a drop-in takes away");
+    solve(*all, input);
   }
-  (void)choose_driver(shipped, machine_of(input));
+  read_kernel_table(file->tables.dump(), input);
 }

@@ -36,7 +36,7 @@ FOLDERS = [
 ]
 HOMES = {"base", "plan", "engine", "bus", "walk", "ctl", "probes", "actions"}  # first word of a header of ours
 GENERATED = {("daemon/base/driver/catalogue.cpp", "catalogue.inc"), ("daemon/base/modules/compat.cpp", "compat.inc"),
-             ("daemon/base/hardware/gpus.cpp", "gpus.inc"),
+             ("daemon/base/hardware/gpus.cpp", "gpus.inc"), ("daemon/base/driver/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/ctl/report/page.cpp", "report_page.html.inc"), ("daemon/ctl/report/page.cpp", "report_page.css.inc"),
              ("daemon/base/driver/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 

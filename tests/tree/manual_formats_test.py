@@ -64,12 +64,17 @@ class Formats(Case):
 
     def test_catalogue(self):
         catalogue = schema("catalogue")
-        self.assert_keys(part("p2pd.plan.5", "CATALOGUE"), catalogue["properties"], None)
-        rule = catalogue["properties"]["compat_rules"]["additionalProperties"]["properties"]
-        for key in rule:
-            self.assertRegex(keys(part("p2pd.plan.5", "CATALOGUE"))["compat_rules"], rf"\.Cm {key}\b")
-        entry = catalogue["$defs"]["entry"]
-        self.assert_keys(part("p2pd.plan.5", "CATALOGUE", "Entries"), entry["properties"], entry["required"])
+        tables = part("p2pd.plan.5", "CATALOGUE")
+        self.assert_keys(tables, catalogue["properties"], None)
+        for table, row in (("compat_rules", "rule"), ("defects", "defect"), ("allowed", "allowance")):
+            for key in catalogue["$defs"][row]["properties"]:
+                self.assertRegex(keys(tables)[table], rf"\.Cm {key}\b")
+        for part_of_it, row in (("Releases", "release"), ("Patches", "patch")):
+            self.assert_keys(part("p2pd.plan.5", "CATALOGUE", part_of_it), catalogue["$defs"][row]["properties"], catalogue["$defs"][row]["required"])
+        known = keys(part("p2pd.plan.5", "CATALOGUE", "Releases"))["known"]
+        for word in catalogue["$defs"]["known"]["enum"]:
+            self.assertRegex(known, rf"\.Ql {word}\b")
+            self.assertIn(f".It Sy {word.replace('-', ' ')}", page("p2pctl.1"))
 
     def test_shipped_plans(self):
         named = keys(part("p2pd.plan.5", "DESCRIPTION"), "Sy")

@@ -122,10 +122,12 @@ class Package(unittest.TestCase):
         wants = {p.name for p in self.tree.glob("etc/systemd/system/*.wants/*")}
         self.assertEqual(wants, {u.name for u in UNITS if "[Install]" in u.read_text()})
         self.assertEqual((self.tree / "etc/p2pd/p2pd.yaml").read_bytes(), (ROOT / "config/p2pd.yaml").read_bytes())
+        for file in (ROOT / "config").rglob("*.yaml"):
+            self.assertEqual((self.tree / "usr/lib/p2pd" / file.relative_to(ROOT / "config")).read_bytes(), file.read_bytes())
         state = self.tree / "var/lib/p2pd"
         state.mkdir(parents=True, exist_ok=True)
         (state / "state.db").touch()
-        (self.tree / "etc/p2pd/catalogue.d/mine.json").touch()
+        (self.tree / "etc/p2pd/catalogue.d/mine.yaml").touch()
         self.must("--purge", "p2pd")
         self.assertEqual({f for f in self.files() - before if "p2pd" in f}, set())
 

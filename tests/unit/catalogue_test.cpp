@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/driver/catalogue.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 
@@ -13,187 +15,373 @@ using Json = nlohmann::json;
 
 namespace {
 
-const Json& shipped() {
-  static const Json kShipped = [] {
-    std::ifstream file(P2PD_SOURCE_DIR "/config/catalogue.yaml");
-    return Json::parse(file);
-  }();
-  return kShipped;
+constexpr char kTablesText[] = R"(
+schema: p2pd.catalogue/2
+runfile_hosts: [https://example.org]
+releases_at: https://example.org/nvidia
+compat_rules:
+  rule: {header: include/linux/pci.h, pattern: exclude_bars, include: rule.h, why: a test}
+defects:
+  hang: {text: it hangs, use: copies, architectures: [Ada], grave: true}
+releases:
+  9.9.8:
+    commit: "3333333333333333333333333333333333333338"
+    known: verified
+    runfile: {path: /9.9.8.run, sha256: "2222222222222222222222222222222222222222222222222222222222222228", known: verified}
+  9.9.9:
+    commit: "3333333333333333333333333333333333333339"
+    known: verified
+    cuda: "12.8"
+    kernel_min: 3.10
+    gcc_below: 14
+    compat: [rule]
+    runfile: {path: /9.9.9.run, sha256: "2222222222222222222222222222222222222222222222222222222222222229", bytes: 1000, known: corroborated}
+patches:
+  test/main:
+    repository: https://example.org/fork
+    also_in: [file:///srv/clone]
+    branch: main
+    commit: "1111111111111111111111111111111111111111"
+    known: verified
+    base: 9.9.9
+    tree: "4444444444444444444444444444444444444444"
+    grafts: {9.9.8: null}
+    architectures: {Ada: reported}
+    reports: [somebody]
+    defects: [hang]
+    module_options: {NVreg_X: 1}
+    registry_dwords: {A: 1}
+    registry_dwords_forbidden: {B: 0x11}
+    dynamic_bar1: true
+)";
+
+const Json& tables() {
+  static const Json kTables = catalogue_file("x.yaml", kTablesText)->tables;
+  return kTables;
 }
 
-/// What is wrong with `table`; empty when nothing is.
-std::string mistake(const Json& table, const Catalogue& before = {}) {
-  const auto parsed = parse_catalogue(table.dump(), "x.json", before);
-  return parsed ? "" : parsed.error().message;
-}
+constexpr char kRelease[] = "/releases/9.9.9/", kPatch[] = "/patches/test~1main/";
 
-/// The shipped table with the value at `path` (a JSON pointer) changed; null with `drop` takes the key out.
-Json changed(const std::string& path, const Json& value, bool drop = false) {
-  Json table = shipped();
-  const Json::json_pointer at(path);
-  if (drop)
-    table.at(at.parent_pointer()).erase(at.back());
-  else
-    table[at] = value;
+/// The tables with the value at `path` (a JSON pointer) changed.
+Json changed(const std::string& path, const Json& value) {
+  Json table = tables();
+  table[Json::json_pointer(path)] = value;
   return table;
 }
 
-Json drop_in(const char* id, bool enabled) {
-  Json entry = shipped()["entries"][0];
-  const std::string name(id);
-  entry["id"] = name;
-  entry["fork"] = name.substr(0, name.find('/'));
-  entry["branch"] = name.substr(name.find('/') + 1);
-  entry["enabled"] = enabled;
-  return {{"schema", "p2pd.catalogue/1"}, {"entries", {entry}}};
+Json without(const std::string& path) {
+  Json table = tables();
+  const Json::json_pointer at(path);
+  table.at(at.parent_pointer()).erase(at.back());
+  return table;
 }
 
-struct Tree {
-  void put(const std::string& name, const std::string& content) const {
-    directory.put("etc/p2pd/catalogue.d/" + name, content);
-  }
-  Result<Catalogue> load() { return catalogue(Host(Root::open(directory.path()).value(), runner)); }
-  test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-};
+/// What is wrong with `table`; empty when nothing is.
+std::string mistake(const Json& table) {
+  const auto parsed = parse_catalogue({{"x.yaml", table}});
+  return parsed ? "" : parsed.error().message;
+}
+
+CatalogueEntry entry_of(const Json& table, std::string_view id = "test/main") {
+  const Catalogue all = parse_catalogue({{"x.yaml", table}}).value();
+  return *std::ranges::find(all.entries, id, &CatalogueEntry::id);
+}
+
+Error refused(const Json& drop_in) { return parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in}}).error(); }
+
+Json drop_in_of(const char* table, const std::string& name, const Json& row) {
+  return {{"schema", "p2pd.catalogue/2"}, {table, {{name, row}}}};
+}
 
 }  // namespace
 
-TEST_CASE("catalogue: what ships is compiled in", "[catalogue]") {
-  const Catalogue all = Tree().load().value();
-  CHECK(all.entries.size() == shipped()["entries"].size());
-  CHECK(std::ranges::count(all.entries, true, &CatalogueEntry::enabled) == 6);
+TEST_CASE("catalogue: what ships is compiled in, and sound", "[catalogue]") {
+  std::ifstream file(P2PD_SOURCE_DIR "/config/catalogue.yaml");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  CHECK(catalogue_file("catalogue.yaml", text)->tables == shipped_catalogue().tables);
+  const Catalogue all = parse_catalogue({shipped_catalogue()}).value();
   CHECK(all.runfile_hosts.size() == 2);
+  CHECK(all.releases_at == "https://github.com/NVIDIA/open-gpu-kernel-modules");
   CHECK(all.compat_rules.at("pci-resize-exclude-bars").pattern == "exclude_bars");
-  const CatalogueEntry& entry = all.entries.front();
-  CHECK(entry.commit == "cc5890dbae6093c0c4dc66c456b69642548e111d");
-  CHECK(entry.kernel_below == Version{6, 10});
-  CHECK(entry.gcc_below == 14);
-  CHECK(entry.registry_dwords_forbidden == Json{{"RMForceP2PType", 1}});
-  CHECK(entry.source == "catalogue.yaml");
-  for (const CatalogueEntry& each : all.entries) {
-    INFO(each.id);
-    CHECK((!each.enabled || (each.commit.size() == 40 && each.commit_status == "verified_in_git" &&
-                             each.runfile_sha256.size() == 64 && !each.runfile_path.empty())));
-  }
+  CHECK(std::ranges::count_if(all.entries, &CatalogueEntry::usable) >= 6);
+  CHECK(std::ranges::none_of(all.entries, &CatalogueEntry::allowed));
+  CHECK(std::ranges::none_of(all.entries, &CatalogueEntry::of_this_machine));
+  const CatalogueEntry& oldest = all.entries.front();
+  CHECK(oldest.id == "tinygrad/550.54.15-p2p");
+  CHECK(oldest.commit == "cc5890dbae6093c0c4dc66c456b69642548e111d");
+  CHECK(oldest.gcc_below == 14);
+  CHECK(oldest.registry_dwords_forbidden == Json{{"RMForceP2PType", 1}});
+  CHECK(oldest.source == "catalogue.yaml");
 }
 
-TEST_CASE("catalogue: an enabled entry without its pins is refused", "[catalogue]") {
-  const std::string at = "/entries/0/";
-  const auto refused = [&](const std::string& key, const Json& value, const std::string& why) {
-    INFO(key << " " << value.dump());
-    const std::string what = mistake(changed(at + key, value));
-    CHECK(what.starts_with("x.json: tinygrad/550.54.15-p2p: "));
-    CHECK(what.find(why) != std::string::npos);
-    Json candidate = changed(at + key, value);
-    candidate["entries"][0]["enabled"] = false;
-    CHECK(mistake(candidate).empty());
+TEST_CASE("catalogue: an entry is a release, a patch and a runfile", "[catalogue]") {
+  const CatalogueEntry entry = entry_of(tables());
+  CHECK(entry.base_version == "9.9.9");
+  CHECK(entry.base_commit.back() == '9');
+  CHECK(entry.cuda == "12.8");
+  CHECK(entry.kernel_min == Version{3, 10});
+  CHECK(entry.runfile_path == "/9.9.9.run");
+  CHECK(entry.runfile_bytes == 1000);
+  CHECK(entry.compat == std::vector<std::string>{"rule"});
+  CHECK(entry.also_in == std::vector<std::string>{"file:///srv/clone"});
+  CHECK(entry.tree == std::string(40, '4'));
+  CHECK(entry.registry_dwords_forbidden == Json{{"B", 17}});
+  CHECK(entry.dynamic_bar1);
+  REQUIRE(entry.defects.size() == 1);
+  CHECK(entry.defects[0].text == "it hangs");
+  CHECK(entry.defects[0].grave);
+  CHECK_FALSE(entry.is_graft());
+
+  const CatalogueEntry file = entry_of(changed("/patches/test~1main", {{"file", "https://example.org/p.patch"},
+                                                                       {"sha256", std::string(64, '5')},
+                                                                       {"known", "verified"},
+                                                                       {"base", "9.9.9"},
+                                                                       {"architectures", {{"Ada", "unknown"}}}}));
+  CHECK(file.patch_file == "https://example.org/p.patch");
+  CHECK(file.commit == std::string(64, '5'));
+  CHECK(file.usable());
+}
+
+TEST_CASE("catalogue: a graft is the patch on another release, and nobody reported it", "[catalogue]") {
+  const CatalogueEntry graft = entry_of(tables(), "test/main-on-9.9.8");
+  CHECK(graft.is_graft());
+  CHECK(graft.base_version == "9.9.8");
+  CHECK(graft.base_commit.back() == '8');
+  CHECK(graft.made_for == "9.9.9");
+  CHECK(graft.made_for_commit.back() == '9');
+  CHECK(graft.commit == std::string(40, '1'));
+  CHECK(graft.tree.empty());
+  CHECK(graft.compat.empty());
+  CHECK(graft.architectures == std::map<std::string, std::string>{{"Ada", "unknown"}});
+  CHECK(graft.reports.empty());
+  CHECK(graft.defects.size() == 1);
+  CHECK(graft.known() == Known::verified);
+  CHECK(mistake(changed(std::string(kPatch) + "grafts", {{"9.9.7", nullptr}})) ==
+        "x.yaml: patch test/main: there is no release 9.9.7");
+  CHECK(mistake(changed(std::string(kPatch) + "grafts", {{"9.9.9", nullptr}})) ==
+        "x.yaml: patch test/main: a graft on 9.9.9, its own release");
+  Json twice = tables();
+  twice["patches"]["test/main-on-9.9.8"] = twice["patches"]["test/main"];
+  CHECK(mistake(twice) == "x.yaml: patch test/main-on-9.9.8: test/main-on-9.9.8 twice");
+}
+
+TEST_CASE("catalogue: a build is known as well as its weakest part, and used with all pins only", "[catalogue]") {
+  CHECK(entry_of(tables()).known() == Known::corroborated);  // its runfile
+  CHECK(entry_of(tables()).usable());
+  for (const std::string& part : {std::string(kRelease), std::string(kPatch), kRelease + std::string("runfile/")}) {
+    INFO(part);
+    const CatalogueEntry weak = entry_of(changed(part + "known", "single-source"));
+    CHECK(weak.known() == Known::single_source);
+    CHECK_FALSE(weak.usable());
+  }
+  const auto lacks = [](const Json& table, const std::string& what) {
+    const CatalogueEntry entry = entry_of(table);
+    CHECK(entry.lacks == what);
+    CHECK(entry.usable() == what.empty());
   };
-  refused("commit", nullptr, "enabled without a commit");
-  for (const char* status : {"third_party_doc", "abbreviated_only", "unknown"})
-    refused("commit_status", status, "enabled without a commit");
-  refused("runfile/sha256", nullptr, "SHA-256");
-  refused("runfile/path", nullptr, "path of its runfile");
-  refused("architectures", Json::object(), "architecture");
-  for (const char* key : {"kernel", "compiler", "compat", "module_options"})
-    CHECK(mistake(changed(at + key, nullptr, true)).find("enabled without") != std::string::npos);
+  lacks(without(std::string(kPatch) + "commit"), "the commit of its patch");
+  lacks(without(kRelease + std::string("runfile/sha256")), "the SHA-256 of its runfile");
+  lacks(changed(std::string(kPatch) + "architectures", Json::object()), "a GPU architecture");
+  lacks(without(std::string(kRelease) + "commit"), "");  // the patch descends from the release
+  Json unpinned = without(std::string(kRelease) + "commit");
+  unpinned["releases"]["9.9.9"].erase("known");
+  CHECK(entry_of(unpinned).base_known == Known::verified);  // as the patch
 }
 
 TEST_CASE("catalogue: every key is checked", "[catalogue]") {
-  REQUIRE(mistake(shipped()).empty());
-  const std::string at = "/entries/0/";
+  REQUIRE(mistake(tables()).empty());
+  const std::string rule = "/compat_rules/rule/", defect = "/defects/hang/", release = kRelease, patch = kPatch;
   const std::vector<std::pair<std::string, Json>> wrong = {
-      {"/schema", "p2pd.catalogue/2"},
-      {"/mirrors", Json::array()},
-      {"/entries", Json::object()},
-      {"/entries/0", "x"},
-      {"/about", "text"},
+      {"/schema", 2},
+      {"/schema", "p2pd.catalogue/3"},
+      {"/entries", Json::array()},
+      {"/patches", Json::array()},
+      {"/patches/test~1main", "x"},
+      {"/patches/test", tables()["patches"]["test/main"]},
+      {"/patches/test~1a~1b", tables()["patches"]["test/main"]},
       {"/runfile_hosts/0", "ftp://x"},
       {"/runfile_hosts/0", "https://x/y"},
+      {"/releases_at", "git@x"},
       {"/compat_rules", 1},
-      {"/compat_rules/Name", Json::object()},
-      {"/compat_rules/pci-resize-exclude-bars/header", "/etc/passwd.h"},
-      {"/compat_rules/pci-resize-exclude-bars/header", "../../x.h"},
-      {"/compat_rules/pci-resize-exclude-bars/include", "a/b.h"},
-      {"/compat_rules/pci-resize-exclude-bars/more", 1},
-      {at + "repo", "x"},
-      {at + "id", "x"},
-      {at + "id", "a/b"},
-      {at + "enabled", "yes"},
-      {at + "repository", "git@x"},
-      {at + "also_in", {"x"}},
-      {at + "commit", "cc5890dbae60"},
-      {at + "commit", std::string(40, 'G')},
-      {at + "commit_status", "certain"},
-      {at + "base_version", 550.54},
-      {at + "base_version", "550"},
-      {at + "base_version", "550.1"},
-      {at + "runfile/sha256", "2e859ae5"},
-      {at + "runfile/version", "550.54.14"},
-      {at + "runfile/path", "x.run"},
-      {at + "runfile/bytes", 0},
-      {at + "runfile/bytes", -5},
-      {at + "runfile/md5", "x"},
-      {at + "architectures", {{"Pascal", "reported"}}},
-      {at + "architectures", {{"Ada", "yes"}}},
-      {at + "kernel/min", 6.1},
-      {at + "kernel/min", "6"},
-      {at + "kernel/max", "6.1"},
-      {at + "compiler/gcc_below", "14"},
-      {at + "compiler/gcc_tested", {"12"}},
-      {at + "compat", {"no-such-rule"}},
-      {at + "compat", "x"},
-      {at + "module_options", {{"NVreg_X", 1.5}}},
-      {at + "registry_dwords", {{"X", "1"}}},
-      {at + "registry_dwords_forbidden", {{"X", -1}}},
-      {at + "note", ""},
-      {"/entries/1", shipped()["entries"][0]},
+      {"/compat_rules/Name", tables()["compat_rules"]["rule"]},
+      {rule + "header", "/etc/passwd.h"},
+      {rule + "header", "../../x.h"},
+      {rule + "include", "a/b.h"},
+      {rule + "more", 1},
+      {defect + "text", ""},
+      {defect + "use", "games"},
+      {defect + "grave", "yes"},
+      {defect + "architectures", {"Pascal"}},
+      {"/releases/9", tables()["releases"]["9.9.9"]},
+      {"/releases/9.9.9.9", tables()["releases"]["9.9.9"]},
+      {release + "commit", "cc5890dbae60"},
+      {release + "commit", nullptr},
+      {release + "known", "certain"},
+      {release + "cuda", "12"},
+      {release + "kernel_min", 6},
+      {release + "gcc_below", "14"},
+      {release + "compat", {"no-such-rule"}},
+      {release + "compat", "rule"},
+      {release + "runfile/sha256", "2e859ae5"},
+      {release + "runfile/path", "x.run"},
+      {release + "runfile/bytes", 0},
+      {release + "runfile/bytes", -5},
+      {release + "runfile/md5", "x"},
+      {release + "kernel_below", "6.1"},
+      {patch + "repo", "x"},
+      {patch + "repository", "git@x"},
+      {patch + "also_in", {"x"}},
+      {patch + "commit", std::string(40, 'G')},
+      {patch + "known", "yes"},
+      {patch + "base", "9.9.7"},
+      {patch + "base", 9},
+      {patch + "tree", "1"},
+      {patch + "grafts", {{"9.9.8", "x"}}},
+      {patch + "grafts", {"9.9.8"}},
+      {patch + "architectures", {{"Pascal", "reported"}}},
+      {patch + "architectures", {{"Ada", "yes"}}},
+      {patch + "defects", {"no-such-defect"}},
+      {patch + "module_options", {{"NVreg_X", 1.5}}},
+      {patch + "registry_dwords", {{"X", "1"}}},
+      {patch + "registry_dwords_forbidden", {{"X", -1}}},
+      {patch + "dynamic_bar1", 1},
+      {patch + "enabled", true},
+      {"/allowed/test~1main", {{"commit", "x"}}},
+      {"/allowed/gone~1main", "x"},
   };
   for (const auto& [path, value] : wrong) {
     INFO(path << " = " << value.dump());
-    CHECK(mistake(changed(path, value)).starts_with("x.json: "));
+    CHECK(mistake(changed(path, value)).starts_with("x.yaml: "));
   }
-  for (const char* key : {"id", "enabled", "fork", "repository", "branch", "commit", "commit_status", "base_version",
-                          "runfile", "architectures"}) {
+  for (const std::string& key :
+       {rule + "header", rule + "pattern", rule + "why", defect + "text", release + "known", release + "runfile",
+        release + "runfile/path", release + "runfile/known", patch + "repository", patch + "branch", patch + "known",
+        patch + "base", patch + "architectures"}) {
     INFO(key);
-    CHECK_FALSE(mistake(changed(at + key, nullptr, true)).empty());
+    CHECK(mistake(without(key)).find("is missing") != std::string::npos);
   }
-  for (const char* text : {"", "[]", "nonsense", "{", "null", "\"x\""})
-    CHECK_FALSE(parse_catalogue(text, "x.json").has_value());
+  CHECK(mistake(changed(patch + "defects", {"no-such-defect"})) ==
+        "x.yaml: patch test/main: there is no defect no-such-defect");
+  CHECK(mistake(changed(release + "compat", {"none"})) == "x.yaml: release 9.9.9: there is no compat rule none");
+  for (const Json& table : {Json(), Json("x"), Json::array(), Json(1)}) CHECK_FALSE(mistake(table).empty());
 }
 
-TEST_CASE("catalogue: drop-ins add entries, and never an enabled one without pins", "[catalogue]") {
-  Tree tree;
-  tree.put("10-mine.json", drop_in("mine/550.54.15-p2p", true).dump());
-  tree.put("20-theirs.json", drop_in("theirs/550.54.15-p2p", false).dump());
-  tree.put("README", "not JSON, not looked at");
-  const Catalogue all = tree.load().value();
-  REQUIRE(all.entries.size() == shipped()["entries"].size() + 2);
-  CHECK(all.entries[all.entries.size() - 2].id == "mine/550.54.15-p2p");
-  CHECK(all.entries[all.entries.size() - 2].source == "/etc/p2pd/catalogue.d/10-mine.json");
-
-  Json unpinned = drop_in("other/550.54.15-p2p", true);
-  unpinned["entries"][0]["commit"] = nullptr;
-  tree.put("30-other.json", unpinned.dump());
-  CHECK(tree.load().error().message ==
-        "/etc/p2pd/catalogue.d/30-other.json: other/550.54.15-p2p: enabled without a commit that was verified in git");
-  tree.put("30-other.json", drop_in("tinygrad/550.54.15-p2p", true).dump());
-  CHECK(tree.load().error().message.ends_with("tinygrad/550.54.15-p2p twice"));
-  tree.put("30-other.json", "{\"schema\": \"p2pd.cat");
-  CHECK(tree.load().error().message == "/etc/p2pd/catalogue.d/30-other.json: not JSON");
-  tree.put("30-other.json", std::string((1U << 20) + 1, ' '));
-  CHECK_FALSE(tree.load().has_value());
-  tree.put("30-other.json",
-           R"({"schema": "p2pd.catalogue/1", "entries": [], "runfile_hosts": ["file:///srv/mirror"]})");
-  CHECK(tree.load()->runfile_hosts.front() == "file:///srv/mirror");
+TEST_CASE("catalogue: a patch is a commit or a file, not both", "[catalogue]") {
+  const std::string patch = kPatch;
+  CHECK(mistake(changed(patch + "file", "https://example.org/x.patch")) ==
+        "x.yaml: patch test/main: either 'file' and 'sha256', or 'repository', 'branch' and 'commit'");
+  CHECK(mistake(changed(patch + "sha256", std::string(64, '5'))) ==
+        "x.yaml: patch test/main: 'sha256' is of a patch file, and no 'file' is given");
+  CHECK(mistake(changed(patch + "repository", "https://example.org/\"x")) == "x.yaml: patch test/main: 'repository' cannot be \"https://example.org/\\\"x\"");
 }
 
-TEST_CASE("versions are two to four numbers, compared as numbers", "[catalogue]") {
-  CHECK(parse_version("565.57.01").value() < parse_version("565.77").value());
-  CHECK(parse_version("6.2").value() < parse_version("6.14").value());
-  for (const char* text :
-       {"", "6", "6.", ".6", "6..1", "6.1-rc1", "a.b", "1.2.3.4.5", "6.99999999999", " 6.1", "-6.1", "6.1 "}) {
-    INFO(text);
-    CHECK_FALSE(parse_version(text));
+TEST_CASE("catalogue: a drop-in adds, may say a row again, and contradicts no pin", "[catalogue]") {
+  const Json& release = tables()["releases"]["9.9.9"];
+  Json mine = tables()["patches"]["test/main"];
+  mine.erase("grafts");
+  Json drop_in = drop_in_of("patches", "mine/main", mine);
+  drop_in["releases"]["9.9.9"] = release;
+  const Catalogue all = parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in}}).value();
+  REQUIRE(all.entries.size() == 3);
+  CHECK(all.entries[1].id == "mine/main");
+  CHECK(all.entries[1].source == "mine.yaml");
+  CHECK(all.entries[1].of_this_machine);
+  CHECK_FALSE(all.entries[2].of_this_machine);
+  const Catalogue again = parse_catalogue({{"x.yaml", tables()}, {"again.yaml", tables()}}).value();
+  CHECK(again.entries.size() == 2);
+  CHECK(again.notes.empty());
+
+  // as after an update that ships what this machine had added: its own pins agree, and p2pd's row says more
+  Json known = tables()["patches"]["test/main"];
+  known["known"] = "single-source";
+  known.erase("tree");
+  const Catalogue shipped = parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in_of("patches", "test/main", known)}}).value();
+  CHECK(shipped.entries.size() == 2);
+  CHECK(std::ranges::all_of(shipped.entries, [](const CatalogueEntry& entry) { return entry.patch_known == Known::verified && entry.source == "x.yaml"; }));
+  CHECK(shipped.notes == std::vector<std::string>{"mine.yaml: patch test/main is in x.yaml too, which counts"});
+
+  const auto contradicts = [](const char* table, const std::string& name, const char* key, const Json& value,
+                              const std::string& message) {
+    Json row = tables()[table][name];
+    row[Json::json_pointer(fmt::format("/{}", key))] = value;
+    const Error error = refused(drop_in_of(table, name, row));
+    CHECK(error.message == message);
+    CHECK_FALSE(error.next.empty());
+  };
+  contradicts("releases", "9.9.9", "commit", std::string(40, '6'),
+              "mine.yaml: release 9.9.9: another 'commit' than in x.yaml");
+  contradicts("releases", "9.9.9", "runfile/sha256", std::string(64, '6'),
+              "mine.yaml: release 9.9.9: another 'runfile/sha256' than in x.yaml");
+  contradicts("patches", "test/main", "base", "9.9.8", "mine.yaml: patch test/main: another 'base' than in x.yaml");
+  contradicts("patches", "test/main", "tree", std::string(40, '6'),
+              "mine.yaml: patch test/main: another 'tree' than in x.yaml");
+  contradicts("compat_rules", "rule", "pattern", "x", "mine.yaml: compat rule rule: another 'pattern' than in x.yaml");
+}
+
+TEST_CASE("catalogue: one of an older p2pd names its next step", "[catalogue]") {
+  const Error error = refused({{"schema", "p2pd.catalogue/1"}, {"entries", Json::array()}});
+  CHECK(error.message == "mine.yaml: schema p2pd.catalogue/1; this p2pd reads p2pd.catalogue/2");
+  CHECK(error.next == "\"p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
+}
+
+TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the hashes it was given to",
+          "[catalogue]") {
+  Json weak = changed(std::string(kPatch) + "known", "single-source");
+  weak["releases"]["9.9.9"].erase("commit");
+  weak["releases"]["9.9.9"]["runfile"].erase("sha256");
+  const Json given = {{"base_commit", std::string(40, '7')},
+                      {"commit", std::string(40, '1')},
+                      {"runfile_sha256", std::string(64, '8')}};
+  const auto allowed = [&](const Json& table, const Json& row) {
+    const Catalogue all =
+        parse_catalogue({{"x.yaml", table}, {"mine.yaml", drop_in_of("allowed", "test/main", row)}}).value();
+    return *std::ranges::find(all.entries, "test/main", &CatalogueEntry::id);
+  };
+  const CatalogueEntry entry = allowed(weak, given);
+  CHECK(entry.usable());
+  CHECK(entry.allowed);
+  CHECK(entry.known() == Known::single_source);
+  CHECK(entry.base_commit == std::string(40, '7'));
+  CHECK(entry.runfile_sha256 == std::string(64, '8'));
+  CHECK_FALSE(entry.of_this_machine);
+  CHECK(entry.source == "x.yaml");
+  for (const auto& [key, pin] : {std::pair<const char*, const char*>{"commit", "/patches/test~1main/commit"},
+                                 {"base_commit", "/releases/9.9.9/commit"},
+                                 {"runfile_sha256", "/releases/9.9.9/runfile/sha256"}}) {
+    INFO(key);
+    Json pinned = weak;
+    pinned[Json::json_pointer(pin)] = given[key];
+    CHECK(allowed(pinned, given).allowed);
+    pinned[Json::json_pointer(pin)] = std::string(given[key].get_ref<const std::string&>().size(), '9');  // moved since
+    CHECK_FALSE(allowed(pinned, given).allowed);
+    CHECK_FALSE(allowed(pinned, given).usable());
   }
+  Json two = drop_in_of("allowed", "gone/main", given);  // of an entry that is no longer there
+  CHECK(parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", two}}));
+}
+
+TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalogue]") {
+  const test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  const auto load = [&] { return catalogue(Host(Root::open(directory.path()).value(), runner)); };
+  const auto put = [&](const std::string& name, const std::string& content) {
+    directory.put("etc/p2pd/catalogue.d/" + name, content);
+  };
+  const std::size_t shipped = load()->entries.size();
+  put("10-mine.yaml", kTablesText);
+  put("old.json", "not YAML: not looked at: [");
+  const Catalogue all = load().value();
+  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: only *.yaml are"});
+  REQUIRE(all.entries.size() == shipped + 2);
+  CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release
+  CHECK(all.entries.front().source == "/etc/p2pd/catalogue.d/10-mine.yaml");
+  CHECK(all.runfile_hosts.front() == "https://example.org");
+  CHECK(all.runfile_hosts.size() == 3);
+  CHECK(all.releases_at == "https://example.org/nvidia");
+  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases: [\n");
+  CHECK(load().error().message.starts_with("/etc/p2pd/catalogue.d/20-other.yaml:3: "));
+  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases:\n  1.1: {}\n");
+  CHECK(load().error().message == "/etc/p2pd/catalogue.d/20-other.yaml: release 1.1: 'runfile' is missing");
+  put("20-other.yaml", std::string((1U << 20) + 1, ' '));
+  CHECK_FALSE(load());
 }

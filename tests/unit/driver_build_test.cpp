@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/staging.hpp"
+#include "base/driver/patched_source.hpp"
 #include "base/fetch/git_tree.hpp"
 #include "base/modules/module_build.hpp"
 #include "staged.hpp"
@@ -54,19 +54,17 @@ struct World : Staged {
   void source(const std::string& path, const std::string& content) const { file("srv/source/" + path, content); }
   /// Stages what source() wrote, as driver-source would.
   void pin() {
-    const Root root = Root::open(directory.path()).value();
-    const std::string commit = "tree " + git_tree_id(root, "/srv/source").value() + "\n\nx\n";
-    entry["commit"] = git_object_id("commit", commit);
-    const fs::path staged = directory / "var/cache/p2pd/sources" / entry["commit"];
-    fs::create_directories(staged.parent_path());
-    fs::copy(directory / "srv/source", staged, fs::copy_options::recursive);
-    file("var/cache/p2pd/sources/" + entry["commit"].get<std::string>() + ".commit", commit);
-    host();
+    const std::string tree = git_tree_id(Root::open(directory.path()).value(), "/srv/source").value();
+    patch()["commit"] = git_object_id("commit", tree);
+    const std::string staged = source_of(entry());
+    fs::create_directories((directory / staged).parent_path());
+    fs::copy(directory / "srv/source", directory / staged, fs::copy_options::recursive);
+    const nlohmann::json record = {{"release", "9.9.9"}, {"base_commit", release()["commit"]}, {"commit", patch()["commit"]}, {"tree", tree}};
+    file(source_record_of(entry()), record.dump());
   }
   std::vector<ModuleBuild> builds() {
     const Host machine = host();
-    const Catalogue all = catalogue(machine).value();
-    return wanted_builds(machine, all, staged_entry(all, with).value()).value();
+    return wanted_builds(machine, catalogue(machine).value(), entry()).value();
   }
   Error failed_apply() {
     const auto applied = apply(kDriverBuildAction);
@@ -134,10 +132,9 @@ TEST_CASE("driver-build: one more kernel is one more build, another compiler or 
 
 TEST_CASE("driver-build: a compat header is forced in where the kernel's headers hold the pattern, and only there") {
   World world;
-  world.rules = {
-      {"test-rule",
-       {{"header", "include/linux/pci.h"}, {"pattern", "exclude_bars"}, {"include", "test-rule.h"}, {"why", "x"}}}};
-  world.entry["compat"] = {"test-rule"};
+  world.drop_in["compat_rules"]["test-rule"] = {
+      {"header", "include/linux/pci.h"}, {"pattern", "exclude_bars"}, {"include", "test-rule.h"}, {"why", "x"}};
+  world.release()["compat"] = {"test-rule"};
   world.source("kernel-open/nvidia.c",
                World::code("RELEASE") + "#ifndef COMPAT\n#error the new argument is missing\n#endif\n");
   world.pin();
@@ -158,8 +155,9 @@ TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which
   world.pin();
   const Error error = world.failed_apply();
   CHECK(error.message.find("nvidia-peermem.c:3:2: error: #error late") != std::string::npos);
-  CHECK(error.next.find("/var/log/p2pd/driver-build-6.1.0-1-amd64.log") != std::string::npos);
-  CHECK(fs::exists(world.directory / "var/log/p2pd/driver-build-6.1.0-1-amd64.log"));
+  const std::string log = build_log_of(build_name(world.entry(), kRelease));
+  CHECK(error.next.find(log) != std::string::npos);
+  CHECK(fs::exists(world.directory / log));
   CHECK(world.nothing_built());
   CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
 }
@@ -227,9 +225,8 @@ TEST_CASE("driver-build: a record of an older p2pd, without build ids, is one of
 
 TEST_CASE("driver-build: an edited source is not built") {
   World world;
-  world.file("var/cache/p2pd/sources/" + world.entry["commit"].get<std::string>() + "/kernel-open/nvidia.c",
-             "edited\n");
-  CHECK(world.failed_apply().message.find("the pinned source: ") == 0);
+  world.file(source_of(world.entry()) + "/kernel-open/nvidia.c", "edited\n");
+  CHECK(world.failed_apply().message.starts_with("the source: "));
   CHECK(world.runner.count("make") == 0);
 }
 
@@ -278,7 +275,7 @@ TEST_CASE("driver-build: kbuild against installed kernel headers, with the compa
     const Error error = world.failed_apply();
     CHECK(error.message.find("error: too few arguments to function") != std::string::npos);
   }
-  world.entry["compat"] = {"pci-resize-exclude-bars"};
+  world.release()["compat"] = {"pci-resize-exclude-bars"};
   const auto applied = world.apply(kDriverBuildAction);
   INFO((applied ? "" : applied.error().message));
   REQUIRE(applied);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/staging.hpp"
 #include "base/sha256.hpp"
 #include "staged.hpp"
 
@@ -21,8 +20,8 @@ const std::string kBytes = std::string(700, 'r') + '\0' + "un";
 /// A host, and a mirror in it with the runfile in NVIDIA's layout.
 struct World : Staged {
   World() {
-    entry["runfile"]["sha256"] = sha256_of(kBytes);
-    entry["runfile"]["bytes"] = kBytes.size();
+    release()["runfile"]["sha256"] = sha256_of(kBytes);
+    release()["runfile"]["bytes"] = kBytes.size();
     mirror("srv/mirror", kBytes);
     with["mirrors"] = {"file:///srv/mirror/"};
   }
@@ -102,7 +101,7 @@ TEST_CASE("driver-runfile: a damaged file in the cache is no pass, and is fetche
 TEST_CASE("driver-runfile: no network is an error with every source and the next step") {
   World world;
   world.with.erase("mirrors");
-  world.hosts = {"http://127.0.0.1:9"};  // nobody listens
+  world.drop_in["runfile_hosts"] = {"http://127.0.0.1:9"};  // nobody listens
   const auto applied = world.apply(kDriverRunfileAction);
   REQUIRE_FALSE(applied);
   CHECK(applied.error().message.find("http://127.0.0.1:9/XFree86/9.9.9/") != std::string::npos);
@@ -137,7 +136,7 @@ TEST_CASE("driver-runfile: a cache that is no file, and one that cannot be read,
   CHECK(world.check(kDriverRunfile)->verdict == Verdict::pass);
 }
 
-TEST_CASE("staging: only enabled entries and plain URLs are taken") {
+TEST_CASE("staging: only entries that may be used, and plain URLs, are taken") {
   World world;
   CHECK(validate_staging(world.with));
   for (const char* mirror : {"", "ftp://x", "file://relative", "--upload-pack=x", "https://a b", "ssh://x/y", "/srv"})
@@ -145,6 +144,11 @@ TEST_CASE("staging: only enabled entries and plain URLs are taken") {
   for (const char* entry : {"", "a", "/", "a/", "/b", "a/b/c"}) CHECK_FALSE(validate_staging({{"entry", entry}}));
   world.with["entry"] = "test/other";
   CHECK(world.check(kDriverRunfile).error().code == ErrorCode::not_found);
-  world.with["entry"] = "aikitoria/580.82.09-p2p";
-  CHECK(world.check(kDriverRunfile).error().message.find("is not enabled") != std::string::npos);
+  world.with["entry"] = "test/main";
+  world.patch()["known"] = "single-source";
+  Error error = world.check(kDriverRunfile).error();
+  CHECK(error.message == "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: one source alone has its hashes");
+  CHECK(error.next == "\"p2pctl catalogue allow test/main\" shows what is known of it, and asks.");
+  world.release()["runfile"].erase("sha256");
+  CHECK(world.check(kDriverRunfile).error().message.ends_with("may not be used yet: nobody has the SHA-256 of its runfile"));
 }

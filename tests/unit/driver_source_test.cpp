@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/staging.hpp"
-#include "staged.hpp"
+#include "forks.hpp"
 
 namespace p2pd {
 extern const Probe kDriverSource;
@@ -13,72 +12,30 @@ using namespace p2pd::test;
 
 namespace {
 
-/// A host whose /srv/git/open-modules is a repository with two commits; the first is the pinned one.
-struct World : Staged {
-  World() {
-    repository = directory / "srv/git/open-modules";
-    fs::create_directories(repository);
-    git({"init", "--quiet", "--initial-branch=main"});
-    const std::string place = "srv/git/open-modules/";
-    file(place + ".gitattributes",
-         "*.txt text eol=crlf\nident ident\nbig filter=lfs\nexported export-subst export-ignore\n");
-    file(place + "a.txt", "one\ntwo\n");
-    file(place + "ident", "$Id$\n");
-    file(place + "exported", "$Format:%H$\n");
-    file(place + "kernel-open/Makefile", "modules:\n");
-    file(place + "conftest.sh", "#!/bin/sh\n");
-    fs::permissions(repository / "conftest.sh", fs::perms(0755));
-    fs::create_symlink("kernel-open/Makefile", repository / "link");
-    git({"-c", "core.safecrlf=false", "add", "--all"});
-    pinned = commit("pinned");
-    file(place + "a.txt", "three\n");
-    git({"add", "--all"});
-    newer = commit("newer");
-    entry["commit"] = pinned;
-    host();
-  }
-  std::string git(std::vector<std::string> words) const {
-    Command command{{"git", "-C", repository.string()}};
-    command.argv.insert(command.argv.end(), words.begin(), words.end());
-    command.environment = {{"GIT_CONFIG_GLOBAL", "/dev/null"}, {"GIT_CONFIG_NOSYSTEM", "1"},
-                           {"GIT_AUTHOR_NAME", "a"},           {"GIT_AUTHOR_EMAIL", "a@b"},
-                           {"GIT_COMMITTER_NAME", "a"},        {"GIT_COMMITTER_EMAIL", "a@b"}};
-    ProcessRunner real;
-    const CommandResult result = real.run(command).value();
-    INFO(command.text() << "\n" << result.errors);
-    REQUIRE(result.status == 0);
-    return result.output.substr(0, result.output.find('\n'));
-  }
-  std::string commit(const std::string& message) const {
-    git({"commit", "--quiet", "--message=" + message});
-    return git({"rev-parse", "HEAD"});
-  }
-  std::string staged(const std::string& path) const {
-    std::ifstream in(directory / ("var/cache/p2pd/sources/" + pinned + "/" + path), std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+struct World : Forks {
   void need_staged() {
     const auto applied = apply(kDriverSourceAction);
     INFO((applied ? "" : applied.error().message));
     REQUIRE(applied);
     CHECK(check(kDriverSource)->verdict == Verdict::pass);
   }
-
-  fs::path repository;
-  std::string pinned, newer;
+  std::string staged_file() {
+    std::ifstream in(directory / (source_of(entry()) + "/src/gpu.c"), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  fs::path scratch() { return directory / unfinished(source_of(entry())); }
 };
 
 }  // namespace
 
-TEST_CASE("driver-source: the pinned commit, not the branch's; applied twice; undone without a trace") {
+TEST_CASE("driver-source: made once, applied twice; undone without a trace") {
   World world;
   const std::string before = world.picture();
-  CHECK(world.check(kDriverSource)->verdict == Verdict::fail);
+  CHECK(world.check(kDriverSource)->summary == "the source of test/main is not made yet");
   world.need_staged();
-  CHECK(world.staged("a.txt") == "one\ntwo\n");  // as it is in the commit, whatever .gitattributes say
-  CHECK(world.staged("ident") == "$Id$\n");
-  CHECK(world.staged("exported") == "$Format:%H$\n");
-  CHECK_FALSE(fs::exists(world.directory / ("var/cache/p2pd/sources/" + world.pinned + "/.git")));
+  const Finding finding = world.check(kDriverSource).value();
+  CHECK(finding.summary == fmt::format("the source of test/main is there: NVIDIA's 9.9.9 with the patch {:.12}", world.pinned));
+  CHECK(finding.facts["tree"].get<std::string>().size() == 40);
   const std::string after = world.picture();
   const auto fetches = world.runner.count("git");
   REQUIRE(world.apply(kDriverSourceAction));
@@ -88,40 +45,39 @@ TEST_CASE("driver-source: the pinned commit, not the branch's; applied twice; un
   CHECK(world.picture() == before);
 }
 
-TEST_CASE("driver-source: a bundle in a mirror's directory, a bundle, a prefix and a repository will do") {
+TEST_CASE("driver-source: bundles in a mirror's directory, one bundle, a prefix and a repository will do") {
   for (const std::string kind : {"directory", "bundle", "prefix", "repository"}) {
     INFO(kind);
     World world;
     const fs::path mirror = world.directory / "srv/mirror";
-    fs::create_directories(mirror / "srv/git");
+    fs::create_directories(mirror / "srv");
     world.with["mirrors"] = {"file:///srv/mirror"};
-    const std::string bundle = kind == "directory" ? world.pinned + ".bundle" : "open.bundle";
-    if (kind == "directory" || kind == "bundle")
-      world.git({"bundle", "create", "--quiet", (mirror / bundle).string(), "main"});
+    const auto bundle = [&](const std::string& name) {
+      world.fork->git({"bundle", "create", "--quiet", (mirror / name).string(), "main", "9.9.9"});
+    };
+    if (kind == "directory")
+      for (const std::string& commit : {world.base, world.pinned}) bundle(commit + ".bundle");
+    if (kind == "bundle") bundle("open.bundle");
     if (kind == "bundle") world.with["mirrors"] = {"file:///srv/mirror/open.bundle"};
-    if (kind == "prefix") fs::copy(world.repository, mirror / "srv/git/open-modules", fs::copy_options::recursive);
-    if (kind == "repository")
-      world.git({"clone", "--quiet", "--bare", world.repository.string(), (mirror / "x").string()});
+    if (kind == "prefix") fs::copy(world.directory / "srv/git", mirror / "srv/git", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    if (kind == "repository") world.fork->git({"clone", "--quiet", "--bare", world.fork->path.string(), (mirror / "x").string()});
     if (kind == "repository") world.with["mirrors"] = {"file:///srv/mirror/x"};
-    fs::remove_all(world.repository);
+    fs::remove_all(world.directory / "srv/git");
     world.need_staged();
   }
 }
 
 TEST_CASE("driver-source: a server that has another commit under the name is told, with expected and found") {
   World world;
-  world.git({"checkout", "--quiet", "--orphan", "other"});
-  const std::string other = world.commit("something else");
-  world.git({"branch", "--force", "main", other});
-  world.git({"reflog", "expire", "--expire=now", "--all"});
-  world.git({"gc", "--quiet", "--prune=now"});
+  world.fork->git({"reset", "--quiet", "--hard", world.base});
+  const std::string other = world.fork->commit("something else");
+  world.fork->forget_the_rest();
   const std::string before = world.picture();
   const auto applied = world.apply(kDriverSourceAction);
   REQUIRE_FALSE(applied);
   INFO(applied.error().message);
-  CHECK(applied.error().message.find("its main is " + other + ", and expected was " + world.pinned) !=
-        std::string::npos);
-  CHECK(applied.error().next.find(world.pinned + ".bundle") != std::string::npos);
+  CHECK(applied.error().message.find("its refs/heads/main is " + other + ", and expected was " + world.pinned) != std::string::npos);
+  CHECK(applied.error().next.find("COMMIT.bundle") != std::string::npos);
   CHECK(world.check(kDriverSource)->verdict == Verdict::fail);
   world.undo();
   CHECK(world.picture() == before);
@@ -130,7 +86,7 @@ TEST_CASE("driver-source: a server that has another commit under the name is tol
 TEST_CASE("driver-source: a mirror with broken objects is passed over for the next source") {
   World world;
   const fs::path broken = world.directory / "srv/mirror/broken";
-  world.git({"clone", "--quiet", "--bare", "--no-hardlinks", world.repository.string(), broken.string()});
+  world.fork->git({"clone", "--quiet", "--bare", "--no-hardlinks", world.fork->path.string(), broken.string()});
   for (const auto& found : fs::recursive_directory_iterator(broken / "objects"))
     if (found.is_regular_file() && found.file_size() > 60) {
       fs::permissions(found.path(), fs::perms(0644));
@@ -138,23 +94,21 @@ TEST_CASE("driver-source: a mirror with broken objects is passed over for the ne
     }
   world.with["mirrors"] = {"file:///srv/mirror/broken"};
   world.need_staged();
-  CHECK(world.staged("a.txt") == "one\ntwo\n");
+  CHECK(world.staged_file() == world.patched_file);
 }
 
 TEST_CASE("driver-source: a mirror that sends too much is left for the next source") {
   World world;
-  const std::string mirror = (world.directory / "srv/mirror").string();
-  world.git({"init", "--quiet", "--initial-branch=main", mirror});
-  world.file("srv/mirror/big", "");
-  fs::resize_file(mirror + "/big", std::uint64_t{300} << 20);
-  world.git({"-C", mirror, "config", "core.bigFileThreshold", "1m"});
-  world.git({"-C", mirror, "config", "core.looseCompression", "1"});
-  world.git({"-C", mirror, "config", "pack.compression", "0"});
-  world.git({"-C", mirror, "add", "big"});
-  world.git({"-C", mirror, "commit", "--quiet", "--message=big"});
+  const GitRepository mirror(world.directory / "srv/mirror");
+  mirror.put("big", "");
+  fs::resize_file(mirror.path / "big", std::uint64_t{300} << 20);
+  mirror.git({"config", "core.bigFileThreshold", "1m"});
+  mirror.git({"config", "core.looseCompression", "1"});
+  mirror.git({"config", "pack.compression", "0"});
+  mirror.commit("big");
   world.with["mirrors"] = {"file:///srv/mirror"};
   world.need_staged();
-  fs::rename(world.repository, world.directory / "srv/away");
+  fs::rename(world.fork->path, world.directory / "srv/away");
   fs::remove_all(world.directory / "var/cache/p2pd");
   const auto applied = world.apply(kDriverSourceAction);
   REQUIRE_FALSE(applied);
@@ -162,27 +116,41 @@ TEST_CASE("driver-source: a mirror that sends too much is left for the next sour
   CHECK(applied.error().message.find("what it sends is broken, or more than 256 MiB") != std::string::npos);
 }
 
-TEST_CASE("driver-source: a tree that was edited is no pass, and is fetched anew") {
+TEST_CASE("driver-source: a tree or a record that was edited is no pass, and is made anew") {
   World world;
   world.need_staged();
-  world.file("var/cache/p2pd/sources/" + world.pinned + "/a.txt", "edited\n");
-  const auto finding = world.check(kDriverSource);
-  CHECK(finding->verdict == Verdict::fail);
-  CHECK(finding->summary.find("is not the pinned commit") != std::string::npos);
+  const std::string source = source_of(world.entry());
+  world.file(source + "/src/gpu.c", "edited\n");
+  CHECK(world.check(kDriverSource)->summary.starts_with("the source of test/main is not what was pinned: " + source + " holds tree "));
   world.need_staged();
-  CHECK(world.staged("a.txt") == "one\ntwo\n");
+  CHECK(world.staged_file() == world.patched_file);
+  for (const char* record : {"", "[]", "{}", R"({"tree": 1})"}) {
+    world.file(source + ".json", record);
+    CHECK(world.check(kDriverSource)->summary == "the source of test/main is not what was pinned: " + source + ".json is of another source");
+  }
+  world.need_staged();
+  world.patch()["tree"] = std::string(40, '1');  // the catalogue pins another since
+  CHECK(world.check(kDriverSource)->verdict == Verdict::fail);
+  world.patch().erase("tree");
+  CHECK(world.check(kDriverSource)->verdict == Verdict::pass);
+  world.release()["commit"] = std::string(40, '1');
+  CHECK(world.check(kDriverSource)->verdict == Verdict::fail);
 }
 
 TEST_CASE("driver-source: what a kill left is cleared, by the next try or by undo") {
   World world;
   const std::string before = world.picture();
   REQUIRE(world.apply(kDriverSourceAction));
-  const std::string scratch = "var/cache/p2pd/sources/." + world.pinned + ".new";
-  world.file(scratch + "/git/objects/pack/half", "x");
-  fs::remove_all(world.directory / ("var/cache/p2pd/sources/" + world.pinned));
+  const fs::path half = world.scratch() / "store/objects/pack/half";
+  const auto put = [&] {
+    fs::create_directories(half.parent_path());
+    std::ofstream(half) << "x";
+  };
+  put();
+  fs::remove_all(world.directory / source_of(world.entry()));
   world.need_staged();
-  CHECK_FALSE(fs::exists(world.directory / scratch));
-  world.file(scratch + "/git/objects/pack/half", "x");
+  CHECK_FALSE(fs::exists(world.scratch()));
+  put();
   world.undo();
   CHECK(world.picture() == before);
 }
@@ -203,10 +171,11 @@ TEST_CASE("driver-source: hooks and configuration of the machine do not act") {
 TEST_CASE("driver-source: a password in a mirror's URL is in no message") {
   World world;
   world.with["mirrors"] = {"http://user:secret@127.0.0.1:9"};  // nobody listens
-  fs::remove_all(world.repository);
+  fs::remove_all(world.nvidia.path);
   const auto applied = world.apply(kDriverSourceAction);
   REQUIRE_FALSE(applied);
-  CHECK(applied.error().message.find("http://127.0.0.1:9/srv/git/open-modules: ") != std::string::npos);
+  INFO(applied.error().message);
+  CHECK(applied.error().message.find("http://127.0.0.1:9/srv/git/nvidia: ") != std::string::npos);
   CHECK(applied.error().message.find("secret") == std::string::npos);
 }
 
@@ -215,9 +184,8 @@ TEST_CASE("driver-source: without git, source or room it says what lacks") {
   fs::remove(world.directory / "usr/bin/git");
   CHECK(world.apply(kDriverSourceAction).error().next == "apt-get install git");
   world.program_named("git");
-  fs::remove_all(world.repository);
-  const auto nowhere = world.apply(kDriverSourceAction);
-  CHECK(nowhere.error().message.find("no mirror or repository is there") != std::string::npos);
+  fs::remove_all(world.directory / "srv/git");
+  CHECK(world.apply(kDriverSourceAction).error().message == "NVIDIA's release 9.9.9 could not be fetched: no mirror or repository is there");
   world.undo();
   const SmallDisk disk(world.directory / "var", "size=1m");
   if (!disk) return;

@@ -153,25 +153,22 @@ TEST_CASE("modprobe-options: where no build is chosen, only the plan's own optio
 
 TEST_CASE("modprobe-options: what the entry's build needs is configured, the plan's own word first") {
   Machine machine;
-  const std::string sha(64, '2');
-  const nlohmann::json entry = {{"id", "test/main"},
-                                {"enabled", true},
-                                {"fork", "test"},
-                                {"repository", "file:///srv/x"},
-                                {"branch", "main"},
-                                {"commit", std::string(40, '1')},
-                                {"commit_status", "verified_in_git"},
-                                {"base_version", "580.1.1"},
-                                {"runfile", {{"version", "580.1.1"}, {"path", "/x.run"}, {"sha256", sha}, {"bytes", 1000}}},
-                                {"architectures", {{"Ada", "reported"}}},
-                                {"kernel", {{"min", "3.10"}}},
-                                {"compiler", {{"gcc_tested", {12}}}},
-                                {"compat", nlohmann::json::array()},
-                                {"module_options", {{"NVreg_A", 1}, {"NVreg_B", 2}}},
-                                {"registry_dwords", {{"RMForceStaticBar1", 1}}},
-                                {"registry_dwords_forbidden", {{"ForceP2P", 0}}}};
-  machine.put("etc/p2pd/catalogue.d/test.json",
-              nlohmann::json{{"schema", "p2pd.catalogue/1"}, {"entries", {entry}}}.dump());
+  machine.put("etc/p2pd/catalogue.d/test.yaml", R"(
+schema: p2pd.catalogue/2
+releases:
+  580.1.1: {known: verified, runfile: {path: /x.run, sha256: "2222222222222222222222222222222222222222222222222222222222222222", known: verified}}
+patches:
+  test/main:
+    repository: file:///srv/x
+    branch: main
+    commit: "1111111111111111111111111111111111111111"
+    known: verified
+    base: 580.1.1
+    architectures: {Ada: reported}
+    module_options: {NVreg_A: 1, NVreg_B: 2}
+    registry_dwords: {RMForceStaticBar1: 1}
+    registry_dwords_forbidden: {ForceP2P: 0}
+)");
   const Parameters with{{"module", "nvidia"}, {"entry", "test/main"}, {"options", {{"NVreg_B", 3}}}};
   CHECK_FALSE(machine.passes(with));
   REQUIRE(fix.apply(machine.host, with));

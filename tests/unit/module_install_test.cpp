@@ -25,7 +25,6 @@ CatalogueEntry entry() {
   out.commit = std::string(40, '1');
   out.base_version = "9.9.9";
   out.kernel_min = Version{5, 13};
-  out.kernel_below = Version{6, 13};
   out.compat = {"known", "unknown"};
   return out;
 }
@@ -34,6 +33,7 @@ Catalogue all() {
   Catalogue out;
   out.compat_rules["known"] = {"include/linux/pci.h", "it's", "known.h", ""};
   out.compat_rules["unknown"] = {"include/linux/mm.h", "gone", "", ""};
+  out.kernels[Version{9, 9, 9}] = {{"9.9.9", "6.13.1", {6, 13, 1}, {}, "x.c:1: error: no"}};
   return out;
 }
 
@@ -74,9 +74,30 @@ TEST_CASE("modules: a file that a power cut left half is not installed") {
   CHECK(found->lacking == "/var/lib/dkms/p2pd-nvidia/9.9.9/6.1.0-1-amd64/x86_64/module/nvidia.ko: the file is truncated");
 }
 
+TEST_CASE("modules: what p2pd installed is of a release and a patch, by DKMS or beside its modules") {
+  World world;
+  const std::string beside = std::string(kPlace) + "updates/p2pd/build.json";
+  CHECK_FALSE(installed_build(world.host));
+  world.put(beside, R"({"made_of": {"release": "9.9.8", "commit": "2222"}, "modules": {"nvidia": {"srcversion": "A"}}})");
+  CHECK(installed_build(world.host)->release == "9.9.8");
+  CHECK(installed_build(world.host)->commit == "2222");
+  world.put(dkms_source(entry()).substr(1) + "/dkms.conf", dkms_conf(entry()));
+  CHECK(installed_build(world.host)->release == "9.9.9");
+  CHECK(installed_build(world.host)->commit == entry().commit);
+
+  const auto lacking = [&](const std::string& release, const std::string& commit) {
+    world.put(beside, nlohmann::json{{"made_of", {{"release", release}, {"commit", commit}}}, {"modules", nlohmann::json::object()}}.dump());
+    return installed_modules(world.host, entry(), "6.1.0-1-amd64", false)->lacking;
+  };
+  const std::string none = "6.1.0-1-amd64: they are not installed";
+  CHECK(lacking("9.9.8", entry().commit) == none);  // the same patch on another release
+  CHECK(lacking("9.9.9", "2222") == none);
+  CHECK(lacking("9.9.9", entry().commit) != none);
+}
+
 TEST_CASE("modules: what was built is installed, by build id where the record has one") {
   World world;
-  nlohmann::json record = {{"made_of", {{"commit", entry().commit}}}, {"modules", nlohmann::json::object()}};
+  nlohmann::json record = {{"made_of", {{"release", "9.9.9"}, {"commit", entry().commit}}}, {"modules", nlohmann::json::object()}};
   std::string dep;
   for (const std::string_view module : kDriverModules) {
     const MadeModule made{.srcversion = "AAAA", .notes = build_id_note("\x3f\xa2"), .release = "6.1.0-1-amd64"};

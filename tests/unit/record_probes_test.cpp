@@ -149,6 +149,14 @@ TEST_CASE("record: compressed modules, alternatives, masked files, headers in tw
   odd.link(modules + "source", "/usr/src/common");
   odd.file("usr/src/common/include/linux/pci.h", "/* long */\nint pci_resize_resource(int i, int exclude_bars);\n");
   CHECK(odd.verdict("driver-catalogue")["facts"]["kernels"][0]["compat_rules"]["pci-resize-exclude-bars"] == true);
+  odd.file("etc/p2pd/catalogue.d/own.yaml", R"(
+schema: p2pd.catalogue/2
+releases:
+  1.1: {known: verified, runfile: {path: /x.run, known: verified}}
+patches:
+  own/main: {repository: "file:///srv/x", branch: main, commit: "0123456789012345678901234567890123456789", known: verified, base: 1.1, architectures: {Ada: unknown}}
+)");
+  CHECK(odd.verdict("driver-catalogue")["facts"]["entries"][0]["entry"] == "own/main");
   odd.same();
 }
 

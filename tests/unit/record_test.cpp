@@ -92,7 +92,7 @@ TEST_CASE("record: of a list of sentinels none is in any file of a record") {
   write(directory / "machine/etc/passwd", "root:x:0:0::/root:/bin/sh\njodoe:x:1000:1000:Jo:/home/jodoe:/bin/sh\n");
   write(directory / "machine/proc/sys/kernel/hostname", "box7\n");
   for (const char* file : {"etc/modprobe.d/own.conf", "etc/default/grub.d/own.cfg", "etc/apt/preferences.d/own", "boot/grub/custom.cfg",
-                           "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.json"})
+                           "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.yaml"})
     write(directory / ("machine/" + std::string(file)), all);
   const Machine machine(directory / "machine");
   record_into(machine.host, directory / "copy");

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "plan/resolve.hpp"
 
+#include <algorithm>
+
+#include "base/driver/machine.hpp"
+#include "base/driver/solver.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
 
@@ -17,6 +21,17 @@ Plan plan_of(const std::vector<Parameters>& parameters) {
   return plan;
 }
 
+const Catalogue& shipped() {
+  static const Catalogue kShipped = parse_catalogue({shipped_catalogue()}).value();
+  return kShipped;
+}
+
+Choice choice_on(const char* record) {
+  const test::ChangedRecord machine(record);
+  RecordedRunner runner(machine.root());
+  return choose_driver(shipped(), machine_of(Host(machine.root(), runner), shipped()).value());
+}
+
 Plan resolved_on(const char* record, Plan plan) {
   const test::ChangedRecord machine(record);
   RecordedRunner runner(machine.root());
@@ -26,27 +41,31 @@ Plan resolved_on(const char* record, Plan plan) {
 }  // namespace
 
 TEST_CASE("resolve: the entry is the solver's, none where P2P works already, and open where nothing fits") {
-  struct Case {
-    const char* record;
-    const char* entry;
-  };
-  for (const Case& one : {Case{"rtx4090-x2-am5", "aikitoria/570.86.16-p2p"}, Case{"h200-x4-vm", "none"},
-                          Case{"rtxa6000-x2", "none"}, Case{"rtx5090-x2-genoa", "chosen"}, Case{"no-gpu", "chosen"}}) {
-    CAPTURE(one.record);
-    const Plan plan = resolved_on(one.record, plan_of({{{"entry", "chosen"}, {"by", "dkms"}}}));
-    CHECK(plan.steps[0].with == Parameters{{"entry", one.entry}, {"by", "dkms"}});
+  const std::string best = choice_on("rtx4090-x2-am5").entry->id;
+  for (const auto& [record, entry] : {std::pair<const char*, std::string>{"rtx4090-x2-am5", best}, {"h200-x4-vm", "none"},
+                                      {"rtxa6000-x2", "none"}, {"rtx3090-x4-epyc", "chosen"}, {"no-gpu", "chosen"}}) {
+    CAPTURE(record);
+    const Plan plan = resolved_on(record, plan_of({{{"entry", "chosen"}, {"by", "dkms"}}}));
+    CHECK(plan.steps[0].with == Parameters{{"entry", entry}, {"by", "dkms"}});
   }
 }
 
 TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
-  const test::ChangedRecord machine("rtx4090-x2-am5");
-  const auto chosen = [&](const char* commit) {
-    machine.file("usr/src/p2pd-nvidia-1/dkms.conf", "# Written by p2pd for x/y, commit " + std::string(commit) + "; gone\n");
+  const Choice choice = choice_on("rtx4090-x2-am5");
+  const auto chosen = [](const std::string& release, const std::string& commit) {
+    const test::ChangedRecord machine("rtx4090-x2-am5");
+    machine.file("usr/src/p2pd-nvidia-" + release + "/dkms.conf", "# Written by p2pd for x/y, commit " + commit + "; gone\n");
     RecordedRunner runner(machine.root());
     return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
   };
-  CHECK(chosen("9e39420bc4cb50cd7f8033ac6dd5c5583fd07567") == "tinygrad/565.57.01-p2p");
-  CHECK(chosen("1111111111111111111111111111111111111111") == "aikitoria/570.86.16-p2p");  // of no entry
+  const auto verdict = std::ranges::find_if(choice.table, [&](const EntryVerdict& row) {
+    return row.entry != choice.entry->id && row.fit <= EntryVerdict::Fit::untried;
+  });
+  REQUIRE(verdict != choice.table.end());
+  const CatalogueEntry& other = *std::ranges::find(shipped().entries, verdict->entry, &CatalogueEntry::id);
+  CHECK(chosen(other.base_version, other.commit) == other.id);
+  CHECK(chosen("1.1", other.commit) == choice.entry->id);  // of no entry
+  CHECK(chosen(other.base_version, std::string(40, '1')) == choice.entry->id);
 }
 
 TEST_CASE("resolve: the ports that redirect, and no others") {

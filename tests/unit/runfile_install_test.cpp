@@ -38,7 +38,7 @@ struct World : Staged {
   /// A staged runfile that does `script`, with the sum that the catalogue has.
   void runfile(const std::string& script) {
     file("var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-9.9.9.run", script);
-    entry["runfile"]["sha256"] = sha256_of(script);
+    release()["runfile"]["sha256"] = sha256_of(script);
     fs::create_directories(directory / "usr/lib");
   }
 };
@@ -115,7 +115,8 @@ TEST_CASE("driver-userspace: each file of the runfile's list must be there") {
   fs::remove(world.directory / "usr/lib/libcuda.so.1");
   CHECK(world.check(kDriverUserspace)->summary ==
         "the user space of 9.9.9 is not installed: /usr/lib/libcuda.so.1 is not there");
-  world.entry["base_version"] = world.entry["runfile"]["version"] = "9.9.10";
+  world.release("9.9.10") = world.release();
+  world.patch()["base"] = "9.9.10";
   CHECK(world.check(kDriverUserspace)->summary.find("a runfile has installed 9.9.9") != std::string::npos);
   world.file(kLog, "damaged\n");
   CHECK_FALSE(world.check(kDriverUserspace));

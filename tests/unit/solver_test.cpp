@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
+#include "base/driver/staging.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
 
 using namespace p2pd;
 
@@ -13,18 +12,51 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr char kRule[] = "pci-resize-exclude-bars";
-constexpr char kNewest[] = "aikitoria/570.86.16-p2p";
+constexpr char kNewest[] = "fork/570.86.16";
 
-/// The catalogue that ships, but for its compat headers: a rule without one is what needs most tests.
-const Catalogue& shipped() {
-  static const Catalogue kShipped = [] {
-    const test::TemporaryDirectory directory;
-    test::FakeRunner runner;
-    Catalogue all = catalogue(Host(Root::open(directory.path()).value(), runner)).value();
-    all.compat_rules.at(kRule).include.clear();
-    return all;
-  }();
-  return kShipped;
+/// A build that is pinned, verified, and needs a rule that no compat header makes up for: that is what needs most tests.
+CatalogueEntry build(const std::string& version,
+                     std::map<std::string, std::string> architectures = {{"Ampere", "unknown"}, {"Ada", "reported"}}) {
+  CatalogueEntry entry;
+  entry.id = "fork/" + version;
+  entry.base_version = entry.made_for = version;
+  entry.kernel_min = Version{4, 15};
+  entry.compat = {kRule};
+  entry.architectures = std::move(architectures);
+  entry.base_known = entry.patch_known = entry.runfile_known = Known::verified;
+  return entry;
+}
+
+/// Two builds for old kernels, two for newer ones, and two that may not be used yet.
+Catalogue made() {
+  Catalogue all;
+  all.compat_rules[kRule] = {"include/linux/pci.h", "exclude_bars", "", "a fourth argument"};
+  for (const char* version : {"550.54.15", "550.90.07"}) {
+    all.entries.push_back(build(version));
+    all.entries.back().kernel_min = Version{3, 10};
+    all.entries.back().gcc_below = 14;
+  }
+  for (const char* version : {"565.57.01", "570.86.16"}) all.entries.push_back(build(version));
+  all.entries.back().cuda = "12.8";
+  all.entries.push_back(build("590.48.01", {{"Ada", "reported"}, {"Blackwell", "reported"}}));
+  all.entries.back().compat.clear();
+  all.entries.back().cuda = "13.1";
+  all.entries.push_back(build("595.71.05", {{"Ada", "reported"}}));
+  all.entries.back().dynamic_bar1 = true;
+  for (std::size_t i = 4; i < 6; ++i) all.entries[i].patch_known = Known::single_source;
+  all.kernels = parse_kernel_table(R"({"schema": "p2pd.kernel-table/1", "releases": {
+    "550.54.15": {"source": "x", "tree": "x", "kernels": {"6.8.1": "builds", "6.10.1": "fails: x.c:1: error: no"}},
+    "550.90.07": {"source": "x", "tree": "x", "kernels": {"6.11.1": "builds", "6.12.1": "fails: x.c:1: error: no"}},
+    "565.57.01": {"source": "x", "tree": "x", "kernels": {"6.12.1": "builds", "6.13.1": "fails: x.c:1: error: no"}},
+    "570.86.16": {"source": "x", "tree": "x", "kernels": {"6.13.1": "builds", "6.14.1": "fails: x.c:1: error: no"}},
+    "590.48.01": {"source": "x", "tree": "x", "kernels": {"6.1.1": "builds", "6.13.1": "builds"}},
+    "595.71.05": {"source": "x", "tree": "x", "kernels": {"6.1.1": "builds", "6.13.1": "builds"}}}})").value();
+  return all;
+}
+
+const Catalogue& all() {
+  static const Catalogue kAll = made();
+  return kAll;
 }
 
 struct Card {
@@ -133,14 +165,14 @@ std::vector<Row> rows() {
       {"backported argument", machine_of(two, {backport}), "", "headers", "exclude_bars"},
       {"new kernel waits for its boot", machine_of(two, {bookworm, backport}), "", "headers",
        "running kernel 6.1.0-37-amd64"},
-      {"6.13: only the newest", machine_of(two, {{"6.13.2"}}), kNewest, "", "fits"},
-      {"6.14: none", machine_of(two, {{"6.14.0-15-generic"}}), "", "kernel", "before Linux 6.14"},
-      {"Linux 4.14", machine_of(two, {{"4.14.1", Compiler{"gcc", 8}}}), "tinygrad/550.90.07-p2p", "", "fits"},
+      {"6.13: the newest that may be used", machine_of(two, {{"6.13.2"}}), kNewest, "", "fits"},
+      {"6.14: none", machine_of(two, {{"6.14.0-15-generic"}}), "", "kernel", "does not build for Linux 6.14.1"},
+      {"Linux 4.14", machine_of(two, {{"4.14.1", Compiler{"gcc", 8}}}), "fork/550.90.07", "", "fits"},
       {"Linux 3.2", machine_of(two, {{"3.2.0"}}), "", "kernel", "older than"},
       {"a kernel of clang", machine_of(two, {{"6.8.0", Compiler{"clang", 17}}}), "", "compiler", "clang 17"},
       {"gcc 14", machine_of(two, {{"6.8.0", Compiler{"gcc", 14}}}), kNewest, "", "fits"},
       {"gcc 14 and 4.14", machine_of(two, {{"4.14.0", Compiler{"gcc", 14}}}), "", "compiler", "gcc 14"},
-      {"unknown compiler and 4.14", machine_of(two, {{"4.14.0", std::nullopt}}), "tinygrad/550.90.07-p2p", "", "fits",
+      {"unknown compiler and 4.14", machine_of(two, {{"4.14.0", std::nullopt}}), "fork/550.90.07", "", "fits",
        1},
       {"release without a version", machine_of(two, {{"custom"}}), kNewest, "", "fits", 1},
       {"no kernel", machine_of(two, {}), kNewest, "", "fits", 1},
@@ -153,13 +185,13 @@ std::vector<Row> rows() {
 TEST_CASE("solver: machines and the entry or reason each gets", "[solver]") {
   for (const Row& expected : rows()) {
     INFO(expected.what);
-    const Choice choice = choose_driver(shipped(), expected.machine);
+    const Choice choice = choose_driver(all(), expected.machine);
     INFO(choice.summary);
     CHECK((choice.entry != nullptr ? choice.entry->id : std::string()) == expected.entry);
     CHECK(choice.cause == expected.cause);
     CHECK(choice.summary.find(expected.mention) != std::string::npos);
     CHECK(choice.questions.size() == expected.questions);
-    CHECK(choice.table.size() == shipped().entries.size());
+    CHECK(choice.table.size() == all().entries.size());
     CHECK(std::ranges::all_of(choice.table, [](const EntryVerdict& verdict) { return !verdict.reason.empty(); }));
     CHECK(choice.cause.empty() == choice.next.empty());
     CHECK((choice.entry != nullptr || choice.already_p2p) == choice.cause.empty());
@@ -167,60 +199,171 @@ TEST_CASE("solver: machines and the entry or reason each gets", "[solver]") {
 }
 
 TEST_CASE("solver: each entry tells why it does not fit, and what would change it", "[solver]") {
-  const std::vector<Card> two = {{k4090}, {k4090}};
-  const Choice choice = choose_driver(shipped(), machine_of(two, {{"6.11.0", Compiler{"gcc", 13}}, {"6.12.9"}}));
+  const Choice choice = choose_driver(all(), machine_of({2, Card{k4090}}, {{"6.11.0", Compiler{"gcc", 13}}, {"6.12.9"}}));
   CHECK(choice.entry->id == kNewest);
-  CHECK(row(choice, "tinygrad/550.54.15-p2p").reason ==
-        "it does not build on 6.11.0; a kernel before Linux 6.10 would do");
-  CHECK_FALSE(row(choice, "tinygrad/550.54.15-p2p").running_only);
-  CHECK(row(choice, "tinygrad/550.90.07-p2p").running_only);
-  CHECK(row(choice, "tinygrad/550.90.07-p2p").reason ==
-        "it fits the running kernel 6.11.0, but not every bootable one: it does not build on 6.12.9; a kernel before "
-        "Linux "
-        "6.12 would do");
-  CHECK(row(choice, "tinygrad/565.57.01-p2p").fit == EntryVerdict::Fit::fits);
-  CHECK(row(choice, "aikitoria/580.82.09-p2p").reason ==
-        "not enabled, because its commit is not known; pinned, it would fit");
-  CHECK(row(choice, "aikitoria/590.48.01-p2p").reason ==
-        "not enabled, because its commit is known by hearsay only; pinned, it would fit");
-  const auto told = [&](std::string_view note) { return std::ranges::count(choice.notes, note) == 1; };
-  CHECK(told("6.11.0 wants gcc 13; it was built with gcc 12 so far"));
-  CHECK(told("gcc-13, the compiler of 6.11.0, is not installed"));
+  CHECK(row(choice, "fork/550.54.15").reason == "it does not build for Linux 6.10.1: x.c:1: error: no");
+  CHECK_FALSE(row(choice, "fork/550.54.15").running_only);
+  CHECK(row(choice, "fork/550.90.07").running_only);
+  CHECK(row(choice, "fork/550.90.07").reason ==
+        "it fits the running kernel 6.11.0, but not every bootable one: it does not build for Linux 6.12.1: x.c:1: error: no");
+  CHECK(row(choice, "fork/565.57.01").fit == EntryVerdict::Fit::fits);
+  CHECK(row(choice, "fork/590.48.01").fit == EntryVerdict::Fit::candidate);
+  CHECK(row(choice, "fork/590.48.01").reason == "not used, because one source alone has its hashes; allowed, it would fit");
+  CHECK(std::ranges::count(choice.notes, "gcc-13, the compiler of 6.11.0, is not installed") == 1);
+}
+
+TEST_CASE("solver: what nobody built for such a kernel is tried where nothing better is known", "[solver]") {
+  Catalogue all = made();
+  all.kernels.erase(Version{570, 86, 16});
+  const Choice choice = choose_driver(all, machine_of({2, Card{k4090}}, {{"6.14.0"}}));
+  REQUIRE(choice.entry != nullptr);
+  CHECK(choice.entry->id == kNewest);
+  CHECK(row(choice, kNewest).fit == EntryVerdict::Fit::untried);
+  CHECK(choice.questions.empty());
+  CHECK(std::ranges::count(choice.notes, "nobody built it for 6.14.0 here: it is built here before anything changes, "
+                                         "and that decides") == 1);
+}
+
+TEST_CASE("solver: a build that failed here is not taken again", "[solver]") {
+  Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}});
+  const CatalogueEntry& newest = *choose_driver(all(), machine).entry;
+  machine.failed_builds[build_name(newest, "6.1.0")] = "y.c:2: error: no";
+  const Choice choice = choose_driver(all(), machine);
+  CHECK(choice.entry->id == "fork/565.57.01");
+  CHECK(row(choice, kNewest).reason.starts_with("it did not build here for 6.1.0: y.c:2: error: no; remove /var/log/p2pd/"));
 }
 
 TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]") {
-  const Choice choice = choose_driver(
-      shipped(), machine_of({{k5090}, {k5090}}, {{"6.1.0-48-amd64", Compiler{"gcc", 12}, Headers::backport}}));
+  const Machine machine = machine_of({2, Card{k5090}}, {{"6.1.0-48-amd64", Compiler{"gcc", 12}, Headers::backport}});
+  const Choice choice = choose_driver(all(), machine);
   CHECK(choice.entry == nullptr);
-  CHECK(choice.next.find("aikitoria/590.48.01-p2p") != std::string::npos);  // knows the argument
-  CHECK(choice.next.find("580.82.09") == std::string::npos);                // does not
-  CHECK(row(choice, "aikitoria/580.82.09-p2p").reason.find("even pinned it would not fit") != std::string::npos);
+  CHECK(choice.next.ends_with("Would fit, and may not be used yet: fork/590.48.01. "
+                              "\"p2pctl catalogue allow fork/590.48.01\" shows what is known, and asks."));
+  Catalogue allowed = made();
+  allowed.entries[4].allowed = true;
+  CHECK(choose_driver(allowed, machine).entry->id == "fork/590.48.01");
+  allowed.entries[4].lacks = "the SHA-256 of its runfile";
+  CHECK(choose_driver(allowed, machine).entry == nullptr);
+  allowed.entries[4].compat = {kRule};  // it does not know the argument
+  const Choice neither = choose_driver(allowed, machine);
+  CHECK(neither.next.find("590.48.01") == std::string::npos);
+  CHECK(row(neither, "fork/590.48.01").reason.starts_with("not used, because nobody has the SHA-256 of its runfile; "
+                                                          "and even then it would not fit: "));
 }
 
 TEST_CASE("solver: a compat header makes up for what the source does not know", "[solver]") {
-  Catalogue all = shipped();
+  Catalogue all = made();
   all.compat_rules.at(kRule).include = "exclude-bars.h";
-  const Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0-48-amd64", Compiler{"gcc", 12}, Headers::backport}});
+  const Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0-48-amd64", Compiler{"gcc", 12}, Headers::backport}});
   CHECK(choose_driver(all, machine).entry->id == kNewest);
 }
 
-TEST_CASE("solver: what is certain goes before what is newer", "[solver]") {
-  Catalogue all = shipped();
-  CatalogueEntry older = all.entries.front();
-  older.id = "mine/500.1-p2p";
-  older.base_version = "500.1";
-  older.compat.clear();
-  all.entries.push_back(older);
-  const Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0", Compiler{"gcc", 12}, Headers::absent}});
+TEST_CASE("solver: of two that fit the better is taken, which need not be the newer", "[solver]") {
+  Catalogue all;
+  all.entries = {build("570.1"), build("580.1")};
+  CatalogueEntry &older = all.entries[0], &newer = all.entries[1];
+  for (CatalogueEntry& entry : all.entries) {
+    entry.compat.clear();
+    entry.architectures = {{"Ada", "reported"}, {"Blackwell", "reported"}};
+    all.kernels[*parse_version(entry.base_version)] = {{entry.base_version, "6.1.1", {6, 1, 1}, {}, {}}};
+  }
+  Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}});
+  const auto chosen = [&] { return choose_driver(all, machine).entry->base_version; };
+  CHECK(chosen() == "580.1");
+
+  SECTION("that it builds is known") {
+    all.kernels.erase(Version{580, 1});
+    older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
+    CHECK(chosen() == "570.1");
+  }
+  SECTION("whoever added it wants it") {
+    older.of_this_machine = true;
+    older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
+    CHECK(chosen() == "570.1");
+    all.kernels.erase(Version{570, 1});
+    CHECK(chosen() == "580.1");
+  }
+  SECTION("it takes no GPU down") {
+    newer.defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {}, .grave = false}};
+    CHECK(chosen() == "580.1");
+    newer.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {"Ada"}, .grave = true}};
+    machine.driver_version = "580.1";  // counts for less
+    CHECK(chosen() == "570.1");
+    machine = machine_of({2, Card{k5090}}, {{"6.1.0"}});  // nobody saw it with such cards
+    CHECK(chosen() == "580.1");
+  }
+  SECTION("it does not lower the driver") {
+    newer.architectures["Ada"] = "unknown";
+    machine.driver_version = "575.1";
+    CHECK(chosen() == "580.1");
+    machine.driver_version = "585.1";  // both would
+    CHECK(chosen() == "570.1");
+  }
+  SECTION("somebody reported it") {
+    newer.architectures["Ada"] = "unknown";
+    CHECK(chosen() == "570.1");
+  }
+  SECTION("it is known better") {
+    newer.base_version = "570.1";
+    older.patch_known = Known::corroborated;
+    newer.id = "fork/better";
+    CHECK(choose_driver(all, machine).entry->id == "fork/better");
+  }
+}
+
+TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
+  Catalogue all = made();
+  all.entries[3].defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {"Ada"}, .grave = false},
+                            {.id = "slower", .text = "it is slower", .use = {}, .architectures = {"Ampere"}, .grave = false}};
+  Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}}, "590.48.01");
   const Choice choice = choose_driver(all, machine);
-  CHECK(choice.entry->id == "mine/500.1-p2p");
+  CHECK(choice.entry->id == kNewest);
+  const auto told = [](const Choice& made_choice, std::string_view note) {
+    return std::ranges::count(made_choice.notes, note) == 1;
+  };
+  CHECK(told(choice, "it lowers the driver from 590.48.01 to 570.86.16, which runs programs up to CUDA 12.8, not 13.1"));
+  CHECK(told(choice, "known defect: it is slow"));
+  CHECK_FALSE(told(choice, "known defect: it is slower"));
+  CHECK(row(choice, kNewest).defects == std::vector<std::string>{"it is slow"});
+  machine.driver_version = "585.1";  // of a branch that the catalogue does not know
+  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16, which runs programs up to CUDA 12.8"));
+  all.entries[3].cuda.clear();
+  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16"));
+  machine.driver_version = "570.86.16";
+  CHECK(choose_driver(all, machine).notes.size() == 1);  // the defect
+}
+
+TEST_CASE("solver: a converted card takes a build with dynamic BAR1, and no other", "[solver]") {
+  const Card converted{k4090, 32 * kGiB, 32 * kGiB, 48 * kGiB};
+  const Machine machine = machine_of({2, converted}, {{"6.1.0"}});
+  Choice choice = choose_driver(all(), machine);
+  CHECK(choice.cause == "converted-card");
+  CHECK(choice.next.find("\"p2pctl catalogue allow fork/595.71.05\"") != std::string::npos);
+  Catalogue all = made();
+  all.entries[5].allowed = true;
+  choice = choose_driver(all, machine);
+  REQUIRE(choice.entry != nullptr);
+  CHECK(choice.entry->id == "fork/595.71.05");
+  CHECK(choice.needs_dynamic_bar1);
+  CHECK(choose_driver(all, machine_of({2, Card{k4090}}, {{"6.1.0"}})).entry->id == kNewest);
+  all.entries.pop_back();
+  choice = choose_driver(all, machine);
+  CHECK(choice.cause == "converted-card");
+  CHECK(choice.next.starts_with("Use cards with the memory that their maker gave them"));
+}
+
+TEST_CASE("solver: what is certain goes before what is newer", "[solver]") {
+  Catalogue all = made();
+  all.entries.front().compat.clear();
+  const Choice choice = choose_driver(all, machine_of({2, Card{k4090}}, {{"6.1.0", Compiler{"gcc", 12}, Headers::absent}}));
+  CHECK(choice.entry->id == "fork/550.54.15");
   CHECK(choice.questions.empty());
 }
 
-TEST_CASE("solver: without an enabled entry there is a reason, too", "[solver]") {
-  Catalogue all = shipped();
-  for (CatalogueEntry& entry : all.entries) entry.enabled = false;
-  const Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0"}});
+TEST_CASE("solver: without an entry that may be used there is a reason, too", "[solver]") {
+  Catalogue all = made();
+  for (CatalogueEntry& entry : all.entries) entry.lacks = "the SHA-256 of its runfile";
+  const Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}});
   CHECK(choose_driver(all, machine).cause == "no-entry");
   all.entries.clear();
   const Choice choice = choose_driver(all, machine);
@@ -231,10 +374,10 @@ TEST_CASE("solver: without an enabled entry there is a reason, too", "[solver]")
 TEST_CASE("solver: a newer kernel that does not start by default need not be fitted", "[solver]") {
   for (const Headers headers : {Headers::backport, Headers::absent}) {  // it does not fit; whether it fits is not known
     Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0-37-amd64"}, {"6.1.0-48-amd64", Compiler{"gcc", 12}, headers}});
-    const Choice held_by_it = choose_driver(shipped(), machine);
+    const Choice held_by_it = choose_driver(all(), machine);
     CHECK((held_by_it.entry == nullptr || !held_by_it.questions.empty()));
     machine.kernels.back().held_back = true;
-    const Choice choice = choose_driver(shipped(), machine);
+    const Choice choice = choose_driver(all(), machine);
     REQUIRE(choice.entry != nullptr);
     CHECK(choice.entry->id == kNewest);
     CHECK(choice.questions.empty());

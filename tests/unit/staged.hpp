@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/action.hpp"
+#include "base/driver/staging.hpp"
 #include "base/log.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
@@ -50,7 +51,7 @@ class RootedRunner : public CommandRunner {
   ProcessRunner inner_;
 };
 
-/// A host of one kernel and one catalogue entry, "test/main", with the engine's undo.
+/// A host of one kernel and one catalogue entry, "test/main" on release 9.9.9, with the engine's undo.
 class Staged {
  public:
   Staged() {
@@ -59,24 +60,20 @@ class Staged {
     for (const char* program : {"git", "make"}) program_named(program);
     file("boot/vmlinuz-6.1.0-1-amd64", "");
     file("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   16000000 kB\n");
-    entry = {{"id", "test/main"},
-             {"enabled", true},
-             {"fork", "test"},
-             {"repository", "file:///srv/git/open-modules"},
-             {"branch", "main"},
-             {"commit", std::string(40, '1')},
-             {"commit_status", "verified_in_git"},
-             {"base_version", "9.9.9"},
-             {"runfile",
-              {{"version", "9.9.9"},
-               {"path", "/XFree86/9.9.9/NVIDIA-Linux-x86_64-9.9.9.run"},
-               {"sha256", std::string(64, '2')},
-               {"bytes", 1000}}},
-             {"architectures", {{"Ada", "reported"}}},
-             {"kernel", {{"min", "3.10"}}},
-             {"compiler", {{"gcc_tested", {12}}}},
-             {"compat", nlohmann::json::array()},
-             {"module_options", nlohmann::json::object()}};
+    release() = {{"commit", std::string(40, '3')},
+                 {"known", "verified"},
+                 {"kernel_min", "3.10"},
+                 {"runfile",
+                  {{"path", "/XFree86/9.9.9/NVIDIA-Linux-x86_64-9.9.9.run"},
+                   {"sha256", std::string(64, '2')},
+                   {"bytes", 1000},
+                   {"known", "verified"}}}};
+    patch() = {{"repository", "file:///srv/git/fork"},
+               {"branch", "main"},
+               {"commit", std::string(40, '1')},
+               {"known", "verified"},
+               {"base", "9.9.9"},
+               {"architectures", {{"Ada", "reported"}}}};
     with = {{"entry", "test/main"}};
   }
   ~Staged() { log::set_level(log::Level::info); }
@@ -90,13 +87,15 @@ class Staged {
     file("usr/bin/" + name, "#!/bin/sh\n");
     std::filesystem::permissions(directory / ("usr/bin/" + name), std::filesystem::perms(0755));
   }
-  /// The catalogue as it stands, with `entry`.
+  nlohmann::json& release(const std::string& version = "9.9.9") { return drop_in["releases"][version]; }
+  nlohmann::json& patch() { return drop_in["patches"]["test/main"]; }
+  /// The host, with `drop_in` as it stands.
   Host host(ChangeRecorder* recorder = nullptr) {
-    const nlohmann::json drop_in = {
-        {"schema", "p2pd.catalogue/1"}, {"runfile_hosts", hosts}, {"compat_rules", rules}, {"entries", {entry}}};
-    file("etc/p2pd/catalogue.d/test.json", drop_in.dump());
+    file("etc/p2pd/catalogue.d/test.yaml", drop_in.dump());  // JSON is YAML
     return {Root::open(directory.path()).value(), runner, recorder};
   }
+  /// The entry that `with` names.
+  CatalogueEntry entry() { return staged_entry(catalogue(host()).value(), with).value(); }
   Result<Finding> check(const Probe& probe) { return probe.check(host(), with); }
   /// Applies as the engine does: changes are recorded, and what was left is noted.
   Result<void> apply(const Action& action) {
@@ -132,9 +131,9 @@ class Staged {
   TemporaryDirectory directory;
   TemporaryDirectory state;
   RootedRunner runner{directory.path().string()};
-  nlohmann::json entry;
-  nlohmann::json rules = nlohmann::json::object();
-  std::vector<std::string> hosts = {"file:///nothing-here"};
+  nlohmann::json drop_in = {{"schema", "p2pd.catalogue/2"},
+                            {"runfile_hosts", {"file:///nothing-here"}},
+                            {"releases_at", "file:///srv/git/nvidia"}};
   Parameters with;
 
  private:

@@ -237,12 +237,12 @@ def quirks(what):
 
 def catalogue_drop_in(name):
     """Another drop-in of the driver world takes the place of the one that works."""
-    return {"/root/seed": (0o755, f"#!/bin/sh\ncp /srv/driver-world/catalogue/{name}.json /etc/p2pd/catalogue.d/driver-world.json\n")}
+    return {"/root/seed": (0o755, f"#!/bin/sh\ncp /srv/driver-world/catalogue/{name}.yaml /etc/p2pd/catalogue.d/driver-world.yaml\n")}
 
 
 def catalogue_edit(expression):
     """The drop-in is edited by sed."""
-    return {"/root/seed": (0o755, f"#!/bin/sh\nsed -i '{expression}' /etc/p2pd/catalogue.d/driver-world.json\n")}
+    return {"/root/seed": (0o755, f"#!/bin/sh\nsed -i '{expression}' /etc/p2pd/catalogue.d/driver-world.yaml\n")}
 
 
 # ---- expectations ----------------------------------------------------------------------------------------------------

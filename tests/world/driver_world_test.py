@@ -19,12 +19,13 @@ import threading
 import unittest
 
 import jsonschema
+import yaml
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORLD = ROOT / "tests/sim/driver_world"
 P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
-VERSIONS = ["570.86.16", "570.148.08"]
+VERSIONS = ["570.86.15", "570.148.08"]
 OLD, NEW = "570.124.06", "570.133.20"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
 # what a Debian 12 or Ubuntu archive has, as far as the made packages need it
@@ -80,16 +81,16 @@ class Made(unittest.TestCase):
         files = {name: pathlib.Path(FOLDER.name, name) for name in names}
         for name, file in files.items():
             file.write_bytes(b"\x7fELF of somebody: " + name.encode())
-        make(out, "--version", "570.86.16", *(word for name, file in files.items() for word in (f"--{name}", file)))
-        runfile = out / "http/XFree86/Linux-x86_64/570.86.16/NVIDIA-Linux-x86_64-570.86.16.run"
+        make(out, "--version", "570.86.15", *(word for name, file in files.items() for word in (f"--{name}", file)))
+        runfile = out / "http/XFree86/Linux-x86_64/570.86.15/NVIDIA-Linux-x86_64-570.86.15.run"
         self.assertEqual(run("sh", runfile, "--extract-only", "--target", out / "r").returncode, 0)
         for name, package in names.items():
             run("dpkg-deb", "-x", next((out / "apt/debian/pool").rglob(f"{package}_{OLD}*.deb")), out / "x")
             found = out / f"x/usr/lib/x86_64-linux-gnu/nvidia/current/{name}.so.{OLD}"
             self.assertEqual(found.read_bytes(), files[name].read_bytes())
-            self.assertEqual((out / f"r/{name}.so.570.86.16").read_bytes(), files[name].read_bytes())
-        self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:short)").stdout.split(),
-                         ["570.86.16", "570.86.16-p2p", "570.86.16-p2p-asks", "570.86.16-p2p-fails-late", "570.86.16-p2p-moved"])
+            self.assertEqual((out / f"r/{name}.so.570.86.15").read_bytes(), files[name].read_bytes())
+        self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:lstrip=2)").stdout.split(),
+                         ["570.86.15", "570.86.15-p2p", "570.86.15-p2p-asks", "570.86.15-p2p-fails-late", "570.86.15-p2p-moved"])
 
 
 class Archives(unittest.TestCase):
@@ -190,12 +191,12 @@ class Source(unittest.TestCase):
         return run("git", "-c", f"safe.directory={self.bare}", "-C", self.bare, *words)
 
     def pin(self, name, version="570.148.08"):
-        rows = json.loads((OUT / f"catalogue/{name}.json").read_text())["entries"]
-        return next(row for row in rows if row["base_version"] == version)
+        rows = yaml.safe_load((OUT / f"catalogue/{name}.yaml").read_text())["patches"]
+        return next(row for row in rows.values() if row["base"] == version)
 
     def test_what_the_fork_changes(self):
         for version in VERSIONS:
-            changed = self.git("diff", "--name-only", version, f"{version}-p2p").stdout.split()
+            changed = self.git("diff", "--name-only", f"refs/tags/{version}", f"{version}-p2p").stdout.split()
             self.assertEqual(changed, ["kernel-open/nvidia/nv-pci.c", "src/nvidia/src/bar1_p2p.c"])
             self.assertIn(f"NVIDIA_VERSION = {version}", self.git("show", f"{version}-p2p:version.mk").stdout)
             self.assertIn("pci_resize_resource(dev, NV_BAR1, size);", self.git("show", f"{version}-p2p:kernel-open/nvidia/nv-pci.c").stdout)
@@ -207,9 +208,14 @@ class Source(unittest.TestCase):
             head = self.git("rev-parse", row["branch"]).stdout.strip()
             self.assertEqual(head == row["commit"], there, name)
 
+    def test_releases_have_tags(self):
+        releases = yaml.safe_load((OUT / "catalogue/driver-world.yaml").read_text())["releases"]
+        told = self.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/tags").stdout.splitlines()
+        self.assertEqual(sorted(told), sorted(f"refs/tags/{version} {row['commit']}" for version, row in releases.items()))
+
     def test_no_build_without_headers(self):
         with tempfile.TemporaryDirectory() as folder:
-            run("git", "clone", "-q", "-b", "570.86.16-p2p", self.bare, folder)
+            run("git", "clone", "-q", "-b", "570.86.15-p2p", self.bare, folder)
             done = run("make", "-C", folder, "modules", "-j2", "KERNEL_UNAME=0.0.0-none")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("/lib/modules/0.0.0-none/build", done.stdout)
@@ -219,25 +225,35 @@ class Catalogue(unittest.TestCase):
     def test_drop_ins_fit_the_schema_and_the_files(self):
         schema = json.loads((ROOT / "config/schema/catalogue.schema.json").read_text())
         for path in sorted((OUT / "catalogue").iterdir()):
-            table = json.loads(path.read_text())
-            # a drop-in names only what it adds
-            jsonschema.validate({"compat_rules": {}, **table}, schema, jsonschema.Draft202012Validator)
-            for row in table["entries"]:
+            table = yaml.safe_load(path.read_text())
+            jsonschema.validate(table, schema, jsonschema.Draft202012Validator)
+            for row in table["releases"].values():
                 host = table["runfile_hosts"][0].removeprefix("file://")
                 runfile = pathlib.Path(host + row["runfile"]["path"])
                 self.assertEqual(hashlib.sha256(runfile.read_bytes()).hexdigest(), row["runfile"]["sha256"])
                 self.assertEqual(runfile.stat().st_size, row["runfile"]["bytes"])
                 self.assertEqual(run("sha256sum", "-c", f"{runfile.name}.sha256sum", cwd=runfile.parent).returncode, 0)
 
-    def test_p2pd_chooses_what_was_made(self):
-        machine = pathlib.Path(FOLDER.name, "machine")
+    def machine(self, name):
+        """A machine record with this drop-in."""
+        machine = pathlib.Path(tempfile.mkdtemp(dir=FOLDER.name), "machine")
         shutil.copytree(P2PCTL.parents[1] / "machines/rtx4090-x2-healthy", machine, symlinks=True)
         (machine / "etc/p2pd/catalogue.d").mkdir(parents=True)
-        shutil.copy(OUT / "catalogue/driver-world.json", machine / "etc/p2pd/catalogue.d")
+        shutil.copy(OUT / f"catalogue/{name}.yaml", machine / "etc/p2pd/catalogue.d")
+        return machine
+
+    def test_p2pd_chooses_what_was_made(self):
         plan = pathlib.Path(FOLDER.name, "plan.yaml")
         plan.write_text("name: world\ntitle: The driver\nsteps:\n  - gate: driver\n    title: A driver fits\n    check: driver-catalogue\n")
-        done = run(P2PCTL, "doctor", plan, "--root", machine, "--json")
+        done = run(P2PCTL, "doctor", plan, "--root", self.machine("driver-world"), "--json")
         self.assertIn("driver-world/570.148.08-p2p fits", done.stdout)
+
+    def test_p2pd_makes_the_sources(self):
+        for name, ending in (("driver-world", "-p2p"), ("asks", "-p2p-asks"), ("fails-late", "-p2p-fails-late"), ("moved", "-p2p-moved")):
+            for version in VERSIONS:
+                done = run(P2PCTL, "catalogue", "diff", f"driver-world/{version}{ending}", "--root", self.machine(name))
+                self.assertEqual(done.returncode, 1 if name == "moved" else 0, done.stdout)
+                self.assertIn("which it does not have" if name == "moved" else "+#define P2P_OVERRIDE 0x11", done.stdout)
 
 
 def server_class():

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import urllib.request
 
+import yaml
+
 sys.dont_write_bytecode = True
 from world_tree import DRIVER_WORLD, ENTRY, VERSION, Cases, Tree, arguments, kernel_package, need  # noqa: E402
 
@@ -26,7 +28,7 @@ RUNFILE, SOURCE, BUILD, WAY_BACK, PINS, PURGE, USERSPACE = (
 MODULES = ("driver-modules", {**OF_ENTRY, "by": "dkms"})
 NOUVEAU, INITRAMFS = ("nouveau-blacklist", {}), ("initramfs", {})
 WORLD = "/srv/driver-world"
-DROP_IN = "/etc/p2pd/catalogue.d/driver-world.json"
+DROP_IN = "/etc/p2pd/catalogue.d/driver-world.yaml"
 PATH = f"/tesla/{VERSION}/NVIDIA-Linux-x86_64-{VERSION}.run"
 
 
@@ -77,8 +79,8 @@ def full(tree, folder, size):
 def catalogue(tree, change=None, name="driver-world"):
     """Another drop-in of the catalogue."""
     before = tree.file(DROP_IN).read_text()
-    table = json.loads(tree.file(f"{WORLD}/catalogue/{name}.json").read_text())
-    tree.file(DROP_IN).write_text(json.dumps({**table, **(change or {})}))
+    table = yaml.safe_load(tree.file(f"{WORLD}/catalogue/{name}.yaml").read_text())
+    tree.file(DROP_IN).write_text(yaml.safe_dump({**table, **(change or {})}))
     yield
     tree.file(DROP_IN).write_text(before)
 
@@ -102,7 +104,7 @@ def case_no_network(tree):
     with catalogue(tree, {"runfile_hosts": ["http://127.0.0.1:9"]}):
         refused(tree, [RUNFILE], f"could not be fetched: http://127.0.0.1:9{PATH}", "Give the plan a mirror")
     with away(tree, f"{WORLD}/git"):
-        refused(tree, [RUNFILE, SOURCE], f"of {ENTRY} could not be fetched", "Give the plan a mirror that has the commit")
+        refused(tree, [RUNFILE, SOURCE], f"NVIDIA's release {VERSION} could not be fetched", "Give the plan a mirror that has it")
     goes_on(tree, [SOURCE])
 
 
@@ -127,7 +129,8 @@ def case_a_server_that_lies_about_the_commit(tree):
     with away(tree, git):
         tree.run("git", "-c", "safe.directory=*", "clone", "-q", "--bare", "--single-branch", "-b", VERSION, "file:///srv/away", git)
         tree.run("git", "-C", git, "branch", "-m", f"{VERSION}-p2p")
-        refused(tree, [SOURCE], f"its {VERSION}-p2p is ", "which it does not have", "Give the plan a mirror that has the commit")
+        refused(tree, [SOURCE], f"of {ENTRY} could not be fetched", f"its refs/heads/{VERSION}-p2p is ", "which it does not have",
+                "Give the plan a mirror that has it")
         tree.run("rm", "-r", git)
     goes_on(tree, [SOURCE])
 
@@ -135,7 +138,7 @@ def case_a_server_that_lies_about_the_commit(tree):
 def case_no_room_in_var(tree):
     with full(tree, "/var/cache", "32m"):
         refused(tree, [RUNFILE], "/var/cache has ", "MiB free, and ", "Make room there")
-        refused(tree, [SOURCE], "/var/cache has ", "MiB free, and 512 are needed", "Make room there")
+        refused(tree, [SOURCE], "/var/cache has ", "MiB free, and 768 are needed", "Make room there")
     goes_on(tree, [SOURCE, RUNFILE])
 
 
@@ -194,8 +197,8 @@ def case_a_build_that_fails_late(tree):
     with catalogue(tree, name="fails-late"):
         entry = {"entry": f"{ENTRY}-fails-late"}
         refused(tree, [("driver-source", entry), ("driver-build", entry)], f"the modules do not build for {tree.kernel}",
-                f"All of it: /var/log/p2pd/driver-build-{tree.kernel}.log, line ")
-        log = tree.file(f"/var/log/p2pd/driver-build-{tree.kernel}.log").read_text()
+                f"All of it: /var/log/p2pd/driver-build-{VERSION}-")
+        log = next(tree.file("/var/log/p2pd").glob(f"driver-build-{VERSION}-*-{tree.kernel}.log")).read_text()
         need(log.count("CC [M]") >= 8, "it failed early")
     goes_on(tree, [SOURCE, BUILD])
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE.parent / "sim"))
 from tree import noted, scratch_directory  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
-VERSION, OLDER = "570.148.08", "570.86.16"
+VERSION, OLDER = "570.148.08", "570.86.15"
 ENTRY = f"driver-world/{VERSION}-p2p"
 CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another name
 # the kernel of the tree is the one that runs; boots are files; p2pctl lies at /mnt; GRUB sees a disk
@@ -206,11 +206,11 @@ class Tree:
     def plan(self, steps, proof=False, policy=None):
         """A plan of these steps, each (action, parameters) and after those before, where p2pctl sees it; `proof` adds one
         that cannot hold, so that nothing is made permanent."""
-        rows = [{"state": name, "title": name, "check": CHECKS.get(name, name), "fix": name, "with": given} for name, given in steps]
+        rows = [{"gate": name, "title": name, "check": CHECKS.get(name, name), "fix": name, "with": given} for name, given in steps]
         if proof:
-            rows.append({"state": "proof", "title": "proof", "check": "modprobe-options", "with": {"module": "proof", "options": {"never": 1}}})
+            rows.append({"gate": "proof", "title": "proof", "check": "modprobe-options", "with": {"module": "proof", "options": {"never": 1}}})
         for number, row in enumerate(rows):  # all of them: one that holds already keeps nobody waiting for those before it
-            row["after"] = [before["state"] for before in rows[:number]]
+            row["after"] = [before["gate"] for before in rows[:number]]
         policy = {"attempts": 1, "on_failure": "keep", "reboot": "external", **(policy or {})}
         path = self.work.parent / "program" / f"{self.name}.yaml"
         path.write_text(json.dumps({"name": "test", "title": "test", "policy": policy, "steps": rows}))

@@ -2,221 +2,220 @@
 #include "base/driver/catalogue.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
+#include "base/driver/catalogue_rows.hpp"
 #include "base/json_fields.hpp"
+#include "base/yaml.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kCatalogue =
-#include "catalogue.inc"  // config/catalogue.yaml as a raw string, made by CMake
+#include "catalogue.inc"  // config/catalogue.yaml as JSON, made by CMake
     ;
 constexpr std::size_t kCatalogueLimit = 1U << 20;  // bytes
 
 using Json = nlohmann::json;
 using Need = JsonFields::Need;
 
-bool made_of(std::string_view text, std::string_view characters) {
-  return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
-}
-constexpr std::string_view kHexDigits = "0123456789abcdef";
-constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
-constexpr std::string_view kWord = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+/// A row of one of the catalogue's tables, and the file that it is from.
+struct Row {
+  Json value;
+  std::string source;
+};
 
-bool is_text(std::string_view text) { return !text.empty(); }
-bool is_name(std::string_view text) { return made_of(text, kNameLetters) && text.size() <= 64; }
-bool is_commit(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 40; }
-bool is_sha256(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 64; }
-bool is_driver_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
-bool is_kernel_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
-bool is_header(std::string_view text) {
-  return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
-}
-bool is_include(std::string_view text) {
-  return text.ends_with(".h") && made_of(text.substr(0, text.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
-}
-bool is_entry_id(std::string_view text) {
-  const std::size_t slash = text.find('/');
-  return slash != std::string_view::npos && made_of(text.substr(0, slash), kWord) &&
-         made_of(text.substr(slash + 1), kWord);
-}
-bool is_repository(std::string_view text) { return text.starts_with("https://") || text.starts_with("file://"); }
-bool is_host(std::string_view text) {
-  if (text.starts_with("file:///")) return true;
-  const std::size_t name = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : text.size();
-  return name < text.size() && text.find('/', name) == std::string_view::npos;
-}
-bool is_runfile(std::string_view text) {
-  return text.size() > 5 && text.front() == '/' && text.ends_with(".run") && text.find(' ') == std::string_view::npos;
-}
-bool is_architecture(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kKnown = {"Ampere", "Ada", "Hopper", "Blackwell"};
-  return std::ranges::count(kKnown, text) == 1;
-}
-bool is_evidence(std::string_view text) { return text == "reported" || text == "unknown"; }
-bool is_status(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kKnown = {"verified_in_git", "third_party_doc", "abbreviated_only",
-                                                      "unknown"};
-  return std::ranges::count(kKnown, text) == 1;
-}
+struct Table {
+  const char* what;               ///< a row of it, in errors
+  std::vector<const char*> pins;  ///< keys in which all rows of one name must agree, as JSON pointers
+  std::map<std::string, Row> rows = {};
+};
 
-std::optional<Version> kernel_version(JsonFields& fields, const char* key) {
-  const std::string text = fields.text(key, is_kernel_version, Need::optional);
-  return text.empty() ? std::nullopt : parse_version(text);
-}
+/// The tables of all files, by name.
+struct Tables {
+  std::vector<std::string> runfile_hosts;
+  std::string releases_at;
+  Table rules{"compat rule", {"/header", "/pattern", "/include"}};
+  Table defects{"defect", {}};
+  Table releases{"release", {"/commit", "/runfile/path", "/runfile/sha256"}};
+  Table patches{"patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
+  Table allowed{"allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
+  std::vector<std::string> notes;
+};
 
 bool any_value(const std::string&, const Json&) { return true; }
-bool architecture_row(const std::string& name, const Json& value) {
-  return is_architecture(name) && value.is_string() && is_evidence(value.get_ref<const std::string&>());
-}
-bool option_row(const std::string&, const Json& value) { return value.is_string() || value.is_number_integer(); }
-bool dword_row(const std::string&, const Json& value) { return value.is_number_unsigned(); }
 
-/// What an entry lacks that a used one must have; empty when nothing.
-std::string lacking(const CatalogueEntry& entry, const JsonFields& fields) {
-  if (entry.commit.empty() || entry.commit_status != "verified_in_git") return "a commit that was verified in git";
-  if (entry.runfile_path.empty()) return "the path of its runfile";
-  if (entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
-  if (entry.architectures.empty()) return "a GPU architecture";
-  for (const char* key : {"kernel", "compiler", "compat", "module_options"})
-    if (!fields.has(key)) return fmt::format("'{}'", key);
-  return {};
+/// False where both have the pin, and not the same. Of an object those keys count that both have.
+bool agree(const Json& one, const Json& other) {
+  if (one.is_null() || other.is_null()) return true;
+  if (!one.is_object() || !other.is_object()) return one == other;
+  return std::ranges::all_of(one.items(), [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
 }
 
-Result<void> parse_runfile(const Json& object, CatalogueEntry& entry) {
-  JsonFields fields(object, "runfile: ");
-  if (fields.text("version", is_driver_release) != entry.base_version) fields.wrong("its version is not base_version");
-  entry.runfile_path = fields.text("path", is_runfile, Need::nullable);
-  entry.runfile_sha256 = fields.text("sha256", is_sha256, Need::nullable);
-  entry.runfile_bytes = fields.bytes("bytes");
-  return fields.done();
-}
+Json at(const Json& row, const char* pin) { return row.value(Json::json_pointer(pin), Json()); }
 
-Result<void> parse_limits(const Json& kernel, const Json& compiler, CatalogueEntry& entry) {
-  JsonFields versions(kernel, "kernel: ");
-  entry.kernel_min = kernel_version(versions, "min");
-  entry.kernel_below = kernel_version(versions, "below");
-  TRY(versions.done());
-  JsonFields gcc(compiler, "compiler: ");
-  entry.gcc_tested = gcc.integers("gcc_tested");
-  entry.gcc_min = gcc.integer("gcc_min");
-  entry.gcc_below = gcc.integer("gcc_below");
-  return gcc.done();
-}
-
-Result<CatalogueEntry> parse_entry(const Json& row) {
-  JsonFields fields(row);
-  CatalogueEntry entry;
-  entry.id = fields.text("id", is_entry_id);
-  (void)fields.text("note", is_text, Need::optional);
-  entry.enabled = fields.boolean("enabled");
-  entry.fork = fields.text("fork", is_text);
-  entry.repository = fields.text("repository", is_repository);
-  entry.also_in = fields.texts("also_in", is_repository, Need::optional);
-  entry.branch = fields.text("branch", is_text);
-  entry.commit = fields.text("commit", is_commit, Need::nullable);
-  entry.commit_status = fields.text("commit_status", is_status);
-  entry.base_version = fields.text("base_version", is_driver_release);
-  entry.compat = fields.texts("compat", is_name, Need::optional);
-  entry.module_options = fields.object("module_options", option_row);
-  entry.registry_dwords = fields.object("registry_dwords", dword_row);
-  entry.registry_dwords_forbidden = fields.object("registry_dwords_forbidden", dword_row);
-  const Json architectures = fields.object("architectures", architecture_row, Need::required);
-  for (const auto& [name, value] : architectures.items()) entry.architectures[name] = value;
-  const Json runfile = fields.object("runfile", any_value, Need::required);
-  const Json kernel = fields.object("kernel", any_value), compiler = fields.object("compiler", any_value);
-  TRY(fields.done());
-  if (entry.id != entry.fork + "/" + entry.branch) return fail(ErrorCode::invalid, "'id' is not fork/branch");
-  TRY(parse_runfile(runfile, entry));
-  TRY(parse_limits(kernel, compiler, entry));
-  const std::string absent = entry.enabled ? lacking(entry, fields) : std::string();
-  if (!absent.empty()) return fail(ErrorCode::invalid, "enabled without " + absent);
-  return entry;
-}
-
-Result<void> add_rules(const Json& rules, Catalogue& into) {
-  for (const auto& [name, row] : rules.items()) {
-    JsonFields fields(row, fmt::format("compat_rules: {}: ", name));
-    if (!is_name(name)) fields.wrong("not a name");
-    CompatRule rule{fields.text("header", is_header), fields.text("pattern", is_text),
-                    fields.text("include", is_include, Need::optional), fields.text("why", is_text)};
-    if (!into.compat_rules.emplace(name, std::move(rule)).second) fields.wrong("twice");
-    TRY(fields.done());
+Result<void> add_rows(const Json& rows, const std::string& source, Table& into, std::vector<std::string>& notes) {
+  for (const auto& [name, value] : rows.items()) {
+    if (!value.is_object()) return fail(ErrorCode::invalid, fmt::format("{} {}: not an object", into.what, name));
+    const auto [there, is_new] = into.rows.try_emplace(name, Row{value, source});
+    const Row& first = there->second;
+    if (is_new || first.value == value) continue;
+    for (const char* pin : into.pins)
+      if (!agree(at(first.value, pin), at(value, pin)))
+        return fail(ErrorCode::invalid, fmt::format("{} {}: another '{}' than in {}", into.what, name, pin + 1, first.source),
+                    "Give what differs a name of its own, or take it out of the drop-in.");
+    notes.push_back(fmt::format("{}: {} {} is in {} too, which counts", source, into.what, name, first.source));
   }
   return {};
 }
 
-Result<void> add_entries(const Json& rows, std::string_view source, Catalogue& into) {
-  for (const Json& row : rows) {
-    const auto id = row.is_object() ? row.find("id") : row.end();
-    const std::string name = row.is_object() && id != row.end() && id->is_string()
-                                 ? id->get<std::string>()
-                                 : fmt::format("entry {}", &row - &*rows.begin());
-    CatalogueEntry entry = TRY_IN(name, parse_entry(row));
-    entry.source = source;
-    for (const std::string& rule : entry.compat)
-      if (!into.compat_rules.contains(rule)) return fail(ErrorCode::invalid, name + ": no compat rule " + rule);
-    if (std::ranges::count(into.entries, entry.id, &CatalogueEntry::id) > 0)
-      return fail(ErrorCode::invalid, name + " twice");
+Result<void> add_file(const CatalogueFile& file, Tables& into) {
+  JsonFields fields(file.tables);
+  const std::string schema = fields.text("schema", [](std::string_view text) { return !text.empty(); });
+  if (!schema.empty() && schema != "p2pd.catalogue/2")
+    return fail(ErrorCode::invalid, fmt::format("schema {}; this p2pd reads p2pd.catalogue/2", schema),
+                "\"p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
+  std::vector<std::string> hosts = fields.texts("runfile_hosts", is_runfile_host, Need::optional);
+  const std::string releases_at = fields.text("releases_at", is_repository, Need::optional);
+  const Json rules = fields.object("compat_rules", any_value), defects = fields.object("defects", any_value);
+  const Json releases = fields.object("releases", any_value), patches = fields.object("patches", any_value);
+  const Json allowed = fields.object("allowed", any_value);
+  TRY(fields.done());
+  // a drop-in that names hosts, or a repository, has a reason: its own come first
+  for (const std::string& host : into.runfile_hosts)
+    if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
+  into.runfile_hosts = std::move(hosts);
+  if (!releases_at.empty()) into.releases_at = releases_at;
+  TRY(add_rows(rules, file.source, into.rules, into.notes));
+  TRY(add_rows(defects, file.source, into.defects, into.notes));
+  TRY(add_rows(releases, file.source, into.releases, into.notes));
+  TRY(add_rows(patches, file.source, into.patches, into.notes));
+  return add_rows(allowed, file.source, into.allowed, into.notes);
+}
+
+/// What nobody has of the pins that a used entry needs; empty: nothing.
+std::string lacking(const CatalogueEntry& entry) {
+  if (entry.commit.empty()) return "the commit of its patch";
+  if (entry.runfile_path.empty()) return "the path of its runfile";
+  if (entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
+  if (entry.architectures.empty()) return "a GPU architecture";
+  return {};
+}
+
+/// Takes an allowance where it is of these hashes; one that was given to others counts for nothing.
+void allow(CatalogueEntry& entry, const Allowance& given) {
+  const auto agrees = [](const std::string& pin, const std::string& allowed) { return pin.empty() || pin == allowed; };
+  if (given.commit != entry.commit || !agrees(entry.base_commit, given.base_commit) ||
+      !agrees(entry.runfile_sha256, given.runfile_sha256))
+    return;
+  entry.allowed = true;
+  entry.base_commit = given.base_commit;
+  entry.runfile_sha256 = given.runfile_sha256;
+}
+
+/// The builds of one patch: on its own release, and grafted on others.
+Result<void> add_entries(const std::string& id, const Row& row, const Tables& tables, const std::vector<Defect>& defects,
+                         Catalogue& into) {
+  const PatchRow patch = TRY(parse_patch(id, row.value, defects));
+  for (const auto& [version, tree] : patch.trees) {
+    const auto& releases = tables.releases.rows;
+    const auto release = releases.find(version), made_for = releases.find(patch.entry.made_for);
+    if (release == releases.end() || made_for == releases.end())
+      return fail(ErrorCode::invalid, fmt::format("there is no release {}", release == releases.end() ? version : patch.entry.made_for));
+    CatalogueEntry entry = patch.entry;
+    entry.made_for_commit = made_for->second.value.value("commit", "");
+    entry.tree = tree;
+    TRY(parse_release(version, release->second.value, entry));
+    if (entry.is_graft()) {
+      entry.id += "-on-" + version;
+      for (auto& [architecture, evidence] : entry.architectures) evidence = "unknown";
+      entry.reports.clear();
+    }
+    if (const auto allowed = tables.allowed.rows.find(entry.id); allowed != tables.allowed.rows.end())
+      allow(entry, TRY(parse_allowance(allowed->second.value)));
+    entry.lacks = lacking(entry);
+    entry.source = row.source;
+    if (std::ranges::count(into.entries, entry.id, &CatalogueEntry::id) != 0) return fail(ErrorCode::invalid, entry.id + " twice");
     into.entries.push_back(std::move(entry));
   }
   return {};
 }
 
-Result<Catalogue> parse(std::string_view text, std::string_view source, Catalogue into) {
-  const Json table = parse_json(text);
-  if (table.is_discarded()) return fail(ErrorCode::invalid, "not JSON");
-  JsonFields fields(table);
-  (void)fields.text("schema", [](std::string_view schema) { return schema == "p2pd.catalogue/1"; });
-  (void)fields.texts("about", is_text, Need::optional);
-  std::vector<std::string> hosts = fields.texts("runfile_hosts", is_host, Need::optional);
-  const Json rules = fields.object("compat_rules", any_value);
-  const Json& rows = fields.list("entries", Need::required);
-  TRY(fields.done());
-  // a drop-in that names hosts has a reason: its own come first
-  for (const std::string& host : into.runfile_hosts)
-    if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
-  into.runfile_hosts = std::move(hosts);
-  TRY(add_rules(rules, into));
-  TRY(add_entries(rows, source, into));
-  return into;
+std::string where(const Row& row, const Table& table, const std::string& name) {
+  return fmt::format("{}: {} {}", row.source, table.what, name);
+}
+
+/// Error unless a release is right by itself: entries take over what it says.
+Result<void> check_release(const std::string& version, const Json& row, const std::map<std::string, CompatRule>& rules) {
+  CatalogueEntry entry;
+  TRY(parse_release(version, row, entry));
+  for (const std::string& rule : entry.compat)
+    if (!rules.contains(rule)) return fail(ErrorCode::invalid, "there is no compat rule " + rule);
+  return {};
+}
+
+Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
+  KernelTable kernels = TRY(kernel_table());
+  Catalogue all{tables.runfile_hosts, tables.releases_at, {}, {}, tables.notes, std::move(kernels)};
+  for (const auto& [name, row] : tables.rules.rows)
+    all.compat_rules.emplace(name, TRY_IN(where(row, tables.rules, name), parse_rule(name, row.value)));
+  for (const auto& [version, row] : tables.releases.rows)
+    TRY_IN(where(row, tables.releases, version), check_release(version, row.value, all.compat_rules));
+  for (const auto& [id, row] : tables.allowed.rows) TRY_IN(where(row, tables.allowed, id), parse_allowance(row.value));
+  std::vector<Defect> defects;
+  for (const auto& [name, row] : tables.defects.rows)
+    defects.push_back(TRY_IN(where(row, tables.defects, name), parse_defect(name, row.value)));
+  for (const auto& [id, row] : tables.patches.rows) {
+    TRY_IN(where(row, tables.patches, id), add_entries(id, row, tables, defects, all));
+    for (CatalogueEntry& entry : all.entries) entry.of_this_machine = entry.source != shipped;
+  }
+  const auto older = [](const CatalogueEntry& one, const CatalogueEntry& other) {
+    return std::pair(parse_version(one.base_version), one.id) < std::pair(parse_version(other.base_version), other.id);
+  };
+  std::ranges::sort(all.entries, older);
+  return all;
 }
 
 }  // namespace
 
-std::optional<Version> parse_version(std::string_view text) {
-  Version version;
-  for (const char *at = text.data(), *end = at + text.size();; ++at) {
-    std::uint32_t number = 0;
-    const auto [next, error] = std::from_chars(at, end, number);
-    if (error != std::errc()) return std::nullopt;
-    version.push_back(number);
-    at = next;
-    if (at == end) break;
-    if (*at != '.' || version.size() == 4) return std::nullopt;
+std::string_view to_string(Known known) {
+  switch (known) {
+    case Known::single_source: return "single source";
+    case Known::corroborated: return "corroborated";
+    case Known::verified: return "verified";
   }
-  if (version.size() < 2) return std::nullopt;
-  return version;
+  return "single source";
 }
 
-Result<Catalogue> parse_catalogue(std::string_view text, std::string_view source, Catalogue before) {
-  return TRY_IN(source, parse(text, source, std::move(before)));
+CatalogueFile shipped_catalogue() { return {"catalogue.yaml", parse_json(kCatalogue)}; }
+
+Result<CatalogueFile> catalogue_file(std::string source, std::string_view yaml) {
+  Json tables = TRY(TRY(yaml::parse(yaml, source)).json());
+  return CatalogueFile{std::move(source), std::move(tables)};
 }
 
-Result<Catalogue> catalogue(const Host& host) {
-  Catalogue all = TRY(parse_catalogue(kCatalogue, "catalogue.yaml"));
+Result<Catalogue> parse_catalogue(const std::vector<CatalogueFile>& files) {
+  Tables tables;
+  for (const CatalogueFile& file : files) TRY_IN(file.source, add_file(file, tables));
+  return built(tables, files.empty() ? "" : files.front().source);
+}
+
+Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& more) {
+  std::vector<CatalogueFile> files = {shipped_catalogue()};
+  std::vector<std::string> skipped;
   const auto names = host.files().list(kCatalogueDropIns);
   if (!names && names.error().code != ErrorCode::not_found) return Failure(names.error());
   for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    if (!name.ends_with(".json")) continue;
     const std::string path = fmt::format("{}/{}", kCatalogueDropIns, name);
-    all = TRY(parse_catalogue(TRY(host.files().read(path, kCatalogueLimit)), path, std::move(all)));
+    if (name.ends_with(".yaml"))
+      files.push_back(TRY(catalogue_file(path, TRY(host.files().read(path, kCatalogueLimit)))));
+    else
+      skipped.push_back(path + " is not read: only *.yaml are");
   }
+  files.insert(files.end(), more.begin(), more.end());
+  Catalogue all = TRY(parse_catalogue(files));
+  all.notes.insert(all.notes.end(), skipped.begin(), skipped.end());
   return all;
 }
 

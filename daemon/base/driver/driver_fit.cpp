@@ -6,61 +6,58 @@
 
 #include <algorithm>
 
+#include "base/driver/staging.hpp"
+
 namespace p2pd {
 namespace {
 
 using Fit = EntryVerdict::Fit;
 
-std::string dotted(const Version& version) { return fmt::format("{}", fmt::join(version, ".")); }
-
-/// Major and minor of "6.1.0-47-amd64"; nothing where a release does not start with them.
-std::optional<Version> mainline(const std::string& release) {
-  const std::size_t dot = release.find('.');
-  if (dot == std::string::npos) return std::nullopt;
-  const std::size_t end = release.find_first_not_of("0123456789", dot + 1);
-  return parse_version(std::string_view(release).substr(0, end));
-}
-
-/// What speaks against an entry on one kernel, the gravest first; `open` where it could not be found out.
+/// What speaks against an entry on one kernel.
 struct Objection {
-  bool open = false;
+  Fit fit = Fit::rejected;  ///< rejected; open: it could not be found out; untried: the build will tell
   std::string cause;
   std::string reason;
 };
 
-std::optional<Objection> version_objection(const CatalogueEntry& entry, const BuildTarget& kernel) {
-  if (!entry.kernel_min && !entry.kernel_below) return std::nullopt;
-  const auto version = mainline(kernel.release);
-  if (!version)
-    return Objection{true, "kernel", fmt::format("'{}' does not tell its version of Linux", kernel.release)};
-  if (entry.kernel_min && *version < *entry.kernel_min)
-    return Objection{
-        false, "kernel",
-        fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
-  if (entry.kernel_below && *version >= *entry.kernel_below)
-    return Objection{false, "kernel",
-                     fmt::format("it does not build on {}; a kernel before Linux {} would do", kernel.release,
-                                 dotted(*entry.kernel_below))};
-  return std::nullopt;
+/// A build for it failed on this machine, whatever was expected of it.
+std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine, const BuildTarget& kernel) {
+  const std::string name = build_name(entry, kernel.release);
+  const auto failed = machine.failed_builds.find(name);
+  if (failed == machine.failed_builds.end()) return std::nullopt;
+  return Objection{Fit::rejected, "kernel",
+                   fmt::format("it did not build here for {}: {}; remove {} to try it again", kernel.release, failed->second, build_log_of(name))};
+}
+
+std::optional<Objection> version_objection(const Catalogue& catalogue, const CatalogueEntry& entry, const BuildTarget& kernel) {
+  const Version version = mainline_of(kernel.release);
+  if (entry.kernel_min && version.empty())
+    return Objection{Fit::open, "kernel", fmt::format("'{}' does not tell its version of Linux", kernel.release)};
+  if (entry.kernel_min && version < *entry.kernel_min)
+    return Objection{Fit::rejected, "kernel",
+                     fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
+  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, parse_version(entry.base_version).value_or(Version()), kernel.release);
+  if (outlook.kind == KernelOutlook::Kind::builds) return std::nullopt;
+  return Objection{outlook.kind == KernelOutlook::Kind::fails ? Fit::rejected : Fit::untried, "kernel", outlook.reason};
 }
 
 std::optional<Objection> compiler_objection(const CatalogueEntry& entry, const BuildTarget& kernel) {
   const bool limited = entry.gcc_min || entry.gcc_below;
   if (!kernel.compiler)
     return limited ? std::optional(Objection{
-                         true, "compiler",
+                         Fit::open, "compiler",
                          fmt::format("{} would tell the compiler of {}", kernel.compiler_source, kernel.release)})
                    : std::nullopt;
   const Compiler& compiler = *kernel.compiler;
   const std::string built = fmt::format("{} was built with {} {}", kernel.release, compiler.family, compiler.major);
   if (compiler.family != "gcc")
-    return Objection{false, "compiler",
+    return Objection{Fit::rejected, "compiler",
                      built + ", and only gcc is known to build it; a kernel built with gcc would do"};
   if (entry.gcc_below && compiler.major >= *entry.gcc_below)
-    return Objection{false, "compiler",
+    return Objection{Fit::rejected, "compiler",
                      fmt::format("{}; a kernel built with one before gcc {} would do", built, *entry.gcc_below)};
   if (entry.gcc_min && compiler.major < *entry.gcc_min)
-    return Objection{false, "compiler",
+    return Objection{Fit::rejected, "compiler",
                      fmt::format("{}; a kernel built with gcc {} or newer would do", built, *entry.gcc_min)};
   return std::nullopt;
 }
@@ -74,12 +71,12 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
     if (!rule.include.empty()) continue;
     const auto applies = kernel.rules.find(name);
     if (applies == kernel.rules.end())
-      open = Objection{true, "headers",
+      open = Objection{Fit::open, "headers",
                        fmt::format("the headers of {} are not readable, and if their {} has {}, it does "
                                    "not build",
                                    kernel.release, rule.header, rule.pattern)};
     else if (applies->second)
-      return Objection{false, "headers",
+      return Objection{Fit::rejected, "headers",
                        fmt::format("{} has {} in {}, which its source does not know; an older build of that kernel, or "
                                    "an entry that knows it, would do",
                                    kernel.release, rule.pattern, rule.header)};
@@ -87,29 +84,24 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
   return open;
 }
 
-std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEntry& entry,
+/// The gravest: what rejects before what is not known, and that before what nobody tried.
+std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine,
                                    const Machine::Target& kernel) {
-  std::optional<Objection> open;
-  for (auto found : {version_objection(entry, kernel), headers_objection(catalogue, entry, kernel),
-                     compiler_objection(entry, kernel)}) {
-    if (found && !found->open) return found;
-    if (found && !open) open = std::move(found);
-  }
-  return open;
+  std::optional<Objection> gravest;
+  for (auto found : {trial_objection(entry, machine, kernel), version_objection(catalogue, entry, kernel), headers_objection(catalogue, entry, kernel),
+                     compiler_objection(entry, kernel)})
+    if (found && (!gravest || found->fit > gravest->fit)) gravest = std::move(found);
+  return gravest;
 }
 
-/// Why an entry is not enabled.
-std::string not_pinned(const CatalogueEntry& entry) {
-  if (entry.commit.empty())
-    return entry.commit_status == "unknown" ? "its commit is not known" : "only a short form of its commit is known";
-  if (entry.commit_status != "verified_in_git") return "its commit is known by hearsay only";
-  if (entry.runfile_path.empty() || entry.runfile_sha256.empty()) return "path or SHA-256 of its runfile is not known";
-  return "it is switched off";
+/// Why an entry may not be used yet.
+std::string not_usable(const CatalogueEntry& entry) {
+  return entry.lacks.empty() ? "one source alone has its hashes" : "nobody has " + entry.lacks;
 }
 
-/// The verdict as if the entry was enabled.
-EntryVerdict judge_enabled(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
-  EntryVerdict verdict{entry.id, Fit::fits, {}, {}, false, false};
+/// The verdict as if the entry could be used.
+EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  EntryVerdict verdict{.entry = entry.id, .fit = Fit::fits};
   for (const std::string& generation : generations(machine)) {
     if (entry.architectures.contains(generation)) continue;
     verdict.fit = Fit::rejected;
@@ -120,11 +112,10 @@ EntryVerdict judge_enabled(const Catalogue& catalogue, const CatalogueEntry& ent
   }
   std::string running;  // set when the running kernel is fine
   for (const Machine::Target& kernel : machine.kernels) {
-    const auto found = objection(catalogue, entry, kernel);
-    if (kernel.running && (!found || found->open)) running = kernel.release;
-    if (!found || (found->open && verdict.fit != Fit::fits)) continue;
-    if (!found->open && verdict.fit == Fit::rejected) continue;
-    verdict.fit = found->open ? Fit::open : Fit::rejected;
+    const auto found = objection(catalogue, entry, machine, kernel);
+    if (kernel.running && (!found || found->fit != Fit::rejected)) running = kernel.release;
+    if (!found || found->fit <= verdict.fit) continue;
+    verdict.fit = found->fit;
     verdict.cause = found->cause;
     verdict.reason = found->reason;
   }
@@ -134,6 +125,8 @@ EntryVerdict judge_enabled(const Catalogue& catalogue, const CatalogueEntry& ent
         fmt::format("it fits the running kernel {}, but not every bootable one: {}", running, verdict.reason);
   }
   if (verdict.fit == Fit::fits) verdict.reason = "it fits every GPU and every bootable kernel";
+  if (verdict.fit == Fit::untried) verdict.reason += ": it is built here before anything changes, and that decides";
+  for (const Defect* defect : defects_on(entry, machine)) verdict.defects.push_back(defect->text);
   return verdict;
 }
 
@@ -143,6 +136,8 @@ std::string_view to_string(EntryVerdict::Fit fit) {
   switch (fit) {
     case Fit::fits:
       return "fits";
+    case Fit::untried:
+      return "untried";
     case Fit::open:
       return "open";
     case Fit::rejected:
@@ -160,13 +155,22 @@ std::set<std::string> generations(const Machine& machine) {
   return found;
 }
 
+std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine) {
+  const std::set<std::string> there = generations(machine);
+  std::vector<const Defect*> found;
+  for (const Defect& defect : entry.defects) {
+    const auto seen_with = [&](const std::string& generation) { return defect.architectures.contains(generation); };
+    if (defect.architectures.empty() || there.empty() || std::ranges::any_of(there, seen_with)) found.push_back(&defect);
+  }
+  return found;
+}
+
 EntryVerdict judge_entry(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
-  EntryVerdict verdict = judge_enabled(catalogue, entry, machine);
-  if (entry.enabled) return verdict;
-  verdict.needs_pins_only = verdict.fit != Fit::rejected;
-  verdict.reason = fmt::format(
-      "not enabled, because {}; {}", not_pinned(entry),
-      verdict.needs_pins_only ? "pinned, it would fit" : "and even pinned it would not fit: " + verdict.reason);
+  EntryVerdict verdict = judge_usable(catalogue, entry, machine);
+  if (entry.usable()) return verdict;
+  verdict.fits_if_allowed = verdict.fit != Fit::rejected;
+  verdict.reason = fmt::format("not used, because {}; {}", not_usable(entry),
+                               verdict.fits_if_allowed ? "allowed, it would fit" : "and even then it would not fit: " + verdict.reason);
   verdict.fit = Fit::candidate;
   return verdict;
 }

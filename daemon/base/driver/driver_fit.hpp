@@ -31,22 +31,29 @@ struct Machine {
   std::vector<int> gcc_installed;  ///< major versions
   Distribution distribution;
   std::string driver_version;  ///< of the loaded nvidia module; empty: none
+  std::map<std::string, std::string> failed_builds;  ///< build_name() to the compiler's first error, where one failed here
 };
 
 /// What the solver says of one entry of the catalogue.
 struct EntryVerdict {
-  enum class Fit { fits, open, rejected, candidate };  ///< open: fits as far as is known; candidate: not enabled
-  std::string entry;
+  /// From best to worst. untried: nobody built it for such a kernel, and the build here decides; open: something could not
+  /// be found out; candidate: it may not be used yet.
+  enum class Fit { fits, untried, open, rejected, candidate };
+  std::string entry = {};
   Fit fit = Fit::rejected;
-  std::string cause;             ///< of a rejection: "architecture", "kernel", "compiler", "headers"; else empty
-  std::string reason;            ///< one sentence: why, and what would change it
+  std::string cause = {};        ///< of a rejection: "architecture", "kernel", "compiler", "headers"; else empty
+  std::string reason = {};       ///< one sentence: why, and what would change it
   bool running_only = false;     ///< fits the running kernel, not every bootable one
-  bool needs_pins_only = false;  ///< a candidate that would fit once it is pinned
+  bool fits_if_allowed = false;  ///< a candidate that would fit
+  std::vector<std::string> defects = {};  ///< that are known with such GPUs
 };
 std::string_view to_string(EntryVerdict::Fit fit);
 
 /// Generations of the known cards: "Ada".
 std::set<std::string> generations(const Machine& machine);
+
+/// Known defects of an entry that count for the GPUs of this machine.
+std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine);
 
 /// What speaks for or against one entry on this machine, whatever else may keep the machine from P2P; reads nothing.
 EntryVerdict judge_entry(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine);

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/boot/default_kernel.hpp"
+#include "base/driver/staging.hpp"
 #include "base/hardware/bar1.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/hardware/vram.hpp"
+#include "base/modules/build_log.hpp"
 
 namespace p2pd {
 namespace {
@@ -38,6 +41,26 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   return gpus;
 }
 
+/// "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol; a full disk can end either.
+bool blames_source(const BuildFailure& failure) {
+  if (failure.signature_id == "disk-full" || failure.signature_id == "out-of-memory") return false;
+  for (const std::string_view word : {": error: ", ": fatal error: "})
+    if (const std::size_t at = failure.line.find(word); at != std::string::npos && at > 0 && std::isdigit(static_cast<unsigned char>(failure.line[at - 1])) != 0) return true;
+  return failure.line.find(" undefined!") != std::string::npos;
+}
+
+/// Builds that the compiler refused here: their logs stay until one succeeds. What else ends a build is no word on the source.
+std::map<std::string, std::string> failed_builds(const Host& host) {
+  std::map<std::string, std::string> failed;
+  for (const std::string& name : host.names(kLogs)) {
+    if (!name.starts_with(kBuildLogPrefix) || !name.ends_with(".log")) continue;
+    const auto failure = build_failure(host.files().read(fmt::format("{}/{}", kLogs, name)).value_or(""));
+    if (!failure || !*failure || !blames_source(**failure)) continue;
+    failed[name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4)] = (*failure)->line;
+  }
+  return failed;
+}
+
 }  // namespace
 
 Result<Machine> machine_of(const Host& host, const Catalogue& all) {
@@ -57,6 +80,7 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   }
   machine.gcc_installed = installed_gcc(host).value_or(std::vector<int>());
   machine.distribution = distribution(host);
+  machine.failed_builds = failed_builds(host);
   return machine;
 }
 

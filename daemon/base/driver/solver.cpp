@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/units.hpp"
 
@@ -47,8 +48,27 @@ std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
   return std::nullopt;
 }
 
+/// Entries that map VRAM through a smaller BAR1, and that speak of these cards.
+std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, const Machine& machine) {
+  std::vector<const CatalogueEntry*> found;
+  for (const CatalogueEntry& entry : catalogue.entries)
+    if (entry.dynamic_bar1 && std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.contains(generation); }))
+      found.push_back(&entry);
+  return found;
+}
+
+/// A converted card: only a build with dynamic BAR1 helps; nothing where one may be used.
+std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
+  const auto entries = dynamic_entries(catalogue, machine);
+  if (std::ranges::any_of(entries, [](const CatalogueEntry* entry) { return entry->usable(); })) return std::nullopt;
+  if (entries.empty()) return Gate{"converted-card", summary, "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
+  return Gate{"converted-card", summary,
+              fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of one.",
+                          entries.back()->id)};
+}
+
 /// BAR1 must be able to cover the VRAM; what cannot be told is a question, what can still grow a note.
-std::optional<Gate> bar1_gate(const Machine& machine, Choice& choice) {
+std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
     const auto need = vram(gpu);
     if (!need) {
@@ -64,10 +84,11 @@ std::optional<Gate> bar1_gate(const Machine& machine, Choice& choice) {
                                          gpu.bar1_bytes ? size_text(*gpu.bar1_bytes) : "not readable",
                                          size_text(*need)));
     } else if (is_converted(gpu)) {
-      return Gate{"converted-card",
-                  fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}: P2P is impossible",
-                              name_of(gpu), size_text(*need), size_text(*gpu.bar1_most_bytes)),
-                  "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
+      choice.needs_dynamic_bar1 = true;
+      if (auto gate = converted_gate(catalogue, machine,
+                                     fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}", name_of(gpu),
+                                                 size_text(*need), size_text(*gpu.bar1_most_bytes))))
+        return gate;
     } else {
       return Gate{"bar1-too-small",
                   fmt::format("BAR1 of {} cannot exceed {}, less than {} of VRAM: no driver helps", name_of(gpu),
@@ -115,14 +136,14 @@ int distance(const EntryVerdict& verdict) {
   return verdict.running_only ? 10 : static_cast<int>(found - std::begin(kCauses));
 }
 
-/// No enabled entry fits: names the one that comes nearest, and candidates that would.
+/// No entry that may be used fits: names the one that comes nearest, and candidates that would.
 void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
   const EntryVerdict* nearest = nullptr;
   std::vector<std::string> candidates;
   Version newest;
   for (std::size_t i = 0; i < choice.table.size(); ++i) {
     const EntryVerdict& verdict = choice.table[i];
-    if (verdict.needs_pins_only) candidates.push_back(verdict.entry);
+    if (verdict.fits_if_allowed) candidates.push_back(verdict.entry);
     if (verdict.fit != Fit::rejected) continue;
     const Version version = parse_version(catalogue.entries[i].base_version).value_or(Version());
     if (nearest != nullptr && std::pair(distance(*nearest), newest) >= std::pair(distance(verdict), version)) continue;
@@ -130,37 +151,63 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
     newest = version;
   }
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
-  Gate gate{"no-entry", "no entry of the catalogue is enabled", "Add one with its pins to /etc/p2pd/catalogue.d."};
+  Gate gate{"no-entry", "no build of the catalogue may be used", "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
   if (nearest != nullptr) {
     const bool kernels = nearest->cause != "architecture";
     gate = {nearest->cause,
             kernels ? fmt::format("no driver fits; {} comes nearest: {}", nearest->entry, nearest->reason)
-                    : fmt::format("no enabled driver gives P2P between {} cards", cards),
+                    : fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
             kernels ? "Boot a kernel that it fits, and remove those that it does not."
                     : "No kernel or setting changes that."};
   }
   if (!candidates.empty())
-    gate.next += fmt::format(
-        " Candidates that would fit once they are pinned in /etc/p2pd/catalogue.d (commit read in git, SHA-256 of the "
-        "runfile): {}.",
-        fmt::join(candidates, ", "));
+    gate.next += fmt::format(" Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
+                             fmt::join(candidates, ", "), candidates.back());
   settle(choice, std::move(gate));
 }
 
-/// The newest of the entries with this verdict; null when there is none.
-const CatalogueEntry* newest_of(const Catalogue& catalogue, const Choice& choice, Fit fit) {
+/// What makes one fitting entry better than another, the weightiest first; more is better.
+auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
+  const auto defects = defects_on(entry, machine);
+  const bool harmless = std::ranges::none_of(defects, &Defect::grave);
+  const Version version = parse_version(entry.base_version).value_or(Version());
+  const bool keeps_version = version >= parse_version(machine.driver_version).value_or(Version());
+  const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.at(generation) == "reported"; });
+  return std::tuple(-static_cast<int>(verdict.fit),  // that it builds is known
+                    entry.of_this_machine,           // who added it wants it
+                    harmless,                        // it takes no GPU down
+                    keeps_version,                   // no newer CUDA is lost
+                    reported,                        // somebody moved data between such cards
+                    version, entry.known());
+}
+
+/// The best entry that fits, or could as far as is known; null when there is none.
+const CatalogueEntry* best_entry(const Catalogue& catalogue, const Choice& choice, const Machine& machine) {
   const CatalogueEntry* best = nullptr;
-  Version newest;
+  const EntryVerdict* why = nullptr;
   for (std::size_t i = 0; i < choice.table.size(); ++i) {
-    const Version version = parse_version(catalogue.entries[i].base_version).value_or(Version());
-    if (choice.table[i].fit != fit || (best != nullptr && version <= newest)) continue;
-    best = &catalogue.entries[i];
-    newest = version;
+    const CatalogueEntry& entry = catalogue.entries[i];
+    if (choice.table[i].fit > Fit::open || entry.dynamic_bar1 != choice.needs_dynamic_bar1) continue;
+    if (best != nullptr && rank(entry, choice.table[i], machine) <= rank(*best, *why, machine)) continue;
+    best = &entry;
+    why = &choice.table[i];
   }
   return best;
 }
 
-void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& machine) {
+/// What a swap to `entry` takes: a newer driver, and the CUDA that came with it.
+std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  const Version now = parse_version(machine.driver_version).value_or(Version());
+  if (now <= parse_version(entry.base_version).value_or(Version())) return {};
+  std::string cuda;  // of the branch that runs
+  for (const CatalogueEntry& other : catalogue.entries)
+    if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
+  std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
+  if (!entry.cuda.empty()) text += fmt::format(", which runs programs up to CUDA {}{}", entry.cuda, cuda.empty() ? "" : ", not " + cuda);
+  return text;
+}
+
+void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   choice.entry = &entry;
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
   choice.summary = fmt::format("{} fits {}{} bootable kernel{}", entry.id, cards,
@@ -171,15 +218,14 @@ void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& mac
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
   }
+  if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) choice.notes.push_back(std::move(loss));
+  for (const Defect* defect : defects_on(entry, machine)) choice.notes.push_back("known defect: " + defect->text);
   for (const std::string& generation : generations(machine))
     if (entry.architectures.at(generation) != "reported")
       choice.notes.push_back(fmt::format("nobody reported P2P between {} cards with it yet", generation));
   for (const Machine::Target& kernel : machine.kernels) {
     if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
     const int major = kernel.compiler->major;
-    if (!entry.gcc_tested.empty() && std::ranges::count(entry.gcc_tested, major) == 0)
-      choice.notes.push_back(fmt::format("{} wants gcc {}; it was built with gcc {} so far", kernel.release, major,
-                                         fmt::join(entry.gcc_tested, ", ")));
     if (std::ranges::count(machine.gcc_installed, major) == 0)
       choice.notes.push_back(
           fmt::format("{}, the compiler of {}, is not installed", kernel.compiler->text(), kernel.release));
@@ -188,18 +234,19 @@ void settle_with(Choice& choice, const CatalogueEntry& entry, const Machine& mac
 
 Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
+  choice.notes = catalogue.notes;
   for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
   if (auto gate = model_gate(machine)) return settle(choice, std::move(*gate)), choice;
   if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
-  if (auto gate = bar1_gate(machine, choice)) return settle(choice, std::move(*gate)), choice;
+  if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, std::move(*gate)), choice;
   if (auto gate = distribution_gate(machine)) return settle(choice, std::move(*gate)), choice;
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
-  const CatalogueEntry* entry = newest_of(catalogue, choice, Fit::fits);
-  if (entry == nullptr) entry = newest_of(catalogue, choice, Fit::open);
+  const CatalogueEntry* entry = best_entry(catalogue, choice, machine);
   if (entry == nullptr) return settle_without_entry(choice, catalogue, machine), choice;
-  settle_with(choice, *entry, machine);
+  settle_with(choice, catalogue, *entry, machine);
   const EntryVerdict& verdict = choice.table[static_cast<std::size_t>(entry - catalogue.entries.data())];
   if (verdict.fit == Fit::open) choice.questions.push_back(verdict.reason);
+  if (verdict.fit == Fit::untried) choice.notes.push_back(verdict.reason);
   return choice;
 }
 

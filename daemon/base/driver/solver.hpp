@@ -17,11 +17,12 @@ struct Choice {
   std::string next;          ///< what the operator does where there is no entry
   std::vector<EntryVerdict> table;     ///< of every entry, in the catalogue's order
   std::vector<std::string> questions;  ///< what could not be found out and could still forbid the entry
-  std::vector<std::string> notes;      ///< worth knowing, forbids nothing
+  std::vector<std::string> notes;      ///< worth knowing, forbids nothing: known defects, a driver that is lowered
+  bool needs_dynamic_bar1 = false;     ///< a card has more VRAM than its BAR1 can cover
 };
 
-/// The newest enabled entry that fits these GPUs and every bootable kernel, but for those that are held back where there
-/// is none that fits them, too; reads nothing.
+/// The best entry that may be used and fits these GPUs and every bootable kernel, but for those that are held back where
+/// there is none that fits them, too; reads nothing. Best is not newest: see rank().
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
 
 }  // namespace p2pd

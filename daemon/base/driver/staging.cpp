@@ -41,9 +41,11 @@ Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& para
   if (found == all.entries.end())
     return fail(ErrorCode::not_found, "the catalogue has no entry " + id,
                 "The check driver-catalogue lists the entries: \"p2pctl doctor --json\".");
-  if (!found->enabled)
-    return fail(ErrorCode::invalid, fmt::format("{} ({}) is not enabled: it is not pinned", id, found->source),
-                fmt::format("Use an enabled entry, or add it with commit and SHA-256 in {}.", kCatalogueDropIns));
+  if (!found->usable())
+    return fail(ErrorCode::invalid,
+                fmt::format("{} ({}) may not be used yet: {}", id, found->source,
+                            found->lacks.empty() ? "one source alone has its hashes" : "nobody has " + found->lacks),
+                fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", id));
   return *found;
 }
 
@@ -51,9 +53,11 @@ std::string runfile_of(const CatalogueEntry& entry) {
   return std::string(kRunfiles) + entry.runfile_path.substr(entry.runfile_path.rfind('/'));
 }
 
-std::string source_of(const CatalogueEntry& entry) { return fmt::format("{}/{}", kSources, entry.commit); }
+std::string build_name(const CatalogueEntry& entry, std::string_view kernel) {
+  return fmt::format("{}-{:.12}-{}", entry.base_version, entry.commit, kernel);
+}
 
-std::string commit_file_of(const CatalogueEntry& entry) { return source_of(entry) + ".commit"; }
+std::string build_log_of(std::string_view name) { return fmt::format("{}/{}{}.log", kLogs, kBuildLogPrefix, name); }
 
 std::vector<std::string> mirrors_of(const Parameters& parameters) {
   auto mirrors = parameters.value("mirrors", std::vector<std::string>());
@@ -73,7 +77,11 @@ Result<void> validate_staging(const Parameters& parameters) {
   const bool word = id == kChosenEntry || id == kNoEntry;
   if (!word && (std::ranges::count(id, '/') != 1 || id.front() == '/' || id.back() == '/'))
     return fail(ErrorCode::invalid, fmt::format("entry: '{}' is not FORK/BRANCH", id));
-  for (const std::string& mirror : parameters.value("mirrors", std::vector<std::string>()))
+  return check_mirrors(parameters.value("mirrors", std::vector<std::string>()));
+}
+
+Result<void> check_mirrors(const std::vector<std::string>& mirrors) {
+  for (const std::string& mirror : mirrors)
     if (const std::string shown = without_credentials(mirror); !is_mirror(mirror))
       return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is no file:///, http:// or https:// URL", shown));
     else if (shown != mirror)

@@ -19,29 +19,34 @@ inline constexpr std::string_view kRunfiles = "/var/cache/p2pd/runfiles";
 inline constexpr std::string_view kSources = "/var/cache/p2pd/sources";
 inline constexpr std::string_view kBuilds = "/var/cache/p2pd/builds";
 inline constexpr std::string_view kLogs = "/var/log/p2pd";
+inline constexpr std::string_view kBuildLogPrefix = "driver-build-";
 
 // What parameter `entry` may say in place of FORK/BRANCH.
 inline constexpr std::string_view kChosenEntry = "chosen";  ///< what the solver takes: plan/resolve.hpp puts it in
 inline constexpr std::string_view kNoEntry = "none";        ///< the driver that runs gives P2P: nothing is built here
 
 inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, true,
-                                              "FORK/BRANCH of an enabled catalogue entry, chosen or none"};
+                                              "id of a catalogue entry that may be used, chosen or none"};
 
 /// not_applicable where parameter `entry` is "none"; nothing for any other.
 std::optional<Finding> no_entry_needed(const Parameters& parameters);
 
-/// The entry of `all` that parameter `entry` names; it must be enabled, because the others are not pinned.
+/// The entry of `all` that parameter `entry` names; an Error where nothing may be made of it yet.
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters);
 
 /// "/var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-570.86.16.run"
 std::string runfile_of(const CatalogueEntry& entry);
-/// "/var/cache/p2pd/sources/COMMIT": the plain tree.
-std::string source_of(const CatalogueEntry& entry);
-/// "/var/cache/p2pd/sources/COMMIT.commit": the raw git object that says which tree that is.
-std::string commit_file_of(const CatalogueEntry& entry);
+
+/// "570.211.01-0e943687150e-6.12.117+deb13-amd64": a build, in the names of its directory and its log.
+std::string build_name(const CatalogueEntry& entry, std::string_view kernel);
+/// The output of a build, which stays where it failed: "/var/log/p2pd/driver-build-NAME.log"
+std::string build_log_of(std::string_view name);
 
 /// Parameter `mirrors` without trailing slashes; none where it is not given.
 std::vector<std::string> mirrors_of(const Parameters& parameters);
+
+/// Error unless each is a file://, http:// or https:// URL without a user name.
+Result<void> check_mirrors(const std::vector<std::string>& mirrors);
 
 /// True of the Error of what is not there or damaged: a fix can make it, where other Errors mean "could not find out".
 bool can_be_made(const Error& error);

@@ -11,7 +11,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kCommitLimit = 1U << 20;  // bytes
+
 constexpr int kTreeDepthLimit = 64;                 // of directories
 
 struct Row {
@@ -70,18 +70,6 @@ std::string git_object_id(std::string_view kind, std::string_view bytes) { retur
 Result<std::string> git_tree_id(const RootReader& files, const std::string& directory) {
   const std::string tree = TRY(tree_of(files, directory, 0));
   return tree.empty() ? git_object_id("tree", "") : hex(tree);
-}
-
-Result<void> check_git_tree(const RootReader& files, const std::string& directory, const std::string& commit_file,
-                            std::string_view commit) {
-  if (!files.exists(directory)) return fail(ErrorCode::not_found, directory + " is not there");
-  const std::string object = TRY(files.read(commit_file, kCommitLimit));
-  const std::string id = git_object_id("commit", object);
-  if (id != commit) return fail(ErrorCode::invalid, fmt::format("{} is commit {}, not {}", commit_file, id, commit));
-  const std::string expected = object.substr(0, object.find('\n'));  // "tree ID" comes first
-  const std::string found = "tree " + TRY(git_tree_id(files, directory));
-  if (found == expected) return {};
-  return fail(ErrorCode::invalid, fmt::format("{} holds {}, and commit {} has {}", directory, found, commit, expected));
 }
 
 }  // namespace p2pd

@@ -16,9 +16,4 @@ std::string git_object_id(std::string_view kind, std::string_view bytes);
 /// Directories without a file do not count, as in git. An Error: something is not readable, or is no file or link.
 Result<std::string> git_tree_id(const RootReader& files, const std::string& directory);
 
-/// Error unless the file `commit_file` is the raw object of `commit` (40 hexadecimal digits) and `directory` holds
-/// exactly its tree. not_found: one of them is not there; invalid: one of them differs, with expected and found.
-Result<void> check_git_tree(const RootReader& files, const std::string& directory, const std::string& commit_file,
-                            std::string_view commit);
-
 }  // namespace p2pd

@@ -101,7 +101,8 @@ std::string dkms_conf(const CatalogueEntry& entry) {
 std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry) {
   std::string needs;
   if (entry.kernel_min) needs += fmt::format("    at_least {} || return 1\n", fmt::join(*entry.kernel_min, "."));
-  if (entry.kernel_below) needs += fmt::format("    ! at_least {} || return 1\n", fmt::join(*entry.kernel_below, "."));
+  if (const Version below = fails_from(all.kernels, parse_version(entry.base_version).value_or(Version())); !below.empty())
+    needs += fmt::format("    ! at_least {} || return 1\n", dotted(below));
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = all.compat_rules.at(name);
     needs += fmt::format(

@@ -30,18 +30,20 @@ Result<ModuleBuild> wanted_build(const Host& host, const Catalogue& all, const C
     return fail(ErrorCode::not_found,
                 fmt::format("{} would tell the compiler of {}", target.compiler_source, target.release),
                 "Install that kernel's package anew: apt-get install --reinstall linux-image-" + target.release);
-  ModuleBuild build{std::move(target), {}, {}, {}};
+  ModuleBuild build{std::move(target), {}, {}, {}, {}};
+  build.name = build_name(entry, build.target.release);
   build.rules = TRY(rules_for(host, all, entry, build.target));
   nlohmann::json compat = nlohmann::json::object();
   for (const std::string& rule : build.rules)
     compat[rule] = sha256_of(TRY(compat_header(host, all.compat_rules.at(rule).include)));
-  build.made_of = {{"commit", entry.commit},
+  build.made_of = {{"release", entry.base_version},
+                   {"commit", entry.commit},
                    {"kernel", build.target.release},
                    {"headers", headers_identity(host, build.target)},
                    {"compiler", build.target.compiler->text()},
                    {"compat", std::move(compat)}};
   build.directory =
-      fmt::format("{}/{:.12}-{}-{:.12}", kBuilds, entry.commit, build.target.release, sha256_of(build.made_of.dump()));
+      fmt::format("{}/{}-{:.12}", kBuilds, build.name, sha256_of(build.made_of.dump()));
   return build;
 }
 

@@ -20,10 +20,11 @@ inline constexpr std::array<std::string_view, 5> kDriverModules = {"nvidia", "nv
 struct ModuleBuild {
   BuildTarget target;
   std::vector<std::string> rules;  ///< compat rules that apply
-  nlohmann::json made_of;  ///< commit, kernel, its headers, compiler, compat headers: the same is the same build
-  std::string directory;   ///< "/var/cache/p2pd/builds/COMMIT12-RELEASE-DIGEST12"
+  nlohmann::json made_of;  ///< release, commit, kernel, its headers, compiler, compat headers: the same is the same build
+  std::string name;        ///< build_name()
+  std::string directory;   ///< "/var/cache/p2pd/builds/VERSION-COMMIT12-KERNEL-DIGEST12"
 
-  std::string module_file(std::string_view name) const { return directory + "/" + std::string(name) + ".ko"; }
+  std::string module_file(std::string_view module) const { return directory + "/" + std::string(module) + ".ko"; }
 };
 
 /// Of every kernel that this host can boot or runs and that has headers, oldest first.

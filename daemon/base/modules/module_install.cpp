@@ -68,7 +68,9 @@ nlohmann::json record_beside(const Host& host, const std::string& release) {
 
 Result<Identities> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const nlohmann::json record = record_beside(host, release);
-  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit) return Identities();
+  if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit ||
+      record["made_of"].value("release", "") != entry.base_version)
+    return Identities();
   Identities out;
   for (const std::string_view module : kDriverModules) {
     const nlohmann::json recorded = record["modules"].value(module, nlohmann::json::object());
@@ -131,14 +133,16 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   return out;
 }
 
-std::string installed_commit(const Host& host) {
+std::optional<InstalledBuild> installed_build(const Host& host) {
+  const std::string before = std::string(kDkmsName) + "-";
   for (const std::string& name : host.names("/usr/src"))
-    if (name.starts_with(std::string(kDkmsName) + "-"))
-      if (std::string commit = commit_of_conf(host, "/usr/src/" + name); !commit.empty()) return commit;
-  for (const std::string& release : host.names("/lib/modules"))
-    if (const nlohmann::json record = record_beside(host, release); record.is_object())
-      return record["made_of"].value("commit", "");
-  return "";
+    if (name.starts_with(before))
+      if (std::string commit = commit_of_conf(host, "/usr/src/" + name); !commit.empty())
+        return InstalledBuild{name.substr(before.size()), std::move(commit)};
+  for (const std::string& kernel : host.names("/lib/modules"))
+    if (const nlohmann::json record = record_beside(host, kernel); record.is_object())
+      return InstalledBuild{record["made_of"].value("release", ""), record["made_of"].value("commit", "")};
+  return std::nullopt;
 }
 
 std::vector<std::string> depmod_files(std::string_view release) {

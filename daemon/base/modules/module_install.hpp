@@ -43,8 +43,12 @@ struct InstalledModules {
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms);
 
-/// Commit of the entry whose modules p2pd installed here; empty: none.
-std::string installed_commit(const Host& host);
+/// Of which release and patch the modules are that p2pd installed here; nothing: it installed none.
+struct InstalledBuild {
+  std::string release;
+  std::string commit;
+};
+std::optional<InstalledBuild> installed_build(const Host& host);
 
 /// Name of the link in kDkmsTree by which DKMS says that ours are installed for `release`; empty: there is none.
 std::string dkms_link(const Host& host, std::string_view release);

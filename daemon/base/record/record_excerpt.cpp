@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/modules/build_log.hpp"
 #include "base/mounts.hpp"
 #include "base/packages/apt_conf.hpp"
 #include "base/packages/dpkg_status.hpp"
@@ -152,6 +153,11 @@ std::string snapd_excerpt(std::string text, const std::string&) {
   const std::size_t at = text.find("\"seeded\"");
   if (at == std::string::npos) return "{}\n";
   return "{" + text.substr(at, std::min(text.find_first_of(",}\n", at), at + 32) - at) + "}\n";
+}
+
+std::string build_log_excerpt(std::string text, const std::string& host) {
+  const auto failure = build_failure(text);
+  return failure && *failure ? without_host_name((*failure)->line + "\n", host) : "";
 }
 
 std::string config_excerpt(std::string text, const std::string&) {

@@ -24,6 +24,7 @@ std::string dm_excerpt(std::string text, const std::string& host);           ///
 std::string apt_excerpt(std::string text, const std::string& host);          ///< when apt works by itself, and on what
 std::string dpkg_excerpt(std::string text, const std::string& host);    ///< the fields that base/packages/dpkg_status.hpp reads
 std::string snapd_excerpt(std::string text, const std::string& host);   ///< whether it is seeded
+std::string build_log_excerpt(std::string text, const std::string& host);  ///< the line that ended the build
 std::string config_excerpt(std::string text, const std::string& host);  ///< compiler and module options of a kernel
 
 }  // namespace p2pd

@@ -27,7 +27,7 @@ constexpr RecordText kTexts[] = {
     {"/etc/modprobe.d/*.conf", plain_excerpt},
     {"/etc/modules-load.d/*.conf", plain_excerpt},
     {"/etc/os-release", plain_excerpt},
-    {"/etc/p2pd/catalogue.d/*.json", plain_excerpt},
+    {"/etc/p2pd/catalogue.d/*.yaml", plain_excerpt},
     {"/etc/systemd/system/nvidia-persistenced.service", plain_excerpt},
     {"/etc/systemd/system/nvidia-persistenced.service.d/*.conf", plain_excerpt},
     {"/lib/modprobe.d/*.alias", plain_excerpt},
@@ -102,6 +102,7 @@ constexpr RecordText kTexts[] = {
     {"/var/lib/dpkg/status", dpkg_excerpt},
     {"/var/lib/nvidia/log", first_line_excerpt},
     {"/var/lib/snapd/state.json", snapd_excerpt},
+    {"/var/log/p2pd/driver-build-*.log", build_log_excerpt},
 };
 
 constexpr std::string_view kNames[] = {

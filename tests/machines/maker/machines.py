@@ -185,10 +185,9 @@ def rtx5090_x2_genoa():
         "rtx5090-x2-genoa", "Two RTX 5090 on a Genoa server, stock open driver",
         "cases.md p2pbw-2x5090-genoa-stock-open-570-nop2p (nccl-tests issue 287); BARs: aikitoria issue 9",
         complexes, "DMA-FQ", files | iommu_devices(("ivhd0", "pci0000:80/0000:80:00.2"), ("ivhd1", "pci0000:00/0000:00:00.2")),
-        "nvidia-driver", "the stock driver gives no P2P, and no build with verified pins does between Blackwell cards; what p2pd could mend "
-        "before that, an IOMMU that translates and ports that redirect, does not help alone",
-        ["BAR1 is 32 GiB, VRAM is 32 GiB: a static BAR1 needs BAR1 to cover what the driver uses of it"],
-        outlook="person", blocked_by="driver-choice")
+        "iommu", "the AMD IOMMU translates and ports redirect, so peer traffic would fault or detour; behind that, the stock driver gives no "
+        "P2P, and builds of the catalogue do between Blackwell cards",
+        ["BAR1 is 32 GiB, VRAM is 32 GiB: a static BAR1 needs BAR1 to cover what the driver uses of it"])
 
 
 def rtx4090_x8_two_socket():

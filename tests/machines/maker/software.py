@@ -5,8 +5,10 @@ from .boot import NO_UUID
 
 RELEASES = {
     "debian12": ("Debian GNU/Linux", "debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)", ""),
+    "debian13": ("Debian GNU/Linux", "debian", "13", "trixie", "Debian GNU/Linux 13 (trixie)", ""),
     "ubuntu22": ("Ubuntu", "ubuntu", "22.04", "jammy", "Ubuntu 22.04.5 LTS", "debian"),
     "ubuntu24": ("Ubuntu", "ubuntu", "24.04", "noble", "Ubuntu 24.04.2 LTS", "debian"),
+    "ubuntu26": ("Ubuntu", "ubuntu", "26.04", "resolute", "Ubuntu 26.04 LTS", "debian"),
 }
 
 # /proc/driver/nvidia/params of an open module at its defaults (580.159.04, captured); None: RegistryDwords.

@@ -17,7 +17,7 @@ class System:
 
     @property
     def module_suffix(self):
-        return ".ko.zst" if self.release == "ubuntu24" else ".ko"
+        return {"ubuntu24": ".ko.zst", "ubuntu26": ".ko.zst", "debian13": ".ko.xz"}.get(self.release, ".ko")
 
 
 def ubuntu(release, kernel, compiler, gcc, built, what):
@@ -34,7 +34,11 @@ UBUNTU = {
     "ubuntu24": ("2.42", {"dkms": "3.0.11-1ubuntu13", "git": "1:2.43.0-1ubuntu7.2", "grub-efi-amd64": "2.12-1ubuntu7.3",
                           "libc6": "2.39-0ubuntu8.4", "linux-base": "4.5ubuntu9", "make": "4.3-4.1build2",
                           "unattended-upgrades": "2.9.1+nmu4ubuntu1"}),
+    "ubuntu26": ("2.45.50", {"dkms": "3.2.2-1ubuntu1", "git": "1:2.51.0-1ubuntu1", "grub-efi-amd64": "2.14-2ubuntu1", "libc6": "2.43-2ubuntu1",
+                             "linux-base": "4.15ubuntu1", "make": "4.4.1-3", "unattended-upgrades": "2.12ubuntu5"}),
 }
+DEBIAN = {"debian13": {"dkms": "3.2.2-1~deb13u1", "gcc-14": "14.2.0-19", "git": "1:2.47.3-0+deb13u1", "make": "4.4.1-2", "grub-efi-amd64": "2.12-9",
+                       "linux-base": "4.12", "libc6": "2.41-12"}}
 NOBLE = ubuntu("ubuntu24", "6.8.0-60-generic", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", 13, "6.8.0-60.63",
                "#63-Ubuntu SMP PREEMPT_DYNAMIC Tue Apr 15 19:04:15 UTC 2025")
 JAMMY_HWE = ubuntu("ubuntu22", "6.8.0-52-generic", "x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) 12.3.0", 12,
@@ -74,12 +78,12 @@ def ubuntu_driver(system, version, built, compiler, package_version):
     return StockDriver(system, version, built, compiler, "nvidia", UBUNTU_NVIDIA_OPTIONS, names, package_version)
 
 
-def debian_driver(version, built, compiler, package_version, open_module=True):
+def debian_driver(version, built, compiler, package_version, open_module=True, system=BOOKWORM):
     base = "nvidia-current-open" if open_module else "nvidia-current"
     names = ["nvidia-driver", "nvidia-open-kernel-dkms" if open_module else "nvidia-kernel-dkms", "nvidia-kernel-support",
              "libcuda1", "libnvidia-ml1", "nvidia-alternative", "nvidia-smi"]
     options = DEBIAN_NVIDIA_OPTIONS | {"etc/modprobe.d/nvidia.conf": f"install nvidia modprobe -i {base} $CMDLINE_OPTS\n"}
-    return StockDriver(BOOKWORM, version, built, compiler, base, options, names, package_version, open_module)
+    return StockDriver(system, version, built, compiler, base, options, names, package_version, open_module)
 
 
 def stock(system, arguments="", driver=None):

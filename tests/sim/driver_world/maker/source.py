@@ -12,7 +12,6 @@ from . import tree
 TEMPLATE = pathlib.Path(__file__).resolve().parents[1] / "open-gpu-kernel-modules"
 RESIZE = "\terror = pci_resize_resource(dev, NV_BAR1, size);\n"
 NO_OPTION = "if (!sizes || !nv_resizable_bar() || "
-LAST = "nvidia-peermem/nvidia-peermem"
 
 
 def replaced(files, name, old, new):
@@ -39,12 +38,9 @@ def p2p(version):
 
 
 def fails_late(version):
-    """An error in the object that is compiled after all others, whatever -j."""
-    files = replaced(p2p(version), f"kernel-open/{LAST}.c", "\treturn nvidia_p2p_get_pages",
-                     "\t((struct module *)THIS_MODULE)->output_poll_changed = 0;\n\treturn nvidia_p2p_get_pages")
-    rule = "$(obj)/" + LAST + ".o: | $(addprefix $(obj)/,$(filter-out $(NVIDIA_PEERMEM_OBJECTS),$(NV_OBJECTS_DEPEND_ON_CONFTEST)))"
-    name = "kernel-open/Kbuild"
-    return {**files, name: files[name] + f"# it uses what the others provide\n{rule}\n".encode()}
+    """An error in the object that is compiled after all others (kernel-open/Kbuild)."""
+    return replaced(p2p(version), "kernel-open/nvidia-peermem/nvidia-peermem.c", "\treturn nvidia_p2p_get_pages",
+                    "\t((struct module *)THIS_MODULE)->output_poll_changed = 0;\n\treturn nvidia_p2p_get_pages")
 
 
 def moved(version):
@@ -95,7 +91,8 @@ def commit(work, message, files):
 
 
 def repository(bare, versions):
-    """Makes the repository; returns branch to the commit that a catalogue would pin. A moved branch has left that commit."""
+    """Makes the repository; returns branch to the commit that a catalogue would pin. A moved branch has left that commit. The release
+    that branches begin with has a tag, as in NVIDIA's, beside its branch."""
     pins = {}
     tree.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", bare])
     # a pinned commit is fetched by its hash, as the forges allow
@@ -115,5 +112,6 @@ def repository(bare, versions):
                     tree.run(["git", "-C", work, "checkout", "--quiet", "--detach", base])
                     pins[branch] = commit(work, f"{branch}, as pinned", p2p(version))
                 tree.run(["git", "-C", work, "push", "--quiet", bare, branch])
+            tree.run(["git", "-C", work, "push", "--quiet", bare, f"{base}:refs/tags/{version}"])
         tree.run(["git", "-C", bare, "symbolic-ref", "HEAD", f"refs/heads/{versions[0]}"])
     return pins

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// p2pctl catalogue diff ID: what an entry changes in NVIDIA's source. Fetches both into a directory of its own, and runs
+// nothing of them. What is printed is a patch that git-apply(1) takes; what is known of it stands above, as comments.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "base/command.hpp"
+#include "ctl/catalogue_entry.hpp"
+#include "ctl/print.hpp"
+#include "ctl/walks.hpp"
+
+namespace p2pd::ctl {
+
+Result<int> catalogue_diff(const Context& context) {
+  const int stop_fd = stop_signals();
+  const auto runner = TRY(context.runner(stop_fd));
+  const Host host = TRY(context.host(*runner));
+  const Catalogue all = TRY(catalogue_for(context, host));
+  const CatalogueEntry entry = TRY(entry_of(all, context.options.id));
+  const PatchedSource source = TRY(patched(context.options, all, entry, stop_fd));
+  if (context.options.json) {
+    print_json("p2pd.catalogue-diff/1", {{"id", entry.id},
+                                         {"base_commit", source.base_commit},
+                                         {"commit", source.commit},
+                                         {"tree", source.tree},
+                                         {"left_out", source.left_out},
+                                         {"stat", source.stat},
+                                         {"patch", source.patch}});
+    return kDone;
+  }
+  for (const auto& row : what_is_known(all, entry)) fmt::print("# {:8} {}\n", row.front(), harmless(row.back()));
+  fmt::print("# {:8} {} with the patch\n", "tree", source.tree);
+  if (!source.left_out.empty()) fmt::print("# {:8} {} (no part of the modules)\n", "left out", harmless(fmt::format("{}", fmt::join(source.left_out, ", "))));
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;  // a program gets it byte for byte
+  fmt::print("#\n# {}\n\n{}", harmless(fmt::format("{}", fmt::join(source.stat, "\n# "))), is_terminal ? harmless(source.patch) : source.patch);
+  return kDone;
+}
+
+}  // namespace p2pd::ctl
