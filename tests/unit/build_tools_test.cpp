@@ -26,7 +26,7 @@ struct Tree {
     file("proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
     kernel("6.1.0-9-amd64", "gcc-12 (Debian 12.2.0-14) 12.2.0");
     kernel("6.1.0-47-amd64", "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0");
-    for (const char* tool : {"make", "git", "g++", "gcc-12", "gcc-ar-12", "gcc-11x"})
+    for (const char* tool : {"make", "git", "g++", "xz", "gcc-12", "gcc-ar-12", "gcc-11x"})
       program(std::string("usr/bin/") + tool);
     program("usr/sbin/dkms");
     file("var/lib/apt/lists/archive_Packages", "");
@@ -72,12 +72,13 @@ TEST_CASE("build-tools: what lacks is named, with the packages that bring it") {
   Tree tree;
   tree.drop("usr/sbin/dkms");
   tree.drop("usr/bin/g++");
+  tree.drop("usr/bin/xz");
   tree.kernel("6.1.0-47-amd64", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0");
   tree.drop("lib/modules/6.1.0-47-amd64");
-  CHECK(tree.lacking() == Texts{"headers of 6.1.0-47-amd64", "gcc-13, the compiler of 6.1.0-47-amd64", "dkms", "g++"});
+  CHECK(tree.lacking() == Texts{"headers of 6.1.0-47-amd64", "gcc-13, the compiler of 6.1.0-47-amd64", "dkms", "g++", "xz"});
   const Finding finding = tree.check().value();
   CHECK(finding.verdict == Verdict::fail);
-  CHECK(finding.next == "apt-get install linux-headers-6.1.0-47-amd64 gcc-13 dkms g++");
+  CHECK(finding.next == "apt-get install linux-headers-6.1.0-47-amd64 gcc-13 dkms g++ xz-utils");
   tree.file("etc/os-release", "ID=fedora\n");
   CHECK(tree.check()->next.starts_with("Install what these packages of Debian hold: linux-headers-"));
 }

@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "base/modules/toolchain.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTools = {"make", "git", "dkms", "g++"};
+/// Programs, and the packages that have them; xz packs the shaders of nvidia-modeset.
+constexpr std::pair<std::string_view, std::string_view> kTools[] = {{"make", "make"}, {"git", "git"}, {"dkms", "dkms"}, {"g++", "g++"}, {"xz", "xz-utils"}};
 
 void lack(BuildTools& tools, std::string what, std::string package) {
   tools.lacking.push_back(std::move(what));
@@ -48,10 +49,10 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
 }
 
 void survey_tools(const Host& host, BuildTools& tools) {
-  for (const std::string_view tool : kTools) {
+  for (const auto& [tool, package] : kTools) {
     const bool there = host.has_program(tool);
     tools.facts["tools"][std::string(tool)] = there;
-    if (!there) lack(tools, std::string(tool), std::string(tool));
+    if (!there) lack(tools, std::string(tool), std::string(package));
   }
 }
 

@@ -209,6 +209,7 @@ constexpr std::string_view kPrograms[] = {
     "proxmox-boot-tool",
     "update-grub",
     "update-initramfs",
+    "xz",
 };
 
 void expand(const RootReader& root, const std::string& above, std::string_view rest, std::vector<std::string>& found) {

@@ -15,7 +15,7 @@ PATCHED = "570.86.16"  # aikitoria/570.86.16-p2p of the catalogue
 BUILT = "Fri Jan 24 21:06:34 UTC 2025"
 DEBIAN_GCC12 = "gcc version 12.2.0 (Debian 12.2.0-14+deb12u1) "
 MODULES = {"nvidia": (), "nvidia-modeset": ("nvidia",), "nvidia-drm": ("nvidia-modeset", "nvidia"), "nvidia-uvm": ("nvidia",)}
-PROGRAMS = ("usr/bin/dkms", "usr/bin/g++", "usr/bin/gcc", "usr/bin/gcc-12", "usr/bin/git", "usr/bin/ld", "usr/bin/make", "usr/bin/nvidia-smi",
+PROGRAMS = ("usr/bin/dkms", "usr/bin/g++", "usr/bin/gcc", "usr/bin/gcc-12", "usr/bin/git", "usr/bin/ld", "usr/bin/make", "usr/bin/xz", "usr/bin/nvidia-smi",
             "usr/bin/nvidia-uninstall", "usr/sbin/depmod", "usr/sbin/modprobe", "usr/sbin/update-grub",
             "usr/sbin/update-initramfs")
 PACKAGES = {"dkms": "3.0.10-8+deb12u1", "gcc-12": "12.2.0-14+deb12u1", "git": "1:2.39.5-0+deb12u2", "make": "4.3-4.1",
