@@ -58,21 +58,39 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
   return out;
 }
 
+constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< of Colour
+
+/// Bytes at the start of `text` that act on a terminal: a control character, or one that changes the direction of writing.
+std::size_t acting(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) return 1;
+  if (first == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;  // U+0080 to U+009F
+  for (const std::string_view mark : {"\u200e", "\u200f", "\u061c", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"})
+    if (text.starts_with(mark)) return mark.size();
+  return 0;
+}
+
+/// Bytes of a colour of paint() at the start of `text`; 0: there is none.
+std::size_t colour_at(std::string_view text) {
+  for (const std::string_view code : kCodes)
+    if (text.starts_with(fmt::format("\x1b[{}m", code))) return code.size() + 3;
+  return 0;
+}
+
 }  // namespace
 
 std::string paint(Colour colour, std::string_view text) {
-  static constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};
   if (!colours() || colour == Colour::plain) return std::string(text);
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(colour)], text);
 }
 
 std::string harmless(std::string_view text) {
   std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const std::size_t end = text.substr(i).starts_with("\x1b[") ? text.find_first_not_of("0123456789;", i + 2) : text.npos;
-    const bool colour = end != text.npos && text[end] == 'm';
-    const bool acts = (static_cast<unsigned char>(text[i]) < 0x20 && text[i] != '\n' && text[i] != '\t') || text[i] == 0x7f;
-    out += acts && !colour ? '?' : text[i];
+  while (!text.empty()) {
+    const std::size_t acts = acting(text), colour = acts > 0 ? colour_at(text) : 0;
+    const std::size_t taken = std::max({acts, colour, std::size_t{1}});
+    out += acts > 0 && colour == 0 ? "?" : text.substr(0, taken);
+    text.remove_prefix(taken);
   }
   return out;
 }

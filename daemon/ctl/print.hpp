@@ -15,7 +15,7 @@ enum class Colour { plain, bold, dim, red, green, yellow, blue };
 /// Wraps `text` in a colour when standard output is a terminal and NO_COLOR is not set.
 std::string paint(Colour colour, std::string_view text);
 
-/// `text` without what would act on a terminal, but for colours: what is printed may come from a stranger's record.
+/// `text` without what would act on a terminal, but for the colours of paint(): it may come from a stranger's record or patch.
 std::string harmless(std::string_view text);
 
 /// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.
