@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "base/action.hpp"
+#include "base/driver/machine.hpp"
 #include "base/driver/patched_source.hpp"
+#include "base/driver/solver.hpp"
 #include "base/driver/staging.hpp"
 
 namespace p2pd {
@@ -31,6 +33,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
                                                           : fmt::format("curl {}    # SHA-256 {}", entry.patch_file, entry.commit));
   description.commands.push_back(fmt::format("git apply {}    # {}\"p2pctl catalogue diff {}\" shows it", source_patch_of(entry),
                                              entry.diffstat.empty() ? "" : entry.diffstat + "; ", entry.id));
+  if (const auto machine = machine_of(host, all)) description.notes = notes_on(all, entry, *machine);
   return description;
 }
 

@@ -26,6 +26,7 @@ struct Description {
   std::vector<File> files;
   std::vector<std::string> commands;
   std::string cost;  ///< what it costs in security; may be empty
+  std::vector<std::string> notes = {};  ///< what else to know before
 };
 
 /// A fix, as a row of the registry. Files are put back by the engine; `undo` is only for what is not a file.

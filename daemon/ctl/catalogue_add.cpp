@@ -101,7 +101,7 @@ std::vector<std::string> needed_rules(const Catalogue& all, const std::string& c
   return needed;
 }
 
-Result<void> find_out(Pins& pins, const Catalogue& all, const std::vector<std::string>& mirrors, int stop_fd) {
+Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, int stop_fd) {
   const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
   ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
   Host host(TRY(Root::open("/")), runner);
@@ -117,29 +117,27 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const std::vector<std::s
       pins.base_commit = entry.base_commit;
       pins.runfile = {all.runfile_hosts.front(), entry.runfile_path, entry.runfile_sha256, entry.runfile_bytes};
     }
-  if (pins.base_commit.empty()) pins.base_commit = TRY(release_commit(host, store, all, pins.version, mirrors));
-  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(all.runfile_hosts, pins.version, stop_fd));
+  if (pins.base_commit.empty()) pins.base_commit = TRY(release_commit(host, store, all, pins.version, options.mirrors));
+  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(sum_hosts(options), pins.version, stop_fd));
   return {};
 }
 
-/// The GPUs of this machine, or of the generations that have peers at all.
-std::string architectures(const Host& host, const Catalogue& all, const std::string& version) {
+/// The GPUs of this machine, or of the generations that have peers at all; an Error where the driver is too old for them.
+Result<std::string> architectures(const Host& host, const Catalogue& all, const std::string& version) {
   const Result<Machine> machine = machine_of(host, all);
   std::set<std::string> names = machine ? generations(*machine) : std::set<std::string>();
   std::erase_if(names, [](const std::string& name) { return name != "Ampere" && name != "Ada" && name != "Hopper" && name != "Blackwell"; });
   if (names.empty()) names = {"Ampere", "Ada", "Blackwell"};
   if (*parse_version(version) < Version{575}) names.erase("Blackwell");  // tinygrad issues 29, 35, 44
-  return names.empty() ? "" : fmt::format("{}: unknown", fmt::join(names, ": unknown, "));
+  if (names.empty()) return fail(ErrorCode::invalid, fmt::format("driver {} gives no P2P between Blackwell cards", version), "Use a branch of driver 575 or later.");
+  return fmt::format("{}: unknown", fmt::join(names, ": unknown, "));
 }
 
 /// The drop-in. `tree` is empty as long as it was not made.
-std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree, const Options& options) {
+std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree) {
   const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
   std::string text = fmt::format("# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module options.\n"
                                  "schema: p2pd.catalogue/2\n");
-  std::vector<std::string> hosts = options.runfile_hosts;
-  if (std::ranges::count(hosts, pins.runfile.host) == 0) hosts.push_back(pins.runfile.host);
-  text += fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \""));
   if (is_new) {
     text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n", pins.version, pins.base_commit);
     if (!pins.compat.empty()) text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
@@ -179,12 +177,12 @@ Result<int> catalogue_add(const Context& context) {
   Host host = TRY(context.host(*runner));
   Catalogue all = TRY(catalogue_for(context, host));
   Pins pins = TRY(named(options, all, host));
-  TRY(find_out(pins, all, options.mirrors, stop_fd));
-  const std::string gpus = architectures(host, all, pins.version);
+  TRY(find_out(pins, all, options, stop_fd));
+  const std::string gpus = TRY(architectures(host, all, pins.version));
   const Catalogue before = all;
-  const CatalogueEntry found = TRY(entry_in(host, pins, drop_in(pins, before, gpus, "", options), all));
+  const CatalogueEntry found = TRY(entry_in(host, pins, drop_in(pins, before, gpus, ""), all));
   const PatchedSource source = TRY(patched(options, all, found, stop_fd));
-  const std::string text = drop_in(pins, before, gpus, source.tree, options);
+  const std::string text = drop_in(pins, before, gpus, source.tree);
   const CatalogueEntry entry = TRY(entry_in(host, pins, text, all));
   TRY(write_drop_in(host, pins.path, text));
   const std::string file = context.outside(pins.path);
@@ -210,7 +208,7 @@ Result<int> catalogue_add(const Context& context) {
   }
   if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", options.no_build ? "" : "It builds for this machine's kernels. "))))
     return kDone;
-  const std::string allowed = TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}));
+  const std::string allowed = TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}, options.runfile_hosts));
   if (!options.json) print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(allowed))}, {"next", "p2pctl plan shows what apply would do"}});
   return kDone;
 }

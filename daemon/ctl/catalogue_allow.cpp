@@ -35,7 +35,7 @@ Result<int> catalogue_allow(const Context& context) {
   Allowance given{source.base_commit, entry.commit, entry.runfile_sha256};
   std::string from = "as the catalogue has it";
   if (given.runfile_sha256.empty()) {
-    const Runfile published = TRY(find_runfile(all.runfile_hosts, entry.base_version, stop_fd));
+    const Runfile published = TRY(find_runfile(sum_hosts(context.options), entry.base_version, stop_fd));
     given.runfile_sha256 = published.sha256;
     from = published.sum_url();
   }
@@ -45,7 +45,7 @@ Result<int> catalogue_allow(const Context& context) {
     print_table({{"runfile", fmt::format("SHA-256 {}, {}", given.runfile_sha256, from)}});
   }
   if (!TRY(said_yes(context.options, "Use it on this machine, with these hashes?"))) return kError;
-  const std::string path = context.outside(TRY(write_allowance(host, entry, given)));
+  const std::string path = context.outside(TRY(write_allowance(host, entry, given, context.options.runfile_hosts)));
   if (context.options.json)
     print_json("p2pd.catalogue-allowance/1", {{"id", entry.id},
                                               {"path", path},

@@ -16,9 +16,9 @@ namespace p2pd::ctl {
 namespace {
 
 /// "aikitoria/570.86.16-p2p" as part of a file's name.
-std::string file_name(std::string id) {
-  std::ranges::replace(id, '/', '-');
-  return id;
+std::string file_name(const std::string& id) {
+  const std::size_t slash = id.find('/');
+  return id.substr(0, slash) + "--" + id.substr(slash + 1);
 }
 
 std::string or_asked(const std::string& hash) { return hash.empty() ? "not pinned: NVIDIA is asked" : hash; }
@@ -68,7 +68,7 @@ std::vector<std::vector<std::string>> what_is_known(const Catalogue& all, const 
       {"kernels", kernels_of(all, entry)}};
   if (entry.is_graft()) rows.push_back({"graft", fmt::format("the patch was made for {}; p2pd puts it on {}", entry.made_for, entry.base_version)});
   for (const auto& [architecture, evidence] : entry.architectures)
-    rows.push_back({"GPUs", fmt::format("{}: {}", architecture, evidence == "reported" ? "P2P reported" : "nobody told")});
+    rows.push_back({"GPUs", fmt::format("{}: {}", architecture, evidence == "reported" ? "P2P reported" : "no report")});
   for (const std::string& report : entry.reports) rows.push_back({"report", report});
   for (const Defect& defect : entry.defects) rows.push_back({"defect", defect.text});
   return rows;
@@ -106,12 +106,18 @@ Result<void> write_drop_in(Host& host, const std::string& path, const std::strin
   return written;
 }
 
-Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given) {
+std::vector<std::string> sum_hosts(const Options& options) {
+  std::vector<std::string> hosts = options.runfile_hosts;
+  if (const auto shipped = parse_catalogue({shipped_catalogue()})) hosts.insert(hosts.end(), shipped->runfile_hosts.begin(), shipped->runfile_hosts.end());
+  return hosts;
+}
+
+Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given, const std::vector<std::string>& hosts) {
   const std::string path = fmt::format("{}/allowed-{}.yaml", kCatalogueDropIns, file_name(entry.id));
   const std::string text = fmt::format(
       "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to take it back.\n"
-      "schema: p2pd.catalogue/2\nallowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: \"{}\"\n",
-      entry.id, given.base_commit, given.commit, given.runfile_sha256);
+      "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: \"{}\"\n",
+      hosts.empty() ? "" : fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \"")), entry.id, given.base_commit, given.commit, given.runfile_sha256);
   TRY(write_drop_in(host, path, text));
   return path;
 }

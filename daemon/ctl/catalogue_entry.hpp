@@ -37,7 +37,11 @@ Result<bool> said_yes(const Options& options, const std::string& question);
 /// Writes a drop-in of the catalogue; Error: says who may.
 Result<void> write_drop_in(Host& host, const std::string& path, const std::string& text);
 
-/// Notes in a drop-in that this machine may use `entry` with these hashes; the file.
-Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given);
+/// Who is asked for the sum of a runfile: the hosts that were typed, and those that are shipped. What drop-ins name serves files
+/// whose sum is known.
+std::vector<std::string> sum_hosts(const Options& options);
+
+/// Notes in a drop-in that this machine may use `entry` with these hashes, and has its runfile from these hosts too; the file.
+Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given, const std::vector<std::string>& hosts);
 
 }  // namespace p2pd::ctl

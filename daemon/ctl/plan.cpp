@@ -24,6 +24,7 @@ nlohmann::json to_json(const Change& change, const Host& host) {
   return {{"step", change.step->id},
           {"change", change.description.summary},
           {"cost", change.description.cost},
+          {"notes", change.description.notes},
           {"commands", change.description.commands},
           {"files", std::move(files)}};
 }
@@ -66,6 +67,7 @@ void print_change(const Change& change, bool reboot, const Host& host) {
   for (const Description::File& file : description.files)
     fmt::print("{}", unified_diff(file.path, current(host, file.path), file.content));
   for (const std::string& command : description.commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
+  for (const std::string& note : description.notes) print_table({{"  ", "note", note}});
   if (!description.cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), description.cost}});
 }
 

@@ -24,7 +24,7 @@ Result<std::string> chosen_entry(const Host& host) {
   if (choice.already_p2p) return std::string(kNoEntry);
   const auto installed = installed_build(host);
   for (std::size_t i = 0; installed && i < choice.table.size(); ++i)  // a better entry is no reason to replace a driver that works
-    if (all.entries[i].commit == installed->commit && all.entries[i].base_version == installed->release &&
+    if (all.entries[i].commit == installed->commit && (installed->release.empty() || all.entries[i].base_version == installed->release) &&
         choice.table[i].fit <= EntryVerdict::Fit::untried)
       return all.entries[i].id;
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;

@@ -27,7 +27,7 @@ releases:
   9.9.8:
     commit: "3333333333333333333333333333333333333338"
     known: verified
-    runfile: {path: /9.9.8.run, sha256: "2222222222222222222222222222222222222222222222222222222222222228", known: verified}
+    runfile: {path: /NVIDIA-Linux-x86_64-9.9.8.run, sha256: "2222222222222222222222222222222222222222222222222222222222222228", known: verified}
   9.9.9:
     commit: "3333333333333333333333333333333333333339"
     known: verified
@@ -35,7 +35,7 @@ releases:
     kernel_min: 3.10
     gcc_below: 14
     compat: [rule]
-    runfile: {path: /9.9.9.run, sha256: "2222222222222222222222222222222222222222222222222222222222222229", bytes: 1000, known: corroborated}
+    runfile: {path: /NVIDIA-Linux-x86_64-9.9.9.run, sha256: "2222222222222222222222222222222222222222222222222222222222222229", bytes: 1000, known: corroborated}
 patches:
   test/main:
     repository: https://example.org/fork
@@ -120,7 +120,7 @@ TEST_CASE("catalogue: an entry is a release, a patch and a runfile", "[catalogue
   CHECK(entry.base_commit.back() == '9');
   CHECK(entry.cuda == "12.8");
   CHECK(entry.kernel_min == Version{3, 10});
-  CHECK(entry.runfile_path == "/9.9.9.run");
+  CHECK(entry.runfile_path == "/NVIDIA-Linux-x86_64-9.9.9.run");
   CHECK(entry.runfile_bytes == 1000);
   CHECK(entry.compat == std::vector<std::string>{"rule"});
   CHECK(entry.also_in == std::vector<std::string>{"file:///srv/clone"});
@@ -182,10 +182,11 @@ TEST_CASE("catalogue: a build is known as well as its weakest part, and used wit
   lacks(without(std::string(kPatch) + "commit"), "the commit of its patch");
   lacks(without(kRelease + std::string("runfile/sha256")), "the SHA-256 of its runfile");
   lacks(changed(std::string(kPatch) + "architectures", Json::object()), "a GPU architecture");
-  lacks(without(std::string(kRelease) + "commit"), "");  // the patch descends from the release
+  lacks(without(std::string(kRelease) + "commit"), "the commit of its release");
+  CHECK(entry_of(without(std::string(kRelease) + "commit"), "test/main-on-9.9.8").lacks == "the commit of 9.9.9");
   Json unpinned = without(std::string(kRelease) + "commit");
   unpinned["releases"]["9.9.9"].erase("known");
-  CHECK(entry_of(unpinned).base_known == Known::verified);  // as the patch
+  CHECK(entry_of(unpinned).base_known == Known::single_source);
 }
 
 TEST_CASE("catalogue: every key is checked", "[catalogue]") {
@@ -224,6 +225,8 @@ TEST_CASE("catalogue: every key is checked", "[catalogue]") {
       {release + "compat", "rule"},
       {release + "runfile/sha256", "2e859ae5"},
       {release + "runfile/path", "x.run"},
+      {release + "runfile/path", "/NVIDIA-Linux-x86_64-9.9.8.run"},
+      {"/releases_at", "https://host"},
       {release + "runfile/bytes", 0},
       {release + "runfile/bytes", -5},
       {release + "runfile/md5", "x"},
@@ -371,7 +374,7 @@ TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalog
   put("10-mine.yaml", kTablesText);
   put("old.json", "not YAML: not looked at: [");
   const Catalogue all = load().value();
-  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: only *.yaml are"});
+  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add REPOSITORY BRANCH\" adds its build again"});
   REQUIRE(all.entries.size() == shipped + 2);
   CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release
   CHECK(all.entries.front().source == "/etc/p2pd/catalogue.d/10-mine.yaml");

@@ -41,7 +41,8 @@ struct World : Staged {
   static std::string code(const std::string& release) {
     return "static const char a[] __attribute__((section(\".modinfo\"), used)) = \"vermagic=\" " + release +
            " \" SMP mod_unload\";\n"
-           "static const char b[] __attribute__((section(\".modinfo\"), used)) = \"srcversion=0123456789ABCDEF\";\n";
+           "static const char b[] __attribute__((section(\".modinfo\"), used)) = \"srcversion=0123456789ABCDEF\";\n"
+           "static const char c[] __attribute__((section(\".modinfo\"), used)) = \"version=9.9.9\";\n";
   }
   void kernel(const std::string& release) const {
     file("boot/vmlinuz-" + release, "");
@@ -154,7 +155,7 @@ TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which
   world.source("kernel-open/nvidia-peermem.c", World::code("RELEASE") + "#error late\nint x = y;\n");
   world.pin();
   const Error error = world.failed_apply();
-  CHECK(error.message.find("nvidia-peermem.c:3:2: error: #error late") != std::string::npos);
+  CHECK(error.message.find("nvidia-peermem.c:4:2: error: #error late") != std::string::npos);
   const std::string log = build_log_of(build_name(world.entry(), kRelease));
   CHECK(error.next.find(log) != std::string::npos);
   CHECK(fs::exists(world.directory / log));

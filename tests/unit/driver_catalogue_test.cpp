@@ -6,6 +6,7 @@
 
 #include "base/driver/machine.hpp"
 #include "base/driver/solver.hpp"
+#include "base/driver/staging.hpp"
 #include "base/probe.hpp"
 #include "base/record/recorded.hpp"
 #include "catch.hpp"
@@ -64,9 +65,10 @@ compat_rules:
   new-too: {header: include/linux/pci.h, pattern: new_too, why: a test}
 releases:
   999.1:
+    commit: "3333333333333333333333333333333333333333"
     known: verified
     compat: [new-too]
-    runfile: {path: /x.run, sha256: "0123456789012345678901234567890123456789012345678901234567890123", known: verified}
+    runfile: {path: /NVIDIA-Linux-x86_64-999.1.run, sha256: "0123456789012345678901234567890123456789012345678901234567890123", known: verified}
 patches:
   mine/999:
     {repository: "file:///srv/mine", branch: "999", commit: "0123456789012345678901234567890123456789", known: verified,
@@ -126,14 +128,22 @@ TEST_CASE("driver-catalogue: headers with the backport take a compat header, and
 TEST_CASE("driver-catalogue: an entry whose source did not build here is not taken, until its log is removed") {
   Tree tree;
   const std::string log = "/var/log/p2pd/driver-build-570.86.16-0e943687150e-6.1.0-37-amd64.log";
-  for (const char* no_word_on_it : {"make: *** write error: No space left on device\n",
-                                    "nv.c:7:2: fatal error: error writing to /tmp/x.s: No space left on device\n",
-                                    "gcc-12: fatal error: Killed signal terminated program cc1\n", "nv.c:1: note: x\n"}) {
+  const std::string head = std::string(kBuildLogHead) + "make modules\n", fault = "nv-pci.c:7:2: error: too few arguments\n";
+  for (const std::string& no_word_on_it : {"p2pd 0.0.0: make modules\n" + fault, head + "gcc-12: error: unrecognized command-line option\n",
+                                           head + "cc1: fatal error: /x/compat/y.h: No such file or directory\n",
+                                           head + "x.h:1:1: fatal error: generated/autoconf.h: No such file or directory\n"}) {
     INFO(no_word_on_it);
     tree.file(log.substr(1), no_word_on_it);
     CHECK(tree.look().facts["entry"] == "aikitoria/570.86.16-p2p");
   }
-  tree.file(log.substr(1), "kernel-open/nvidia/nv-pci.c:7:2: error: too few arguments to function 'pci_resize_resource'\n");
+  for (const char* no_word_on_it : {"make: *** write error: No space left on device\n",
+                                    "nv.c:7:2: fatal error: error writing to /tmp/x.s: No space left on device\n",
+                                    "gcc-12: fatal error: Killed signal terminated program cc1\n", "nv.c:1: note: x\n"}) {
+    INFO(no_word_on_it);
+    tree.file(log.substr(1), head + no_word_on_it);
+    CHECK(tree.look().facts["entry"] == "aikitoria/570.86.16-p2p");
+  }
+  tree.file(log.substr(1), head + "kernel-open/nvidia/nv-pci.c:7:2: error: too few arguments to function 'pci_resize_resource'\n");
   const Finding finding = tree.look();
   CHECK(finding.facts["entry"] != "aikitoria/570.86.16-p2p");
   CHECK(finding.facts["entries"]["aikitoria/570.86.16-p2p"] == "rejected");

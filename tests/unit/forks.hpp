@@ -86,6 +86,7 @@ struct Forks : Staged {
     release()["commit"] = base;
     release("9.9.8") = release();
     release("9.9.8")["commit"] = older;
+    release("9.9.8")["runfile"]["path"] = "/NVIDIA-Linux-x86_64-9.9.8.run";
     pin(pinned);
   }
   void pin(const std::string& commit) {

@@ -156,7 +156,7 @@ TEST_CASE("modprobe-options: what the entry's build needs is configured, the pla
   machine.put("etc/p2pd/catalogue.d/test.yaml", R"(
 schema: p2pd.catalogue/2
 releases:
-  580.1.1: {known: verified, runfile: {path: /x.run, sha256: "2222222222222222222222222222222222222222222222222222222222222222", known: verified}}
+  580.1.1: {commit: "3333333333333333333333333333333333333333", known: verified, runfile: {path: /NVIDIA-Linux-x86_64-580.1.1.run, sha256: "2222222222222222222222222222222222222222222222222222222222222222", known: verified}}
 patches:
   test/main:
     repository: file:///srv/x

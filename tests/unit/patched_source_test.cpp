@@ -11,11 +11,16 @@ using namespace p2pd::test;
 namespace {
 
 struct World : Forks {
-  Result<PatchedSource> make() {
+  /// The entry, usable or not: "p2pctl catalogue add" makes sources of what is not pinned yet.
+  CatalogueEntry entry() {
+    const Catalogue all = catalogue(host()).value();
+    return *std::ranges::find(all.entries, with["entry"].get<std::string>(), &CatalogueEntry::id);
+  }
+  Result<PatchedSource> make(const std::vector<std::string>& mirrors = {}) {
     Host machine = host();
     fs::remove_all(directory / "var/store");
     GitStore store = TRY(GitStore::make(machine, "/var/store"));
-    return make_patched_source(machine, store, TRY(catalogue(machine)), entry(), {});
+    return make_patched_source(machine, store, TRY(catalogue(machine)), entry(), mirrors);
   }
   Result<void> stage() {
     Host machine = host();
@@ -208,15 +213,41 @@ TEST_CASE("patched source: of a release that is not pinned, the tag is taken if 
         "NVIDIA's release 9.9.9 could not be fetched: /srv/git/nvidia has no refs/tags/9.9.9");
 }
 
+TEST_CASE("patched source: what a mirror calls a release is not NVIDIA's word") {
+  World world;
+  world.release().erase("commit");
+  world.fork->git({"reset", "--quiet", "--hard", world.base});
+  world.fork->put("kernel-open/conftest.sh", "#!/bin/sh\nid\n");
+  world.fork->commit("a release of its own");
+  world.fork->git({"tag", "--force", "9.9.9"});
+  world.fork->put("src/gpu.c", world.patched_file);
+  world.pin(world.fork->commit("a patch on it"));
+  const auto made = world.make({"file:///srv/git/fork"});
+  REQUIRE_FALSE(made);
+  CHECK(made.error().message.find("touches kernel-open/conftest.sh") != std::string::npos);
+}
+
+TEST_CASE("patched source: a pinned commit that is another release is refused") {
+  World world;
+  world.release()["commit"] = world.older;
+  CHECK(world.refused().message == fmt::format("commit {} is NVIDIA's release 9.9.8, and 9.9.9 was expected", world.older));
+}
+
+TEST_CASE("patched source: of a patch file what it does is shown, however it says it") {
+  World world;
+  world.patch_file("diff --git a/src/gpu.c b/src/gpu2.c\nsimilarity index 100%\nrename from src/gpu.c\nrename to src/gpu2.c\n");
+  const std::string shown = world.make()->patch;
+  CHECK(shown.find("rename") == std::string::npos);
+  CHECK(shown.find("\n+int line2;\n") != std::string::npos);
+}
+
 TEST_CASE("patched source: a patch file that is another, or changes more than C files, is refused") {
   struct Row {
     std::string text, message;
   };
   const std::string good = adds("src/x.c");
   const Row rows[] = {
-      {"", "no file is changed in it"},
-      {"diff --git a/src/gpu.c b/src/gpu2.c\nsimilarity index 100%\nrename from src/gpu.c\nrename to src/gpu2.c\n",
-       "a file that is renamed, or has a strange name"},
+      {"", " changes nothing in NVIDIA's 9.9.9: it is no patch"},
       {adds("x.mk"), "touches x.mk, which is outside kernel-open/ and src/"},
       {good + adds("src/../x.c"), "invalid path 'src/../x.c'"},
       {adds("src/run.sh"), "touches src/run.sh, which is no C file"},
@@ -228,9 +259,6 @@ TEST_CASE("patched source: a patch file that is another, or changes more than C 
        "touches kernel-open/conftest.sh, which is no C file"},
       {good + "--- a/version.mk\n+++ b/version.mk\n@@ -1 +1,2 @@\n NVIDIA_VERSION = 9.9.9\n+x\n",
        "touches version.mk, which is outside kernel-open/ and src/"},
-      {"diff --git a/src/b.c b/src/b.c\nnew file mode 100644\nGIT binary patch\nliteral 1\nIcmZPo000310RR91\n\nliteral "
-       "0\nHcmV?d00001\n\n",
-       "a change in binary form"},
   };
   World world;
   for (const Row& row : rows) {

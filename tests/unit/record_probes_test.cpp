@@ -152,11 +152,11 @@ TEST_CASE("record: compressed modules, alternatives, masked files, headers in tw
   odd.file("etc/p2pd/catalogue.d/own.yaml", R"(
 schema: p2pd.catalogue/2
 releases:
-  1.1: {known: verified, runfile: {path: /x.run, known: verified}}
+  1.1: {known: verified, runfile: {path: /NVIDIA-Linux-x86_64-1.1.run, known: verified}}
 patches:
   own/main: {repository: "file:///srv/x", branch: main, commit: "0123456789012345678901234567890123456789", known: verified, base: 1.1, architectures: {Ada: unknown}}
 )");
-  CHECK(odd.verdict("driver-catalogue")["facts"]["entries"][0]["entry"] == "own/main");
+  CHECK(odd.verdict("driver-catalogue")["facts"]["entries"].contains("own/main"));
   odd.same();
 }
 

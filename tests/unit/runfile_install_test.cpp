@@ -116,6 +116,7 @@ TEST_CASE("driver-userspace: each file of the runfile's list must be there") {
   CHECK(world.check(kDriverUserspace)->summary ==
         "the user space of 9.9.9 is not installed: /usr/lib/libcuda.so.1 is not there");
   world.release("9.9.10") = world.release();
+  world.release("9.9.10")["runfile"]["path"] = "/NVIDIA-Linux-x86_64-9.9.10.run";
   world.patch()["base"] = "9.9.10";
   CHECK(world.check(kDriverUserspace)->summary.find("a runfile has installed 9.9.9") != std::string::npos);
   world.file(kLog, "damaged\n");

@@ -220,8 +220,7 @@ TEST_CASE("solver: what nobody built for such a kernel is tried where nothing be
   CHECK(choice.entry->id == kNewest);
   CHECK(row(choice, kNewest).fit == EntryVerdict::Fit::untried);
   CHECK(choice.questions.empty());
-  CHECK(std::ranges::count(choice.notes, "nobody built it for 6.14.0 here: it is built here before anything changes, "
-                                         "and that decides") == 1);
+  CHECK(std::ranges::count(choice.notes, "no test build for 6.14.0: apply builds it first, and changes nothing where that fails") == 1);
 }
 
 TEST_CASE("solver: a build that failed here is not taken again", "[solver]") {
@@ -271,17 +270,18 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
   const auto chosen = [&] { return choose_driver(all, machine).entry->base_version; };
   CHECK(chosen() == "580.1");
 
-  SECTION("that it builds is known") {
-    all.kernels.erase(Version{580, 1});
-    older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
-    CHECK(chosen() == "570.1");
-  }
   SECTION("whoever added it wants it") {
     older.of_this_machine = true;
     older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
-    CHECK(chosen() == "570.1");
     all.kernels.erase(Version{570, 1});
-    CHECK(chosen() == "580.1");
+    CHECK(chosen() == "570.1");
+  }
+  SECTION("that it builds is known") {
+    all.kernels.erase(Version{580, 1});
+    machine.driver_version = "580.1";
+    CHECK(chosen() == "570.1");
+    older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
+    CHECK(chosen() == "580.1");  // the build on the machine decides
   }
   SECTION("it takes no GPU down") {
     newer.defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {}, .grave = false}};
@@ -296,7 +296,11 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
     newer.architectures["Ada"] = "unknown";
     machine.driver_version = "575.1";
     CHECK(chosen() == "580.1");
-    machine.driver_version = "585.1";  // both would
+    machine.driver_version = "585.1";  // both would, and this one less
+    CHECK(chosen() == "580.1");
+    machine.driver_version = "580.9";  // not its branch, nor its CUDA
+    CHECK(chosen() == "580.1");
+    machine.driver_version = "565.1";
     CHECK(chosen() == "570.1");
   }
   SECTION("somebody reported it") {
@@ -321,12 +325,12 @@ TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
   const auto told = [](const Choice& made_choice, std::string_view note) {
     return std::ranges::count(made_choice.notes, note) == 1;
   };
-  CHECK(told(choice, "it lowers the driver from 590.48.01 to 570.86.16, which runs programs up to CUDA 12.8, not 13.1"));
+  CHECK(told(choice, "it lowers the driver from 590.48.01 to 570.86.16: programs that need a CUDA newer than 12.8 stop working (now 13.1)"));
   CHECK(told(choice, "known defect: it is slow"));
   CHECK_FALSE(told(choice, "known defect: it is slower"));
   CHECK(row(choice, kNewest).defects == std::vector<std::string>{"it is slow"});
   machine.driver_version = "585.1";  // of a branch that the catalogue does not know
-  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16, which runs programs up to CUDA 12.8"));
+  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
   all.entries[3].cuda.clear();
   CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16"));
   machine.driver_version = "570.86.16";

@@ -38,7 +38,7 @@ struct Tables {
   std::string releases_at;
   Table rules{"compat rule", {"/header", "/pattern", "/include"}};
   Table defects{"defect", {}};
-  Table releases{"release", {"/commit", "/runfile/path", "/runfile/sha256"}};
+  Table releases{"release", {"/commit", "/runfile/sha256"}};
   Table patches{"patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
   Table allowed{"allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
   std::vector<std::string> notes;
@@ -96,7 +96,9 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
 
 /// What nobody has of the pins that a used entry needs; empty: nothing.
 std::string lacking(const CatalogueEntry& entry) {
-  if (entry.commit.empty()) return "the commit of its patch";
+  if (entry.commit.empty()) return entry.patch_file.empty() ? "the commit of its patch" : "the SHA-256 of its patch";
+  if (entry.base_commit.empty()) return "the commit of its release";
+  if (entry.is_graft() && entry.made_for_commit.empty()) return "the commit of " + entry.made_for;
   if (entry.runfile_path.empty()) return "the path of its runfile";
   if (entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
   if (entry.architectures.empty()) return "a GPU architecture";
@@ -210,8 +212,8 @@ Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& 
     const std::string path = fmt::format("{}/{}", kCatalogueDropIns, name);
     if (name.ends_with(".yaml"))
       files.push_back(TRY(catalogue_file(path, TRY(host.files().read(path, kCatalogueLimit)))));
-    else
-      skipped.push_back(path + " is not read: only *.yaml are");
+    else if (name.ends_with(".json"))  // of an older p2pd
+      skipped.push_back(path + " is not read: \"p2pctl catalogue add REPOSITORY BRANCH\" adds its build again");
   }
   files.insert(files.end(), more.begin(), more.end());
   Catalogue all = TRY(parse_catalogue(files));

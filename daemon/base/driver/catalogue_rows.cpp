@@ -91,7 +91,8 @@ void parse_origin(JsonFields& fields, CatalogueEntry& entry) {
 
 bool is_repository(std::string_view text) {
   const auto strange = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f || c == '"' || c == '\\'; };
-  return (text.starts_with("https://") || text.starts_with("file:///")) && std::ranges::none_of(text, strange);
+  const bool https = text.starts_with("https://") && text.find('/', 8) != std::string_view::npos;
+  return (https || text.starts_with("file:///")) && std::ranges::none_of(text, strange);
 }
 
 bool is_runfile_host(std::string_view text) {
@@ -131,8 +132,7 @@ Result<void> parse_release(const std::string& version, const Json& row, Catalogu
   entry.base_version = version;
   if (!is_driver_release(version)) fields.wrong("not a version of the driver");
   entry.base_commit = fields.text("commit", is_commit, Need::optional);
-  // one without a pin is as well known as the patch, which must descend from it
-  entry.base_known = entry.base_commit.empty() && !fields.has("known") ? entry.patch_known : known(fields);
+  entry.base_known = known(fields, entry.base_commit.empty() ? Need::optional : Need::required);
   entry.cuda = fields.text("cuda", is_short_version, Need::optional);
   const std::string oldest = fields.text("kernel_min", is_short_version, Need::optional);
   if (!oldest.empty()) entry.kernel_min = parse_version(oldest);
@@ -141,7 +141,10 @@ Result<void> parse_release(const std::string& version, const Json& row, Catalogu
   entry.compat = fields.texts("compat", is_row_name, Need::optional);
   const Json runfile = fields.object("runfile", [](const std::string&, const Json&) { return true; }, Need::required);
   TRY(fields.done());
-  return parse_runfile(runfile, entry);
+  TRY(parse_runfile(runfile, entry));
+  if (const std::string name = fmt::format("/NVIDIA-Linux-x86_64-{}.run", version); !entry.runfile_path.ends_with(name))
+    return fail(ErrorCode::invalid, fmt::format("runfile: 'path' does not end in {}", name));
+  return {};
 }
 
 Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::vector<Defect>& defects) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/driver/staging.hpp"
+#include "base/units.hpp"
 
 namespace p2pd {
 namespace {
@@ -110,6 +111,12 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
         fmt::format("it gives no P2P between {} cards; an entry that lists {} would do", generation, generation);
     return verdict;
   }
+  if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, is_converted)) {
+    verdict.fit = Fit::rejected;
+    verdict.cause = "dynamic-bar1";
+    verdict.reason = "it is for cards that were converted to more memory than their BAR1 can cover";
+    return verdict;
+  }
   std::string running;  // set when the running kernel is fine
   for (const Machine::Target& kernel : machine.kernels) {
     const auto found = objection(catalogue, entry, machine, kernel);
@@ -125,7 +132,7 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
         fmt::format("it fits the running kernel {}, but not every bootable one: {}", running, verdict.reason);
   }
   if (verdict.fit == Fit::fits) verdict.reason = "it fits every GPU and every bootable kernel";
-  if (verdict.fit == Fit::untried) verdict.reason += ": it is built here before anything changes, and that decides";
+  if (verdict.fit == Fit::untried) verdict.reason += ": apply builds it first, and changes nothing where that fails";
   for (const Defect* defect : defects_on(entry, machine)) verdict.defects.push_back(defect->text);
   return verdict;
 }
@@ -153,6 +160,10 @@ std::set<std::string> generations(const Machine& machine) {
   for (const Machine::Gpu& gpu : machine.gpus)
     if (gpu.model) found.insert(gpu.model->architecture);
   return found;
+}
+
+bool is_converted(const Machine::Gpu& gpu) {
+  return gpu.vram_bytes && gpu.model && gpu.model->vram_mib && *gpu.vram_bytes / kMiB > *gpu.model->vram_mib * 21ULL / 20;
 }
 
 std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine) {

@@ -51,6 +51,8 @@ std::string_view to_string(EntryVerdict::Fit fit);
 
 /// Generations of the known cards: "Ada".
 std::set<std::string> generations(const Machine& machine);
+/// Converted cards carry more memory than their model, and keep its BAR1.
+bool is_converted(const Machine::Gpu& gpu);
 
 /// Known defects of an entry that count for the GPUs of this machine.
 std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine);

@@ -71,6 +71,28 @@ const KernelTable::value_type* row_of(const KernelTable& table, const Version& r
   return later != table.end() && later->first.front() == release.front() ? &*later : nullptr;
 }
 
+/// What the trials of `row`, of `release` or of one near it, let expect; null: there are none.
+KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel) {
+  using Kind = KernelOutlook::Kind;
+  const Version version = mainline_of(kernel);
+  if (row == nullptr || version.empty()) return {Kind::untried, fmt::format("no test build for {}", kernel)};
+  const std::string of = row->first == release || row->second.empty() ? "" : fmt::format(" ({} does)", row->second.front().release);
+  const KernelTrial *before = nullptr, *same = nullptr, *after = nullptr;
+  const Version whole = parse_version(kernel.substr(0, kernel.find_first_not_of("0123456789."))).value_or(version);
+  for (const KernelTrial& trial : row->second) {
+    const Version line(trial.version.begin(), trial.version.begin() + 2);
+    if (line == version && (same == nullptr || trial.version <= whole)) same = &trial;  // headers change within a line
+    if (line < version) before = &trial;
+    if (line > version && after == nullptr) after = &trial;
+  }
+  if (const KernelTrial* nearest = same != nullptr ? same : before; nearest != nullptr && !nearest->failure.empty())
+    return {Kind::fails, fmt::format("it does not build for Linux {}{}: {}", nearest->kernel, of, nearest->failure)};
+  if (same != nullptr || (after != nullptr && after->failure.empty())) return {Kind::builds, {}};
+  if (before != nullptr)
+    return {Kind::untried, fmt::format("it builds for Linux {}{}; no test build for {}", before->kernel, of, kernel)};
+  return {Kind::untried, fmt::format("no test build for {}{}", kernel, of)};
+}
+
 }  // namespace
 
 Version mainline_of(std::string_view kernel) {
@@ -94,23 +116,12 @@ Result<KernelTable> kernel_table() { return parse_kernel_table(kTable); }
 
 KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel) {
   using Kind = KernelOutlook::Kind;
-  const auto* const row = row_of(table, release);
-  const Version version = mainline_of(kernel);
-  if (row == nullptr || version.empty()) return {Kind::untried, fmt::format("nobody built it for {} here", kernel)};
-  const std::string of = row->first == release || row->second.empty() ? "" : fmt::format(" ({} does)", row->second.front().release);
-  const KernelTrial *before = nullptr, *same = nullptr, *after = nullptr;
-  for (const KernelTrial& trial : row->second) {
-    const Version line(trial.version.begin(), trial.version.begin() + 2);
-    if (line == version) same = same != nullptr && same->failure.empty() ? same : &trial;
-    if (line < version) before = &trial;
-    if (line > version && after == nullptr) after = &trial;
-  }
-  if (const KernelTrial* nearest = same != nullptr ? same : before; nearest != nullptr && !nearest->failure.empty())
-    return {Kind::fails, fmt::format("it does not build for Linux {}{}: {}", nearest->kernel, of, nearest->failure)};
-  if (same != nullptr || (after != nullptr && after->failure.empty())) return {Kind::builds, {}};
-  if (before != nullptr)
-    return {Kind::untried, fmt::format("it builds for Linux {}{}, and nobody built it for {}", before->kernel, of, kernel)};
-  return {Kind::untried, fmt::format("nobody built it for {}{}", kernel, of)};
+  KernelOutlook outlook = outlook_by(row_of(table, release), release, kernel);
+  if (outlook.kind != Kind::untried) return outlook;
+  for (auto newer = table.upper_bound(release); newer != table.end(); ++newer)  // an older one knows less of kernels
+    if (const KernelOutlook its = outlook_by(&*newer, newer->first, kernel); its.kind == Kind::fails)
+      return {Kind::fails, fmt::format("{} is newer, and {}", dotted(newer->first), its.reason)};
+  return outlook;
 }
 
 }  // namespace p2pd

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/driver/machine.hpp"
 
+#include <regex>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,12 +43,14 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   return gpus;
 }
 
-/// "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol; a full disk can end either.
+/// "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol; a full disk can end either, and what the kernel's headers or
+/// p2pd lack is no fault of the source.
 bool blames_source(const BuildFailure& failure) {
+  static const std::regex kInSource(R"(\.[ch]:[0-9]+:[0-9]+: (fatal )?error: )");
   if (failure.signature_id == "disk-full" || failure.signature_id == "out-of-memory") return false;
-  for (const std::string_view word : {": error: ", ": fatal error: "})
-    if (const std::size_t at = failure.line.find(word); at != std::string::npos && at > 0 && std::isdigit(static_cast<unsigned char>(failure.line[at - 1])) != 0) return true;
-  return failure.line.find(" undefined!") != std::string::npos;
+  for (const std::string_view other : {"generated/", "/compat/"})
+    if (failure.line.find(other) != std::string::npos) return false;
+  return failure.line.find(" undefined!") != std::string::npos || std::regex_search(failure.line, kInSource);
 }
 
 /// Builds that the compiler refused here: their logs stay until one succeeds. What else ends a build is no word on the source.
@@ -54,7 +58,9 @@ std::map<std::string, std::string> failed_builds(const Host& host) {
   std::map<std::string, std::string> failed;
   for (const std::string& name : host.names(kLogs)) {
     if (!name.starts_with(kBuildLogPrefix) || !name.ends_with(".log")) continue;
-    const auto failure = build_failure(host.files().read(fmt::format("{}/{}", kLogs, name)).value_or(""));
+    const std::string log = host.files().read(fmt::format("{}/{}", kLogs, name)).value_or("");
+    if (!log.starts_with(kBuildLogHead)) continue;  // of another p2pd, which may have built otherwise
+    const auto failure = build_failure(log);
     if (!failure || !*failure || !blames_source(**failure)) continue;
     failed[name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4)] = (*failure)->line;
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <sstream>
 
+#include "base/driver/runfile.hpp"
 #include "base/driver/staging.hpp"
 #include "base/fetch/download.hpp"
 #include "base/fetch/git_tree.hpp"
@@ -23,6 +24,10 @@ const std::vector<std::string> kParts = {"kernel-open", "src"};
 
 bool is_part(std::string_view path) { return path.starts_with("kernel-open/") || path.starts_with("src/"); }
 
+std::string below(const std::string& mirror, const std::string& repository) {
+  return mirror + repository.substr(repository.find('/', repository.find("//") + 2));
+}
+
 /// Where a commit may be found, in the order in which it is asked for: URLs, and paths of the host.
 std::vector<std::string> places_of(const Host& host, const std::vector<std::string>& repositories, const std::string& commit,
                                    const std::vector<std::string>& mirrors) {
@@ -33,7 +38,7 @@ std::vector<std::string> places_of(const Host& host, const std::vector<std::stri
   };
   for (const std::string& mirror : mirrors) {
     if (local_path(mirror) && !commit.empty()) add(fmt::format("{}/{}.bundle", mirror, commit));
-    for (const std::string& repository : repositories) add(mirror + repository.substr(repository.find('/', repository.find("//") + 2)));
+    for (const std::string& repository : repositories) add(below(mirror, repository));
     add(mirror);
   }
   for (const std::string& repository : repositories) add(repository);
@@ -55,16 +60,32 @@ Result<std::string> first_of(const std::string& what, const std::vector<std::str
               "Give the plan a mirror that has it: a repository, or a directory with COMMIT.bundle (\"git bundle create\").");
 }
 
-/// Fetches NVIDIA's release; the commit that it is. One that is not pinned is what its tag names now.
+/// The commit of NVIDIA's tag, as NVIDIA's repository has it, or a copy below a mirror under NVIDIA's name. What else a mirror serves
+/// counts by its hash alone, and http for nothing: a fork can have any tag.
+Result<std::string> tagged_commit(Host& host, const GitStore& store, const Catalogue& all, const std::string& version, const std::vector<std::string>& mirrors) {
+  std::vector<std::string> places;
+  for (const std::string& mirror : mirrors) {
+    const std::string copy = below(mirror, all.releases_at);
+    if (const auto path = local_path(copy); path ? host.files().exists(*path) : !copy.starts_with("http:")) places.push_back(path.value_or(copy));
+  }
+  places.push_back(local_path(all.releases_at).value_or(all.releases_at));
+  return first_of("NVIDIA's release " + version, places, [&](const std::string& place) { return store.commit_of(place, "refs/tags/" + version); });
+}
+
+/// Fetches NVIDIA's release; the commit that it is.
 Result<std::string> fetch_release(Host& host, GitStore& store, const Catalogue& all, const std::string& version,
                                   const std::string& pinned, const std::vector<std::string>& mirrors) {
   const std::string tag = "refs/tags/" + version;
-  return first_of("NVIDIA's release " + version, places_of(host, {all.releases_at}, pinned, mirrors), [&](const std::string& place) -> Result<std::string> {
-    const std::string commit = pinned.empty() ? TRY(store.commit_of(place, tag)) : pinned;
+  const std::string commit = pinned.empty() ? TRY(tagged_commit(host, store, all, version, mirrors)) : pinned;
+  TRY(first_of("NVIDIA's release " + version, places_of(host, {all.releases_at}, commit, mirrors), [&](const std::string& place) -> Result<std::string> {
     log::info("fetching NVIDIA's {} ({:.12}) from {}", version, commit, without_credentials(place));
     TRY(store.fetch(place, commit, tag));
-    return commit;
-  });
+    return place;
+  }));
+  const std::string named = TRY(version_of_modules(TRY(store.file(commit, "version.mk"))));
+  if (named == version) return commit;
+  return fail(ErrorCode::invalid, fmt::format("commit {} is NVIDIA's release {}, and {} was expected", commit, named, version),
+              "Pin the commit of that release's tag.");
 }
 
 /// Error unless the fork's commit descends from the release, by the first place that can tell.
@@ -94,22 +115,6 @@ Result<void> require_c_files(const CatalogueEntry& entry, const std::vector<GitC
   return {};
 }
 
-/// Error unless a person can read all of a patch file: it is of git's form, in text, and each file keeps its name.
-Result<void> require_readable(const std::string& patch) {
-  constexpr std::string_view kNext = "Make it with \"git diff --no-renames --text\", and pin the new file.";
-  bool any = false;
-  std::istringstream lines(patch);
-  for (std::string line; std::getline(lines, line);) {
-    if (line == "GIT binary patch") return fail(ErrorCode::invalid, "a change in binary form", std::string(kNext));
-    if (!line.starts_with("diff --git a/")) continue;
-    const std::size_t middle = line.find(" b/");
-    if (middle == std::string::npos || line.substr(middle + 3) != line.substr(13, middle - 13))
-      return fail(ErrorCode::invalid, fmt::format("\"{}\": a file that is renamed, or has a strange name", line), std::string(kNext));
-    any = true;
-  }
-  return any ? Result<void>() : fail(ErrorCode::invalid, "no file is changed in it, or it is not what \"git diff\" writes", std::string(kNext));
-}
-
 Download patch_download(const CatalogueEntry& entry) {
   Download download;
   download.url = entry.patch_file;
@@ -125,7 +130,6 @@ Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
   if (const std::string sum = sha256_of(text); sum != entry.commit)
     return fail(ErrorCode::invalid, fmt::format("{} has the SHA-256 {}, and expected was {}", entry.patch_file, sum, entry.commit),
                 "Compare it with its source; a drop-in may pin another one.");
-  TRY_IN(entry.patch_file, require_readable(text));
   return text;
 }
 
@@ -145,9 +149,6 @@ Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entr
   for (const GitChange& change : TRY(store.changes(source.made_for_commit, entry.commit)))
     if (!is_part(change.path)) source.left_out.push_back(change.path);
   source.patch = TRY(store.patch(source.made_for_commit, entry.commit, kParts));
-  if (source.patch.empty())
-    return fail(ErrorCode::invalid, fmt::format("{:.12} changes nothing in NVIDIA's {}: it is no patch", entry.commit, entry.made_for),
-                "Pin the commit that changes the modules.");
   return {};
 }
 
@@ -190,8 +191,13 @@ Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Cat
   else
     source.patch = TRY(fetch_patch(host, entry));
   source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version), store.apply(source.base_commit, source.patch));
-  // what git made of the patch counts: a patch file can name files in more ways than one
-  TRY(require_c_files(entry, TRY(store.changes(source.base_commit, source.tree))));
+  // what git made of the patch counts, and is shown: a patch file can say the same in more ways than one
+  const std::vector<GitChange> changes = TRY(store.changes(source.base_commit, source.tree));
+  if (changes.empty())
+    return fail(ErrorCode::invalid, fmt::format("{:.12} changes nothing in NVIDIA's {}: it is no patch", entry.commit, entry.made_for),
+                "Pin what changes the modules.");
+  TRY(require_c_files(entry, changes));
+  source.patch = TRY(store.patch(source.base_commit, source.tree, kParts));
   if (!entry.tree.empty() && source.tree != entry.tree)
     return fail(ErrorCode::invalid, fmt::format("{}: the patched source is tree {}, and expected was {}", entry.id, source.tree, entry.tree),
                 "Report it: what the catalogue pins does not agree with itself.");

@@ -36,12 +36,6 @@ std::optional<Gate> model_gate(const Machine& machine) {
   return std::nullopt;
 }
 
-/// Converted cards carry more memory than their model, and keep its BAR1.
-bool is_converted(const Machine::Gpu& gpu) {
-  return gpu.vram_bytes && gpu.model && gpu.model->vram_mib &&
-         *gpu.vram_bytes / kMiB > *gpu.model->vram_mib * 21ULL / 20;
-}
-
 std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
   if (gpu.vram_bytes) return gpu.vram_bytes;
   if (gpu.model && gpu.model->vram_mib) return *gpu.model->vram_mib * kMiB;
@@ -171,12 +165,14 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
   const auto defects = defects_on(entry, machine);
   const bool harmless = std::ranges::none_of(defects, &Defect::grave);
   const Version version = parse_version(entry.base_version).value_or(Version());
-  const bool keeps_version = version >= parse_version(machine.driver_version).value_or(Version());
+  const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
+  const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
   const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.at(generation) == "reported"; });
-  return std::tuple(-static_cast<int>(verdict.fit),  // that it builds is known
+  return std::tuple(verdict.fit != Fit::open,        // nothing is left to find out
                     entry.of_this_machine,           // who added it wants it
                     harmless,                        // it takes no GPU down
-                    keeps_version,                   // no newer CUDA is lost
+                    -static_cast<int>(verdict.fit),  // that it builds is known
+                    kept,                            // of the branch that runs, and its CUDA
                     reported,                        // somebody moved data between such cards
                     version, entry.known());
 }
@@ -203,14 +199,14 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   for (const CatalogueEntry& other : catalogue.entries)
     if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
   std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
-  if (!entry.cuda.empty()) text += fmt::format(", which runs programs up to CUDA {}{}", entry.cuda, cuda.empty() ? "" : ", not " + cuda);
+  if (!entry.cuda.empty()) text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda, cuda.empty() ? "" : fmt::format(" (now {})", cuda));
   return text;
 }
 
-void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
   choice.entry = &entry;
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
-  choice.summary = fmt::format("{} fits {}{} bootable kernel{}", entry.id, cards,
+  choice.summary = fmt::format("{} {} {}{} bootable kernel{}", entry.id, verdict.fit == Fit::untried ? "may fit" : "fits", cards,
                                machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
   if (!machine.gpus_known) {
     std::vector<std::string_view> known;
@@ -218,11 +214,7 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntr
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
   }
-  if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) choice.notes.push_back(std::move(loss));
-  for (const Defect* defect : defects_on(entry, machine)) choice.notes.push_back("known defect: " + defect->text);
-  for (const std::string& generation : generations(machine))
-    if (entry.architectures.at(generation) != "reported")
-      choice.notes.push_back(fmt::format("nobody reported P2P between {} cards with it yet", generation));
+  for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
   for (const Machine::Target& kernel : machine.kernels) {
     if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
     const int major = kernel.compiler->major;
@@ -243,14 +235,24 @@ Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
   const CatalogueEntry* entry = best_entry(catalogue, choice, machine);
   if (entry == nullptr) return settle_without_entry(choice, catalogue, machine), choice;
-  settle_with(choice, catalogue, *entry, machine);
   const EntryVerdict& verdict = choice.table[static_cast<std::size_t>(entry - catalogue.entries.data())];
+  settle_with(choice, catalogue, *entry, verdict, machine);
   if (verdict.fit == Fit::open) choice.questions.push_back(verdict.reason);
-  if (verdict.fit == Fit::untried) choice.notes.push_back(verdict.reason);
   return choice;
 }
 
 }  // namespace
+
+std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  std::vector<std::string> notes;
+  if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) notes.push_back(std::move(loss));
+  for (const Defect* defect : defects_on(entry, machine)) notes.push_back("known defect: " + defect->text);
+  for (const std::string& generation : generations(machine))
+    if (const auto evidence = entry.architectures.find(generation); evidence != entry.architectures.end() && evidence->second != "reported")
+      notes.push_back(fmt::format("no report of P2P between {} cards with it", generation));
+  if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried) notes.push_back(std::move(verdict.reason));
+  return notes;
+}
 
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
   Choice choice = choose_for_all(catalogue, machine);

@@ -23,6 +23,9 @@ struct Choice {
 
 /// The best entry that may be used and fits these GPUs and every bootable kernel, but for those that are held back where
 /// there is none that fits them, too; reads nothing. Best is not newest: see rank().
+/// What a person should know before `entry` is put on this machine: a lower driver, known defects, no report, no test build.
+std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine);
+
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
 
 }  // namespace p2pd

@@ -20,6 +20,7 @@ inline constexpr std::string_view kSources = "/var/cache/p2pd/sources";
 inline constexpr std::string_view kBuilds = "/var/cache/p2pd/builds";
 inline constexpr std::string_view kLogs = "/var/log/p2pd";
 inline constexpr std::string_view kBuildLogPrefix = "driver-build-";
+inline constexpr std::string_view kBuildLogHead = "p2pd " P2PD_VERSION ": ";  ///< then the command
 
 // What parameter `entry` may say in place of FORK/BRANCH.
 inline constexpr std::string_view kChosenEntry = "chosen";  ///< what the solver takes: plan/resolve.hpp puts it in

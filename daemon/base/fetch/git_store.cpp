@@ -17,10 +17,9 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kPackBytes = std::uint64_t{256} << 20;  // a driver's source is 70 MB
 constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as git-fetch(1) has it
 
-/// The only configuration that git reads; safe.directory, because a place may belong to anybody.
-constexpr const char kConfig[] = R"([safe]
-  directory = *
-[protocol]
+/// The only configuration that git reads. A local place has to belong to root, or to who started this by sudo: git runs programs
+/// that a repository names.
+constexpr const char kConfig[] = R"([protocol]
   allow = never
 [protocol "https"]
   allow = always
@@ -92,7 +91,7 @@ Command GitStore::git(std::string_view repository, std::vector<std::string> word
                          {"GIT_NO_REPLACE_OBJECTS", "1"},
                          {"GIT_TERMINAL_PROMPT", "0"},
                          {"GIT_ASKPASS", "/bin/false"}};
-  for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"})
+  for (const char* name : {"SUDO_UID", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"})
     if (const char* value = std::getenv(name)) command.environment[name] = value;
   command.deadline = 30min;
   return command;
@@ -162,11 +161,14 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
   const auto by_id = ask_for(commit);
   if (!by_id && by_id.error().code != ErrorCode::command) return by_id;
   if (!by_id) TRY(ask_for(ref));
-  const auto found = host_->ask(git("history", {"merge-base", "--is-ancestor", ancestor, commit}));
+  // without the place in its configuration git asks nobody for what is missing
+  TRY(host_->create(directory_ + "/history/config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"));
+  const auto has_commit = [&](const std::string& id) { return ask(git("history", {"cat-file", "-e", id + "^{commit}"})).has_value(); };
+  const bool is_there = has_commit(commit), has_ancestor = has_commit(ancestor);
   const auto shallow = ask(git("history", {"rev-parse", "--is-shallow-repository"}));
-  const bool is_there = ask(git("history", {"cat-file", "-e", commit + "^{commit}"})).has_value();
+  const bool descends = is_there && has_ancestor && TRY(host_->ask(git("history", {"merge-base", "--is-ancestor", ancestor, commit}))).status == 0;
   TRY(host_->discard(directory_ + "/history"));
-  if (found && found->status == 0) return {};
+  if (descends) return {};
   if (!is_there) return fail(ErrorCode::not_found, fmt::format("{} does not have {:.12}", without_credentials(place), commit));
   if (trimmed(shallow.value_or("")) == "true")
     return fail(ErrorCode::not_found,

@@ -9,7 +9,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kConf = R"sh(# Written by p2pd for @ID@, commit @COMMIT@; gone with "p2pctl revert".
+constexpr std::string_view kConf = R"sh(# Written by p2pd for @ID@, commit @COMMIT@ on @BASE@; gone with "p2pctl revert".
 PACKAGE_NAME="@NAME@"
 PACKAGE_VERSION="@VERSION@"
 MAKE[0]="@HERE@/p2pd-build take $kernelver"
@@ -71,6 +71,7 @@ std::string filled(std::string_view form, const CatalogueEntry& entry) {
   std::string text(form);
   text = with(std::move(text), "@ID@", entry.id);
   text = with(std::move(text), "@COMMIT@", entry.commit);
+  text = with(std::move(text), "@BASE@", entry.base_commit);
   text = with(std::move(text), "@NAME@", kDkmsName);
   text = with(std::move(text), "@VERSION@", entry.base_version);
   text = with(std::move(text), "@HERE@", dkms_source(entry));

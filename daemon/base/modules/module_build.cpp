@@ -37,6 +37,7 @@ Result<ModuleBuild> wanted_build(const Host& host, const Catalogue& all, const C
   for (const std::string& rule : build.rules)
     compat[rule] = sha256_of(TRY(compat_header(host, all.compat_rules.at(rule).include)));
   build.made_of = {{"release", entry.base_version},
+                   {"base_commit", entry.base_commit},
                    {"commit", entry.commit},
                    {"kernel", build.target.release},
                    {"headers", headers_identity(host, build.target)},
@@ -90,6 +91,8 @@ Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& bui
     if (vermagic.substr(0, vermagic.find(' ')) != build.target.release)
       return fail(ErrorCode::invalid,
                   fmt::format("{} is for kernel '{}', not {}", file, vermagic, build.target.release));
+    if (const std::string release = build.made_of["release"]; info["version"] != release)
+      return fail(ErrorCode::invalid, fmt::format("{} is of driver '{}', not {}", file, info["version"], release));
     const std::string srcversion = info["srcversion"];
     if (srcversion.empty() || srcversion.find_first_not_of("0123456789ABCDEF") != std::string::npos)
       return fail(ErrorCode::invalid, file + " has no srcversion");

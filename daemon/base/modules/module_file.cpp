@@ -160,7 +160,7 @@ std::string module_build_id(const Host& host, const std::string& file) {
   if (const auto notes = notes_of(host, file)) return parse_build_id(*notes);
   for (const auto& [suffix, packer] : kPackers)
     if (file.ends_with(suffix) && host.has_program(packer))
-      return host.once<std::string>("build id of " + file, [&] { return packed_build_id(host, packer, file); }).value_or("");
+      return host.once<std::string>("build id of " + file, [&, packer = packer] { return packed_build_id(host, packer, file); }).value_or("");
   return "";
 }
 

@@ -69,7 +69,7 @@ nlohmann::json record_beside(const Host& host, const std::string& release) {
 Result<Identities> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const nlohmann::json record = record_beside(host, release);
   if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit ||
-      record["made_of"].value("release", "") != entry.base_version)
+      record["made_of"].value("release", entry.base_version) != entry.base_version)  // an older record has none
     return Identities();
   Identities out;
   for (const std::string_view module : kDriverModules) {

@@ -45,7 +45,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
 
 /// Of which release and patch the modules are that p2pd installed here; nothing: it installed none.
 struct InstalledBuild {
-  std::string release;
+  std::string release;  ///< empty: an older p2pd did not note it
   std::string commit;
 };
 std::optional<InstalledBuild> installed_build(const Host& host);

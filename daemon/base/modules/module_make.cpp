@@ -80,7 +80,7 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   const std::string log = build_log_of(build.name);
   if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
   Command make = make_command(host, all, build, scratch);
-  BuildLog output(build.target.release, TRY(host.create(log, "$ " + make.text() + "\n")));
+  BuildLog output(build.target.release, TRY(host.create(log, std::string(kBuildLogHead) + make.text() + "\n")));
   make.on_line = [&](std::string_view line) { output.take(line); };
   log::info("building for {}: {}", build.target.release, make.text());
   const auto made = host.run(make);

@@ -157,7 +157,8 @@ std::string snapd_excerpt(std::string text, const std::string&) {
 
 std::string build_log_excerpt(std::string text, const std::string& host) {
   const auto failure = build_failure(text);
-  return failure && *failure ? without_host_name((*failure)->line + "\n", host) : "";
+  const std::string head = text.substr(0, text.find(": ") + 2);  // which p2pd built
+  return failure && *failure ? head + "\n" + without_host_name((*failure)->line + "\n", host) : "";
 }
 
 std::string config_excerpt(std::string text, const std::string&) {
