@@ -53,10 +53,8 @@ std::string fork_of(std::string repository) {
   return local ? path.filename().string() : path.parent_path().filename().string();
 }
 
-bool is_word(const std::string& text) {
-  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  return !text.empty() && text.size() <= 100 && text.find_first_not_of(kPlain) == std::string::npos && text.front() != '-' && text.front() != '.';
-}
+/// Part of an id that can be a file's name and a word of a command, too.
+bool is_word(const std::string& text) { return is_id_part(text) && text.size() <= 100 && text.front() != '-' && text.front() != '.'; }
 
 /// A drop-in can be read by all.
 Result<void> check_secrets(const Options& options) {
@@ -126,7 +124,7 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, 
 Result<std::string> architectures(const Host& host, const Catalogue& all, const std::string& version) {
   const Result<Machine> machine = machine_of(host, all);
   std::set<std::string> names = machine ? generations(*machine) : std::set<std::string>();
-  std::erase_if(names, [](const std::string& name) { return name != "Ampere" && name != "Ada" && name != "Hopper" && name != "Blackwell"; });
+  std::erase_if(names, [](const std::string& name) { return !is_architecture(name); });
   if (names.empty()) names = {"Ampere", "Ada", "Blackwell"};
   if (*parse_version(version) < Version{575}) names.erase("Blackwell");  // tinygrad issues 29, 35, 44
   if (names.empty()) return fail(ErrorCode::invalid, fmt::format("driver {} gives no P2P between Blackwell cards", version), "Use a branch of driver 575 or later.");

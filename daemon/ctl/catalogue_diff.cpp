@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue diff ID: what an entry changes in NVIDIA's source. Fetches both into a directory of its own, and runs
-// nothing of them. What is printed is a patch that git-apply(1) takes; what is known of it stands above, as comments.
+// p2pctl catalogue diff ID: prints the change of an entry to NVIDIA's source as a patch that git-apply(1) takes, after
+// comments with the entry's facts. Fetches release and fork into a directory of its own, and runs nothing of them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

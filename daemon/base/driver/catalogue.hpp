@@ -52,7 +52,7 @@ struct CatalogueEntry {
 
   // NVIDIA's release
   std::string base_version;
-  std::string base_commit;     ///< 40 hexadecimal digits; empty: NVIDIA is asked, and the patch must descend from it
+  std::string base_commit;     ///< 40 hexadecimal digits; empty: not known
   std::string cuda;            ///< the newest that its libcuda runs, "12.8"; empty: not known
   std::string runfile_path;    ///< the same on every host; empty: not known
   std::string runfile_sha256;  ///< 64 hexadecimal digits; empty: not known

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/fetch/git_tree.hpp"
 #include "base/json_fields.hpp"
 #include "base/p2p_use.hpp"
 
@@ -24,7 +25,6 @@ constexpr std::string_view kWord = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 
 bool is_text(std::string_view text) { return !text.empty(); }
 bool is_row_name(std::string_view text) { return made_of(text, kNameLetters) && text.size() <= 64; }
-bool is_commit(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 40; }
 bool is_sha256(std::string_view text) { return made_of(text, kHexDigits) && text.size() == 64; }
 bool is_driver_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
 bool is_short_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
@@ -36,14 +36,10 @@ bool is_include(std::string_view text) {
 }
 bool is_id(std::string_view text) {
   const std::size_t slash = text.find('/');
-  return slash != std::string_view::npos && made_of(text.substr(0, slash), kWord) && made_of(text.substr(slash + 1), kWord);
+  return slash != std::string_view::npos && is_id_part(text.substr(0, slash)) && is_id_part(text.substr(slash + 1));
 }
 bool is_runfile(std::string_view text) {
   return text.size() > 5 && text.front() == '/' && text.ends_with(".run") && made_of(text, std::string(kWord) + "/");
-}
-bool is_architecture(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kNames = {"Ampere", "Ada", "Hopper", "Blackwell"};
-  return std::ranges::count(kNames, text) == 1;
 }
 bool is_use(std::string_view text) { return uses_from({std::string(text)}).has_value(); }
 bool is_known(std::string_view text) { return text == "verified" || text == "corroborated" || text == "single-source"; }
@@ -59,7 +55,7 @@ bool architecture_row(const std::string& name, const Json& value) {
 bool option_row(const std::string&, const Json& value) { return value.is_string() || value.is_number_integer(); }
 bool dword_row(const std::string&, const Json& value) { return value.is_number_unsigned(); }
 bool graft_row(const std::string& version, const Json& value) {
-  return is_driver_release(version) && (value.is_null() || (value.is_string() && is_commit(value.get_ref<const std::string&>())));
+  return is_driver_release(version) && (value.is_null() || (value.is_string() && is_git_id(value.get_ref<const std::string&>())));
 }
 
 Result<void> parse_runfile(const Json& row, CatalogueEntry& entry) {
@@ -78,7 +74,7 @@ void parse_origin(JsonFields& fields, CatalogueEntry& entry) {
   entry.repository = fields.text("repository", is_repository, need);
   entry.also_in = fields.texts("also_in", is_repository, Need::optional);
   entry.branch = fields.text("branch", is_text, need);
-  entry.commit = fields.text("commit", is_commit, Need::optional);
+  entry.commit = fields.text("commit", is_git_id, Need::optional);
   const std::string sum = fields.text("sha256", is_sha256, Need::optional);
   if (entry.patch_file.empty() && !sum.empty()) fields.wrong("'sha256' is of a patch file, and no 'file' is given");
   if (entry.patch_file.empty()) return;
@@ -88,6 +84,13 @@ void parse_origin(JsonFields& fields, CatalogueEntry& entry) {
 }
 
 }  // namespace
+
+bool is_architecture(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kNames = {"Ampere", "Ada", "Hopper", "Blackwell"};
+  return std::ranges::count(kNames, text) == 1;
+}
+
+bool is_id_part(std::string_view text) { return made_of(text, kWord); }
 
 bool is_repository(std::string_view text) {
   const auto strange = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f || c == '"' || c == '\\'; };
@@ -131,7 +134,7 @@ Result<void> parse_release(const std::string& version, const Json& row, Catalogu
   JsonFields fields(row);
   entry.base_version = version;
   if (!is_driver_release(version)) fields.wrong("not a version of the driver");
-  entry.base_commit = fields.text("commit", is_commit, Need::optional);
+  entry.base_commit = fields.text("commit", is_git_id, Need::optional);
   entry.base_known = known(fields, entry.base_commit.empty() ? Need::optional : Need::required);
   entry.cuda = fields.text("cuda", is_short_version, Need::optional);
   const std::string oldest = fields.text("kernel_min", is_short_version, Need::optional);
@@ -156,7 +159,7 @@ Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::
   parse_origin(fields, entry);
   entry.patch_known = known(fields);
   entry.made_for = fields.text("base", is_driver_release);
-  patch.trees[entry.made_for] = fields.text("tree", is_commit, Need::optional);
+  patch.trees[entry.made_for] = fields.text("tree", is_git_id, Need::optional);
   entry.diffstat = fields.text("diffstat", is_text, Need::optional);
   const Json grafts = fields.object("grafts", graft_row);
   if (grafts.contains(entry.made_for)) fields.wrong("a graft on " + entry.made_for + ", its own release");
@@ -179,7 +182,7 @@ Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::
 
 Result<Allowance> parse_allowance(const Json& row) {
   JsonFields fields(row);
-  const Allowance given{fields.text("base_commit", is_commit), fields.text("commit", is_text),
+  const Allowance given{fields.text("base_commit", is_git_id), fields.text("commit", is_text),
                         fields.text("runfile_sha256", is_sha256)};
   TRY(fields.done());
   return given;

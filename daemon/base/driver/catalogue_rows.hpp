@@ -26,6 +26,8 @@ Result<Allowance> parse_allowance(const nlohmann::json& row);
 /// Fills in the release's part of `entry`.
 Result<void> parse_release(const std::string& version, const nlohmann::json& row, CatalogueEntry& entry);
 
+bool is_architecture(std::string_view text);  ///< of GPUs that can be peers: "Ada"
+bool is_id_part(std::string_view text);       ///< FORK, or BRANCH, of an entry's id
 bool is_repository(std::string_view text);    ///< https://HOST/PATH or file:///PATH
 bool is_runfile_host(std::string_view text);  ///< scheme and name, nothing behind it; or file:///
 

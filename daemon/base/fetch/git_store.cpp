@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/fetch/download.hpp"
+#include "base/fetch/git_tree.hpp"
 
 namespace p2pd {
 namespace {
@@ -57,10 +58,6 @@ constexpr const char kAttributes[] = "* -text -eol -filter -ident -working-tree-
 std::string trimmed(std::string text) {
   text.erase(text.find_last_not_of('\n') + 1);
   return text;
-}
-
-bool is_commit(const std::string& text) {
-  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 /// `message` without the password that the URL in it may hold.
@@ -133,7 +130,7 @@ Result<std::string> GitStore::commit_of(const std::string& place, const std::str
   for (std::string commit, name; lines >> commit >> name;) {
     if (name == ref + "^{}" || (name == ref && found.empty())) found = commit;  // a tag is an object of its own
   }
-  if (is_commit(found)) return found;
+  if (is_git_id(found)) return found;
   return fail(ErrorCode::not_found, fmt::format("{} has no {}", without_credentials(place), ref),
               fmt::format("\"git ls-remote {}\" lists what it has.", without_credentials(place)));
 }

@@ -65,6 +65,10 @@ Result<std::string> tree_of(const RootReader& files, const std::string& director
 
 }  // namespace
 
+bool is_git_id(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::string git_object_id(std::string_view kind, std::string_view bytes) { return hex(sha1(kind, bytes)); }
 
 Result<std::string> git_tree_id(const RootReader& files, const std::string& directory) {

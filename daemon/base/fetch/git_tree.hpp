@@ -9,6 +9,9 @@
 
 namespace p2pd {
 
+/// True for 40 hexadecimal digits in lower case, as git prints an id.
+bool is_git_id(std::string_view text);
+
 /// The id that git gives an object: SHA-1 of kind ("blob", "tree", "commit"), size and bytes, in hexadecimal.
 std::string git_object_id(std::string_view kind, std::string_view bytes);
 
