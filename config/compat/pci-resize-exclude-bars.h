@@ -9,9 +9,11 @@
  */
 #ifndef P2PD_PCI_RESIZE_EXCLUDE_BARS_H
 #define P2PD_PCI_RESIZE_EXCLUDE_BARS_H
+#if __has_include(<linux/kconfig.h>) /* not where kbuild asks the compiler, without the kernel's headers, what it can do */
 
 #include <linux/pci.h>
 
 #define pci_resize_resource(dev, resno, size) pci_resize_resource(dev, resno, size, 0)
 
+#endif
 #endif

@@ -20,6 +20,7 @@
 #include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
+#include "engine/state_lock.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -159,6 +160,7 @@ Result<CatalogueEntry> entry_in(const Host& host, const Pins& pins, const std::s
 }
 
 Result<void> build_here(const Context& context, const Catalogue& all, const CatalogueEntry& entry, int stop_fd) {
+  const StateLock lock = TRY(StateLock::take(context.options.root, context.options.state, "p2pctl catalogue add"));
   const auto runner = TRY(context.runner(stop_fd));
   Host host = TRY(context.host(*runner));
   TRY(stage_source(host, all, entry, context.options.mirrors));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """p2pctl catalogue, and its verbs diff, allow and add: on machine records, with git repositories made here and a server on the
 loopback interface. P2PD_BUILD: the build directory."""
+import fcntl
 import hashlib
 import json
 import os
@@ -599,7 +600,7 @@ class Add(Forks):
         SCHEMA.validate(tables)
         self.assertNotIn("runfile_hosts", tables)
         self.assertEqual(tables["releases"], {VERSION: {
-            "commit": self.base, "known": "single-source", "compat": ["pci-resize-exclude-bars"],
+            "commit": self.base, "known": "single-source", "compat": ["drm-atomic-commit", "of-gpio", "pci-resize-exclude-bars", "strncpy"],
             "runfile": {"path": self.path, "sha256": SUM, "bytes": 4_000, "known": "single-source"}}})
         self.assertEqual(tables["patches"], {f"my-fork/{BRANCH}": {
             "repository": self.fork.url, "branch": BRANCH, "commit": self.head, "known": "single-source", "base": VERSION, "tree": said["tree"],
@@ -645,6 +646,17 @@ class Add(Forks):
         self.assertRegex(done.stderr, f"p2pctl: my-fork/{BRANCH} is pinned, but: ")
         self.assertTrue(self.drop_in.exists())
         self.assertFalse(self.allowed.exists(), "what does not build is not used")
+
+    def test_no_build_beside_a_run(self):
+        """One worker at a time: it would build what a run builds."""
+        lock = pathlib.Path(f"{self.tree}.p2pd/lock")
+        lock.parent.mkdir()
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            done = self.add("--yes", build=None)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, f"p2pctl: my-fork/{BRANCH} is pinned, but: somebody else is at work here: python3")
+        self.assertFalse(self.allowed.exists())
 
     def test_a_release_that_is_in_the_catalogue(self):
         """Nothing of it is said again, and NVIDIA is asked for nothing that is pinned."""
@@ -738,12 +750,12 @@ class Add(Forks):
         self.assertEqual(row["registry_dwords_forbidden"], {"RMForceP2PType": 1})
 
     def test_a_source_that_knows_what_headers_hold(self):
-        knows = self.nvidia.commit({**release(VERSION), "kernel-open/conftest.sh": "exclude_bars\n"})
+        knows = self.nvidia.commit({**release(VERSION), "kernel-open/conftest.sh": "exclude_bars\nstruct drm_atomic_commit *state\n"})
         git(self.nvidia.path, "tag", "--force", VERSION, knows)
         git(self.fork.path, "fetch", "--quiet", self.nvidia.path, knows)
         self.fork.commit(patch(), BRANCH, on=knows)
         self.added()
-        self.assertNotIn("compat", yaml.safe_load(self.drop_in.read_text())["releases"][VERSION])
+        self.assertEqual(yaml.safe_load(self.drop_in.read_text())["releases"][VERSION]["compat"], ["of-gpio", "strncpy"])
 
     def test_cards_that_a_release_does_not_serve(self):
         self.use("rtx5090-x2-genoa")

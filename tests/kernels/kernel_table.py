@@ -62,3 +62,9 @@ def put_in_readme(table):
     if not old:
         raise ValueError(f'{README} has no table that begins with "| release |"')
     README.write_text(README.read_text().replace(old, markdown(table)))
+
+
+def compat_flags(rules, used, directory):
+    """KCFLAGS for the compat headers of the rules `used`, which lie in `directory`, as module_make.cpp has them."""
+    forced = [f"-include {directory}/{rules[name]['include']}" for name in used if rules[name]["header"] != "include/" + rules[name]["include"]]
+    return [*forced, f"-I {directory}"] if used else []

@@ -204,7 +204,8 @@ def drop_in(*changes):
 
 # What schema and program must judge alike: (path, value) put into DROP_IN, each alone, or together where it is a list
 GOOD_DROP_INS = [
-    [], *((([key], DROP)) for key in ("runfile_hosts", "releases_at")), (["runfile_hosts"], []), (["allowed"], {}), ([*RULE, "include"], DROP),
+    [], *((([key], DROP)) for key in ("runfile_hosts", "releases_at")), (["runfile_hosts"], []), (["allowed"], {}), ([*RULE, "include"], DROP), ([*RULE, "include"], "linux/x.h"),
+    *(([*RULE, "gone"], gone) for gone in (True, False)),
     *(([*DEFECT, key], DROP) for key in ("use", "architectures", "grave")), ([*DEFECT, "grave"], False),
     *(([*RELEASE, key], DROP) for key in ("commit", "cuda", "kernel_min", "gcc_min", "gcc_below", "compat")),
     [([*RELEASE, "commit"], DROP), ([*RELEASE, "known"], DROP)], ([*RUNFILE, "sha256"], DROP), ([*RUNFILE, "bytes"], DROP),
@@ -219,7 +220,8 @@ BAD_DROP_INS = [
     *(([table], []) for table in ("compat_rules", "defects", "releases", "patches", "allowed")),
     *(([table], {"trial/main": 1}) for table in ("compat_rules", "defects", "releases", "patches", "allowed")),
     *(([*RULE, key], value) for key in ("header", "pattern", "why") for value in (DROP, "", 1)),
-    *(([*RULE, "header"], header) for header in ("/include/x.h", "include/../x.h", ".h", "x.c")), ([*RULE, "include"], "../x.h"), ([*RULE, "all"], 1),
+    *(([*RULE, "header"], header) for header in ("/include/x.h", "include/../x.h", ".h", "x.c")), *(([*RULE, "include"], file) for file in ("../x.h", "linux/../x.h", "net/x.h", "linux/.h", ".h")),
+    ([*RULE, "all"], 1), ([*RULE, "gone"], "yes"),
     *(([*DEFECT, "text"], text) for text in (DROP, "", 1)), ([*DEFECT, "use"], "games"), ([*DEFECT, "architectures"], ["Maxwell"]),
     ([*DEFECT, "architectures"], "Ada"), ([*DEFECT, "grave"], "yes"), ([*DEFECT, "title"], "x"), (["defects", "A Defect"], {"text": "x"}),
     (["compat_rules", "A Rule"], DROP_IN["compat_rules"]["trial"]), ([*RELEASE, "known"], DROP), ([*RELEASE, "runfile"], DROP),
@@ -292,9 +294,16 @@ class Catalogue(unittest.TestCase):
         self.assertEqual(used, set(self.releases))
         self.assertNotIn("allowed", self.catalogue, "a machine's own")
 
-    def test_compat_headers_are_there(self):
-        for name, rule in self.catalogue["compat_rules"].items():
-            self.assertTrue((CONFIG / "compat" / rule["include"]).is_file(), name)
+    def test_compat_headers_are_there_and_used(self):
+        here = {str(file.relative_to(CONFIG / "compat")) for file in (CONFIG / "compat").rglob("*.h")}
+        self.assertEqual({rule["include"] for rule in self.catalogue["compat_rules"].values()}, here)
+
+    def test_compat_headers_say_nothing_outside_of_a_kernel(self):
+        """kbuild asks the compiler with these flags, and without the kernel's headers, which options it takes."""
+        for file in (CONFIG / "compat").rglob("*.h"):
+            words = ["gcc", "-nostdinc", "-I", CONFIG / "plans", "-Werror", "-D__KERNEL__", "-include", file, "-E", "-P", "-x", "c", "/dev/null"]
+            done = subprocess.run(words, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, ""), f"{file}: {done.stderr}")
 
     def test_runfile_is_of_the_release(self):
         for version, release in self.releases.items():

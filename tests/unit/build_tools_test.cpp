@@ -90,15 +90,6 @@ TEST_CASE("build-tools: an old kernel that is neither running nor newest is not 
   CHECK(tree.lacking().empty());
 }
 
-TEST_CASE("build-tools: headers with BTF want pahole") {
-  Tree tree;
-  tree.file("lib/modules/6.1.0-47-amd64/build/vmlinux", "");
-  CHECK(tree.lacking() == Texts{"pahole"});
-  CHECK(tree.check()->next == "apt-get install dwarves");
-  tree.program("usr/bin/pahole");
-  CHECK(tree.lacking().empty());
-}
-
 TEST_CASE("build-tools: what cannot be found out is no pass") {
   Tree tree;
   tree.file("boot/config-6.1.0-47-amd64", "CONFIG_CC_VERSION_TEXT=\"");

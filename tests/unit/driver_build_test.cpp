@@ -149,6 +149,26 @@ TEST_CASE("driver-build: a compat header is forced in where the kernel's headers
   CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);  // made of something else
 }
 
+TEST_CASE("driver-build: a header that is gone from the kernel is made up for, where the source includes it") {
+  World world;
+  world.drop_in["compat_rules"]["test-rule"] = {
+      {"header", "include/linux/old.h"}, {"pattern", "old_function"}, {"gone", true}, {"include", "linux/old.h"}, {"why", "x"}};
+  world.release()["compat"] = {"test-rule"};
+  world.source("kernel-open/nvidia.c", World::code("RELEASE") + "#ifdef COMPAT\n#error forced in\n#endif\n#include <linux/old.h>\n");
+  world.pin();
+  world.file("etc/p2pd/compat/linux/old.h", "#define COMPAT 1\n");
+  world.file(fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease), "int old_function;\n");
+  CHECK(world.failed_apply().message.find("linux/old.h: No such file or directory") != std::string::npos);  // nothing is forced in
+  for (const bool there : {true, false}) {
+    if (there) world.file(fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease), "int new_function;\n");
+    if (!there) fs::remove(world.directory / fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease));
+    const auto applied = world.apply(kDriverBuildAction);
+    INFO((applied ? "" : applied.error().message));
+    REQUIRE(applied);
+    CHECK(world.check(kDriverBuild)->facts["builds"][0]["rules"] == nlohmann::json{"test-rule"});
+  }
+}
+
 TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which the error names") {
   World world;
   const std::string before = world.picture();

@@ -71,8 +71,12 @@ TEST_CASE("kernel table: of a line of kernels, the nearest that is not newer cou
 }
 
 TEST_CASE("kernel table: a release that nobody built is judged by the nearest older of its branch, else by a newer") {
-  CHECK(outlook({570, 153, 2}, "6.18.1").reason ==
-        "it does not build for Linux 6.18.5 (570.86.16 does): x.c:1: error: no");
+  CHECK(outlook({570, 153, 2}, "6.18.1").kind == Kind::untried);  // it may know more of kernels
+  CHECK(outlook({570, 153, 2}, "6.18.1").reason == "no test build for 6.18.1; 570.86.16, which is older, fails");
+  CHECK(outlook({570, 10}, "6.18.1").kind == Kind::fails);
+  CHECK(outlook({570, 100}, "6.12.118").reason == "570.86.16 builds for Linux 6.12.117 with compat headers; no test build for 6.12.118");
+  CHECK(kernel_outlook(table(), {570, 100}, "6.12.118", {"a-rule"}).kind == Kind::untried);
+  CHECK(kernel_outlook(table(), {570, 100}, "6.12.118", {"b-rule", "a-rule"}).kind == Kind::builds);
   CHECK(outlook({570, 300}, "6.12.1").kind == Kind::builds);
   CHECK(outlook({570, 300}, "6.14.0").reason ==
         "it builds for Linux 6.12.117 (570.211.01 does); no test build for 6.14.0");
@@ -83,6 +87,13 @@ TEST_CASE("kernel table: a release that nobody built is judged by the nearest ol
     CHECK(outlook(other, "6.12.1").kind == Kind::untried);
     CHECK(outlook(other, "6.12.1").reason == "no test build for 6.12.1");
   }
+}
+
+TEST_CASE("kernel table: the failure of a newer branch is no word on a later release of an older one") {
+  const KernelTable both = parse_kernel_table(table_of(release_of("580.142", R"("6.12.117": "builds")") + "," +
+                                                       release_of("590.48.01", R"("7.2.13": "fails: x.c:1: error: no")"))).value();
+  CHECK(kernel_outlook(both, {580, 178, 4}, "7.2.13").kind == Kind::untried);
+  CHECK(kernel_outlook(both, {575, 64}, "7.2.13").kind == Kind::fails);
 }
 
 TEST_CASE("kernel table: the first kernel that a release does not build for") {

@@ -25,7 +25,7 @@ CatalogueEntry entry() {
   out.commit = std::string(40, '1');
   out.base_version = "9.9.9";
   out.kernel_min = Version{5, 13};
-  out.compat = {"known", "unknown"};
+  out.compat = {"known", "unknown", "lost", "gone"};
   return out;
 }
 
@@ -33,6 +33,8 @@ Catalogue all() {
   Catalogue out;
   out.compat_rules["known"] = {"include/linux/pci.h", "it's", "known.h", ""};
   out.compat_rules["unknown"] = {"include/linux/mm.h", "gone", "", ""};
+  out.compat_rules["lost"] = {"include/linux/string.h", "lost", "lost.h", "", true};
+  out.compat_rules["gone"] = {"include/linux/old.h", "old", "linux/old.h", "", true};
   out.kernels[Version{9, 9, 9}] = {{"9.9.9", "6.13.1", {6, 13, 1}, {}, "x.c:1: error: no"}};
   return out;
 }
@@ -58,6 +60,9 @@ TEST_CASE("dkms: what is handed to it is sound shell, and says what fits") {
   CHECK(script.find("    at_least 5.13 || return 1\n    ! at_least 6.13 || return 1\n") != std::string::npos);
   CHECK(script.find("holds 'include/linux/pci.h' 'it'\\''s'; then flags=\"$flags -include $here/compat/known.h\"") !=
         std::string::npos);
+  CHECK(script.find("    flags=\"-I $here/compat\"\n") != std::string::npos);
+  CHECK(script.find("if ! holds 'include/linux/string.h' 'lost'; then flags=\"$flags -include $here/compat/lost.h\"") != std::string::npos);
+  CHECK(script.find("old.h") == std::string::npos);
   CHECK(script.find("holds 'include/linux/mm.h' 'gone'; then return 1; fi") != std::string::npos);
   CHECK(conf.find("PACKAGE_NAME=\"p2pd-nvidia\"\nPACKAGE_VERSION=\"9.9.9\"\n") != std::string::npos);
 }

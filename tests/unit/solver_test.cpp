@@ -162,7 +162,7 @@ std::vector<Row> rows() {
       {"professional cards, no driver", machine_of({{kA6000}, {kA6000}}, {bookworm}), "", "no-driver",
        "none is loaded"},
       // kernels, headers, compilers, distributions
-      {"backported argument", machine_of(two, {backport}), "", "headers", "exclude_bars"},
+      {"backported argument", machine_of(two, {backport}), "", "headers", "a fourth argument"},
       {"new kernel waits for its boot", machine_of(two, {bookworm, backport}), "", "headers",
        "running kernel 6.1.0-37-amd64"},
       {"6.13: the newest that may be used", machine_of(two, {{"6.13.2"}}), kNewest, "", "fits"},

@@ -36,7 +36,7 @@ struct Table {
 struct Tables {
   std::vector<std::string> runfile_hosts;
   std::string releases_at;
-  Table rules{"compat rule", {"/header", "/pattern", "/include"}};
+  Table rules{"compat rule", {"/header", "/pattern", "/include", "/gone"}};
   Table defects{"defect", {}};
   Table releases{"release", {"/commit", "/runfile/sha256"}};
   Table patches{"patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};

@@ -17,12 +17,16 @@
 
 namespace p2pd {
 
-/// What a kernel's headers may hold that a driver's source does not know.
+/// Where a kernel's headers and a driver's source do not fit each other.
 struct CompatRule {
   std::string header;   ///< in the kernel's headers, "include/linux/pci.h"
   std::string pattern;  ///< text as it stands; the rule applies where the header holds it
-  std::string include;  ///< compat header to force in; empty: there is none, and such a kernel cannot be built for
-  std::string why;
+  std::string include;  ///< compat header; empty: there is none, and such a kernel cannot be built for
+  std::string why;      ///< what changed, for a person
+  bool gone = false;    ///< it applies where the header lacks the pattern
+
+  /// The compat header stands for one that is gone as a whole: found where a source includes it, not forced in.
+  bool replaces() const { return header == "include/" + include; }
 };
 
 /// How a hash is known, from weak to strong: one source has it; the full hash stands in two that are independent; this

@@ -31,8 +31,9 @@ bool is_short_version(std::string_view text) { return parse_version(text) && std
 bool is_header(std::string_view text) {
   return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
 }
-bool is_include(std::string_view text) {
-  return text.ends_with(".h") && made_of(text.substr(0, text.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
+bool is_include(std::string_view text) {  // one that is gone from the kernel lies in its folder: linux/of_gpio.h
+  const std::string_view file = text.substr(text.starts_with("linux/") ? 6 : 0);
+  return file.ends_with(".h") && made_of(file.substr(0, file.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
 }
 bool is_id(std::string_view text) {
   const std::size_t slash = text.find('/');
@@ -110,6 +111,7 @@ Result<CompatRule> parse_rule(std::string_view name, const Json& row) {
   if (!is_row_name(name)) fields.wrong("not a name");
   rule.header = fields.text("header", is_header);
   rule.pattern = fields.text("pattern", is_text);
+  rule.gone = fields.has("gone") && fields.boolean("gone");
   rule.include = fields.text("include", is_include, Need::optional);
   rule.why = fields.text("why", is_text);
   TRY(fields.done());

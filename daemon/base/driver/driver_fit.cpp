@@ -37,7 +37,7 @@ std::optional<Objection> version_objection(const Catalogue& catalogue, const Cat
   if (entry.kernel_min && version < *entry.kernel_min)
     return Objection{Fit::rejected, "kernel",
                      fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
-  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, parse_version(entry.base_version).value_or(Version()), kernel.release);
+  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, parse_version(entry.base_version).value_or(Version()), kernel.release, entry.compat);
   if (outlook.kind == KernelOutlook::Kind::builds) return std::nullopt;
   return Objection{outlook.kind == KernelOutlook::Kind::fails ? Fit::rejected : Fit::untried, "kernel", outlook.reason};
 }
@@ -70,17 +70,14 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = catalogue.compat_rules.at(name);
     if (!rule.include.empty()) continue;
-    const auto applies = kernel.rules.find(name);
-    if (applies == kernel.rules.end())
+    const auto known = kernel.rules.find(name);
+    if (known == kernel.rules.end())
       open = Objection{Fit::open, "headers",
-                       fmt::format("the headers of {} are not readable, and if their {} has {}, it does "
-                                   "not build",
-                                   kernel.release, rule.header, rule.pattern)};
-    else if (applies->second)
+                       fmt::format("the headers of {} are not readable, and it does not build where {}", kernel.release, rule.why)};
+    else if (known->second)
       return Objection{Fit::rejected, "headers",
-                       fmt::format("{} has {} in {}, which its source does not know; an older build of that kernel, or "
-                                   "an entry that knows it, would do",
-                                   kernel.release, rule.pattern, rule.header)};
+                       fmt::format("in {}, {}, which its source does not know; an older build of that kernel, or an entry that knows it, would do",
+                                   kernel.release, rule.why)};
   }
   return open;
 }

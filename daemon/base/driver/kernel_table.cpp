@@ -71,12 +71,15 @@ const KernelTable::value_type* row_of(const KernelTable& table, const Version& r
   return later != table.end() && later->first.front() == release.front() ? &*later : nullptr;
 }
 
+/// "570.211.01": the release of `row` as NVIDIA writes it.
+std::string name_of(const KernelTable::value_type& row) { return row.second.empty() ? dotted(row.first) : row.second.front().release; }
+
 /// What the trials of `row`, of `release` or of one near it, let expect; null: there are none.
-KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel) {
+KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel, const std::vector<std::string>& compat) {
   using Kind = KernelOutlook::Kind;
   const Version version = mainline_of(kernel);
   if (row == nullptr || version.empty()) return {Kind::untried, fmt::format("no test build for {}", kernel)};
-  const std::string of = row->first == release || row->second.empty() ? "" : fmt::format(" ({} does)", row->second.front().release);
+  const std::string of = row->first == release ? "" : fmt::format(" ({} does)", name_of(*row));
   const KernelTrial *before = nullptr, *same = nullptr, *after = nullptr;
   const Version whole = parse_version(kernel.substr(0, kernel.find_first_not_of("0123456789."))).value_or(version);
   for (const KernelTrial& trial : row->second) {
@@ -85,9 +88,14 @@ KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& rele
     if (line < version) before = &trial;
     if (line > version && after == nullptr) after = &trial;
   }
-  if (const KernelTrial* nearest = same != nullptr ? same : before; nearest != nullptr && !nearest->failure.empty())
+  const KernelTrial* const nearest = same != nullptr ? same : before != nullptr ? before : after;
+  if (nearest != after && !nearest->failure.empty())
     return {Kind::fails, fmt::format("it does not build for Linux {}{}: {}", nearest->kernel, of, nearest->failure)};
-  if (same != nullptr || (after != nullptr && after->failure.empty())) return {Kind::builds, {}};
+  if (same != nullptr || (after != nullptr && after->failure.empty())) {
+    const auto listed = [&](const std::string& rule) { return std::ranges::count(compat, rule) > 0; };
+    if (of.empty() || std::ranges::all_of(nearest->rules, listed)) return {Kind::builds, {}};
+    return {Kind::untried, fmt::format("{} builds for Linux {} with compat headers; no test build for {}", name_of(*row), nearest->kernel, kernel)};
+  }
   if (before != nullptr)
     return {Kind::untried, fmt::format("it builds for Linux {}{}; no test build for {}", before->kernel, of, kernel)};
   return {Kind::untried, fmt::format("no test build for {}{}", kernel, of)};
@@ -104,7 +112,7 @@ Version mainline_of(std::string_view kernel) {
 
 Version fails_from(const KernelTable& table, const Version& release) {
   Version first;
-  if (const auto* const row = row_of(table, release))
+  if (const auto* const row = row_of(table, release); row != nullptr && row->first >= release)
     for (auto trial = row->second.rbegin(); trial != row->second.rend() && !trial->failure.empty(); ++trial)
       first = {trial->version[0], trial->version[1]};
   return first;
@@ -114,13 +122,18 @@ Result<KernelTable> parse_kernel_table(std::string_view text) { return TRY_IN("k
 
 Result<KernelTable> kernel_table() { return parse_kernel_table(kTable); }
 
-KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel) {
+KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel, const std::vector<std::string>& compat) {
   using Kind = KernelOutlook::Kind;
-  KernelOutlook outlook = outlook_by(row_of(table, release), release, kernel);
+  const auto* const row = row_of(table, release);
+  KernelOutlook outlook = outlook_by(row, release, kernel, compat);
+  if (outlook.kind == Kind::fails && row->first < release)  // a newer one may know more of kernels
+    outlook = {Kind::untried, fmt::format("no test build for {}; {}, which is older, fails", kernel, name_of(*row))};
   if (outlook.kind != Kind::untried) return outlook;
-  for (auto newer = table.upper_bound(release); newer != table.end(); ++newer)  // an older one knows less of kernels
-    if (const KernelOutlook its = outlook_by(&*newer, newer->first, kernel); its.kind == Kind::fails)
-      return {Kind::fails, fmt::format("{} is newer, and {}", dotted(newer->first), its.reason)};
+  for (auto newer = table.upper_bound(release); newer != table.end(); ++newer) {  // an older one knows less of kernels
+    if (row != nullptr && newer->first.front() != release.front()) break;         // two branches grow at the same time: 580.178 is later than 590.48
+    if (const KernelOutlook its = outlook_by(&*newer, newer->first, kernel, compat); its.kind == Kind::fails)
+      return {Kind::fails, fmt::format("{} is newer, and {}", name_of(*newer), its.reason)};
+  }
   return outlook;
 }
 

@@ -32,8 +32,9 @@ struct KernelOutlook {
 };
 
 /// Of `release` ("570.211.01") on `kernel` ("6.14.0-27-generic"), which was built, lies between two that were, or past
-/// one that failed. A release that nobody built is told from the nearest of its branch.
-KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel);
+/// one that failed. A release that nobody built is told from the nearest of its branch, where what that was built with is
+/// among the compat rules of this one, `compat`.
+KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel, const std::vector<std::string>& compat = {});
 
 /// The first line of Linux ("7.2") that `release` is known not to build for; empty: none.
 Version fails_from(const KernelTable& table, const Version& release);

@@ -14,6 +14,7 @@
 #include "base/hardware/pci.hpp"
 #include "base/hardware/vram.hpp"
 #include "base/modules/build_log.hpp"
+#include "base/modules/compat.hpp"
 
 namespace p2pd {
 namespace {
@@ -79,8 +80,7 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
     Machine::Target bootable{std::move(kernel), {}};
     bootable.held_back = std::ranges::count(held_back, bootable.release) > 0 && !bootable.running;
     for (const auto& [name, rule] : all.compat_rules) {
-      const auto header = kernel_header(host, bootable, rule.header);
-      if (header) bootable.rules[name] = header->find(rule.pattern) != std::string::npos;
+      if (const auto known = applies(host, bootable, rule)) bootable.rules[name] = *known;
     }
     machine.kernels.push_back(std::move(bootable));
   }

@@ -27,7 +27,6 @@ std::vector<BuildTarget> built_for(std::vector<BuildTarget> kernels) {
 }
 
 void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vector<int>& gcc, BuildTools& tools) {
-  const bool btf = host.files().exists(kernel.build() + "/vmlinux");
   tools.evidence.push_back({kernel.build(), kernel.has_headers ? "there" : "not there"});
   tools.facts["kernels"].push_back({{"release", kernel.release},
                                     {"running", kernel.running},
@@ -36,7 +35,6 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
                                     {"compiler_installed", nullptr}});
   nlohmann::json& facts = tools.facts["kernels"].back();
   if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, "linux-headers-" + kernel.release);
-  if (btf && !host.has_program("pahole")) lack(tools, "pahole", "dwarves");
   if (!kernel.compiler) return tools.unclear.push_back("the compiler of " + kernel.release);
   const bool installed = kernel.compiler->family == "gcc" ? std::ranges::count(gcc, kernel.compiler->major) > 0
                                                           : host.has_program(kernel.compiler->text());

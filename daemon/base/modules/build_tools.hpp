@@ -19,8 +19,7 @@ struct BuildTools {
   std::vector<Evidence> evidence;
 };
 
-/// For the running and for the newest kernel: its headers, its compiler, pahole where its headers carry BTF; make, git,
-/// DKMS and g++ for all.
+/// For the running and for the newest kernel: its headers, its compiler; make, git, DKMS, g++ and xz for all.
 Result<BuildTools> build_tools(const Host& host);
 
 }  // namespace p2pd

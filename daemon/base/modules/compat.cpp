@@ -28,21 +28,28 @@ Result<std::string> compat_header(const Host& host, std::string_view name) {
   return fail(ErrorCode::not_found, fmt::format("there is no compat header {}", name), "Put it at " + path + ".");
 }
 
+Result<bool> applies(const Host& host, const BuildTarget& target, const CompatRule& rule) {
+  const auto text = kernel_header(host, target, rule.header);
+  if (!text && rule.replaces() && target.has_headers && text.error().code == ErrorCode::not_found) return true;
+  if (!text) return Failure(text.error());
+  return (text->find(rule.pattern) != std::string::npos) != rule.gone;
+}
+
 Result<std::vector<std::string>> rules_for(const Host& host, const Catalogue& all, const CatalogueEntry& entry,
                                            const BuildTarget& target) {
   std::vector<std::string> applying;
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = all.compat_rules.at(name);
-    auto text = kernel_header(host, target, rule.header);
-    if (!text) {
-      text.error().next = "apt-get install --reinstall linux-headers-" + target.release;
-      return Failure(std::move(text).error().in("headers of " + target.release));
+    auto needed = applies(host, target, rule);
+    if (!needed) {
+      needed.error().next = "apt-get install --reinstall linux-headers-" + target.release;
+      return Failure(std::move(needed).error().in("headers of " + target.release));
     }
-    if (text->find(rule.pattern) == std::string::npos) continue;
+    if (!*needed) continue;
     if (rule.include.empty())
       return fail(
           ErrorCode::invalid,
-          fmt::format("{} has {} in {}, which {} does not know", target.release, rule.pattern, rule.header, entry.id),
+          fmt::format("in {}, {}, which {} does not know", target.release, rule.why, entry.id),
           "Use an entry that knows it, or remove that kernel.");
     applying.push_back(name);
   }

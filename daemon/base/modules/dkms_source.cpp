@@ -42,7 +42,7 @@ make_modules() {
     staged=$(sed -n "s|^$release ||p" "$here/builds")
     if [ -n "$staged" ] && cp "$staged"/nvidia*.ko "$1"; then return; fi
     fits && cp -a "$here/source" "$1/source" &&
-        TMPDIR=$1/source make -C "$1/source" modules KERNEL_UNAME="$release" -j"$(nproc)" CC="$cc" ${flags:+"KCFLAGS=$flags"} &&
+        TMPDIR=$1/source make -C "$1/source" modules KERNEL_UNAME="$release" -j"$(nproc)" CC="$cc" CONFIG_DEBUG_INFO_BTF_MODULES= ${flags:+"KCFLAGS=$flags"} &&
         for module in @LIST@; do mv "$1/source/kernel-open/$module.ko" "$1/" || return; done &&
         rm -rf "$1/source"
 }
@@ -104,11 +104,12 @@ std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry)
   if (entry.kernel_min) needs += fmt::format("    at_least {} || return 1\n", fmt::join(*entry.kernel_min, "."));
   if (const Version below = fails_from(all.kernels, parse_version(entry.base_version).value_or(Version())); !below.empty())
     needs += fmt::format("    ! at_least {} || return 1\n", dotted(below));
+  if (!entry.compat.empty()) needs += "    flags=\"-I $here/compat\"\n";
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = all.compat_rules.at(name);
-    needs += fmt::format(
-        "    if holds {} {}; then {}; fi\n", shell_word(rule.header), shell_word(rule.pattern),
-        rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
+    if (rule.replaces()) continue;  // found where the kernel has none
+    needs += fmt::format("    if {}holds {} {}; then {}; fi\n", rule.gone ? "! " : "", shell_word(rule.header), shell_word(rule.pattern),
+                         rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
   }
   return with(filled(kScript, entry), "@NEEDS@", needs);
 }

@@ -41,10 +41,14 @@ Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& 
                "modules",
                "KERNEL_UNAME=" + build.target.release,
                fmt::format("-j{}", jobs(host)),
-               "CC=" + build.target.compiler->text()};
+               "CC=" + build.target.compiler->text(),
+               // no BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
+               "CONFIG_DEBUG_INFO_BTF_MODULES="};
   std::vector<std::string> flags;
   for (const std::string& rule : build.rules)
-    flags.push_back(fmt::format("-include {}/compat/{}", scratch, all.compat_rules.at(rule).include));
+    if (const CompatRule& its = all.compat_rules.at(rule); !its.replaces())
+      flags.push_back(fmt::format("-include {}/compat/{}", scratch, its.include));
+  if (!build.rules.empty()) flags.push_back(fmt::format("-I {}/compat", scratch));
   if (!flags.empty()) make.argv.push_back(fmt::format("KCFLAGS={}", fmt::join(flags, " ")));
   make.environment["TMPDIR"] = scratch;  // what a killed compiler leaves goes with it
   make.deadline = kDeadline;

@@ -201,7 +201,6 @@ constexpr std::string_view kPrograms[] = {
     "modprobe",
     "grub-mkconfig",
     "mokutil",
-    "pahole",
     "dpkg",
     "nvidia-persistenced",
     "nvidia-smi",

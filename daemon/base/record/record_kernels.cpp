@@ -114,8 +114,7 @@ void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget
     target.directory(place);
     target.link(kernel.build(), place);
   }
-  for (const char* name : {"/Makefile", "/vmlinux"})
-    if (host.files().exists(kernel.build() + name)) target.stand_in(place + name);
+  if (host.files().exists(kernel.build() + "/Makefile")) target.stand_in(place + "/Makefile");
   const auto config = host.files().read(kernel.build() + "/.config");
   if (config) target.file(place + "/.config", config_excerpt(*config, ""));
   for (const auto& [name, rule] : all.compat_rules) {
@@ -123,7 +122,7 @@ void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget
     const std::string copy = host.files().exists(kernel.build()) ? place : "/lib/modules/" + kernel.release + "/source";
     if (text)
       target.file(copy + "/" + rule.header, header_excerpt(*text, rule.header, all));
-    else
+    else if (!rule.replaces() || text.error().code != ErrorCode::not_found)
       target.leave_out(kernel.build() + "/" + rule.header, text.error());
   }
 }

@@ -95,7 +95,9 @@ def headers(kernel=KERNEL):
     return {f"lib/modules/{kernel}/build": ("link", "/" + here.rstrip("/")), here + ".config": "CONFIG_MODULES=y\n",
             here + "Makefile": "# stand-in\n", here + "Module.symvers": "", here + "include/generated/autoconf.h":
             "#define CONFIG_MODULES 1\n", here + "include/generated/utsrelease.h": f'#define UTS_RELEASE "{kernel}"\n',
-            here + "include/linux/pci.h": "int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size);\n"}
+            here + "include/linux/pci.h": "int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size);\n",
+            here + "include/linux/of_gpio.h": "static inline int of_get_named_gpio(const struct device_node *np,\n",
+            here + "include/linux/string.h": "#ifndef __HAVE_ARCH_STRNCPY\n", here + "include/drm/drm_atomic.h": ""}
 
 
 def packages(more=None, kernels=(KERNEL,), with_headers=(KERNEL,), base=None, built="6.1.140-1"):

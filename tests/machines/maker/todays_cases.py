@@ -26,8 +26,11 @@ KNOWS_EXCLUDE_BARS = "int pci_resize_resource(struct pci_dev *dev, int i, int si
 
 
 def newer_headers(system):
-    """Of a kernel whose pci_resize_resource() takes a fourth argument: from 6.19 on, and 6.12.107 on."""
-    return {f"usr/src/linux-headers-{system.kernel}/include/linux/pci.h": KNOWS_EXCLUDE_BARS}
+    """What config/catalogue.yaml's compat rules ask for: a fourth argument from 6.19 on, and 6.12.107 on; the rest from 7.2 on."""
+    here = f"usr/src/linux-headers-{system.kernel}/include/"
+    since_7_2 = {here + "linux/of_gpio.h": "", here + "linux/string.h": "", here + "drm/drm_atomic.h": "struct drm_atomic_commit {\n"}
+    major, minor = map(int, system.kernel.split(".")[:2])
+    return {here + "linux/pci.h": KNOWS_EXCLUDE_BARS} | (since_7_2 if (major, minor) >= (7, 2) else {})
 
 
 def stock_machine(name, title, system, model, version, driver, why, complexes=None, more=None):
