@@ -206,17 +206,23 @@ Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
   return plan;
 }
 
-/// Adds the steps of `list` to `plan`, or puts them in the place of those of their names.
+/// Adds the steps of `list` to `plan`, or puts them in the place of those of their names. New alternatives come before those of
+/// the plan that it is based on: they are what it is about.
 Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabulary, Plan& plan) {
   const std::vector<yaml::Node> all = TRY(list.list());
   if (all.empty()) return Failure(list.error("empty; expected at least one step"));
   if (all.size() + plan.steps.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
   StepNodes nodes;
+  const auto later = std::ranges::find_if(plan.steps, [](const Step& step) { return step.kind == StepKind::alternative || step.kind == StepKind::goal; });
+  auto before = static_cast<std::size_t>(later - plan.steps.begin());  // of the other plan, where new alternatives go
+  const bool based = later != plan.steps.end();
   for (const yaml::Node& node : all) {
     Step step = TRY(read_step(node, vocabulary));
     if (!nodes.emplace(step.id, node).second) return Failure(node.error("step \"" + step.id + "\" is there twice"));
     const auto place = std::ranges::find(plan.steps, step.id, &Step::id);
-    if (place == plan.steps.end())
+    if (place == plan.steps.end() && based && step.kind == StepKind::alternative)
+      plan.steps.insert(plan.steps.begin() + static_cast<std::ptrdiff_t>(before++), std::move(step));
+    else if (place == plan.steps.end())
       plan.steps.push_back(std::move(step));
     else
       *place = std::move(step);

@@ -131,6 +131,20 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK_FALSE(checks.steps[0].can_be_mended());
   CHECK(parse_plan(to_json(checks).dump(), "journal", World::vocabulary()));
   CHECK(parse_plan(to_json(plan).dump(), "journal", World::vocabulary()));
+  const PlanSource escalates = [](const std::string&) {
+    return parse_plan("name: base\ntitle: t\nsteps:\n"
+                      "  - {gate: a, title: t, check: now, with: {name: a}}\n"
+                      "  - {alternative: x, title: t, check: now, fix: live, with: {name: x}}\n"
+                      "  - {goal: g, title: t, check: proof, with: {name: g}, after: [a]}\n",
+                      "base.yaml", World::vocabulary());
+  };
+  const Plan more = parse_plan("name: mine\ntitle: m\nbased_on: base\nsteps:\n"
+                               "  - {alternative: y, title: t, check: now, fix: live, with: {name: y}}\n"
+                               "  - {alternative: z, title: t, check: now, fix: live, with: {name: z}}\n",
+                               "p.yaml", World::vocabulary(), escalates).value();
+  std::string order;
+  for (const Step& step : more.steps) order += step.id;
+  CHECK(order == "ayzxg");
   const auto told = [&](const std::string& rest) { return read(rest).error().message; };
   CHECK(told("steps:\n  - {requires: a, title: t, check: now, with: {name: a}}\n") ==
         "p.yaml:1: based_on: step \"b\": after: no gate step is called \"a\"");
