@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// secure-boot: the kernel takes modules that are not signed with a key it trusts.
-// A patched nvidia module is built here, so nobody has signed it. Secure Boot as such refuses nothing: the kernel does,
-// under lockdown or module.sig_enforce ("Key was rejected by service"), and enrolling a key needs somebody at the
-// console while the machine boots. So it is told before anything is built.
-// Reads efivars SecureBoot, SetupMode, MokListRT and MokNew, lockdown of securityfs, sig_enforce of the module loader.
+// secure-boot: the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts.
+// A patched nvidia module is built here, so no vendor has signed it. Secure Boot as such refuses nothing: the kernel does,
+// under lockdown or module.sig_enforce ("Key was rejected by service"). It takes what is signed with the key that DKMS or
+// Ubuntu made for this machine, once that is enrolled, which needs somebody at the console while the machine boots.
+// Reads efivars SecureBoot, SetupMode, MokListRT, db and MokNew, lockdown of securityfs, sig_enforce of the module loader, the
+// key and its certificate.
 // Reference: kernel_lockdown(7); Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "base/boot/kernel_arguments.hpp"
 #include "base/boot/lockdown.hpp"
 #include "base/hardware/gpus.hpp"
+#include "base/modules/module_signing.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -19,8 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kEnforce = "/sys/module/module/parameters/sig_enforce";
-/// Certificates that DKMS signs with: of Ubuntu, of Debian.
-constexpr std::string_view kLocalKeys[] = {"/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"};
+constexpr std::string_view kUbuntuPolicy = "/usr/sbin/update-secureboot-policy";
 
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
@@ -45,17 +46,17 @@ bool asked_to_refuse(const Host& host) {
   return false;
 }
 
-/// Path of a key of this system, and whether it is among those that shim hands the kernel; null: cannot be told.
+/// The key that this machine signs modules with; null: it has none.
 Json local_key(const Host& host) {
-  for (const std::string_view path : kLocalKeys) {
-    const std::string certificate = host.files().read(path, 1U << 16).value_or("");
-    if (certificate.empty()) continue;
-    const auto list = efi_variable(host, "MokListRT", kEfiShim);
-    Json enrolled;
-    if (list) enrolled = list->has_value() && (*list)->find(certificate) != std::string::npos;
-    return {{"file", path}, {"enrolled", std::move(enrolled)}};
-  }
-  return nullptr;
+  const auto key = signing_key(host);
+  if (!key) return nullptr;
+  return {{"file", key->certificate}, {"enrolled", or_null(is_enrolled(host, key->certificate))}, {"unusable", unusable_because(host, *key)}};
+}
+
+/// Modules are signed, and the kernel trusts the key: it loads enrolled ones only where Secure Boot is on.
+bool signs(const Json& facts) {
+  const Json& key = facts["local_key"];
+  return facts["secure_boot"] == true && key.is_object() && key["enrolled"] == true && key["unusable"] == "";
 }
 
 /// Whether unsigned modules are refused; nothing when no file tells.
@@ -70,18 +71,23 @@ std::optional<bool> refused(const Json& facts, bool asked) {
   return std::nullopt;
 }
 
-std::string next_step(const Json& facts) {
+/// What makes the key of this machine, and the certificate that comes of it.
+std::pair<std::string, std::string> key_making(const Host& host) {
+  if (host.has_program(kUbuntuPolicy)) return {"update-secureboot-policy --new-key", "/var/lib/shim-signed/mok/MOK.der"};
+  return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && dkms generate_mok", "/var/lib/dkms/mok.pub"};
+}
+
+std::string next_step(const Host& host, const Json& facts) {
+  constexpr std::string_view kBlueScreen =
+      "reboot with somebody at the console: the blue screen \"Perform MOK management\" wants Enroll MOK, Continue, Yes, the password that "
+      "mokutil asked for, Reboot. Or turn Secure Boot off in the firmware.";
   const Json& key = facts["local_key"];
-  if (key.is_object() && key["enrolled"] == true)
-    return fmt::format(
-        "Sign the modules with the key of {}, which is enrolled; or turn Secure Boot off in the firmware.",
-        key["file"].get<std::string>());
-  if (facts["enrolment_pending"] == true)
-    return "Reboot with somebody at the console: an enrolment of mokutil waits to be confirmed there.";
-  return fmt::format(
-      "Turn Secure Boot off in the firmware, or enrol a key that signs the modules: \"mokutil --import "
-      "{}\", then reboot with somebody at the console, who confirms it.",
-      key.is_object() ? key["file"].get<std::string>() : std::string(kLocalKeys[0]));
+  if (facts["secure_boot"] != true) return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key of this machine.";
+  if (key.is_object() && key["unusable"] != "") return fmt::format("Put the key beside its certificate, unencrypted, for root alone; or enrol another one. ({})", key["unusable"].get<std::string>());
+  if (facts["enrolment_pending"] == true) return fmt::format("An enrolment of mokutil waits: {}", kBlueScreen);
+  if (key.is_object()) return fmt::format("Run \"sudo mokutil --import {}\", then {}", key["file"].get<std::string>(), kBlueScreen);
+  const auto [make, certificate] = key_making(host);
+  return fmt::format("Run \"sudo {}\" and \"sudo mokutil --import {}\", then {}", make, certificate, kBlueScreen);
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
@@ -112,14 +118,16 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!refuses)
     return fail(ErrorCode::not_found,
                 fmt::format("neither {} nor {} tells whether unsigned modules are refused", kLockdown, kEnforce));
-  finding.verdict = *refuses ? Verdict::fail : Verdict::pass;
+  const bool passes = !*refuses || signs(finding.facts);
+  finding.verdict = passes ? Verdict::pass : Verdict::fail;
   finding.summary = fmt::format("the kernel {} unsigned modules (Secure Boot {}, lockdown {}, sig_enforce {})",
                                 *refuses ? "refuses" : "takes",
                                 on    ? (*on ? "on" : "off")
                                 : efi ? "not readable"
                                       : "absent",
                                 level.value_or("not readable"), enforce ? (*enforce ? "on" : "off") : "not readable");
-  if (*refuses) finding.next = next_step(finding.facts);
+  if (*refuses && passes) finding.summary += fmt::format("; {} is enrolled: its key signs those that are built here", finding.facts["local_key"]["file"].get<std::string>());
+  if (!passes) finding.next = next_step(host, finding.facts);
   return finding;
 }
 
@@ -128,7 +136,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kSecureBoot;
 const Probe kSecureBoot = {
     .id = "secure-boot",
-    .asserts = "the kernel takes modules that are not signed with a key it trusts",
+    .asserts = "the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts",
     .check = check,
     .of_the_machine = true,
 };

@@ -13,6 +13,7 @@ namespace p2pd {
 inline constexpr std::string_view kEfi = "/sys/firmware/efi";                           ///< there after an EFI boot
 inline constexpr std::string_view kEfiGlobal = "8be4df61-93ca-11d2-aa0d-00e098032b8c";  ///< SecureBoot, SetupMode
 inline constexpr std::string_view kEfiShim = "605dab50-e046-4300-abb6-3dd810dd8b23";    ///< MokListRT, MokNew
+inline constexpr std::string_view kEfiImages = "d719b2cb-3d3a-4596-a3bc-dad00e67656f";  ///< db, dbx
 inline constexpr std::string_view kEfiLoader = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";  ///< LoaderInfo
 
 /// The file of a variable, as efivarfs names it.

@@ -46,9 +46,29 @@ std::optional<SigningKey> signing_key(const Host& host) {
   const SigningKey own{configured["mok_signing_key"], configured["mok_certificate"]};
   if (!own.key.empty() && !own.certificate.empty()) return own;
   for (const auto& [key, certificate] : kKeys)
-    if (host.files().exists(key) && host.files().exists(certificate))
+    if (host.files().exists(certificate))
       return SigningKey{std::string(key), std::string(certificate)};
   return std::nullopt;
+}
+
+std::string unusable_because(const Host& host, const SigningKey& key) {
+  if (key.key.starts_with("pkcs11:")) return "";
+  const auto text = host.files().read(key.key, 1U << 16);
+  if (!text) return text.error().code == ErrorCode::denied ? "" : text.error().message;  // root could read it
+  return text->find("ENCRYPTED") != std::string::npos ? key.key + " is encrypted: nobody is there to type its passphrase" : "";
+}
+
+std::optional<bool> is_enrolled(const Host& host, const std::string& certificate) {
+  const auto bytes = host.files().read(certificate, 1U << 16);
+  if (!bytes || bytes->empty()) return std::nullopt;
+  std::optional<bool> known;
+  for (const auto& [name, vendor] : {std::pair{"MokListRT", kEfiShim}, {"db", kEfiImages}}) {
+    const auto list = efi_variable(host, name, vendor);
+    if (!list) continue;
+    if (*list && (*list)->find(*bytes) != std::string::npos) return true;
+    known = false;
+  }
+  return known;
 }
 
 Result<void> sign_modules(Host& host, const BuildTarget& target, const std::string& directory) {
@@ -57,11 +77,9 @@ Result<void> sign_modules(Host& host, const BuildTarget& target, const std::stri
   if (!key) return {};  // where unsigned modules are refused, the check secure-boot has said so
   const std::string tool = target.build() + "/scripts/sign-file";
   const std::string program = host.has_program(tool) ? tool : "kmodsign";
-  for (const std::string_view module : kDriverModules)
-    TRY_IN("the modules are not signed", host.run({{program, hash_of(host, target), key->key, key->certificate,
-                                                    fmt::format("{}/{}.ko", directory, module)},
-                                                   {},
-                                                   {}}));
+  for (const std::string& file : host.names(directory))
+    if (file.ends_with(".ko"))
+      TRY_IN("the modules are not signed", host.run({{program, hash_of(host, target), key->key, key->certificate, fmt::format("{}/{}", directory, file)}, {}, {}}));
   return {};
 }
 
