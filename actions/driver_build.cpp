@@ -44,6 +44,7 @@ const Action kDriverBuildAction = {
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,
+    .new_kernel = apply,
 };
 
 }  // namespace p2pd

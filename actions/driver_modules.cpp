@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// driver-modules: installs the built modules for every kernel that can boot, through DKMS or beside it.
+// driver-modules: installs the built modules for every kernel that can boot, through DKMS or in updates/p2pd.
 // DKMS gets a package and a source of ours and takes the modules that are built already; it builds them for later
-// kernels, where they fit. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name, which
-// nvidia-modprobe (setuid), container runtimes and exporters use. A module of another origin that would win over ours is
-// put aside where nobody owns it, else named. Modules of an earlier run are kept in an archive, and undo brings them back.
-// Writes /usr/src/p2pd-nvidia-VERSION, /var/lib/dkms, updates/ and modules.* of each kernel,
-// modprobe.d/00-p2pd-trial.conf. Reference: dkms(8), depmod.d(5), modprobe.d(5);
-// Documentation/admin-guide/module-signing.rst of Linux.
+// kernels, where they fit. Where the driver's packages stay, their own modules do, too: ours lie below updates/p2pd, a
+// depmod override makes them win, and hooks of the kernel's packages build them for later kernels. Until P2P is proven
+// modprobe.d bans ours: `blacklist` for devices, `install` by name. A module that would win over ours is put aside where
+// nobody owns it, else named. Modules of an earlier run are kept in an archive, and undo brings them back.
+// Reference: dkms(8), depmod.d(5), modprobe.d(5); Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,22 +13,19 @@
 
 #include "base/action.hpp"
 #include "base/driver/gpu_services.hpp"
-#include "base/driver/patched_source.hpp"
 #include "base/driver/staging.hpp"
 #include "base/log.hpp"
+#include "base/modules/dkms_install.hpp"
 #include "base/modules/modprobe_d.hpp"
 #include "base/modules/module_file.hpp"
 #include "base/modules/module_install.hpp"
 #include "base/modules/module_signing.hpp"
-#include "base/modules/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter, kByParameter};
-constexpr std::uint64_t kSourceBytes = std::uint64_t{1} << 30;    // source, and a build of it on its way
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter, kByParameter};
 constexpr std::uint64_t kModuleBytes = std::uint64_t{256} << 20;  // of one kernel
-constexpr std::chrono::hours kDeadline{1};
 /// What DKMS signs with, and makes where it is not there.
 constexpr std::string_view kKeys[] = {"/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub",
                                       "/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"};
@@ -55,46 +51,16 @@ bool installed(const Host& host, const Wanted& what, const ModuleBuild& build) {
   return found && found->lacking.empty();
 }
 
-Command dkms(const CatalogueEntry& entry, std::string_view verb, const std::string& release) {
-  Command command{{"dkms", std::string(verb), "-m", std::string(kDkmsName), "-v", entry.base_version, "-k", release}};
-  if (verb == "install") command.argv.push_back("--force");  // else a module of the same version stays in its way
-  command.environment["TMPDIR"] = kDkmsKept;
-  command.deadline = kDeadline;
-  return command;
-}
-
-std::string trial_ban() {
+/// Where packages call the files otherwise there is no install line for the file's name: modprobe would run it for what a
+/// module depends on, since it looks for a loaded module of that name, and the kernel has it under NVIDIA's.
+std::string trial_ban(const Host& host) {
   std::string text = "# Written by p2pd: until P2P is proven, nothing but p2pd loads these.\n";
-  for (const std::string_view module : kDriverModules)
+  const std::string base = installed_name(host, "nvidia").value_or("nvidia");
+  for (const std::string_view module : kDriverModules) {
     text += fmt::format("blacklist {0}\ninstall {0} /bin/false\n", kernel_name(module));  // '-' is '_' for libkmod
-  return text;
-}
-
-/// Our source, complete or not there; DKMS forgets what it had of another one.
-Result<void> lay_source(Host& host, const Wanted& what) {
-  const std::string to = dkms_source(what.entry), conf = dkms_conf(what.entry);
-  const std::string script = dkms_build_script(what.all, what.entry);
-  std::string builds;
-  for (const ModuleBuild& build : what.builds) builds += build.target.release + " " + build.directory + "\n";
-  const auto holds = [&](const char* name, const std::string& text) {
-    return host.files().read(to + name).value_or("") == text;
-  };
-  if (!holds("/dkms.conf", conf) || !holds("/p2pd-build", script)) {
-    TRY(clear_modules(host));
-    TRY(need_room(host, to, kSourceBytes));
-    const std::string beside = TRY(make_unfinished(host, to));
-    TRY(host.run({{"cp", "-a", "--reflink=auto", source_of(what.entry), beside + "/source"}, {}, {}, kDeadline}));
-    for (const std::string& rule : what.entry.compat) {
-      const std::string& header = what.all.compat_rules.at(rule).include;
-      if (!header.empty()) TRY(host.create(beside + "/compat/" + header, TRY(compat_header(host, header))));
-    }
-    TRY(host.create(beside + "/p2pd-build", script));
-    TRY(host.run({{"chmod", "755", beside + "/p2pd-build"}, {}, {}}));
-    TRY(host.create(beside + "/dkms.conf", conf));
-    TRY(host.move(beside, to));
+    if (base != "nvidia") text += fmt::format("blacklist {}\n", renamed(module, base));
   }
-  TRY(host.create(to + "/builds", builds));
-  return {};
+  return text;
 }
 
 Result<void> record(Host& host, const Wanted& what) {
@@ -114,40 +80,25 @@ Result<void> record(Host& host, const Wanted& what) {
   return {};
 }
 
-Result<void> depmod(Host& host, const std::string& release) {
-  TRY(host.run({{"depmod", release}, {}, {}, kDeadline}));
+Result<void> put_aside_all(Host& host, const std::string& release, const std::vector<std::string>& files) {
+  for (const std::string& file : files) TRY(put_aside(host, release, file));
+  if (!files.empty()) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::hours(1)}));
   return {};
 }
 
-Result<void> install_by_dkms(Host& host, const Wanted& what, const ModuleBuild& build) {
-  const std::string& release = build.target.release;
-  const std::string place = module_directory(release) + "/" + std::string(kDkmsPlace);
-  TRY(host.make_directory(kDkmsKept));
-  const std::string built = fmt::format("{}/{}/{}", kDkmsTree, what.entry.base_version, release);
-  const bool begun = host.files().exists(built);
-  TRY(forget_torn_dkms(host));
-  if (host.files().exists(built)) TRY(host.run(dkms(what.entry, "remove", release)));
-  TRY(host.discard(built));  // of a build that was killed DKMS knows nothing, and yet would not build there again
-  for (const std::string_view module : kDriverModules)  // DKMS would write over a file of its name
-    for (const std::string& file : module_copies(host, release, kernel_name(module)))
-      if (file.starts_with(place) && host.files().exists(file))  // what a killed DKMS had laid there is ours
-        TRY(begun ? host.discard(file) : put_aside(host, release, file));
-  TRY(host.run(dkms(what.entry, "install", release)));
+/// Error where an override of somebody else would make modprobe load another module than ours.
+Result<void> refuse_overrides(const Host& host) {
+  for (const std::string_view module : kDriverModules)
+    if (const std::string line = overruling_override(host, TRY(name_here(host, module))); !line.empty())
+      return fail(ErrorCode::state, fmt::format("{} makes modprobe load another {} than p2pd's", line, module),
+                  fmt::format("Remove that line of {}, then try again.", line.substr(0, line.find(':'))));
   return {};
 }
 
-Result<void> install_beside(Host& host, const ModuleBuild& build) {
-  const std::string place = module_directory(build.target.release) + "/" + std::string(kOwnPlace);
-  const std::string beside = TRY(make_unfinished(host, place));
-  Command copy{{"cp", "--reflink=auto"}, {}, {}, kDeadline};
-  for (const std::string_view module : kDriverModules) copy.argv.push_back(build.module_file(module));
-  copy.argv.push_back(build.directory + std::string(kBuildRecord));  // what to compare with, when the build is gone
-  copy.argv.push_back(beside);
-  TRY(host.run(copy));
-  TRY(sign_modules(host, build.target, beside));
-  TRY(host.discard(place));
-  TRY(host.move(beside, place));
-  return depmod(host, build.target.release);
+/// Error where modprobe would load something else all the same.
+Result<void> refuse_foreign(const std::vector<std::string>& files) {
+  if (files.empty()) return {};
+  return fail(ErrorCode::state, fmt::format("modprobe would load {}, not p2pd's module", files.front()), "See depmod.d(5) for what prefers it.");
 }
 
 Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
@@ -155,51 +106,59 @@ Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
   TRY_IN("there is no build to install for " + release, check_build(host, build));
   TRY(need_room(host, module_directory(release) + "/x", kModuleBytes));
   log::info("installing the modules of {} for {}", what.entry.id, release);
-  TRY(what.dkms ? install_by_dkms(host, what, build) : install_beside(host, build));
-  for (const std::string& file : TRY(installed_modules(host, what.entry, release, what.dkms)).foreign) {
-    TRY(put_aside(host, release, file));
-    TRY(depmod(host, release));
-  }
-  return {};
+  TRY(what.dkms ? install_by_dkms(host, what.entry, build) : install_in_own_place(host, build));
+  const InstalledModules now = TRY(installed_modules(host, what.entry, release, what.dkms));
+  return what.dkms ? put_aside_all(host, release, now.foreign) : refuse_foreign(now.foreign);
 }
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Wanted what = TRY(wanted(host, parameters));
   Description description;
-  description.summary =
-      fmt::format("install the modules of {} {}", what.entry.id, what.dkms ? "through DKMS" : "by hand");
-  description.files.push_back({std::string(kTrialBan), FileState::Kind::regular, trial_ban()});
+  description.summary = fmt::format("install the modules of {} {}", what.entry.id,
+                                    what.dkms ? "through DKMS" : "in updates/p2pd, before those of packages");
+  description.files.push_back({std::string(kTrialBan), FileState::Kind::regular, trial_ban(host)});
   if (what.dkms)
-    description.files.push_back(
-        {dkms_source(what.entry) + "/dkms.conf", FileState::Kind::regular, dkms_conf(what.entry)});
+    description.files.push_back({dkms_source(what.entry) + "/dkms.conf", FileState::Kind::regular, dkms_conf(what.entry)});
+  else
+    for (PlaceFile& file : TRY(own_place_files(host)))
+      description.files.push_back({std::move(file.path), FileState::Kind::regular, std::move(file.content)});
   for (const ModuleBuild& build : what.builds) {
     if (installed(host, what, build)) continue;
     const std::string& release = build.target.release;
-    description.commands.push_back(what.dkms ? dkms(what.entry, "install", release).text()
-                                             : fmt::format("cp {0}/*.ko {1}/{2}/ && depmod {3}", build.directory,
-                                                           module_directory(release), kOwnPlace, release));
+    const std::string name = what.dkms ? "nvidia" : TRY(name_here(host, "nvidia"));
+    description.commands.push_back(what.dkms ? dkms_command(what.entry, "install", release).text()
+                                             : fmt::format("cp {}/*.ko {} && depmod {}{}", build.directory, place_of(release, kOwnPlace), release,
+                                                           name == "nvidia" ? "" : fmt::format("    # nvidia.ko as {}.ko", name)));
   }
   return description;
 }
 
-Result<void> apply(Host& host, const Parameters& parameters) {
+Result<void> install_all(Host& host, const Parameters& parameters, bool on_trial) {
   const Wanted what = TRY(wanted(host, parameters));
-  if (std::ranges::all_of(what.builds, [&](const ModuleBuild& build) { return installed(host, what, build); }))
-    return {};
+  const auto is_installed = [&](const ModuleBuild& build) { return installed(host, what, build); };
+  const std::string lacking = what.dkms ? "" : TRY(missing_place_file(host));
+  if (std::ranges::all_of(what.builds, is_installed) && lacking.empty()) return {};
   if (what.dkms && !host.has_program("dkms"))
     return fail(ErrorCode::not_found, "dkms is not installed",
                 "apt-get install dkms; or give the step \"by: modules_install\".");
+  if (!what.dkms) TRY(refuse_overrides(host));
   TRY(keep_modules(host));
-  TRY(host.write_own(kTrialBan, trial_ban()));
+  if (on_trial) TRY(host.write_own(kTrialBan, trial_ban(host)));
   TRY(record(host, what));
-  if (what.dkms)
-    TRY(lay_source(host, what));
-  else if (host.files().exists(kDkmsTree))
-    TRY(clear_modules(host));  // installed the other way before
+  if (what.dkms) {
+    TRY(lay_dkms_source(host, what.all, what.entry, what.builds));
+  } else {
+    if (host.files().exists(kDkmsTree)) TRY(clear_modules(host));  // installed the other way before
+    for (const PlaceFile& file : TRY(own_place_files(host))) TRY(host.write(file.path, file.content, file.mode));
+  }
   for (const ModuleBuild& build : what.builds)
-    if (!installed(host, what, build)) TRY(install(host, what, build));
+    if (!is_installed(build)) TRY(install(host, what, build));
   return {};
 }
+
+Result<void> apply(Host& host, const Parameters& parameters) { return install_all(host, parameters, true); }
+
+Result<void> new_kernel(Host& host, const Parameters& parameters) { return install_all(host, parameters, false); }
 
 /// The boot starts containers before p2pd loads the banned modules: those that want a GPU fail, and no runtime tries again.
 Result<void> before_reboot(Host& host, const Parameters&) {
@@ -216,12 +175,13 @@ Result<void> undo(Host& host, const Parameters&) { return undo_modules(host); }
 extern const Action kDriverModulesAction;
 const Action kDriverModulesAction = {
     .id = "driver-modules",
-    .does = "installs the entry's built modules for every kernel that can boot, through DKMS or beside it",
+    .does = "installs the entry's built modules for every kernel that can boot, through DKMS or in updates/p2pd",
     .parameters = kParameters,
     .effect = Effect::live,
     .validate = validate_module_install,
     .describe = describe,
     .apply = apply,
+    .new_kernel = new_kernel,
     .before_reboot = before_reboot,
     .commit = commit,
     .undo = undo,

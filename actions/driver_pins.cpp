@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// driver-pins: keeps apt and unattended-upgrades from bringing a driver of a package.
-// Every package that may carry one gets priority -1, by the globs of base/driver_packages, which take neither the CUDA
+// driver-pins: keeps apt and unattended-upgrades from bringing a driver of a package, or another version of one that stays.
+// Where the driver's packages stay each is pinned at its version. Every other that may carry one gets priority -1, by the globs of base/driver_packages, which take neither the CUDA
 // toolkit nor the container toolkit; the same names go onto the blacklist of unattended-upgrades.
 // Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
 // Reference: apt_preferences(5); the README of unattended-upgrades.
@@ -11,24 +11,27 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
-Result<Description> describe(const Host& host, const Parameters&) {
+Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
-  description.summary = "pin every package that may carry an NVIDIA driver to never, for unattended-upgrades too";
-  for (auto [path, content] :
-       {std::pair{kDriverPreferences, driver_preferences()}, {kDriverBlacklist, driver_blacklist()}})
+  description.summary = keeps_packages(parameters) ? "pin the driver's packages at their version, and every other that may carry a driver to never"
+                                                   : "pin every package that may carry an NVIDIA driver to never, for unattended-upgrades too";
+  const bool keeps = keeps_packages(parameters);
+  std::string pins = TRY(driver_preferences(host, keeps));
+  for (auto [path, content] : {std::pair{kDriverPreferences, std::move(pins)}, {kDriverBlacklist, driver_blacklist(keeps)}})
     if (host.files().read(path).value_or("") != content)
       description.files.push_back({std::string(path), FileState::Kind::regular, std::move(content)});
   return description;
 }
 
-Result<void> apply(Host& host, const Parameters&) {
+Result<void> apply(Host& host, const Parameters& parameters) {
   if (const auto overruled = overruling_pins(host); !overruled.empty())
     return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin wins",
                 "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
-  TRY(host.write_own(kDriverPreferences, driver_preferences()));
-  return host.write_own(kDriverBlacklist, driver_blacklist());
+  const bool keeps = keeps_packages(parameters);
+  TRY(host.write_own(kDriverPreferences, TRY(driver_preferences(host, keeps))));
+  return host.write_own(kDriverBlacklist, driver_blacklist(keeps));
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ const Action kDriverSourceAction = {
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,
+    .new_kernel = apply,
 };
 
 }  // namespace p2pd

@@ -22,7 +22,7 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and what it unpacks
 constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // what undo needs, by run; there before anything goes
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
@@ -109,8 +109,9 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
-  const auto manifest = TRY(runfile_manifest(host));
   Description description;
+  if (keeps_packages(parameters)) return description;
+  const auto manifest = TRY(runfile_manifest(host));
   description.summary = "install the user space of " + entry.base_version + " by NVIDIA's runfile";
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
     const OlderRunfile older = TRY(older_runfile(host, *manifest));
@@ -124,6 +125,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  if (keeps_packages(parameters))
+    return fail(ErrorCode::state, fmt::format("the driver's packages are of {} no more, and p2pd changes none of them", entry.base_version),
+                "\"p2pctl apply\" chooses a driver for what is installed now.");
   if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
   TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));
   TRY(need_room(host, "/usr/lib", entry.runfile_bytes * kUnpacked));

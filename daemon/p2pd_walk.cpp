@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pd-walk: the root worker. Without a word it serves its socket and walks; "prove" and "reassert" are for each boot.
+// p2pd-walk: the root worker. Without a word it serves its socket and walks; "prove" and "reassert" are for each boot, "new-kernel" for each kernel.
 #include <fmt/format.h>
 
 #include <exception>
@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
     if (word.empty()) return p2pd::serve(vocabulary);
     if (word == "prove") return p2pd::prove(vocabulary);
     if (word == "reassert") return p2pd::reassert(vocabulary);
-    fmt::print(stderr, "usage: p2pd-walk [prove|reassert]\n");
+    if (word == "new-kernel") return p2pd::add_kernel(vocabulary);
+    fmt::print(stderr, "usage: p2pd-walk [prove|reassert|new-kernel]\n");
     return 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "p2pd-walk: unexpected: {}\n", error.what());

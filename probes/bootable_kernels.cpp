@@ -13,6 +13,7 @@
 #include "base/boot/default_kernel.hpp"
 #include "base/boot/grub.hpp"
 #include "base/boot/kernels.hpp"
+#include "base/driver/staging.hpp"
 #include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
 
@@ -85,15 +86,19 @@ void judge_updates(const Host& host, Finding& finding) {
 }
 
 /// Names newer kernels that do not start by default because they lack the modules.
-void tell_held_back(const std::vector<Kernel>& kernels, const Kernel& next, Finding& finding) {
+void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const Kernel& next, Finding& finding) {
+  const bool own = installed_build(host).has_value();  // the packages' modules do not count beside p2pd's
+  const auto has = [&](const Kernel& kernel) { return own ? has_own_modules(host, kernel.version) : !kernel.nvidia.empty(); };
   std::vector<std::string> without;
   for (const Kernel& kernel : kernels)
-    if (&kernel > &next && kernel.nvidia.empty()) without.push_back(kernel.version);
-  if (without.empty() || next.nvidia.empty()) return;
+    if (&kernel > &next && !has(kernel)) without.push_back(kernel.version);
+  if (without.empty() || !has(next)) return;
   finding.summary += fmt::format("; {} {} newer and {} none, so {} not start by default", fmt::join(without, ", "),
                                  without.size() == 1 ? "is" : "are", without.size() == 1 ? "has" : "have",
                                  without.size() == 1 ? "does" : "do");
-  finding.next = fmt::format("Install linux-headers-{}, or wait for a driver that fits; DKMS' log: /var/log/p2pd.", without.back());
+  finding.next = host.files().exists(kKernelHooks[0])
+                     ? fmt::format("Install linux-headers-{0} and run \"sudo {1} {0}\", or wait for a driver that fits; the log: {2}.", without.back(), kKernelHooks[0], kLogs)
+                     : fmt::format("Install linux-headers-{}, or wait for a driver that fits; DKMS' log: {}.", without.back(), kLogs);
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
@@ -122,7 +127,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                    {"next_source", by_grub.empty() ? "the newest in /boot" : std::string(kGrubConfig)}};
   const bool had = !running.empty() && !kernel_of(host, running).nvidia.empty();
   judge(finding, next, by_grub.empty() ? "the newest" : "the default of GRUB", had);
-  if (finding.verdict == Verdict::pass) tell_held_back(kernels, next, finding);
+  if (finding.verdict == Verdict::pass) tell_held_back(host, kernels, next, finding);
   if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, finding);
   if (!running.empty() && !running_bootable)
     finding.summary += fmt::format("; {}, which runs, is not in /boot any more", running);

@@ -2,9 +2,10 @@
 // driver-modules: modprobe would load the chosen driver's modules, as they were built, on every kernel that can boot.
 // The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: a module that was
 // installed may still not be the one that is loaded. Compared are build id (else srcversion) and vermagic of what
-// modules.dep names with what was installed: in DKMS (`by: dkms`), so that it builds them for the next kernel, too, or
-// beside it. An older kernel that has no headers is passed over.
-// Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json.
+// modules.dep names with what was installed: in DKMS (`by: dkms`), so that it builds them for the next kernel, too, or in
+// a place of their own, with an override for depmod and hooks for later kernels. An older kernel that has no headers is
+// passed over. Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json,
+// depmod.d, the hooks in /etc/kernel.
 // Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +18,7 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter, kByParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter, kByParameter};
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
@@ -39,6 +40,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     if (installed) there.push_back(release);
     if (!installed && matters) lacking.push_back(found.lacking);
   }
+  if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host)); !file.empty() && lacking.empty())
+    lacking.push_back(fmt::format("{} is not as p2pd wrote it", file));
   finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = lacking.empty()
                         ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))

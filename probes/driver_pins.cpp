@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// driver-pins: apt and unattended-upgrades bring no driver of a package.
+// driver-pins: apt and unattended-upgrades bring no driver of a package, and no other version of one that stays.
 // An upgrade in the background that brings libraries of another version beside the modules that run ends every CUDA
 // program ("Driver/library version mismatch"), and a hold alone misses packages that are not installed yet.
 // Reads /etc/apt/preferences.d/00p2pd-driver, /etc/apt/preferences, apt.conf.d. Runs nothing.
@@ -18,12 +18,12 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
 /// True where unattended-upgrades leaves every package of a driver alone.
-Result<bool> is_blacklisted(const Host& host) {
+Result<bool> is_blacklisted(const Host& host, bool keeps) {
   const std::vector<std::string> listed = apt_list(TRY(apt_options(host)), "unattended-upgrade::package-blacklist");
-  const std::vector<std::string> wanted = driver_expressions();
+  const std::vector<std::string> wanted = driver_expressions(keeps);
   return std::ranges::all_of(
       wanted, [&](const std::string& expression) { return std::ranges::find(listed, expression) != listed.end(); });
 }
@@ -36,11 +36,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary = "this system does not use dpkg";
     return finding;
   }
-  const bool pinned = host.files().read(kDriverPreferences).value_or("") == driver_preferences();
-  const bool blacklisted = TRY(is_blacklisted(host));
+  const std::string wanted = TRY(driver_preferences(host, keeps_packages(parameters)));
+  const bool pinned = host.files().read(kDriverPreferences).value_or("") == wanted;
+  const bool blacklisted = TRY(is_blacklisted(host, keeps_packages(parameters)));
   const std::vector<std::string> overruled = overruling_pins(host);
   finding.facts = {{"pinned", pinned}, {"blacklisted", blacklisted}, {"overruled", overruled}};
-  finding.evidence.push_back({std::string(kDriverPreferences), pinned ? "priority -1" : "no such pin"});
+  finding.evidence.push_back({std::string(kDriverPreferences), pinned ? keeps_packages(parameters) ? "at the installed versions" : "priority -1" : "no such pin"});
   finding.evidence.push_back({"apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted"});
   finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
   if (!overruled.empty()) {

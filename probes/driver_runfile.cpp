@@ -11,12 +11,12 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    kEntryParameter,
+    kEntryParameter, kUserspaceParameter,
     {"mirrors", Parameter::Type::strings, false, "file, http or https URLs that the fix tries first"},
 };
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  if (const auto finding = no_runfile_needed(parameters)) return *finding;
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::string file = runfile_of(entry);
   Finding finding;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// driver-userspace: the libraries and programs of the chosen driver are installed, by its runfile.
-// Modules and user space must be of one version, to the last number, and only NVIDIA's runfile has each version. A
+// driver-userspace: the libraries and programs of the chosen driver are installed, by packages that stay or by its runfile.
+// Modules and user space must be of one version, to the last number. Packages stay where theirs is the chosen driver's
+// (`userspace: keep`); only NVIDIA's runfile has each version. A
 // runfile notes what it laid down; all of that must be there still. An older runfile's driver is removed by the newer
 // installer itself: the fix keeps it for the rollback; where it could not come back whole the answer is unknown, so
 // that nothing is changed. Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names; of an
@@ -9,18 +10,36 @@
 #include <fmt/format.h>
 
 #include "base/driver/older_runfile.hpp"
+#include "base/driver/packaged_userspace.hpp"
 #include "base/driver/runfile_install.hpp"
 #include "base/driver/staging.hpp"
+#include "base/packages/dpkg_status.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
+
+Result<Finding> check_packages(const Host& host, const CatalogueEntry& entry) {
+  const PackagedUserspace found = TRY(packaged_userspace(host));
+  Finding finding;
+  finding.verdict = found.can_stay() && found.version == entry.base_version ? Verdict::pass : Verdict::fail;
+  finding.facts = {{"entry", entry.id}, {"version", entry.base_version}, {"installed", found.version}};
+  finding.evidence.push_back({std::string(kDpkgStatus), found.version.empty() ? found.why_not : found.version});
+  finding.summary = finding.verdict == Verdict::pass
+                        ? fmt::format("the installed packages of {} stay", found.version)
+                        : fmt::format("the driver's packages cannot stay with modules of {}: {}", entry.base_version,
+                                      !found.why_not.empty()   ? found.why_not
+                                      : found.version.empty() ? "there are none"
+                                                              : fmt::format("they are of {}", found.version));
+  return finding;
+}
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  if (keeps_packages(parameters)) return check_packages(host, entry);
   const auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork))
     TRY(older_runfile(host, *manifest));
@@ -42,7 +61,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverUserspace;
 const Probe kDriverUserspace = {
     .id = "driver-userspace",
-    .asserts = "the libraries and programs of the entry's version are installed, by its runfile",
+    .asserts = "the libraries and programs of the entry's version are installed, by packages that stay or by its runfile",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

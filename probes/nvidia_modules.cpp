@@ -14,6 +14,7 @@
 #include "base/modules/loaded_modules.hpp"
 #include "base/modules/modprobe_d.hpp"
 #include "base/modules/module_file.hpp"
+#include "base/modules/own_place.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {
@@ -58,11 +59,6 @@ std::string short_name(const std::string& file, const std::string& release) {
   return file.starts_with(directory) ? file.substr(directory.size()) : file;
 }
 
-/// Debian's names have the flavour behind: nvidia_current, nvidia_current_uvm.
-std::string file_name_of(std::string_view name, const std::string& base) {
-  return base + std::string(name.substr(std::string_view("nvidia").size()));
-}
-
 Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& release) {
   const std::string base = TRY(installed_name(host, "nvidia"));
   const auto listed = TRY_IN("what modprobe would load is not known", modules_by_name(host, release));
@@ -71,7 +67,7 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
   for (const std::string_view name : kNames) {
     if (!host.files().exists("/sys/module/" + std::string(name) + "/srcversion")) continue;
     Loaded loaded{std::string(name), loaded_identity(host, name), {}, {}};
-    const std::string file_name = file_name_of(name, base);
+    const std::string file_name = renamed(name, base);
     if (listed.contains(file_name)) loaded.files = module_copies(host, release, file_name);
     all.insert(all.end(), loaded.files.begin(), loaded.files.end());
     out.push_back(std::move(loaded));
@@ -95,7 +91,8 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   }
   const std::string first = short_name(loaded.files.front(), release);
   const ModuleIdentity& used = loaded.on_disk.front();
-  for (std::size_t i = 1; i < loaded.files.size(); ++i) {
+  const bool own = first.starts_with(kOwnPlace);  // meant to win over those of packages
+  for (std::size_t i = 1; i < loaded.files.size() && !own; ++i) {
     const ModuleIdentity& shadowed = loaded.on_disk[i];
     const std::string other = short_name(loaded.files[i], release);
     // by srcversion, since the two may be builds of one source

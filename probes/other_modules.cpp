@@ -23,7 +23,7 @@ constexpr Parameter kParameters[] = {kEntryParameter};
 Result<ModuleIdentity> installed_identity(const Host& host, const std::map<std::string, std::string>& files,
                                           const std::string& name) {
   const std::string base = TRY(installed_name(host, "nvidia"));  // "nvidia_current" where Debian renamed them
-  const auto file = files.find(base + name.substr(std::string_view("nvidia").size()));
+  const auto file = files.find(renamed(name, base));
   if (file == files.end()) return ModuleIdentity();
   return TRY(module_identities(host, {file->second})).front();
 }

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
 Json named(const std::vector<DriverPackages::Named>& list) {
   Json rows = Json::array();
@@ -43,7 +43,7 @@ void tell(const DriverPackages& list, Finding& finding) {
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  if (const auto finding = no_runfile_needed(parameters)) return *finding;
   const DriverPackages list = TRY(to_be_purged(host));
   Finding finding;
   tell(list, finding);

@@ -14,7 +14,7 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
 nlohmann::json facts_of(const WayBack& way) {
   nlohmann::json rows = nlohmann::json::array();
@@ -28,7 +28,7 @@ nlohmann::json facts_of(const WayBack& way) {
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  if (const auto finding = no_runfile_needed(parameters)) return *finding;
   const DriverPackages list = TRY(to_be_purged(host));
   Finding finding;
   if (list.empty()) {

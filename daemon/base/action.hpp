@@ -42,6 +42,8 @@ struct Action {
   Result<void> (*validate)(const Parameters&) = nullptr;  ///< beyond types; may be null
   Result<Description> (*describe)(const Host&, const Parameters&) = nullptr;
   Result<void> (*apply)(Host&, const Parameters&) = nullptr;
+  /// What a newly installed kernel needs of what was proven: nothing is tried anew; may be null.
+  Result<void> (*new_kernel)(Host&, const Parameters&) = nullptr;
   /// Right before each reboot while the step is not committed; may be null.
   Result<void> (*before_reboot)(Host&, const Parameters&) = nullptr;
   /// Makes permanent what was on trial, once every step holds; may be null.

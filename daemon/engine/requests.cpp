@@ -128,6 +128,32 @@ Result<Run> Walk::reassert() {
   return walk();
 }
 
+Result<Run> Walk::add_kernel() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (last && is_open(last->state)) {
+    TRY(load(*last));
+    if (!plan_.only_checks())
+      return fail(ErrorCode::busy, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)));
+  }
+  for (const Run& run : TRY(s_.journal.runs_in_place())) {
+    TRY(load(run));
+    std::vector<const Step*> steps;
+    for (const Step& step : plan_.steps)
+      if (!step.fix.empty() && action(step).new_kernel != nullptr && record(step.id).applied) steps.push_back(&step);
+    if (steps.empty()) continue;
+    if (check(*steps.back()).holds()) return run_;  // what the others stage is there already
+    for (const Step* step : steps) {
+      s_.undo.begin(owner(*step));
+      TRY_IN(step->id, action(*step).new_kernel(s_.host, step->with));
+      TRY(s_.host.files().make_durable());
+      TRY(s_.undo.note_result());
+    }
+    TRY(s_.journal.save(run_, event("kernel-added", "", "")));
+    return run_;
+  }
+  return last.value_or(Run{});
+}
+
 Result<Run> Walk::revert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {

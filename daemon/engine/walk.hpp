@@ -45,6 +45,9 @@ class Walk {
   Result<Run> prove_again();
   /// Makes anew what lasts for one boot only, of what the newest run applied: a run of a plan "each-boot".
   Result<Run> reassert();
+  /// Makes what a newly installed kernel needs, of the newest run that changed something for each kernel. It is part of that
+  /// run's change, and undone with it. ErrorCode::busy: a run is open.
+  Result<Run> add_kernel();
   /// Undoes everything that is recorded, of all runs. All else that undoes (a failure, a cancel, an alternative that did
   /// not help) undoes what its own run changed.
   Result<Run> revert();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "base/boot/kernel_arguments.hpp"
@@ -23,11 +24,22 @@ Result<std::string> chosen_entry(const Host& host) {
   const Choice choice = choose_driver(all, machine);
   if (choice.already_p2p) return std::string(kNoEntry);
   const auto installed = installed_build(host);
-  for (std::size_t i = 0; installed && i < choice.table.size(); ++i)  // a better entry is no reason to replace a driver that works
-    if (all.entries[i].commit == installed->commit && (installed->release.empty() || all.entries[i].base_version == installed->release) &&
+  for (std::size_t i = 0; installed && i < choice.table.size(); ++i) {  // a better entry is no reason to replace a driver that works
+    const CatalogueEntry& entry = all.entries[i];
+    const bool apart = machine.packages.can_stay() && !keeps_packages(entry, machine);  // somebody upgraded the packages
+    if (!apart && entry.commit == installed->commit && (installed->release.empty() || entry.base_version == installed->release) &&
         choice.table[i].fit <= EntryVerdict::Fit::untried)
-      return all.entries[i].id;
+      return entry.id;
+  }
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
+}
+
+/// Keep where the installed packages are of the version of the step's entry.
+Result<std::string> userspace_for(const Host& host, const std::string& id) {
+  const Catalogue all = TRY(catalogue(host));
+  const auto entry = std::ranges::find(all.entries, id, &CatalogueEntry::id);
+  if (entry == all.entries.end()) return std::string(kChosenUserspace);  // none is chosen yet
+  return std::string(keeps_packages(*entry, TRY(machine_of(host, all))) ? kKeepPackages : kRunfile);
 }
 
 Result<std::string> chosen_acs_argument(const Host& host) {
@@ -81,6 +93,14 @@ Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host) {
     if (values.empty()) continue;
     const std::string choice = open.choose(host).value_or(std::string(open.word));
     for (nlohmann::json* value : values) *value = choice;
+  }
+  std::map<std::string, std::string> userspaces;  // of each entry
+  for (Step& step : plan.steps) {
+    if (!step.with.is_object() || step.with.value("userspace", "") != kChosenUserspace) continue;
+    const auto entry = step.with.value("entry", std::string(kChosenEntry));
+    const auto [known, first] = userspaces.try_emplace(entry);
+    if (first) known->second = userspace_for(host, entry).value_or(std::string(kChosenUserspace));
+    step.with["userspace"] = known->second;
   }
   return plan;
 }

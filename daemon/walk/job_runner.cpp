@@ -136,6 +136,11 @@ Result<void> JobRunner::wait_for_last() {
   return {};
 }
 
+Result<void> JobRunner::refuse_while_last_runs() {
+  if (systemd_ && runs(TRY(unit_now()))) return fail(ErrorCode::busy, fmt::format("{} runs, which an earlier start began", kUnit));
+  return {};
+}
+
 Result<CommandResult> JobRunner::follow(const Command& command) {
   Tail output(output_file("out")), errors(output_file("err"));
   const auto until = std::chrono::steady_clock::now() + command.deadline;

@@ -21,6 +21,8 @@ class JobRunner : public CommandRunner {
 
   /// Returns once the job that an earlier start left running has ended: nothing is looked at, or changed, before.
   Result<void> wait_for_last();
+  /// Error(busy) while that job runs.
+  Result<void> refuse_while_last_runs();
 
  private:
   Result<CommandResult> follow(const Command& command);

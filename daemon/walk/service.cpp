@@ -83,15 +83,15 @@ class Service {
   }
 
   /// Walks once, without a socket; the run.
-  Result<Run> once(const std::function<Result<Run>(Walk&)>& work) {
+  Result<Run> once(const std::function<Result<Run>(Walk&)>& work, std::chrono::seconds patience = kLockPatience) {
+    patience_ = patience;
     const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
     ::sd_notify(0, "READY=1");
     Result<Run> run = walk(work);
-    if (!run && run.error().code == ErrorCode::busy) {  // who walks looks at all of it
+    if (!run && run.error().code == ErrorCode::busy)
       log::info("{}", run.error().message);
-      return Run{};
-    }
-    if (!run) log::error("{}", run.error().text());
+    else if (!run)
+      log::error("{}", run.error().text());
     return run;
   }
 
@@ -143,9 +143,9 @@ class Service {
       Worker::Options options;
       options.holder = "p2pd-walk";
       options.accept_state_loss = undoes;
-      options.patience = kLockPatience;
+      options.patience = patience_;
       Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
-      TRY(runner_.wait_for_last());  // nobody else's: it is we who hold the lock
+      TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // ours: we hold the lock
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
@@ -192,6 +192,7 @@ class Service {
 
   const Vocabulary& vocabulary_;
   Descriptor stop_fd_;
+  std::chrono::seconds patience_ = kLockPatience;
   Result<Config> config_;
   bool systemd_;
   Mailbox mailbox_;
@@ -211,14 +212,19 @@ int prove(const Vocabulary& vocabulary) {
     if (!before && proven()) return Run{};  // by the walk that this one waited for
     return walk.prove_again();
   });
-  if (!run) return 1;
+  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;  // who walks looks at all of it
   return run->plan == "verify" && !is_proven(run->state) ? 3 : 0;
 }
 
 int reassert(const Vocabulary& vocabulary) {
   const Result<Run> run = Service(vocabulary).once([](Walk& walk) { return walk.reassert(); });
-  if (!run) return 1;
+  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;
   return run->plan == "each-boot" && run->result != "done" ? 3 : 0;
+}
+
+int add_kernel(const Vocabulary& vocabulary) {
+  const std::chrono::seconds none{0};  // the lock's holder may be waiting for the apt-get that installs the kernel
+  return Service(vocabulary).once([](Walk& walk) { return walk.add_kernel(); }, none) ? 0 : 1;
 }
 
 }  // namespace p2pd

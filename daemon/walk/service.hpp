@@ -13,5 +13,7 @@ int serve(const Vocabulary& vocabulary);
 /// The exit code: 0 where it holds or there is nothing to do, 3 where it does not hold.
 int prove(const Vocabulary& vocabulary);
 int reassert(const Vocabulary& vocabulary);
+/// For a hook of the kernel's packages: makes what a new kernel needs of what was proven, where no walk is under way.
+int add_kernel(const Vocabulary& vocabulary);
 
 }  // namespace p2pd

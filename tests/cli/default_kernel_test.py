@@ -17,11 +17,12 @@ from tree import write  # noqa: E402
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 DROP_IN = re.search(r'kDropIn = R"sh\((.*?)\)sh"', (SOURCE / "daemon/base/boot/default_kernel.cpp").read_text(), re.S)[1]
 OLD, NEW = "6.1.0-37-amd64", "6.1.0-100-amd64"
-MODULES = pathlib.Path("/lib/modules")
+MODULES, DKMS = pathlib.Path("/lib/modules"), pathlib.Path("/var/lib/dkms")
 INSIDE = """set -e
 mount --bind "$0/boot" /boot
 mount --bind "$0/default" /etc/default
 mount --bind "$0/modules" /lib/modules
+mount --bind "$0/dkms" /var/lib/dkms
 exec grub-mkconfig"""
 LACKING = next((why for why, lacks in (("root, for a mount namespace", os.geteuid() != 0),
                                        ("grub-mkconfig (grub-common)", not shutil.which("grub-mkconfig")),
@@ -36,11 +37,12 @@ class DefaultEntry(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="p2pd-default-kernel-", dir="/var/tmp")  # /boot is no tmpfs
         self.addCleanup(directory.cleanup)
         self.place = pathlib.Path(directory.name)
-        for folder in ("boot/grub", "modules"):
+        for folder in ("boot/grub", "modules", "dkms"):
             (self.place / folder).mkdir(parents=True)
-        if not MODULES.exists():
-            MODULES.mkdir()
-            self.addCleanup(MODULES.rmdir)
+        for folder in (MODULES, DKMS):
+            if not folder.exists():
+                folder.mkdir()
+                self.addCleanup(folder.rmdir)
         self.settings("GRUB_DEFAULT=0\n")
         write(self.place / "default/grub.d/zz-p2pd-kernel.cfg", DROP_IN)
         for version in (OLD, NEW):
@@ -52,6 +54,7 @@ class DefaultEntry(unittest.TestCase):
 
     def modules(self, version):
         write(self.place / f"modules/{version}/updates/dkms/nvidia.ko", "")
+        write(self.place / f"dkms/p2pd-nvidia/kernel-{version}-{os.uname().machine}/module/nvidia.ko", "")
 
     def kernel_of_default(self):
         """The kernel of the entry that GRUB boots by default, by its own rules: an id, or the first one."""

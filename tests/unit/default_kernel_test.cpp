@@ -34,7 +34,10 @@ struct Updated : GrubMachine {
       return Result<CommandResult>({0, kept ? with(kDebianGrub, "default=\"0\"", "default=\"" + kByDropIn + "\"") : kDebianGrub, ""});
     });
   }
-  void modules(const std::string& version) const { put("lib/modules/" + version + "/updates/dkms/nvidia.ko", "x"); }
+  void modules(const std::string& version) const {
+    put("lib/modules/" + version + "/updates/dkms/nvidia.ko", "x");
+    put("var/lib/dkms/p2pd-nvidia/kernel-" + version + "-x86_64/module/nvidia.ko", "x");
+  }
   Finding check(const Parameters& parameters = kStays) { return kBootableKernels.check(host, parameters).value(); }
 
   Root root = Root::open(directory.path()).value();
@@ -44,7 +47,7 @@ struct Updated : GrubMachine {
 /// GRUB_DEFAULT as a real sh leaves it that sources `text`, then the drop-in, under "set -e" as grub-mkconfig does.
 std::string default_with(const TemporaryDirectory& directory, const std::string& text, const std::string& saved = "") {
   std::string drop_in = default_kernel_drop_in();
-  for (const std::string place : {"/boot/", "/lib/modules/"})
+  for (const std::string place : {"/boot/", "/lib/modules/", "/var/lib/dkms/"})
     for (std::size_t at = 0; (at = drop_in.find(place, at)) != std::string::npos; at += directory.path().string().size() + place.size())
       drop_in.insert(at, directory.path().string());
   directory.put("drop-in", drop_in);
@@ -63,14 +66,16 @@ std::string default_with(const TemporaryDirectory& directory, const std::string&
 
 TEST_CASE("default-kernel: the drop-in names the newest kernel with modules, until a newer one has them") {
   const TemporaryDirectory directory;
-  const auto kernel = [&](const std::string& version, const std::string& module = "") {
+  const auto kernel = [&](const std::string& version, const std::string& modules = "") {
     directory.put("boot/vmlinuz-" + version, "");
-    if (!module.empty()) directory.put("lib/modules/" + version + "/" + module, "");
+    if (!modules.empty()) directory.put(modules, "");
   };
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // no kernel at all
   kernel("6.1.0-9-amd64");
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // none with modules
-  kernel("6.1.0-37-amd64", "updates/dkms/nvidia.ko.xz");
+  kernel("6.1.0-36-amd64", "lib/modules/6.1.0-36-amd64/updates/dkms/nvidia.ko");  // the distribution's
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
+  kernel("6.1.0-37-amd64", "var/lib/dkms/p2pd-nvidia/kernel-6.1.0-37-amd64-x86_64/module/nvidia.ko.xz");
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
   kernel("6.1.0-100-amd64");
   kernel("6.1.0-37-amd64.old");
@@ -83,7 +88,7 @@ TEST_CASE("default-kernel: the drop-in names the newest kernel with modules, unt
   CHECK(default_with(directory, "GRUB_DEFAULT=saved\n", "saved_entry=mine") == "<saved>");
   for (const char* chosen : {"2", "Debian GNU/Linux", "1>2"})
     CHECK(default_with(directory, std::string("GRUB_DEFAULT='") + chosen + "'\n") == "<" + std::string(chosen) + ">");
-  kernel("6.12.0-1-amd64", "updates/p2pd/nvidia.ko");
+  kernel("6.12.0-1-amd64", "lib/modules/6.12.0-1-amd64/updates/p2pd/nvidia.ko");
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
 }
 

@@ -207,6 +207,14 @@ TEST_CASE("driver pins: one text for apt, one for unattended-upgrades") {
   CHECK(driver_preferences().find(" libnvidia-c[!o]*[!v] ") != std::string::npos);
   CHECK(driver_blacklist().find("\"libnvidia-c[^o].*[^v]$\";") != std::string::npos);
   CHECK(driver_preferences().find("Pin-Priority: -1\n") != std::string::npos);
+  DpkgPackage kept;
+  kept.name = "libcuda1", kept.architecture = "i386", kept.version = "550.163.01-2";
+  const std::string pins = driver_preferences({kept}, "550.163.01");
+  const std::size_t its = pins.find("Package: libcuda1:i386\nPin: version 550.163.01-2\nPin-Priority: 1001\n\n");
+  CHECK(its < pins.find("\nPin: version /^([0-9]+:)?550\\.163\\.01-/\nPin-Priority: 500\n"));
+  CHECK(pins.find("linux-modules-nvidia-") == std::string::npos);
+  CHECK(driver_blacklist(true).find("linux-modules-nvidia-") == std::string::npos);
+  CHECK(its < pins.find("Pin-Priority: -1\n"));  // before the globs: apt takes the first that fits
 }
 
 TEST_CASE("staged debs: the control file that dpkg's record was made of") {

@@ -54,6 +54,7 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
   const Choice choice = choice_on("rtx4090-x2-am5");
   const auto chosen = [](const std::string& release, const std::string& commit) {
     const test::ChangedRecord machine("rtx4090-x2-am5");
+    machine.file("var/lib/dpkg/status", "");  // the runfile's driver: packages were purged
     machine.file("usr/src/p2pd-nvidia-" + release + "/dkms.conf", "# Written by p2pd for x/y, commit " + commit + "; gone\n");
     RecordedRunner runner(machine.root());
     return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
@@ -66,6 +67,21 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
   CHECK(chosen(other.base_version, other.commit) == other.id);
   CHECK(chosen("1.1", other.commit) == choice.entry->id);  // of no entry
   CHECK(chosen(other.base_version, std::string(40, '1')) == choice.entry->id);
+}
+
+TEST_CASE("resolve: packages stay where they are of the entry's version") {
+  const auto resolved = [](const test::ChangedRecord& machine, const std::string& entry) {
+    RecordedRunner runner(machine.root());
+    return resolve(plan_of({{{"entry", entry}, {"userspace", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with;
+  };
+  const std::string patched = "aikitoria/580.105.08-p2p-on-580.178.04";
+  const test::ChangedRecord ubuntu("ubuntu26-rtx4090-x2"), debian("debian13-backports-rtx4090-x2");
+  CHECK(resolved(ubuntu, "chosen") == Parameters{{"entry", patched}, {"userspace", "keep"}});
+  CHECK(resolved(ubuntu, "aikitoria/570.86.16-p2p")["userspace"] == "runfile");  // a plan's own choice
+  CHECK(resolved(debian, "chosen") == Parameters{{"entry", patched}, {"userspace", "runfile"}});  // its 550.163.01 does not build for 7.3
+  ubuntu.file("lib/modules/7.0.0-34-generic/updates/p2pd/build.json",
+              R"({"made_of": {"release": "570.211.01", "commit": "0e943687150e438f265b6fe2b0f6b8bae66050fe"}, "modules": {"nvidia": {}}})");
+  CHECK(resolved(ubuntu, "chosen") == Parameters{{"entry", patched}, {"userspace", "keep"}});  // the packages were upgraded since
 }
 
 TEST_CASE("resolve: the ports that redirect, and no others") {

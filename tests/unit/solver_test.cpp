@@ -388,3 +388,32 @@ TEST_CASE("solver: a newer kernel that does not start by default need not be fit
     CHECK(std::ranges::count(choice.notes, "6.1.0-37-amd64 starts by default: newer kernels have no modules") == 1);
   }
 }
+
+TEST_CASE("solver: a build of the installed packages' version comes first, and they stay") {
+  const std::vector<Card> two = {{k4090}, {k4090}};
+  Machine machine = machine_of(two, {{"6.1.0-37-amd64"}}, "565.57.01");
+  CHECK(choose_driver(all(), machine).entry->id == kNewest);
+  CHECK_FALSE(choose_driver(all(), machine).keeps_packages);
+  machine.packages.version = "565.57.01";
+  const Choice kept = choose_driver(all(), machine);
+  CHECK(kept.entry->id == "fork/565.57.01");
+  CHECK(kept.keeps_packages);
+  CHECK(kept.summary == "fork/565.57.01 fits Ada and 1 bootable kernel, and the installed packages of 565.57.01 stay");
+  SECTION("not where it does not build, or takes GPUs down") {
+    machine.kernels.front().release = "6.13.2";
+    const Choice newer = choose_driver(all(), machine);
+    CHECK(newer.entry->id == kNewest);
+    CHECK(std::ranges::count(newer.notes, "the driver's packages cannot stay: no build of 565.57.01 may be used and fits") == 1);
+    machine.kernels.front().release = "6.1.0-37-amd64";
+    Catalogue graver = all();
+    graver.entries[2].defects = {{"x", "x", "", {}, true}};
+    const Choice other = choose_driver(graver, machine);
+    CHECK(other.entry->id == kNewest);
+    CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: fork/565.57.01, the build of their version, has known defects that fork/570.86.16 has not") == 1);
+  }
+  SECTION("why they cannot, where they cannot") {
+    machine.packages = {"", "the packages bring no libcuda.so.1"};
+    const Choice other = choose_driver(all(), machine);
+    CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: the packages bring no libcuda.so.1") == 1);
+  }
+}

@@ -212,3 +212,44 @@ TEST_CASE("runs: a cancel that was accepted as the run ended undoes that run alo
   CHECK(run->result == "cancelled");
   CHECK(world.tree() == world.before);
 }
+
+TEST_CASE("runs: what a kernel needs that was installed later belongs to the run that proved it") {
+  World world;
+  world.write("live/p", "yes");
+  REQUIRE(world.apply(named("first", {"a:each-kernel", "b:live", "p:proof after a"}))->state == RunState::ready);
+  const auto add_kernel = [&] { return world.start([](Walk& walk) { return walk.add_kernel(); }); };
+  world.remove("live/a");  // of the new kernel
+  world.remove("live/b");
+  REQUIRE(add_kernel());
+  CHECK(world.has("live/a"));
+  CHECK_FALSE(world.has("live/b"));  // has nothing to do with kernels
+  CHECK(add_kernel()->state == RunState::ready);
+  SECTION("undone with that run") {
+    REQUIRE(world.revert()->result == "reverted");
+    CHECK_FALSE(world.has("live/a"));
+    CHECK(world.read("etc/shared") == "user\n");
+  }
+  SECTION("where its fix fails, what was proven stays so") {
+    world.remove("live/a");
+    world.fault("a", "error");
+    const auto failed = add_kernel();
+    REQUIRE_FALSE(failed);
+    CHECK(failed.error().message.starts_with("a: "));
+    world.remove("faults/a");
+    REQUIRE(add_kernel());
+    CHECK(world.has("live/a"));
+  }
+  SECTION("an open run sees to it") {
+    REQUIRE(world.apply(named("second", {"b:live", "c"}))->state == RunState::blocked);
+    world.remove("live/a");
+    CHECK(add_kernel().error().code == ErrorCode::busy);
+    CHECK_FALSE(world.has("live/a"));
+  }
+}
+
+TEST_CASE("runs: a kernel that is installed where nothing was applied changes nothing") {
+  World world;
+  const std::string before = world.tree();
+  CHECK(world.start([](Walk& walk) { return walk.add_kernel(); }));
+  CHECK(world.tree() == before);
+}

@@ -92,6 +92,7 @@ constexpr Probe kProbes[] = {
 constexpr Action kActions[] = {
     {.id = "live", .does = "at once", .parameters = kName, .describe = describe, .apply = live},
     {.id = "each-boot", .does = "for this boot", .parameters = kName, .each_boot = true, .describe = describe, .apply = live},
+    {.id = "each-kernel", .does = "for each kernel", .parameters = kName, .describe = describe, .apply = live, .new_kernel = live},
     {.id = "risky", .does = "at once, and may crash", .parameters = kName, .hazard = true, .describe = describe, .apply = live},
     {.id = "boot", .does = "at the next boot", .parameters = kName, .effect = Effect::reboot, .describe = describe, .apply = boot},
     {.id = "reboot", .does = "what a reboot does, too", .parameters = kName, .effect = Effect::reboot, .reboot_suffices = true,

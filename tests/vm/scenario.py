@@ -63,6 +63,15 @@ def say(text):
 say.start = time.monotonic()
 
 
+def newest_kernel():
+    """Debian 12's newest kernel and its packages, as the archive that apt uses on this host has them."""
+    names = subprocess.run(["apt-cache", "pkgnames", "linux-headers-6.1.0-"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    kernels = [name[len("linux-headers-"):] for name in names if re.fullmatch(r"linux-headers-6\.1\.0-\d+-amd64", name)]
+    newest = max(kernels, key=lambda name: int(name.split("-")[1]))
+    common = newest.replace("-amd64", "-common")
+    return newest, [f"linux-image-{newest}", f"linux-headers-{newest}", f"linux-headers-{common}"]
+
+
 @dataclass
 class View:
     """What a look inside the guest showed."""
@@ -312,7 +321,9 @@ def expect_whole_bar1(machine):
         expect(int(end, 16) - int(start, 16) + 1 == 32 << 30, f"BAR1 is {start} to {end}")
 
 
-MODULES = "for m in nvidia nvidia_uvm; do echo $m $(cat /sys/module/$m/srcversion) $(modinfo -F srcversion $m) $(modinfo -F filename $m); done"
+# where the packages' install lines are in force the files have their names
+MODULES = ("base=nvidia; modinfo nvidia > /dev/null 2>&1 || base=nvidia_current_open; for m in nvidia nvidia_uvm; do n=$base${m#nvidia}; "
+           "echo $m $(cat /sys/module/$m/srcversion) $(modinfo -F srcversion $n) $(modinfo -F filename $n); done")
 
 
 def expect_own_modules(shown):

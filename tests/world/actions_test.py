@@ -21,6 +21,7 @@ from tree import MACHINES, write  # noqa: E402
 
 SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}
+KEPT = {"entry": "driver-world/570.123.11-p2p", "userspace": "keep"}  # of the installed packages' version, which stay
 
 
 def put_cards(tree):
@@ -35,6 +36,12 @@ def put_cards(tree):
         write(folder / "device", f"0x{config[3:1:-1].hex()}\n")
         write(folder / "class", f"0x{config[11:8:-1].hex()}\n")
         write(folder / "resource", "0x0 0x0 0x0\n")
+
+
+def with_keep(tree):
+    """A catalogue that has the version of the packages, too."""
+    tree.with_grub()
+    tree.run("cp", "/srv/driver-world/catalogue/keep.yaml", "/etc/p2pd/catalogue.d/driver-world.yaml")
 
 
 def without_toolkit(tree):
@@ -69,6 +76,8 @@ GROUND = [
     ("blacklisted", "purged", [("nouveau-blacklist", {})], None),
     ("with modules", "purged", [("driver-modules", {**OF_ENTRY, "by": "dkms"})], None),
     ("swapped", "purged", [("driver-userspace", OF_ENTRY)], put_cards),
+    ("kept", None, [], with_keep),
+    ("kept and built", "kept", [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], None),
     ("with cards", "with packages", [], put_cards),
     ("without tools", "with cards", [], with_compilers),
     ("without toolkit", "with packages", [], without_toolkit),
@@ -81,6 +90,8 @@ ROWS = [
     ("driver-build", OF_ENTRY, "sourced", ()),
     ("way-back", OF_ENTRY, "with packages", ("apt",)),
     ("driver-pins", OF_ENTRY, "with packages", ()),
+    ("driver-pins", KEPT, "kept", ()),
+    ("driver-modules", KEPT, "kept and built", ()),
     ("packaged-driver", OF_ENTRY, "staged", ("packages",)),
     ("driver-userspace", OF_ENTRY, "purged", ()),
     ("driver-modules", {**OF_ENTRY, "by": "dkms"}, "purged", ()),

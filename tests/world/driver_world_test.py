@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORLD = ROOT / "tests/sim/driver_world"
 P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
 VERSIONS = ["570.86.15", "570.148.08"]
-OLD, NEW = "570.124.06", "570.133.20"
+OLD, NEW = "570.123.11", "570.133.20"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
 # what a Debian 12 or Ubuntu archive has, as far as the made packages need it
 THERE = {"dkms": "3.0.10", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
@@ -90,7 +90,7 @@ class Made(unittest.TestCase):
             self.assertEqual(found.read_bytes(), files[name].read_bytes())
             self.assertEqual((out / f"r/{name}.so.570.86.15").read_bytes(), files[name].read_bytes())
         self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:lstrip=2)").stdout.split(),
-                         ["570.86.15", "570.86.15-p2p", "570.86.15-p2p-asks", "570.86.15-p2p-fails-late", "570.86.15-p2p-moved"])
+                         [version + ending for version in (OLD, NEW, "570.86.15") for ending in ("", "-p2p", "-p2p-asks", "-p2p-fails-late", "-p2p-moved")])
 
 
 class Archives(unittest.TestCase):
@@ -202,14 +202,14 @@ class Source(unittest.TestCase):
             self.assertIn("pci_resize_resource(dev, NV_BAR1, size);", self.git("show", f"{version}-p2p:kernel-open/nvidia/nv-pci.c").stdout)
 
     def test_pins(self):
-        for name, there in (("driver-world", True), ("asks", True), ("fails-late", True), ("moved", False)):
+        for name, there in (("driver-world", True), ("keep", True), ("asks", True), ("fails-late", True), ("moved", False)):
             row = self.pin(name)
             self.assertEqual(self.git("cat-file", "-e", row["commit"]).returncode == 0, there, name)
             head = self.git("rev-parse", row["branch"]).stdout.strip()
             self.assertEqual(head == row["commit"], there, name)
 
     def test_releases_have_tags(self):
-        releases = yaml.safe_load((OUT / "catalogue/driver-world.yaml").read_text())["releases"]
+        releases = yaml.safe_load((OUT / "catalogue/keep.yaml").read_text())["releases"]  # has all of them
         told = self.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/tags").stdout.splitlines()
         self.assertEqual(sorted(told), sorted(f"refs/tags/{version} {row['commit']}" for version, row in releases.items()))
 

@@ -115,12 +115,13 @@ def arguments():
 
 
 def lay_program(root, to):
-    """p2pctl as it is installed, and kill_at, with the libraries that a tree need not have (and may lose with the driver)."""
+    """p2pctl and the worker as they are installed, and kill_at, with the libraries that a tree need not have (and may lose with the driver)."""
     (to / "bin").mkdir(parents=True)
-    for name in ("p2pctl", "kill_at"):
+    for name in ("p2pctl", "p2pd-walk", "kill_at"):
         shutil.copy(BUILD / "bin" / name, to / "bin")
     shutil.copytree(BUILD / "lib", to / "lib", symlinks=False)
-    for line in subprocess.run(["ldd", BUILD / "bin/p2pctl"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+    ldd = ["ldd", BUILD / "bin/p2pctl", BUILD / "bin/p2pd-walk"]
+    for line in subprocess.run(ldd, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
         name, _, path = line.split(" (")[0].strip().partition(" => ")
         if path and not re.match(r"(libc|libm|ld-linux.*)\.so", name):
             shutil.copy(path, to / "lib")

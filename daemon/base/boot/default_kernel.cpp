@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/boot/kernels.hpp"
+#include "base/modules/module_file.hpp"
 #include "base/modules/module_install.hpp"
 
 namespace p2pd {
@@ -24,8 +25,8 @@ p2pd_default_kernel() {
   for p2pd_image in $(printf '%s\n' /boot/vmlinuz-* | sort -rV); do
     p2pd_version=${p2pd_image#/boot/vmlinuz-}
     case $p2pd_version in '*' | *.old | *.bak | *.dpkg-* | *.rpmsave | *.rpmnew) continue ;; esac
-    for p2pd_module in "/lib/modules/$p2pd_version"/updates/dkms/nvidia.ko* "/lib/modules/$p2pd_version"/updates/p2pd/nvidia.ko*; do
-      [ -e "$p2pd_module" ] || continue
+    for p2pd_modules in "/lib/modules/$p2pd_version/updates/p2pd" "/var/lib/dkms/p2pd-nvidia/kernel-$p2pd_version-$(uname -m)"; do
+      [ -e "$p2pd_modules" ] || continue
       [ -n "$p2pd_newer" ] || return 0
       p2pd_id=${GRUB_DEVICE_UUID:-}
       if [ -z "$p2pd_id" ] || [ "${GRUB_DISABLE_UUID:-}" = true ]; then p2pd_id=$(echo "${GRUB_DEVICE:-}" | sed 's, ,_,g'); fi
@@ -48,7 +49,6 @@ exit 0
 )sh";
 
 constexpr std::string_view kVmlinuz = "/vmlinuz-";
-constexpr std::string_view kSuffixes[] = {"", ".gz", ".xz", ".zst"};
 
 }  // namespace
 
@@ -71,11 +71,7 @@ std::string kernel_version(const GrubEntry& entry) {
 }
 
 bool has_own_modules(const Host& host, const std::string& version) {
-  return std::ranges::any_of(std::initializer_list<std::string_view>{kDkmsPlace, kOwnPlace}, [&](std::string_view place) {
-    return std::ranges::any_of(kSuffixes, [&](std::string_view suffix) {
-      return host.files().exists("/lib/modules/" + version + "/" + std::string(place) + "/nvidia.ko" + std::string(suffix));
-    });
-  });
+  return host.files().exists(place_of(version, kOwnPlace)) || !dkms_link(host, version).empty();
 }
 
 std::vector<std::string> kernels_held_back(const Host& host) {

@@ -9,6 +9,7 @@
 
 #include "base/boot/kernels.hpp"
 #include "base/modules/modprobe_d.hpp"
+#include "base/modules/module_file.hpp"
 
 namespace p2pd {
 namespace {
@@ -100,12 +101,15 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
     if (found == held.end()) return fmt::format("{} lacks {}", initramfs.image, path);
     if (!same(path.substr(1), found->second)) return fmt::format("{} has another {}", initramfs.image, path);
   }
+  const auto installed = modules_by_name(host, initramfs.release).value_or(std::map<std::string, std::string>());
   for (const auto& [path, bytes] : held) {
     const bool ours =
         path.find("modprobe.d/") != std::string::npos && (mentions(path) || path.find("p2pd") != path.npos);
     if (ours && !no_matter(path) && !host.files().exists("/" + path))
       return fmt::format("{} still has /{}", initramfs.image, path);
-    if (is_driver_module(path) && !same(path, bytes))
+    const auto wins = installed.find(kernel_name(path.substr(path.rfind('/') + 1, path.find(".ko") - path.rfind('/') - 1)));
+    const bool shadowed = wins != installed.end() && wins->second != "/" + path;
+    if (is_driver_module(path) && (shadowed || !same(path, bytes)))
       return fmt::format("{} holds /{}, a module of another driver", initramfs.image, path);
   }
   return std::string();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/driver/catalogue.hpp"
+#include "base/driver/packaged_userspace.hpp"
 #include "base/hardware/gpus.hpp"
 #include "base/modules/toolchain.hpp"
 
@@ -31,6 +32,7 @@ struct Machine {
   std::vector<int> gcc_installed;  ///< major versions
   Distribution distribution;
   std::string driver_version;  ///< of the loaded nvidia module; empty: none
+  PackagedUserspace packages;  ///< of the driver that packages brought
   std::map<std::string, std::string> failed_builds;  ///< build_name() to the compiler's first error, where one failed here
 };
 

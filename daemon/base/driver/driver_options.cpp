@@ -6,6 +6,7 @@
 #include "base/driver/machine.hpp"
 #include "base/driver/registry_keys.hpp"
 #include "base/driver/staging.hpp"
+#include "base/modules/module_file.hpp"
 
 namespace p2pd {
 namespace {
@@ -27,7 +28,8 @@ void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
 Result<std::map<std::string, ModuleOption>> configured_options(const Host& host) {
   const std::vector<ModuleOption> options = TRY(module_options(host));
   std::map<std::string, ModuleOption> out;
-  for (const std::string_view module : {"nvidia_current", "nvidia"})  // Debian's name of it first
+  const std::string here = installed_name(host, "nvidia").value_or("nvidia");  // "nvidia_current" where Debian renamed it
+  for (const std::string& module : {here, std::string("nvidia")})  // which an install line gives to it as well
     for (const ModuleOption& option : options)
       if (option.module == module && option.name.starts_with("NVreg_")) out[option.name] = option;
   return out;

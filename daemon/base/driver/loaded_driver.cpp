@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/modules/loaded_modules.hpp"
 #include "base/modules/modprobe_d.hpp"
+#include "base/modules/own_place.hpp"
 
 namespace p2pd {
 namespace {
@@ -65,8 +66,17 @@ Result<std::string> unload_driver(Host& host) {
 
 Command load_command(const Host& host, std::string_view module) {
   Command command{{"modprobe"}, {}, {}, kRemovalDeadline};
-  if (host.files().exists(kTrialBan)) command.argv.emplace_back("--ignore-install");
-  command.argv.emplace_back(module);
+  if (!host.files().exists(kTrialBan)) {
+    command.argv.emplace_back(module);
+    return command;
+  }
+  // passes over the ban, and with it over what the packages' install lines do: the name of the file, and the options
+  const std::string name = name_here(host, module).value_or(std::string(module));
+  command.argv.insert(command.argv.end(), {"--ignore-install", name});
+  if (kernel_name(name) == kernel_name(module)) return command;
+  for (const ModuleOption& option : module_options(host).value_or(std::vector<ModuleOption>()))
+    if (const std::string quote = option.value.find(' ') == std::string::npos ? "" : "\""; option.module == kernel_name(module))
+      command.argv.push_back(fmt::format("{0}={2}{1}{2}", option.name, option.value, quote));
   return command;
 }
 

@@ -75,6 +75,7 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   machine.gpus_known = !is_image(host);
   if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
   machine.driver_version = host.line(kLoadedDriver).value_or("");
+  if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // without dpkg there are none
   const std::vector<std::string> held_back = kernels_held_back(host);
   for (BuildTarget& kernel : TRY(build_targets(host))) {
     Machine::Target bootable{std::move(kernel), {}};

@@ -171,6 +171,7 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
   return std::tuple(verdict.fit != Fit::open,        // nothing is left to find out
                     entry.of_this_machine,           // who added it wants it
                     harmless,                        // it takes no GPU down
+                    keeps_packages(entry, machine),  // the gentlest change; whether it builds is tried before anything changes
                     -static_cast<int>(verdict.fit),  // that it builds is known
                     kept,                            // of the branch that runs, and its CUDA
                     reported,                        // somebody moved data between such cards
@@ -203,17 +204,32 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   return text;
 }
 
+/// Why the installed packages cannot stay with the choice; empty: there are none.
+std::string why_packages_go(const Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+  const PackagedUserspace& packages = machine.packages;
+  std::string build;  // of their version, that fits
+  for (std::size_t i = 0; i < choice.table.size(); ++i)
+    if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open) build = catalogue.entries[i].id;
+  if (packages.version.empty() || (!build.empty() && !packages.why_not.empty())) return packages.why_not;
+  if (build.empty()) return fmt::format("no build of {} may be used and fits", packages.version);
+  return fmt::format("{}, the build of their version, has known defects that {} has not", build, choice.entry->id);
+}
+
 void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
   choice.entry = &entry;
+  choice.keeps_packages = keeps_packages(entry, machine);
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
   choice.summary = fmt::format("{} {} {}{} bootable kernel{}", entry.id, verdict.fit == Fit::untried ? "may fit" : "fits", cards,
                                machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
+  if (choice.keeps_packages) choice.summary += fmt::format(", and the installed packages of {} stay", entry.base_version);
   if (!machine.gpus_known) {
     std::vector<std::string_view> known;
     for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
   }
+  if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, catalogue, machine); !why.empty())
+    choice.notes.push_back("the driver's packages cannot stay: " + why);
   for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
   for (const Machine::Target& kernel : machine.kernels) {
     if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
@@ -252,6 +268,10 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
       notes.push_back(fmt::format("no report of P2P between {} cards with it", generation));
   if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried) notes.push_back(std::move(verdict.reason));
   return notes;
+}
+
+bool keeps_packages(const CatalogueEntry& entry, const Machine& machine) {
+  return machine.packages.can_stay() && entry.base_version == machine.packages.version;
 }
 
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {

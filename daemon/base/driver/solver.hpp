@@ -18,6 +18,7 @@ struct Choice {
   std::vector<EntryVerdict> table;     ///< of every entry, in the catalogue's order
   std::vector<std::string> questions;  ///< what could not be found out and could still forbid the entry
   std::vector<std::string> notes;      ///< worth knowing, forbids nothing: known defects, a driver that is lowered
+  bool keeps_packages = false;         ///< the entry is of the installed packages' version: they stay
   bool needs_dynamic_bar1 = false;     ///< a card has more VRAM than its BAR1 can cover
 };
 
@@ -25,6 +26,9 @@ struct Choice {
 /// there is none that fits them, too; reads nothing. Best is not newest: see rank().
 /// What a person should know before `entry` is put on this machine: a lower driver, known defects, no report, no test build.
 std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine);
+
+/// The packages that are installed can stay with `entry`: only modules are replaced.
+bool keeps_packages(const CatalogueEntry& entry, const Machine& machine);
 
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
 

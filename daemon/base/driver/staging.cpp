@@ -33,6 +33,17 @@ std::optional<Finding> no_entry_needed(const Parameters& parameters) {
   return finding;
 }
 
+bool keeps_packages(const Parameters& parameters) { return parameters.value("userspace", kRunfile) == kKeepPackages; }
+
+std::optional<Finding> no_runfile_needed(const Parameters& parameters) {
+  auto finding = no_entry_needed(parameters);
+  if (finding || !keeps_packages(parameters)) return finding;
+  finding.emplace();
+  finding->verdict = Verdict::not_applicable;
+  finding->summary = "the installed packages of the driver stay";
+  return finding;
+}
+
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters) {
   const auto id = parameters.at("entry").get<std::string>();
   if (id == kChosenEntry)
@@ -77,6 +88,9 @@ Result<void> validate_staging(const Parameters& parameters) {
   const bool word = id == kChosenEntry || id == kNoEntry;
   if (!word && (std::ranges::count(id, '/') != 1 || id.front() == '/' || id.back() == '/'))
     return fail(ErrorCode::invalid, fmt::format("entry: '{}' is not FORK/BRANCH", id));
+  const auto userspace = parameters.value("userspace", std::string(kRunfile));
+  if (userspace != kKeepPackages && userspace != kRunfile && userspace != kChosenUserspace)
+    return fail(ErrorCode::invalid, fmt::format("userspace: '{}' is neither keep, runfile nor chosen", userspace));
   return check_mirrors(parameters.value("mirrors", std::vector<std::string>()));
 }
 

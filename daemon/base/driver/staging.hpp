@@ -29,8 +29,21 @@ inline constexpr std::string_view kNoEntry = "none";        ///< the driver that
 inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, true,
                                               "id of a catalogue entry that may be used, chosen or none"};
 
+// What parameter `userspace` may say.
+inline constexpr std::string_view kKeepPackages = "keep";  ///< the packages that are installed stay: their version is the entry's
+inline constexpr std::string_view kRunfile = "runfile";    ///< packages are purged, and NVIDIA's runfile brings the entry's version
+inline constexpr std::string_view kChosenUserspace = "chosen";  ///< keep where it fits: plan/resolve.hpp puts it in
+
+inline constexpr Parameter kUserspaceParameter = {"userspace", Parameter::Type::string, false,
+                                                  "keep, runfile (unless told) or chosen: where libraries and programs come from"};
+
 /// not_applicable where parameter `entry` is "none"; nothing for any other.
 std::optional<Finding> no_entry_needed(const Parameters& parameters);
+
+/// Parameter `userspace` is "keep".
+bool keeps_packages(const Parameters& parameters);
+/// The same as no_entry_needed(), and not_applicable where the packages stay.
+std::optional<Finding> no_runfile_needed(const Parameters& parameters);
 
 /// The entry of `all` that parameter `entry` names; an Error where nothing may be made of it yet.
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters);
@@ -55,7 +68,8 @@ bool can_be_made(const Error& error);
 /// Path on this host of a file:// URL; nothing for others. It is taken as it stands, without %-escapes.
 std::optional<std::string> local_path(std::string_view url);
 
-/// Error unless `entry` is FORK/BRANCH, "chosen" or "none", and each of `mirrors` is a file://, http:// or https:// URL.
+/// Error unless `entry` is FORK/BRANCH, "chosen" or "none", `userspace` one of its words, and each of `mirrors` a file://,
+/// http:// or https:// URL.
 Result<void> validate_staging(const Parameters& parameters);
 
 /// Name beside `path` for what is not complete yet; always the same, so that a retry replaces what a kill left.

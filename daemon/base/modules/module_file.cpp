@@ -17,7 +17,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::uint64_t kSectionLimit = 1U << 20;  // bytes; .modinfo of nvidia.ko has 10 KB
-constexpr std::string_view kModulePlaces[] = {"/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
+constexpr std::string_view kModulePlaces[] = {"/updates/p2pd", "/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
                                         "/kernel/drivers/char/drm"};
 constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"}, {".xz", "xz"}, {".gz", "gzip"}};
 
@@ -131,6 +131,10 @@ Result<std::string> installed_name(const Host& host, std::string_view name) {
       target.empty())
     return fail(ErrorCode::invalid, fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
   return kernel_name(target);
+}
+
+std::string renamed(std::string_view module, std::string_view nvidia) {
+  return std::string(nvidia) + kernel_name(module.substr(std::string_view("nvidia").size()));
 }
 
 std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name) {

@@ -24,6 +24,8 @@ Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std
 /// The name of the file that `modprobe NAME` loads: "nvidia", or "nvidia_current" where an install line of modprobe.d
 /// says so, as Debian's do. ErrorCode::invalid: the install line does something else.
 Result<std::string> installed_name(const Host& host, std::string_view name);
+/// "nvidia_current_uvm" for nvidia-uvm where nvidia is called nvidia_current.
+std::string renamed(std::string_view module, std::string_view nvidia);
 
 /// Every file of `release` for module `name` in the places where drivers are put, the file of modules.dep too.
 std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name);

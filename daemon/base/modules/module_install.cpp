@@ -88,7 +88,7 @@ Result<void> validate_module_install(const Parameters& parameters) {
   return validate_staging(parameters);
 }
 
-bool by_dkms(const Parameters& parameters) { return parameters.value("by", "dkms") == "dkms"; }
+bool by_dkms(const Parameters& parameters) { return !keeps_packages(parameters) && parameters.value("by", "dkms") == "dkms"; }
 
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms) {
@@ -106,14 +106,15 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   auto listed = modules_by_name(host, release);
   if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
   if (!listed) return fail(listed.error().code, "what modprobe would load is not known: " + listed.error().message);
-  const auto renamed = installed_name(host, "nvidia");
-  if (!renamed && renamed.error().code != ErrorCode::invalid) return Failure(renamed.error());
-  if (!renamed)
-    lacks(renamed.error().message);
-  else if (*renamed != "nvidia")
-    lacks("an install line of modprobe.d makes modprobe load " + *renamed + " for nvidia");
+  const auto name = installed_name(host, "nvidia");
+  if (!name && name.error().code != ErrorCode::invalid) return Failure(name.error());
+  const std::string base = name.value_or("nvidia");
+  if (!name)
+    lacks(name.error().message);
+  else if (dkms && base != "nvidia")
+    lacks("an install line of modprobe.d makes modprobe load " + base + " for nvidia");
   for (const std::string_view module : kDriverModules) {
-    const auto found = listed->find(kernel_name(module));
+    const auto found = listed->find(renamed(module, dkms ? "nvidia" : base));
     out.files[module] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
     if (wanted.empty()) continue;
     if (found == listed->end() || !host.files().exists(found->second)) {

@@ -8,6 +8,7 @@
 #include "base/host.hpp"
 #include "base/json.hpp"
 #include "base/modules/module_build.hpp"
+#include "base/modules/own_place.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"
 
@@ -18,8 +19,7 @@ inline constexpr std::string_view kDkmsName =
 inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";  ///< below kDkms
 inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< builds on their way into DKMS
 inline constexpr std::string_view kDkms = "/var/lib/dkms";
-inline constexpr std::string_view kDkmsPlace = "updates/dkms";         ///< below /lib/modules/RELEASE
-inline constexpr std::string_view kOwnPlace = "updates/p2pd";          ///< the same without DKMS
+inline constexpr std::string_view kDkmsPlace = "updates/dkms";  ///< below /lib/modules/RELEASE
 
 inline constexpr std::string_view kModuleSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
 
@@ -27,6 +27,7 @@ inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
                                            "dkms (unless told) or modules_install: how modules are installed"};
 /// Error unless `by` is one of these, and the rest as validate_staging() wants it.
 Result<void> validate_module_install(const Parameters& parameters);
+/// False, too, where the driver's packages stay: their DKMS module is in the same place as ours would be.
 bool by_dkms(const Parameters& parameters);
 
 /// How what modprobe would load for one kernel compares with what p2pd installed for it.

@@ -33,6 +33,8 @@ bool is_link_of(std::string_view name, std::string_view release) {
 bool depmod_due(const Host& host, std::string_view release) {
   const auto listed = modules_by_name(host, release);
   if (!listed) return false;
+  const std::string own = place_of(release, kOwnPlace) + "/";  // under whatever names
+  if (std::ranges::any_of(*listed, [&](const auto& module) { return module.second.starts_with(own) && !host.files().exists(module.second); })) return true;
   return std::ranges::any_of(kDriverModules, [&](std::string_view module) {
     const std::string name = kernel_name(module);
     const auto found = listed->find(name);

@@ -20,6 +20,8 @@ constexpr RecordText kTexts[] = {
     {"/etc/debian_version", plain_excerpt},
     {"/etc/default/grub", arguments_excerpt},
     {"/etc/default/grub.d/*.cfg", arguments_excerpt},
+    {"/etc/depmod.d/*.conf", plain_excerpt},
+    {"/etc/kernel/*/dkms-p2pd", plain_excerpt},
     {"/etc/kernel/cmdline", arguments_excerpt},
     {"/etc/kernel/header_postinst.d/zz-p2pd", plain_excerpt},
     {"/etc/kernel/proxmox-boot-uuids", zeros_excerpt},
@@ -33,6 +35,7 @@ constexpr RecordText kTexts[] = {
     {"/lib/modprobe.d/*.alias", plain_excerpt},
     {"/lib/modprobe.d/*.conf", plain_excerpt},
     {"/lib/modules/*/modules.dep", modules_dep_excerpt},
+    {"/lib/modules/*/updates/p2pd/build.json", plain_excerpt},
     {"/lib/systemd/system/nvidia-persistenced.service", plain_excerpt},
     {"/proc/cmdline", arguments_excerpt},
     {"/proc/cpuinfo", cpuinfo_excerpt},
@@ -111,6 +114,7 @@ constexpr std::string_view kNames[] = {
     "/boot/initrd*",
     "/boot/loader/loader.conf",
     "/boot/vmlinuz-*",
+    "/lib/firmware/nvidia/*/gsp_*",
     "/run/cloud-init/disabled",
     "/run/cloud-init/result.json",
     "/run/reboot-required",
@@ -121,8 +125,11 @@ constexpr std::string_view kNames[] = {
     "/sys/dev/block/*/slaves/*",
     "/sys/firmware/acpi/tables/*",
     "/sys/firmware/efi/efivars/MokNew-*",
+    "/usr/lib/firmware/nvidia/*/gsp_*",
     "/usr/lib/nvidia/alternate-install-present",
+    "/var/lib/dkms/mok.key",
     "/var/lib/dpkg/updates/*",
+    "/var/lib/shim-signed/mok/MOK.priv",
     "/var/lib/snapd/seed/seed.yaml",
     "/var/log/nvidia-installer.log",
 };
@@ -152,6 +159,7 @@ constexpr std::string_view kLinks[] = {
     "/sys/class/iommu/*",
     "/sys/module/nvidia*/holders/*",
     "/var/lib/dkms/nvidia*/*/source",
+    "/var/lib/dkms/p2pd-nvidia/kernel-*",
 };
 
 constexpr std::string_view kLibraries[] = {
@@ -181,6 +189,7 @@ constexpr std::string_view kModules[] = {
     "/lib/modules/*/misc/nvidia*.ko*",
     "/lib/modules/*/updates/dkms/nvidia*.ko*",
     "/lib/modules/*/updates/nvidia*.ko*",
+    "/lib/modules/*/updates/p2pd/nvidia*.ko*",
 };
 
 constexpr std::string_view kProgramDirectories[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",

@@ -66,7 +66,7 @@ class StockDriver:
         tree = f"var/lib/dkms/{self.base}/{self.version}/"
         return (self.banner.files | modules(kernel, self.version, flavour, "updates/dkms", self.open_module, self.base, suffix)
                 | loaded(self.version, flavour) | userspace(self.version) | kernel_log(*lines, banner=self.system.banner)
-                | {"usr/bin/nvidia-smi": PROGRAM, tree + "source": ("link", f"/usr/src/{self.base}-{self.version}"),
+                | {f"usr/lib/firmware/nvidia/{self.version}/gsp_ga10x.bin": "", "usr/bin/nvidia-smi": PROGRAM, tree + "source": ("link", f"/usr/src/{self.base}-{self.version}"),
                    f"{tree}{kernel}/x86_64/module/{self.base}{suffix}": ""})
 
 
@@ -74,14 +74,14 @@ def ubuntu_driver(system, version, built, compiler, package_version):
     series = version.split(".", 1)[0]
     names = [f"nvidia-{what}-{series}-open" for what in ("driver", "dkms", "kernel-source")]
     names += [f"libnvidia-compute-{series}", f"libnvidia-gl-{series}", f"nvidia-compute-utils-{series}", f"nvidia-utils-{series}",
-              f"nvidia-kernel-common-{series}"]
+              f"nvidia-kernel-common-{series}", f"nvidia-firmware-{series}-{version}"]
     return StockDriver(system, version, built, compiler, "nvidia", UBUNTU_NVIDIA_OPTIONS, names, package_version)
 
 
 def debian_driver(version, built, compiler, package_version, open_module=True, system=BOOKWORM):
     base = "nvidia-current-open" if open_module else "nvidia-current"
     names = ["nvidia-driver", "nvidia-open-kernel-dkms" if open_module else "nvidia-kernel-dkms", "nvidia-kernel-support",
-             "libcuda1", "libnvidia-ml1", "nvidia-alternative", "nvidia-smi"]
+             "libcuda1", "libnvidia-ml1", "nvidia-alternative", "nvidia-smi", "firmware-nvidia-gsp"]
     options = DEBIAN_NVIDIA_OPTIONS | {"etc/modprobe.d/nvidia.conf": f"install nvidia modprobe -i {base} $CMDLINE_OPTS\n"}
     return StockDriver(system, version, built, compiler, base, options, names, package_version, open_module)
 

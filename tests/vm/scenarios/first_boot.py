@@ -7,7 +7,7 @@ CARDS = "two-behind-switch"
 OLD_CDI = """cdiVersion: 0.5.0
 kind: nvidia.com/gpu
 devices: [{name: all, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}]
-containerEdits: {mounts: [{containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.570.124.06, hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.570.124.06}]}
+containerEdits: {mounts: [{containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.570.123.11, hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.570.123.11}]}
 """
 SEED = UNATTENDED | {"/etc/cdi/nvidia.yaml": OLD_CDI}
 

@@ -1,21 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A newer kernel is installed on a ready machine: DKMS builds for it, and the first boot of it comes back ready by itself."""
-import re
-import subprocess
-
-from scenario import expect, expect_ready, say
+from scenario import expect, expect_ready, newest_kernel, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-
-
-def newest_kernel():
-    """Its name and its packages, as the archive that apt uses on this host has them."""
-    names = subprocess.run(["apt-cache", "pkgnames", "linux-headers-6.1.0-"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-    kernels = [name[len("linux-headers-"):] for name in names if re.fullmatch(r"linux-headers-6\.1\.0-\d+-amd64", name)]
-    newest = max(kernels, key=lambda name: int(name.split("-")[1]))
-    common = newest.replace("-amd64", "-common")
-    return newest, [f"linux-image-{newest}", f"linux-headers-{newest}", f"linux-headers-{common}"]
 
 
 def run(machine):

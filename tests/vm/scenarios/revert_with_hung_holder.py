@@ -35,4 +35,4 @@ def run(machine):
     expect(machine.wait_boot() != boot, "what was undone wants a reboot")
     expect_as_at_first(machine.look("reverted"), machine.notes["first"])
     loaded = machine.run("cat /sys/module/nvidia/version")
-    expect(loaded == "570.124.06", f"the loaded driver is {loaded}")
+    expect(loaded == "570.123.11", f"the loaded driver is {loaded}")

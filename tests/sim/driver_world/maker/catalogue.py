@@ -5,7 +5,8 @@ import yaml
 
 from . import runfile
 
-# drop-in -> ending of the branch. Only the first is for good; the others take its place to see p2pd refuse
+# drop-in -> ending of the branch. Only the first is for good; the others take its place to see p2pd refuse. "keep" is like the first,
+# and has the versions of the distribution's packages, too
 DROP_INS = {"driver-world": "-p2p", "asks": "-p2p-asks", "fails-late": "-p2p-fails-late", "moved": "-p2p-moved"}
 
 
@@ -23,10 +24,11 @@ def patch(repository, branch, version, commit):
     }
 
 
-def drop_ins(seen_at, pins, runfiles):
-    """File name to text; `seen_at` is where the world lies for p2pd, `runfiles` version to SHA-256 and bytes."""
+def drop_ins(seen_at, pins, runfiles, distributed):
+    """File name to text; `seen_at` is where the world lies for p2pd, `runfiles` and `distributed` version to SHA-256 and bytes."""
     repository, found = f"file://{seen_at}/git/open-gpu-kernel-modules.git", {}
-    for name, ending in DROP_INS.items():
+    rows = [(name, ending, runfiles) for name, ending in DROP_INS.items()] + [("keep", "-p2p", runfiles | distributed)]
+    for name, ending, runfiles in rows:
         table = {
             "schema": "p2pd.catalogue/2", "runfile_hosts": [f"file://{seen_at}/http"], "releases_at": repository,
             "releases": {version: release(version, pins[version], made) for version, made in runfiles.items()},
