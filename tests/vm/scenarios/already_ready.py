@@ -7,7 +7,7 @@ CARDS = "two-behind-switch"
 
 
 def run(machine):
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     with expect_untouched(machine):
         boot = machine.wait_boot()
         told = machine.told("apply", 900)

@@ -10,7 +10,7 @@ def run(machine):
     newest, packages = newest_kernel()
     running = machine.run("uname -r")
     expect(running != newest, "the archive has no newer kernel than the image")
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     machine.offer_packages(packages)
     say(machine.run(f"apt-get -y install {packages[0]} {packages[1]} 2>&1 | tail -3", 2400))
     boot = machine.wait_boot()

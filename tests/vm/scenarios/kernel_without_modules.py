@@ -24,7 +24,7 @@ def run(machine):
     newest, packages = newest_kernel()
     proven = machine.run("uname -r")
     expect(proven != newest, "the archive has no newer kernel than the image")
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     settings = machine.run("cat /etc/default/grub")
     expect(default_entry(machine) == 'set default="0"', f"before the update: {default_entry(machine)}")
 

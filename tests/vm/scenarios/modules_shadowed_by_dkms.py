@@ -7,7 +7,7 @@ CARDS = "two-behind-switch"
 
 
 def run(machine):
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     machine.copy_in_file(machine.machine / "stock-nvidia.ko", "/root/nvidia.ko")
     boot = machine.wait_boot()
     machine.run("cp /root/nvidia.ko /usr/lib/modules/$(uname -r)/updates/dkms/nvidia.ko && depmod -a && sync && systemctl reboot --no-block", 120)

@@ -7,7 +7,7 @@ CARDS = "two-behind-switch"
 
 
 def run(machine):
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     boot = machine.wait_boot()
     machine.run("systemctl stop nvidia-persistenced; rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; "
                 "insmod /usr/lib/modules/$(uname -r)/updates/dkms/nvidia.ko; modprobe nvidia-modeset; modprobe nvidia-drm; modprobe nvidia-uvm")

@@ -8,7 +8,7 @@ ATTACKS = ("apt-get -y install nvidia-driver", "apt-get -y install libcuda1", "a
 
 
 def run(machine):
-    machine.settle("ready")
+    machine.run("systemctl start --wait p2pd-prove.service", 900)
     machine.run("apt-get --quiet=2 update", 120)
     for attack in ATTACKS:
         machine.ssh(attack, 600)  # refused, or done without the driver
