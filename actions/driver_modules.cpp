@@ -19,7 +19,6 @@
 #include "base/modules/modprobe_d.hpp"
 #include "base/modules/module_file.hpp"
 #include "base/modules/module_install.hpp"
-#include "base/modules/module_signing.hpp"
 
 namespace p2pd {
 namespace {

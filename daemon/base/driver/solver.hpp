@@ -22,14 +22,14 @@ struct Choice {
   bool needs_dynamic_bar1 = false;     ///< a card has more VRAM than its BAR1 can cover
 };
 
-/// The best entry that may be used and fits these GPUs and every bootable kernel, but for those that are held back where
-/// there is none that fits them, too; reads nothing. Best is not newest: see rank().
 /// What a person should know before `entry` is put on this machine: a lower driver, known defects, no report, no test build.
 std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine);
 
 /// The packages that are installed can stay with `entry`: only modules are replaced.
 bool keeps_packages(const CatalogueEntry& entry, const Machine& machine);
 
+/// The best entry that may be used and fits these GPUs and every bootable kernel, but for those that are held back where
+/// there is none that fits them, too; reads nothing. Best is not newest: see rank().
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine);
 
 }  // namespace p2pd

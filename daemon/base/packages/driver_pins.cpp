@@ -14,9 +14,7 @@ namespace {
 
 /// Modules that a distribution built for one kernel. They come with kernels where the driver's packages stay: they need those
 /// at their version, and after a rollback they are the driver of newer kernels.
-bool is_of_kernel(std::string_view name) {
-  return name.starts_with("linux-modules-nvidia-") || name.starts_with("linux-objects-nvidia-") || name.starts_with("linux-signatures-nvidia-");
-}
+bool is_of_kernel(std::string_view name) { return name.starts_with("linux-"); }
 
 /// "580\.142", for a regular expression.
 std::string with_dots_escaped(std::string_view version) {
