@@ -17,7 +17,7 @@ constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
-    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen or none: what it needs, too"},
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 

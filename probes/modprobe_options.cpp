@@ -10,6 +10,7 @@
 #include "base/driver/driver_options.hpp"
 #include "base/driver/nvidia_procfs.hpp"
 #include "base/driver/staging.hpp"
+#include "base/driver/stock_p2p.hpp"
 #include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 
@@ -20,7 +21,7 @@ constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
-    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen or none: what it needs, too"},
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
@@ -40,16 +41,20 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
-/// Nothing is wanted but what a build of the catalogue needs, and none is chosen: the driver was installed by other hands.
-bool nothing_wanted(const Parameters& given) {
-  return given.value("entry", std::string(kNoEntry)) == kChosenEntry && !given.contains("options") && !given.contains("registry_dwords");
+/// Why the options of `entry` do not concern the installed driver; empty: they do, or the plan names options itself.
+Result<std::string> not_concerned(const Host& host, const Parameters& given) {
+  const std::string entry = given.value("entry", std::string(kNoEntry));
+  if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
+  if (entry == kStockEntry) return TRY(stock_p2p(host)).why_not;
+  if (TRY(is_stock_p2p_configured(host))) return std::string("NVIDIA's own modules are used, with the options that they need");
+  return std::string(entry == kChosenEntry ? "no driver build is chosen: what the installed one needs is not known" : "");
 }
 
 Result<Finding> check(const Host& host, const Parameters& given) {
-  if (nothing_wanted(given)) {
+  if (std::string why = TRY(not_concerned(host, given)); !why.empty()) {
     Finding finding;
     finding.verdict = Verdict::not_applicable;
-    finding.summary = "no driver build is chosen: what the installed one needs is not known";
+    finding.summary = std::move(why);
     return finding;
   }
   const Parameters parameters = TRY(with_driver_options(host, given));

@@ -2,7 +2,8 @@
 // nvidia-driver: one NVIDIA driver is installed, it drives every GPU, and it is of a kind that can give P2P.
 // Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
-// open ones do, beside the packages or with a runfile. It is about what is installed: what is loaded is other-modules' and
+// open ones do, beside the packages or with a runfile, and NVIDIA's own between RTX 50 cards, from 590 on, where their options
+// say so. It is about what is installed: what is loaded is other-modules' and
 // nvidia-modules'.
 // Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).
@@ -15,6 +16,7 @@
 #include "base/boot/default_kernel.hpp"
 #include "base/driver/driver_install.hpp"
 #include "base/driver/nvidia_procfs.hpp"
+#include "base/driver/stock_p2p.hpp"
 #include "base/hardware/gpus.hpp"
 #include "base/hardware/pci.hpp"
 #include "base/modules/loaded_modules.hpp"
@@ -34,6 +36,7 @@ struct Running {
   bool loaded = false;
   bool proprietary = false;  ///< what is loaded, and will be again
   bool own_modules = false;  ///< p2pd installed modules for the running kernel
+  bool stock_p2p = false;    ///< NVIDIA's own modules, configured to give P2P
 };
 
 /// Open modules are installed in place of those that are still loaded.
@@ -66,6 +69,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   if (!banner.empty()) finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
   const auto release = host.line("/proc/sys/kernel/osrelease");
   out.own_modules = is_image(host) ? installed_build(host).has_value() : release && has_own_modules(host, *release);
+  out.stock_p2p = TRY(is_stock_p2p_configured(host));
   finding.facts["drivers"] = out.by_gpu;
   finding.facts["proprietary_loaded"] = out.proprietary;
   return out;
@@ -118,6 +122,8 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
            "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
   } else if (running.own_modules) {
     finding.summary += ", its modules by p2pd";
+  } else if (running.stock_p2p) {
+    finding.summary += ", its own P2P switched on";
   } else if (running.needs_built && install.packaged_modules()) {
     refuse(finding, finding.summary + ", modules too: no distribution's driver gives P2P between GeForce cards",
            "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/ready.hpp"
 #include "engine/walk.hpp"
@@ -27,21 +28,45 @@ bool Walk::follows_a_change(const Step& step) const {
   return std::ranges::any_of(step.after, changed) || std::ranges::any_of(step.needs, changed);
 }
 
-/// The proof failed: the alternative on trial is taken back, and the plan's next one that does not hold yet becomes a
-/// step. False: there is none left.
+/// A gate without a fix of its own that comes, however far, after an alternative on trial that this run made hold: that does not
+/// help. What the gate needs is for later.
+bool Walk::refuses_trial(const Step& step) const {
+  if (!step.fix.empty()) return false;
+  const std::function<bool(const Step&)> follows = [&](const Step& one) {
+    return std::ranges::any_of(one.after, [&](const std::string& name) {
+      const Step& earlier = *plan_.step(name);
+      return (earlier.first && earlier.tried == Tried::now && is_changed(name)) || follows(earlier);
+    });
+  };
+  return follows(step);
+}
+
+/// The proof failed, or a gate that the alternative on trial was to open: it is undone, and the plan's next one that does not hold
+/// yet becomes a gate. One that was tried first leaves its place to the gates after it. False: there is none left.
 Result<bool> Walk::try_alternative() {
   bool spent = false;
-  for (Step& step : plan_.steps) {
-    if (step.kind != StepKind::alternative || step.tried == Tried::in_vain) continue;
-    if (step.tried == Tried::no && !check(step).holds()) {
-      step.tried = Tried::now;
+  if (const auto trial = std::ranges::find(plan_.steps, Tried::now, &Step::tried); trial != plan_.steps.end()) {
+    const bool goes_on = trial->first && is_changed(trial->id);
+    TRY(take_back(*trial));
+    trial->tried = Tried::in_vain;
+    spent = true;
+    if (goes_on) {
       run_.resolved = to_json(plan_).dump();
-      TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this is tried")));
+      TRY(s_.journal.save(run_, event("escalated", trial->id, "it did not help, and is undone: what comes after it is tried")));
       return true;
     }
-    if (step.tried == Tried::now) TRY(take_back(step));
-    step.tried = Tried::in_vain;
+  }
+  for (Step& step : plan_.steps) {
+    if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
     spent = true;
+    if (check(step).holds()) {
+      step.tried = Tried::in_vain;
+      continue;
+    }
+    step.tried = Tried::now;
+    run_.resolved = to_json(plan_).dump();
+    TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this is tried")));
+    return true;
   }
   if (!spent) return false;
   run_.resolved = to_json(plan_).dump();

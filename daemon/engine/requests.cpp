@@ -191,7 +191,7 @@ Result<Run> Walk::request(Event event) {
   if (!is_open(last->state) && event == Event::retry) {
     if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
     Plan anew = plan_;
-    for (Step& step : anew.steps) step.tried = Tried::no;
+    for (Step& step : anew.steps) step.reset_trial();
     TRY(begin(anew, RunState::walking));
   } else {
     const bool looks = is_open(run_.state) && run_.state != RunState::reverting && plan_.only_checks();

@@ -157,8 +157,10 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
     pass.pending.push_back(step.id);
     return {};
   }
+  const bool refuses = standing.is_shut() && step.kind != StepKind::upkeep && refuses_trial(step);
+  pass.trial_refused |= refuses;
   const bool stands = step.kind != StepKind::upkeep && pass.seen.outlook() != Outlook::ready &&
-                      (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy);
+                      (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy || refuses);
   if (stands) {
     known.status = StepStatus::blocked;
     const bool in_vain = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
@@ -218,7 +220,7 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
 Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (pass.blockers.empty()) return std::nullopt;
   if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
-  if (pass.refuted && pass.seen.gates_hold() && TRY(try_alternative())) return std::nullopt;
+  if (((pass.refuted && pass.seen.gates_hold()) || pass.trial_refused) && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
   if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
     why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);

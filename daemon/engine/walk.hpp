@@ -66,6 +66,7 @@ class Walk {
     std::vector<std::string> pending;   ///< steps that wait for a reboot
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of them does not pass by itself
+    bool trial_refused = false;         ///< a gate says that what is tried first does not help
     bool in_vain = false;               ///< one of them stands although what it comes after was changed
     std::string failure;                ///< why the run fails; empty while it does not
     bool brought = false;               ///< what a step needs was not there, and is now
@@ -92,6 +93,7 @@ class Walk {
   Result<std::optional<Event>> wait_until_idle();
   Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
+  bool refuses_trial(const Step& step) const;
   Result<bool> try_alternative();
   Result<void> take_back(const Step& step);
   Result<void> mend(const Step& step, Pass& pass);

@@ -113,7 +113,7 @@ Result<StepKind> read_kind(const yaml::Node& node) {
 
 Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
   static constexpr std::string_view kKeys[] = {"goal", "gate", "upkeep", "requires", "alternative", "title", "why", "check",
-                                               "fix",  "with", "after",  "needs",    "where",       "operator", "tried"};
+                                               "fix",  "with", "after",  "needs",    "where",       "operator", "first", "tried"};
   TRY(node.keys(kKeys));
   Step step;
   step.kind = TRY(read_kind(node));
@@ -142,10 +142,11 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
     return Failure(node.error("\"fix\" or \"needs\" of the goal: gates mend it"));
   if (step.kind == StepKind::alternative && action == nullptr)
     return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));
-  if (node.has("tried")) {
-    if (step.kind != StepKind::alternative) return Failure(node.error("\"tried\" of what is no alternative"));
-    step.tried = Tried(TRY(TRY(node.at("tried")).choice(kTried)));
-  }
+  for (const char* key : {"first", "tried"})
+    if (node.has(key) && step.kind != StepKind::alternative) return Failure(node.error(fmt::format("\"{}\" of what is no alternative", key)));
+  if (node.has("first")) step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
+  step.reset_trial();
+  if (node.has("tried")) step.tried = Tried(TRY(TRY(node.at("tried")).choice(kTried)));
   return step;
 }
 
@@ -169,7 +170,7 @@ struct Reference {
 
 /// References exist and are of the right kind, and nothing waits for itself.
 Result<void> check_references(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
-  static const Reference kReferences[] = {{"after", &Step::after, {StepKind::gate, StepKind::upkeep}},
+  static const Reference kReferences[] = {{"after", &Step::after, {StepKind::gate, StepKind::alternative, StepKind::upkeep}},
                                           {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
                                           {"where", &Step::where, {StepKind::requires_}}};
   std::map<std::string_view, std::size_t> at;
@@ -177,7 +178,7 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
   for (const Step& step : plan.steps) {
     for (const auto& [key, names, all_kinds] : kReferences) {
       const bool gates_only = names == &Step::after && step.kind != StepKind::upkeep;
-      const std::vector<StepKind> kinds(all_kinds.begin(), gates_only ? all_kinds.begin() + 1 : all_kinds.end());
+      const std::vector<StepKind> kinds(all_kinds.begin(), gates_only ? all_kinds.end() - 1 : all_kinds.end());
       for (const std::string& word : step.*names) {
         const auto known = at.find(word);
         if (known == at.end() || std::ranges::find(kinds, plan.steps[known->second].kind) == kinds.end()) {
@@ -246,6 +247,7 @@ Result<void> check_goal(const Plan& plan, const StepNodes& nodes, const yaml::No
 /// What proved to help is asserted like any other state.
 void settle_alternative(Step& step) {
   if (step.kind == StepKind::alternative) step.kind = StepKind::gate;
+  step.first = false;
   step.tried = Tried::no;
 }
 
@@ -280,10 +282,22 @@ bool Plan::only_checks() const {
   return std::ranges::none_of(steps, [](const Step& step) { return step.can_be_mended(); });
 }
 
+void Plan::remove_steps(const std::function<bool(const Step&)>& removed) {
+  std::set<std::string> left;
+  for (const Step& step : steps)
+    if (removed(step)) left.insert(step.id);
+  const auto is_left = [&](const std::string& id) { return left.contains(id); };
+  std::erase_if(steps, [&](const Step& step) { return is_left(step.id); });
+  for (Step& step : steps) {
+    std::erase_if(step.after, is_left);
+    std::erase_if(step.needs, is_left);
+  }
+}
+
 Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
   std::set<std::string> conditions;
   for (const Step& step : plan.steps) conditions.insert(step.where.begin(), step.where.end());
-  std::erase_if(plan.steps, [&](const Step& step) { return !step.is_checked() && !conditions.contains(step.id); });
+  plan.remove_steps([&](const Step& step) { return !step.is_checked() && !conditions.contains(step.id); });
   for (Step& step : plan.steps) {
     const Probe& probe = *vocabulary.probe(step.check);
     settle_alternative(step);
@@ -353,7 +367,8 @@ nlohmann::json to_json(const Plan& plan) {
     if (!step.after.empty()) document["after"] = step.after;
     if (!step.needs.empty()) document["needs"] = step.needs;
     if (!step.where.empty()) document["where"] = step.where;
-    if (step.tried != Tried::no) document["tried"] = to_string(step.tried);
+    if (step.first) document["first"] = true;
+    if (step.kind == StepKind::alternative) document["tried"] = to_string(step.tried);
     steps.push_back(std::move(document));
   }
   nlohmann::json document = {{"name", plan.name},

@@ -56,8 +56,11 @@ struct Step {
   std::vector<std::string> after;  ///< steps whose effect this one waits for; of the goal: those that must hold before it is tried
   std::vector<std::string> needs;  ///< requires and upkeep steps that come before its fix; each may need others
   std::vector<std::string> where;  ///< of upkeep: requires steps; where one does not hold, it is not p2pd's to keep
+  bool first = false;              ///< of an alternative: tried before the proof has failed, and before the gates that come after it
   Tried tried = Tried::no;         ///< of an alternative, in the plan of a run
 
+  /// On trial from the start of a run, or once the proof has failed.
+  void reset_trial() { tried = first ? Tried::now : Tried::no; }
   bool is_gate() const { return kind == StepKind::gate || tried == Tried::now; }
   bool is_checked() const { return is_gate() || kind == StepKind::goal || kind == StepKind::upkeep; }
   bool can_be_mended() const { return !fix.empty() || !needs.empty(); }
@@ -90,6 +93,7 @@ struct Plan {
   const Step* step(std::string_view id) const;
   const Step* goal() const;  ///< null where there is none
   bool only_checks() const;  ///< nothing of it can change this host
+  void remove_steps(const std::function<bool(const Step&)>& removed);  ///< and what names them
 };
 
 /// Reads "gpus: {exclude: [...]}" of a plan or a configuration, where it is there.

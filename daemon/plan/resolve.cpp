@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 
 #include "base/boot/kernel_arguments.hpp"
 #include "base/driver/machine.hpp"
@@ -72,15 +71,10 @@ std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
 
 /// The plan without what can only be told of the machine that an image will boot on.
 Plan of_an_image(Plan plan, const Vocabulary& vocabulary) {
-  std::set<std::string> left;
-  for (const Step& step : plan.steps)
-    if (const Probe* probe = vocabulary.probe(step.check); probe != nullptr && probe->of_the_machine) left.insert(step.id);
-  const auto is_left = [&](const std::string& id) { return left.contains(id); };
-  std::erase_if(plan.steps, [&](const Step& step) { return is_left(step.id); });
-  for (Step& step : plan.steps) {
-    std::erase_if(step.after, is_left);
-    std::erase_if(step.needs, is_left);
-  }
+  plan.remove_steps([&](const Step& step) {
+    const Probe* probe = vocabulary.probe(step.check);
+    return probe != nullptr && probe->of_the_machine;
+  });
   return plan;
 }
 

@@ -3,6 +3,7 @@
 // consequence, in CUDA and in NVML. p2p-bench asks them, as it does on the real one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -179,6 +180,40 @@ TEST_CASE("NVML tells of each GPU what sysfs tells") {
                      {"width_most", 16}}));
 }
 
+TEST_CASE("NVIDIA's own modules between RTX 50: from 590 on, and with every key that it takes") {
+  struct Case {
+    const char* module;
+    const char* registry;
+    unsigned device;
+    std::uint64_t bar1_gib;
+    bool open;
+  };
+  const std::string all = "ForceP2P=0x11;RMPcieP2PType=1;RMForceStaticBar1=1";
+  static const sim::Board kBoards[] = {{0x2b85, 12, 0, 170, 32768, true}, {0x2684, 8, 9, 128, 24564, true}};
+  const sim::Gates gates = sim::Gates::read();
+  const auto& gate = *std::ranges::find(gates.pair, "p2p-modules", &sim::PairGate::name);
+  for (const Case& row : {Case{"595.45.04", all.c_str(), 0x2b85, 32, true},
+                          {"580.95.05", all.c_str(), 0x2b85, 32, false},
+                          {"595.45.04", all.c_str(), 0x2684, 32, false},
+                          {"595.45.04", "ForceP2P=17;RMPcieP2PType=1", 0x2b85, 32, false},
+                          {"595.45.04", "ForceP2P=17;RMPcieP2PType=1", 0x2b85, 64, true},
+                          {"595.45.04", "ForceP2P=17;RMForceStaticBar1=1", 0x2b85, 32, false},
+                          {"595.45.04", "", 0x2b85, 64, false}}) {
+    CAPTURE(row.module, row.registry, row.bar1_gib);
+    const FakeGpuHost files;
+    sim::GpuHost host;
+    host.module = row.module;
+    host.registry = row.registry;
+    for (const char* way : {FakeGpuHost::kFirst, FakeGpuHost::kSecond}) {
+      files.gpu(way, row.device, row.bar1_gib);
+      host.gpus.push_back({sim::PciFunction(files.root() / FakeGpuHost::folder(way)), std::ranges::find(kBoards, row.device, &sim::Board::id), "", ""});
+    }
+    CHECK(gate.open(host, host.gpus[0], host.gpus[1]) == row.open);
+    host.quirks.patched_only = true;
+    CHECK_FALSE(gate.open(host, host.gpus[0], host.gpus[1]));
+  }
+}
+
 TEST_CASE("a narrow link is as slow as it is, and no fault") {
   FakeGpuHost host;
   host.write(FakeGpuHost::folder("0000:00:02.0") + "current_link_width", "4\n");
@@ -205,7 +240,7 @@ TEST_CASE("quirks of a scenario") {
     CHECK(problems(host).empty());
   }
   SECTION("what nobody knows") {
-    for (const char* text : {R"({"rain": 1})", R"({"gates": {"acs": "absent"}})", R"({"gates": {"iommu": "off"}})",
+    for (const char* text : {R"({"rain": 1})", R"({"gates": {"acs": "absent"}})", R"({"gates": {"iommu": "off"}})", R"({"gates": {"p2p-modules": "stock"}})",
                              R"({"faults": [{"kind": "rain"}]})", R"({"faults": {}})", "{"}) {
       CAPTURE(text);
       quirks(text);

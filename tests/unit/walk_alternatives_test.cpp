@@ -146,6 +146,68 @@ TEST_CASE("a power cut while an alternative is on trial: it is tried all the sam
   CHECK(world.settle(world.go_on())->state == RunState::ready);
 }
 
+namespace {
+
+/// One that is tried first, a gate that comes after it and is made to hold otherwise, then a goal.
+std::string plan_with_first(const std::string& gate, const std::string& goal) {
+  return plan_of({}, "{reboots: 9}") +
+         "  - {requires: swap, title: t, check: now, fix: live, with: {name: swap}}\n"
+         "  - {alternative: b, title: t, first: true, check: now, fix: trial, with: {name: b}}\n"
+         "  - {gate: g, title: t, check: now, with: {name: " + gate + "}, after: [b], needs: [swap]}\n"
+         "  - {alternative: c, title: t, check: now, fix: trial, with: {name: c}}\n"
+         "  - {goal: p, title: t, check: proof, with: {name: " + goal + "}, after: [g]}\n";
+}
+
+}  // namespace
+
+TEST_CASE("first: one that helps is kept, and what a gate after it needs is left alone") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with_first("b", "b")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(world.has("default/b"));
+  CHECK_FALSE(world.has("live/swap"));
+  CHECK(world.count("escalated") == 0);
+  SECTION("and another apply changes nothing") {
+    const std::string tree = world.tree();
+    CHECK(world.apply(plan_with_first("b", "b"))->state == RunState::ready);
+    CHECK(world.tree() == tree);
+  }
+}
+
+TEST_CASE("first: where a gate after it stays shut, it is undone, and the gate is made to hold") {
+  World world;
+  const auto run = world.settle(world.apply(plan_with_first("swap", "swap")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(world.has("live/swap"));
+  CHECK_FALSE(world.has("want/b"));
+  CHECK_FALSE(world.has("want/c"));
+  CHECK(run->resolved.find(R"("tried":"in-vain")") != std::string::npos);
+}
+
+TEST_CASE("first: where the proof fails with it, the gates after it come before the next alternative") {
+  World world;
+  world.write("live/swap", "yes");  // the gate holds in any case
+  const auto run = world.settle(world.apply(plan_with_first("swap", "c")));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK_FALSE(world.has("want/b"));
+  CHECK(world.has("default/c"));
+  CHECK(world.count("escalated") == 2);
+}
+
+TEST_CASE("first: where nothing helps, the machine ends as it was found, and a retry begins with it again") {
+  World world;
+  const std::string before = world.tree();
+  REQUIRE(world.settle(world.apply(plan_with_first("swap", "nothing")))->state == RunState::failed);
+  CHECK(world.tree() == before);
+  const int escalated = world.count("escalated");
+  REQUIRE(world.settle(world.start([](Walk& walk) { return walk.request(Event::retry); }))->state == RunState::failed);
+  CHECK(world.count("escalated") == 2 * escalated);
+  CHECK(world.tree() == before);
+}
+
 TEST_CASE("alternatives in a plan: with a fix, before the proof") {
   CHECK(told("  - {alternative: b, title: t, check: now, with: {name: b}}\n") ==
         "p.yaml:4: steps[0]: an alternative without a \"fix\": there is nothing to try");
@@ -154,4 +216,6 @@ TEST_CASE("alternatives in a plan: with a fix, before the proof") {
         "p.yaml:5: steps[1].alternative: stands after the goal; move it before that");
   CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
         "p.yaml:4: steps[0]: \"tried\" of what is no alternative");
+  CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, first: true}\n") ==
+        "p.yaml:4: steps[0]: \"first\" of what is no alternative");
 }

@@ -6,6 +6,7 @@
 #include "base/driver/machine.hpp"
 #include "base/driver/registry_keys.hpp"
 #include "base/driver/staging.hpp"
+#include "base/driver/stock_p2p.hpp"
 #include "base/modules/module_file.hpp"
 
 namespace p2pd {
@@ -38,7 +39,12 @@ Result<std::map<std::string, ModuleOption>> configured_options(const Host& host)
 Result<Parameters> with_driver_options(const Host& host, Parameters parameters) {
   const auto name = parameters.value("entry", std::string(kNoEntry));
   std::string version = host.line(kLoadedDriver).value_or("");
-  if (name != kNoEntry) {
+  if (name == kStockEntry) {
+    const StockP2p stock = TRY(stock_p2p(host));
+    if (!stock.why_not.empty()) return fail(ErrorCode::not_found, stock.why_not);
+    for (const auto& [key, more] : stock.options.items()) add(parameters, key.c_str(), more);
+    version = stock.version;
+  } else if (name != kNoEntry) {
     const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
     add(parameters, "options", entry.module_options);
     add(parameters, "registry_dwords", entry.registry_dwords);

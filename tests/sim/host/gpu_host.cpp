@@ -89,6 +89,9 @@ Quirks read_quirks(const fs::path& root) {
     const auto iommu = stricter.text("iommu");
     if (iommu && *iommu != "absent") stricter.broken("iommu is not \"absent\"");
     quirks.iommu_absent = iommu.has_value();
+    const auto modules = stricter.text("p2p-modules");
+    if (modules && *modules != "patched") stricter.broken("p2p-modules is not \"patched\"");
+    quirks.patched_only = modules.has_value();
     stricter.end();
   }
   quirks.crashes = object.number("crash", 1000).value_or(0);

@@ -32,6 +32,7 @@ struct HostGpu {
 struct Quirks {
   nlohmann::json faults = nlohmann::json::array();  ///< rows as in a machine file
   bool iommu_absent = false;                        ///< identity is not enough: no IOMMU at all
+  bool patched_only = false;                        ///< no registry key gives P2P: patched modules alone do
   int crashes = 0;                                  ///< the host crashes the first times that peers are opened
 };
 
