@@ -13,6 +13,7 @@ extern const Action kDriverModulesAction;
 extern const Action kDriverPinsAction;
 extern const Action kDriverRunfileAction;
 extern const Action kDriverSourceAction;
+extern const Action kDriverUpdateAction;
 extern const Action kDriverUserspaceAction;
 extern const Action kInitramfsAction;
 extern const Action kKernelCmdlineAction;
@@ -37,6 +38,7 @@ std::span<const Action> actions() {
       kDriverPinsAction,
       kDriverRunfileAction,
       kDriverSourceAction,
+      kDriverUpdateAction,
       kDriverUserspaceAction,
       kInitramfsAction,
       kKernelCmdlineAction,

@@ -20,6 +20,7 @@ extern const Probe kDriverPeers;
 extern const Probe kDriverPins;
 extern const Probe kDriverRunfile;
 extern const Probe kDriverSource;
+extern const Probe kDriverUpdate;
 extern const Probe kDriverUserspace;
 extern const Probe kGpuGeneration;
 extern const Probe kGpuHolders;
@@ -70,6 +71,7 @@ std::span<const Probe> probes() {
       kDriverPins,
       kDriverRunfile,
       kDriverSource,
+      kDriverUpdate,
       kDriverUserspace,
       kGpuGeneration,
       kGpuHolders,

@@ -79,6 +79,10 @@ void add_run(std::vector<Gauge>& gauges, const json& status) {
         {{"status", word}});
   }
   for (const json& step : steps)
+    if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
+      add(gauges, "p2pd_note", "A step that holds, and of which the owner should know something.", 1,
+          {{"step", text_of(step, "id")}, {"text", text_of(step, "summary")}});
+  for (const json& step : steps)
     if (text_of(step, "status") == "blocked")
       add(gauges, "p2pd_blocked_step", "A step that waits for a person.", 1, {{"step", text_of(step, "id")}});
 }

@@ -146,7 +146,7 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& ho
     const Result<Finding> finding = vocabulary.probe(step.check)->check(host, step.with);
     return finding ? *finding : unknown(finding.error());
   });
-  if (const Result<Proof> proof = require_proof(host); proof && all.goal() != nullptr) {
+  if (const Result<Proof> proof = require_proof(host); proof && all.goal() != nullptr && !all.goal_waits_for_a_fix()) {
     Finding proven;
     proven.verdict = proof->limited ? Verdict::limited : Verdict::pass;
     proven.fit_for = proof->fit_for;
@@ -160,6 +160,13 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& ho
 Standing* Assessment::goal() {
   const auto found = std::ranges::find_if(steps, [](const Standing& s) { return s.step->kind == StepKind::goal; });
   return found == steps.end() ? nullptr : &*found;
+}
+
+bool Assessment::goal_waits_for_a_fix() {
+  return std::ranges::any_of(steps, [&](const Standing& s) {
+    const bool first = std::ranges::find(goal()->step->after, s.step->id) != goal()->step->after.end();
+    return first && !s.step->fix.empty() && (s.kind == Kind::fixable || s.kind == Kind::busy);
+  });
 }
 
 void Assessment::judge_goal(Finding finding) {

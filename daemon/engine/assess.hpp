@@ -55,6 +55,8 @@ struct Assessment {
 
   Standing* goal();
   const Standing* goal() const { return const_cast<Assessment*>(this)->goal(); }
+  /// A step that the goal comes after does not hold and has a fix: what was proven before is not what the plan wants.
+  bool goal_waits_for_a_fix();
   /// The goal was tried, or is known to be reached: `finding`.
   void judge_goal(Finding finding);
   /// Says of the goal what the gates mean for it.

@@ -114,7 +114,7 @@ Result<Run> Walk::reassert() {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // it sees to all of it
   }
-  Plan again{std::string(kEachBoot), "What lasts for one boot", {.reboots = 0, .on_failure = OnFailure::keep}, {}, {}};
+  Plan again{.name = std::string(kEachBoot), .title = "What lasts for one boot", .policy = {.reboots = 0, .on_failure = OnFailure::keep}, .steps = {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));

@@ -16,6 +16,7 @@ constexpr std::size_t kStepLimit = 256;
 constexpr std::string_view kOnFailure[] = {"revert", "keep"};
 constexpr std::string_view kReboot[] = {"automatic", "external"};
 constexpr std::string_view kBusy[] = {"wait", "block"};
+constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "in-vain"};
 
@@ -208,7 +209,7 @@ Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
 }
 
 /// Adds the steps of `list` to `plan`, or puts them in the place of those of their names. New alternatives come before those of
-/// the plan that it is based on: they are what it is about.
+/// the plan that it is based on: they are what it is about. New gates come before its goal.
 Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabulary, Plan& plan) {
   const std::vector<yaml::Node> all = TRY(list.list());
   if (all.empty()) return Failure(list.error("empty; expected at least one step"));
@@ -223,6 +224,8 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabular
     const auto place = std::ranges::find(plan.steps, step.id, &Step::id);
     if (place == plan.steps.end() && based && step.kind == StepKind::alternative)
       plan.steps.insert(plan.steps.begin() + static_cast<std::ptrdiff_t>(before++), std::move(step));
+    else if (place == plan.steps.end() && based && step.kind == StepKind::gate)
+      plan.steps.insert(std::ranges::find(plan.steps, StepKind::goal, &Step::kind), std::move(step));
     else if (place == plan.steps.end())
       plan.steps.push_back(std::move(step));
     else
@@ -266,6 +269,7 @@ std::string_view to_string(StepKind kind) { return kKinds[static_cast<std::size_
 std::string_view to_string(Tried value) { return kTried[static_cast<std::size_t>(value)]; }
 std::string_view to_string(OnFailure value) { return kOnFailure[static_cast<std::size_t>(value)]; }
 std::string_view to_string(RebootPolicy value) { return kReboot[static_cast<std::size_t>(value)]; }
+std::string_view to_string(DriverWanted value) { return kDrivers[static_cast<std::size_t>(value)]; }
 std::string_view to_string(Busy value) { return kBusy[static_cast<std::size_t>(value)]; }
 
 const Step* Plan::step(std::string_view id) const {
@@ -339,7 +343,7 @@ Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
 
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
                         const PlanSource& source) {
-  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "gpus", "steps"};
+  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "driver", "gpus", "steps"};
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Plan plan;
@@ -347,6 +351,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
   plan.name = TRY(name(TRY(root.at("name"))));
   plan.title = TRY(TRY(root.at("title")).text());
   if (root.has("policy")) plan.policy = TRY(read_policy(TRY(root.at("policy"))));
+  if (root.has("driver")) plan.driver = DriverWanted(TRY(TRY(root.at("driver")).choice(kDrivers)));
   if (root.has("gpus")) plan.left_out_gpus = TRY(read_left_out_gpus(root));
   StepNodes nodes;
   if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
@@ -380,6 +385,7 @@ nlohmann::json to_json(const Plan& plan) {
                                {"reboot", to_string(plan.policy.reboot)},
                                {"busy", to_string(plan.policy.busy)}}},
                              {"steps", std::move(steps)}};
+  if (plan.driver != DriverWanted::chosen) document["driver"] = to_string(plan.driver);
   if (!plan.left_out_gpus.empty()) document["gpus"]["exclude"] = plan.left_out_gpus;
   return document;
 }

@@ -82,11 +82,16 @@ struct Policy {
   Busy busy = Busy::block;  ///< what a machine in use means: wait until it is idle, or a person is needed
 };
 
+/// Which driver `entry: chosen` means: the one that fits best, or that of the newest packages that the distribution offers.
+enum class DriverWanted { chosen, offered };
+std::string_view to_string(DriverWanted value);
+
 /// Ordered steps and policy; says what should be true, never what to do.
 struct Plan {
   std::string name;
   std::string title;
   Policy policy;
+  DriverWanted driver = DriverWanted::chosen;
   std::vector<std::string> left_out_gpus = {};  ///< see is_gpu_name()
   std::vector<Step> steps;
 

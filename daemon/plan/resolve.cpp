@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/boot/kernel_arguments.hpp"
+#include "base/driver/driver_update.hpp"
 #include "base/driver/machine.hpp"
 #include "base/driver/solver.hpp"
 #include "base/driver/staging.hpp"
@@ -33,12 +34,20 @@ Result<std::string> chosen_entry(const Host& host) {
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
 }
 
-/// Keep where the installed packages are of the version of the step's entry.
-Result<std::string> userspace_for(const Host& host, const std::string& id) {
+/// The build for the newest packages that the distribution offers; where it offers none, the best one.
+Result<std::string> offered_entry(const Host& host) {
+  const auto update = driver_update(host);
+  return update && !update->build.empty() ? update->build : chosen_entry(host);
+}
+
+/// Keep where the installed packages are of the version of the step's entry, or will be once they are updated.
+Result<std::string> userspace_for(const Host& host, const std::string& id, bool offered) {
   const Catalogue all = TRY(catalogue(host));
   const auto entry = std::ranges::find(all.entries, id, &CatalogueEntry::id);
   if (entry == all.entries.end()) return std::string(kChosenUserspace);  // none is chosen yet
-  return std::string(keeps_packages(*entry, TRY(machine_of(host, all))) ? kKeepPackages : kRunfile);
+  const auto update = offered ? driver_update(host) : DriverUpdate();
+  const bool stays = keeps_packages(*entry, TRY(machine_of(host, all))) || (update && update->build == id);
+  return std::string(stays ? kKeepPackages : kRunfile);
 }
 
 Result<std::string> chosen_acs_argument(const Host& host) {
@@ -53,7 +62,6 @@ struct Open {
   std::string_view word;
   Result<std::string> (*choose)(const Host&);
 };
-constexpr Open kOpen[] = {{"entry", kChosenEntry, chosen_entry}, {"arguments", kChosenAcsArgument, chosen_acs_argument}};
 
 /// The values of `parameter`, one or a list, that still read `word`.
 std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
@@ -81,6 +89,8 @@ Plan of_an_image(Plan plan, const Vocabulary& vocabulary) {
 }  // namespace
 
 Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host) {
+  const bool offered = plan.driver == DriverWanted::offered && !is_image(host);
+  const Open kOpen[] = {{"entry", kChosenEntry, offered ? offered_entry : chosen_entry}, {"arguments", kChosenAcsArgument, chosen_acs_argument}};
   if (is_image(host)) plan = of_an_image(std::move(plan), vocabulary);
   for (const Open& open : kOpen) {
     const std::vector<nlohmann::json*> values = open_values(plan, open);
@@ -93,7 +103,7 @@ Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host) {
     if (!step.with.is_object() || step.with.value("userspace", "") != kChosenUserspace) continue;
     const auto entry = step.with.value("entry", std::string(kChosenEntry));
     const auto [known, first] = userspaces.try_emplace(entry);
-    if (first) known->second = userspace_for(host, entry).value_or(std::string(kChosenUserspace));
+    if (first) known->second = userspace_for(host, entry, offered).value_or(std::string(kChosenUserspace));
     step.with["userspace"] = known->second;
   }
   return plan;

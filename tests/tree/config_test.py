@@ -47,7 +47,7 @@ DROP = object()
 
 # schema -> shipped files
 SHIPPED = {
-    "plan": sorted((CONFIG / "plans").glob("*.yaml")),
+    "plan": sorted((CONFIG / "plans").glob("*.yaml"), key=lambda file: file.name != "geforce-p2p.yaml"),  # the one that has every key first
     "config": [CONFIG / "p2pd.yaml"],
     "gpus": [CONFIG / "gpus.yaml"],
     "catalogue": [CONFIG / "catalogue.yaml"],

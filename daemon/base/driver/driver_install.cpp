@@ -68,19 +68,18 @@ void find_dkms(const Host& host, DriverInstall& found) {
   }
 }
 
-/// "570.86.16" of "1:570.86.16-0ubuntu1".
-std::string upstream(const std::string& version) {
-  const std::size_t epoch = version.find(':');
-  const std::string rest = version.substr(epoch == std::string::npos ? 0 : epoch + 1);
-  return rest.substr(0, rest.find_first_of("-+~"));
-}
-
 }  // namespace
+
+std::string driver_version(std::string_view package, std::string_view version) {
+  if (package.starts_with("linux-modules-nvidia-")) return {};
+  version.remove_prefix(version.find(':') + 1);  // npos + 1 is 0
+  return std::string(version.substr(0, version.find_first_of("-+~")));
+}
 
 std::set<std::string> DriverInstall::package_versions() const {
   std::set<std::string> versions;
   for (const DpkgPackage& package : packages)
-    if (!package.name.starts_with("linux-modules-nvidia-")) versions.insert(upstream(package.version));
+    if (std::string version = driver_version(package.name, package.version); !version.empty()) versions.insert(std::move(version));
   return versions;
 }
 

@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/finding.hpp"
@@ -10,6 +11,9 @@
 #include "base/packages/dpkg_status.hpp"
 
 namespace p2pd {
+
+/// "570.86.16" of a package's version "1:570.86.16-0ubuntu1"; empty of modules for one kernel, whose version is the kernel's.
+std::string driver_version(std::string_view package, std::string_view version);
 
 /// The ways in which NVIDIA drivers came to a host.
 struct DriverInstall {

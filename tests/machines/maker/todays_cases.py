@@ -33,31 +33,31 @@ def newer_headers(system):
     return {here + "linux/pci.h": KNOWS_EXCLUDE_BARS} | (since_7_2 if (major, minor) >= (7, 2) else {})
 
 
-def stock_machine(name, title, system, model, version, driver, why, complexes=None, more=None):
+def stock_machine(name, title, system, model, version, driver, why, complexes=None, more=None, cause="nvidia-driver"):
     files = stock(system, "quiet splash iommu=pt" if system.release.startswith("ubuntu") else "quiet iommu=pt", driver)
     return Machine(name, title, "issue 4/9 (records of today's machines), field-notes.md, After ready (kernels to build for)",
                    complexes or epyc(), "identity", files | IVHD | informations((FIRST, model), (SECOND, model), version=version) | (more or {}),
-                   "nvidia-driver", why, (), False)
+                   cause, why, (), False)
 
 
-def noble(name, title, system, model, complexes=None, more=None, version="580.95.05"):
+STOCK = "the loaded driver is the distribution's, which refuses P2P between these cards"
+
+
+def noble(name, title, system, model, complexes=None, more=None, version="580.95.05", cause="nvidia-driver", why=STOCK):
     driver = ubuntu_driver(system, version, "Tue Sep 23 10:11:16 UTC 2025", UBUNTU_GCC13, f"{version}-0ubuntu0.24.04.1")
-    return stock_machine(name, title, system, model, version, driver,
-                         "the loaded driver is the distribution's, which refuses P2P between these cards", complexes, more)
+    return stock_machine(name, title, system, model, version, driver, why, complexes, more, cause)
 
 
 def resolute():
     version = "580.178.04"
     driver = ubuntu_driver(RESOLUTE, version, "Mon Aug 24 08:14:02 UTC 2026", "gcc version 15.2.0 (Ubuntu 15.2.0-12ubuntu1) ", f"{version}-0ubuntu0.26.04.1")
-    return stock_machine("ubuntu26-rtx4090-x2", "Two RTX 4090, Ubuntu 26.04 on kernel 7.0 with its own driver", RESOLUTE, RTX4090, version, driver,
-                         "the loaded driver is the distribution's, which refuses P2P between these cards", more=newer_headers(RESOLUTE))
+    return stock_machine("ubuntu26-rtx4090-x2", "Two RTX 4090, Ubuntu 26.04 on kernel 7.0 with its own driver", RESOLUTE, RTX4090, version, driver, STOCK, more=newer_headers(RESOLUTE))
 
 
 def trixie(name, title, system):
     version = "550.163.01"
     driver = debian_driver(version, "Fri Apr 11 16:23:08 UTC 2025", "gcc version 14.2.0 (Debian 14.2.0-19) ", "550.163.01-2", system=system)
-    return stock_machine(name, title, system, RTX4090, version, driver,
-                         "the loaded driver is the distribution's, which refuses P2P between these cards", more=newer_headers(system))
+    return stock_machine(name, title, system, RTX4090, version, driver, STOCK, more=newer_headers(system))
 
 
 def ampere_pair():
@@ -73,6 +73,7 @@ def todays_cases():
         trixie("debian13-rtx4090-x2", "Two RTX 4090, Debian 13 on kernel 6.12.117 with its own driver", TRIXIE),
         trixie("debian13-backports-rtx4090-x2", "Two RTX 4090, Debian 13 on the backported kernel 7.3.4 with its own driver", TRIXIE_BACKPORTS),
         noble("ubuntu24-rtx5090-x2", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX5090, two_5090()),
-        noble("ubuntu24-rtx5090-x2-595", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with NVIDIA's driver 595.45.04", NOBLE_HWE, RTX5090, two_5090(), version="595.45.04"),
+        noble("ubuntu24-rtx5090-x2-595", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with NVIDIA's driver 595.45.04", NOBLE_HWE, RTX5090, two_5090(), version="595.45.04",
+              cause="modprobe-options", why="NVIDIA's own modules have P2P for these cards, and nothing switches it on"),
         noble("ubuntu24-rtx3090-x2", "Two RTX 3090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX3090, ampere_pair()),
     ]

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// driver-update: upgrades the driver's packages to the newest version that the distribution offers and the catalogue has modules for.
+// One apt-get, simulated first: it may bring what the newer driver needs and nothing else, and removes nothing. p2pd's own pins do not
+// count for it. Runs only where the present packages can come back (way-back); undo installs those again and removes what came new.
+// Reference: apt-get(8); base/packages/way_back.hpp.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/action.hpp"
+#include "base/driver/driver_update.hpp"
+#include "base/log.hpp"
+#include "base/modules/torn_dkms.hpp"
+#include "base/packages/apt.hpp"
+#include "base/packages/apt_lists.hpp"
+#include "base/packages/package_locks.hpp"
+#include "base/packages/way_back.hpp"
+
+namespace p2pd {
+namespace {
+
+/// "PACKAGE=VERSION" of each package that is upgraded; none: nothing is to do.
+using Upgrade = std::vector<std::string>;
+
+Command command_of(const Upgrade& packages, bool resumed = false) {
+  Command command = apt_get({"-oDir::Etc::PreferencesParts=/dev/null", "--allow-change-held-packages", "--no-remove", "--no-install-recommends", "install"});
+  if (resumed) command.argv.push_back("--fix-broken");
+  command.argv.insert(command.argv.end(), packages.begin(), packages.end());
+  return command;
+}
+
+Result<Upgrade> wanted(const Host& host, const DriverUpdate& update) {
+  Upgrade packages;
+  if (update.build.empty()) return packages;
+  for (const auto& [id, version] : TRY(offered_packages(host, update))) packages.push_back(fmt::format("{}={}", id, version));
+  return packages;
+}
+
+/// What an apt-get that was killed was to do.
+Result<Upgrade> interrupted(const Host& host) {
+  Upgrade packages;
+  std::istringstream lines(TRY(host.files().read(kUpdateUnderWay)));
+  for (std::string line; std::getline(lines, line);) packages.push_back(line);
+  return packages;
+}
+
+/// Error where apt would install what is no part of a driver.
+Result<void> require_driver_only(const AptPlan& plan) {
+  std::vector<std::string> others;
+  for (const auto& [package, version] : plan.installs)
+    if (driver_role(package.substr(0, package.find(':'))) == DriverRole::none) others.push_back(package);
+  if (others.empty() && plan.removes.empty()) return {};
+  others.insert(others.end(), plan.removes.begin(), plan.removes.end());
+  return fail(ErrorCode::state, fmt::format("the newer driver would also change {}", fmt::join(others, ", ")),
+              "Upgrade these by apt first, then try again.");
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
+  const DriverUpdate update = TRY(driver_update(host));
+  const Upgrade packages = TRY(wanted(host, update));
+  Description description;
+  if (packages.empty()) return description;
+  description.summary = fmt::format("upgrade {} packages of the driver from {} to {}", packages.size(), update.installed, update.offered);
+  description.commands.push_back(command_of(packages).text());
+  return description;
+}
+
+/// Puts on record what is to be upgraded, once it could come back and apt would do nothing else.
+Result<Upgrade> begin(Host& host) {
+  if (const std::string why = stale_lists(host); !why.empty()) TRY(refresh_lists(host, why));
+  const DriverUpdate update = TRY(driver_update(host));
+  Upgrade packages = TRY(wanted(host, update));
+  if (packages.empty()) return packages;
+  TRY_IN("not all packages could come back", complete_way_back(host, TRY(driver_packages(host))));
+  TRY(require_driver_only(TRY_IN("apt would not upgrade the driver", simulated(host, command_of(packages)))));
+  TRY(host.will_change(kDpkgStatus, Restore::by_action));
+  TRY(host.will_change(kUpdateUnderWay, Restore::discarded));
+  TRY(host.create(kUpdateUnderWay, fmt::format("{}\n", fmt::join(packages, "\n"))));
+  log::info("upgrading {} packages from {} to {}", packages.size(), update.installed, update.offered);
+  return packages;
+}
+
+Result<void> apply(Host& host, const Parameters&) {
+  TRY(wait_for_package_locks(host));
+  const bool resumed = host.files().exists(kUpdateUnderWay);
+  const Upgrade packages = resumed ? TRY(interrupted(host)) : TRY(begin(host));
+  if (packages.empty()) return {};
+  if (resumed) TRY(forget_torn_dkms(host));  // else a package of modules fails for ever
+  TRY(change_packages(host, command_of(packages, resumed)));
+  return host.discard(kUpdateUnderWay);
+}
+
+/// Packages of a driver that came with the newer one.
+Result<std::vector<std::string>> newly_installed(const Host& host) {
+  const WayBack way = TRY(read_way_back(host));
+  std::vector<std::string> ids = TRY(driver_packages(host)).ids();
+  std::erase_if(ids, [&](const std::string& id) {
+    return std::ranges::any_of(way.packages, [&](const WayBack::Package& package) { return package.id() == id; });
+  });
+  return ids;
+}
+
+Result<void> undo(Host& host, const Parameters&) {
+  TRY(bring_back(host));
+  const std::vector<std::string> added = TRY(newly_installed(host));
+  if (added.empty()) return {};
+  Command purge = apt_get({"purge"});
+  purge.argv.insert(purge.argv.end(), added.begin(), added.end());
+  TRY_IN("what came with the newer driver", require_plan(TRY(simulated(host, purge)), {}, added));
+  return change_packages(host, purge);
+}
+
+}  // namespace
+
+extern const Action kDriverUpdateAction;
+const Action kDriverUpdateAction = {
+    .id = "driver-update",
+    .does = "upgrades the driver's packages to the version that the distribution offers, where the catalogue has its modules",
+    .effect = Effect::live,
+    .describe = describe,
+    .apply = apply,
+    .undo = undo,
+};
+
+}  // namespace p2pd

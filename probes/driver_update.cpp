@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// driver-update: the distribution offers no newer driver than the packages that are installed.
+// p2pd pins the driver's packages, so that an upgrade never brings libraries of another version than the loaded modules. Updates
+// then wait for modules, and the owner is told whether the catalogue has a build for the offered version: a note, no fault.
+// Reads dpkg's status and the catalogue; asks "apt-cache policy", without the pins of preferences.d.
+// Reference: apt-cache(8).
+#include <fmt/format.h>
+
+#include "base/driver/driver_update.hpp"
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {{"required", Parameter::Type::boolean, false, "fail where what is offered can be installed; else that is a note"}};
+
+Finding not_applicable(std::string why) {
+  Finding finding;
+  finding.verdict = Verdict::not_applicable;
+  finding.summary = std::move(why);
+  return finding;
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (host.files().exists(kUpdateUnderWay)) {
+    Finding torn;
+    torn.verdict = Verdict::fail;
+    torn.summary = "an upgrade of the driver's packages was interrupted";
+    torn.evidence.push_back({std::string(kUpdateUnderWay), "present"});
+    return torn;
+  }
+  const auto update = driver_update(host);
+  if (!update && !host.live()) return not_applicable("this system is not running, and what its archives offer was not recorded");
+  if (!update) return Failure(update.error());
+  if (update->installed.empty()) return not_applicable("no packages of a driver that stay");
+  Finding finding;
+  finding.facts = {{"installed", update->installed}, {"offered", update->offered}, {"build", update->build}};
+  finding.evidence.push_back({"apt-cache policy", update->offered.empty() ? "nothing newer" : update->offered});
+  finding.verdict = Verdict::pass;
+  if (update->offered.empty()) {
+    finding.summary = fmt::format("no newer driver than {} is offered", update->installed);
+  } else if (!update->build.empty()) {
+    if (parameters.value("required", false)) finding.verdict = Verdict::fail;
+    finding.summary = fmt::format("driver {} is offered, and {} has its modules", update->offered, update->build);
+    finding.next = "Update with \"sudo p2pctl apply driver-update\".";
+  } else {
+    finding.summary = fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays", update->offered, update->installed);
+    finding.next = "Nothing; a newer p2pd may have a build, and \"p2pctl catalogue add\" takes one.";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kDriverUpdate;
+const Probe kDriverUpdate = {
+    .id = "driver-update",
+    .asserts = "the distribution offers no newer driver than the installed packages, or that is told",
+    .parameters = kParameters,
+    .check = check,
+};
+
+}  // namespace p2pd
