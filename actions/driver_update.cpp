@@ -88,8 +88,10 @@ Result<void> apply(Host& host, const Parameters&) {
   const Upgrade packages = resumed ? TRY(interrupted(host)) : TRY(begin(host));
   if (packages.empty()) return {};
   if (resumed) TRY(forget_torn_dkms(host));  // else a package of modules fails for ever
-  TRY(change_packages(host, command_of(packages, resumed)));
-  return host.discard(kUpdateUnderWay);
+  const auto done = change_packages(host, command_of(packages, resumed));
+  if (!done && !resumed && blames_lists(done.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
+  if (done || blames_lists(done.error())) TRY(host.discard(kUpdateUnderWay));
+  return done;
 }
 
 /// Packages of a driver that came with the newer one.

@@ -3,7 +3,8 @@
 // A .deb of each at exactly the installed version: from apt's cache, from the archives, or built again from the
 // installed files; their configuration as it is now, apt's and dpkg's marks, alternatives, links to units. Then apt
 // simulates the installation from those files alone, on a copy of dpkg's status without them. Only what has passed that
-// gets its name. Writes /var/lib/p2pd/way-back, which root alone may read; undo removes it, after what needs it.
+// gets its name. Writes /var/lib/p2pd/way-back, which root alone may read; undo removes it, after what needs it, and gives back that
+// of the run before.
 // Reference: apt-get(8), download and --simulate; deb(5); deb-systemd-helper(1p).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 
 #include "base/action.hpp"
 #include "base/driver/staging.hpp"
+#include "base/kept_state.hpp"
 #include "base/log.hpp"
 #include "base/packages/apt.hpp"
 #include "base/packages/package_locks.hpp"
@@ -23,6 +25,7 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
+constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";  // of each run: what the run before it had staged
 constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; as much again, unpacked, in between
 
 Result<Description> describe(const Host& host, const Parameters&) {
@@ -56,6 +59,19 @@ Result<void> rehearse(Host& host, const WayBack& way, const std::string& scratch
   return host.discard(scratch + "/status");
 }
 
+/// Gives the staged packages their name. What an earlier run had there is needed by its undo, and kept.
+Result<void> put_in_place(Host& host, const std::string& scratch) {
+  const std::string kept = TRY(begin_kept(host, kBefore)), earlier = kept + "/way-back", none = kept + "/none";
+  TRY(host.will_change(WayBack::kPath, Restore::by_action));
+  if (host.files().exists(earlier) || host.files().exists(none))
+    TRY(host.discard(WayBack::kPath));  // this run's own
+  else if (host.files().exists(WayBack::kPath))
+    TRY(host.move(WayBack::kPath, earlier));
+  else
+    TRY(host.create(none));
+  return host.move(scratch, WayBack::kPath);
+}
+
 Result<void> stage(Host& host, const DriverPackages& list, const std::string& scratch) {
   TRY(host.run({{"chmod", "0700", scratch}, {}, {}}));
   std::vector<DpkgPackage> packages;
@@ -70,8 +86,7 @@ Result<void> stage(Host& host, const DriverPackages& list, const std::string& sc
   TRY(keep_beside_debs(host, list, scratch, way));
   TRY(rehearse(host, way, scratch));
   TRY(host.create(scratch + "/manifest.json", to_json_text(way)));
-  TRY(host.discard(WayBack::kPath));
-  return host.move(scratch, WayBack::kPath);
+  return put_in_place(host, scratch);
 }
 
 Result<void> apply(Host& host, const Parameters&) {
@@ -86,10 +101,23 @@ Result<void> apply(Host& host, const Parameters&) {
                   "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".");
   TRY(wait_for_package_locks(host));
   TRY(need_room(host, WayBack::kPath, kRoomBytes));
-  const std::string scratch = TRY(make_unfinished(host, WayBack::kPath));
+  const std::string scratch = unfinished(WayBack::kPath);
+  TRY(host.will_change(scratch, Restore::discarded));
+  TRY(host.discard(scratch));
+  TRY(host.make_directory(scratch));
   const auto staged = stage(host, list, scratch);
   const auto cleared = host.discard(scratch);
   return staged ? cleared : staged;
+}
+
+/// Can be called again after a kill: what is kept is gone once it is back in its place.
+Result<void> undo(Host& host, const Parameters&) {
+  const std::string kept = kept_for_undo(host, kBefore), earlier = kept + "/way-back";
+  if (kept == kBefore) return {};  // of an older p2pd, which kept nothing
+  const bool had_one = host.files().exists(earlier);
+  if (had_one || host.files().exists(kept + "/none")) TRY(host.discard(WayBack::kPath));
+  if (had_one) TRY(host.move(earlier, WayBack::kPath));
+  return clear_kept(host, kBefore);
 }
 
 }  // namespace
@@ -103,6 +131,7 @@ const Action kWayBackAction = {
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,
+    .undo = undo,
 };
 
 }  // namespace p2pd

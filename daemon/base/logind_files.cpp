@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Format: src/login/logind-session.c of systemd, session_save(); pam_systemd(8) lists the classes.
+// Format: src/login/logind-session.c of systemd, session_save(); pam_systemd(8) lists the classes. logind-dbus.c, update_schedule_file().
 #include "base/logind_files.hpp"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <sstream>
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kSessions = "/run/systemd/sessions";
+constexpr std::string_view kScheduled = "/run/systemd/shutdown/scheduled";
 constexpr std::string_view kGraphical[] = {"x11", "wayland", "mir"};
 constexpr std::size_t kSessionFileLimit = 64U << 10;  // bytes
 
@@ -45,6 +51,19 @@ Result<std::vector<SeatSession>> seat_sessions(const Host& host) {
     found.push_back({shown_name(id), session["UID"], shown_name(user), shown_name(session["SEAT"]), greeter});
   }
   return found;
+}
+
+std::string scheduled_text(std::string_view kind, std::uint64_t when_us) {
+  const auto when = std::chrono::floor<std::chrono::seconds>(std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(when_us)));
+  return fmt::format("somebody else has scheduled a {} for {:%Y-%m-%d %H:%M:%S} UTC (\"shutdown -c\" cancels it)", kind,
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
+}
+
+std::string scheduled_shutdown(const RootReader& files) {
+  const auto text = files.read(kScheduled, kSessionFileLimit);
+  if (!text) return {};
+  auto fields = logind_fields(*text);
+  return scheduled_text(fields["MODE"].empty() ? "shutdown" : shown_name(fields["MODE"]), std::strtoull(fields["USEC"].c_str(), nullptr, 10));
 }
 
 }  // namespace p2pd

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,5 +28,11 @@ struct SeatSession {
 
 /// Reads /run/systemd/sessions, as sd_session_get_class(3) and its kin do; anybody may.
 Result<std::vector<SeatSession>> seat_sessions(const Host& host);
+
+/// "somebody else has scheduled a poweroff for ...": of a shutdown that logind is to make at `when_us` (since 1970).
+std::string scheduled_text(std::string_view kind, std::uint64_t when_us);
+
+/// The same of the one that is scheduled now, as /run/systemd/shutdown/scheduled has it; empty: none is.
+std::string scheduled_shutdown(const RootReader& files);
 
 }  // namespace p2pd

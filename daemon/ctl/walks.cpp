@@ -10,7 +10,9 @@
 
 #include <fstream>
 
+#include "base/logind_files.hpp"
 #include "base/record/recorded.hpp"
+#include "base/root.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
@@ -69,10 +71,14 @@ class AskSystemd : public Rebooter {
  public:
   AskSystemd(CommandRunner& runner, bool allowed) : runner_(runner), allowed_(allowed) {}
   Result<Outcome> reboot(RebootPolicy policy, std::string_view, bool) override {
-    if (!allowed_ || policy == RebootPolicy::external) return Outcome::under_way;
+    if (!allowed_ || policy == RebootPolicy::external || !in_the_way().empty()) return Outcome::under_way;
     const Command command{{"systemctl", "reboot"}};
     TRY(require_success(command, TRY_IN("cannot restart", runner_.run(command))));
     return Outcome::under_way;
+  }
+  std::string in_the_way() override {
+    const Result<Root> root = Root::open("/");
+    return allowed_ && root ? scheduled_shutdown(*root) : "";
   }
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "walk/restart.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "base/command.hpp"
 #include "base/directories.hpp"
 #include "base/log.hpp"
+#include "base/logind_files.hpp"
 #include "base/root.hpp"
 
 namespace p2pd {
@@ -53,18 +53,16 @@ Logind::Schedule our_schedule() {
   return ours;
 }
 
-std::string text_of(const Logind::Schedule& schedule) {
-  const auto when = std::chrono::floor<std::chrono::seconds>(std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(schedule.when)));
-  return fmt::format("somebody else has scheduled a {} for {:%Y-%m-%d %H:%M:%S} UTC (\"shutdown -c\" cancels it)",
-                     schedule.kind, fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
-}
-
 }  // namespace
 
 std::string Restart::in_the_way() {
   if (const Result<bool> down = logind_.going_down(); down && *down) return "this machine is going down";
   const auto found = logind_.scheduled();
-  return found && *found && **found != our_schedule() ? text_of(**found) : "";
+  if (!found) {  // no bus to ask: the file tells
+    const Result<Root> root = Root::open("/");
+    return root ? scheduled_shutdown(*root) : "";
+  }
+  return *found && **found != our_schedule() ? scheduled_text((*found)->kind, (*found)->when) : "";
 }
 
 Result<void> Restart::cancel_ours() {

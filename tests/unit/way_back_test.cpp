@@ -19,6 +19,7 @@ extern const Probe kPackagedDriver;
 extern const Probe kDriverPins;
 extern const Action kPackagedDriverAction;
 extern const Action kDriverPinsAction;
+extern const Action kWayBackAction;
 }  // namespace p2pd
 
 namespace fs = std::filesystem;
@@ -175,4 +176,30 @@ TEST_CASE("driver-pins: written, seen, and not overruled") {
         "/etc/apt/apt.conf.d/52p2pd-driver is in the way: p2pd did not write it");
   fs::remove(machine.directory / "var/lib/dpkg/status");
   CHECK(machine.look(kDriverPins).verdict == Verdict::not_applicable);
+}
+
+TEST_CASE("way-back: what an earlier run had staged comes back with its own undo, over a kill, and is removed by none") {
+  Machine machine;
+  const std::string kept = "var/lib/p2pd/way-back-before/0/", place = "var/lib/p2pd/way-back/manifest.json";
+  const auto there = [&](const std::string& name) { return fs::exists(machine.directory / name); };
+  machine.put(place, "of this run");
+  SECTION("an earlier one") {
+    machine.put(kept + "way-back/manifest.json", "of the run before");
+    for (int times = 0; times < 2; ++times) {
+      REQUIRE(kWayBackAction.undo(machine.host, kWith));
+      CHECK(machine.host.files().read("/" + place).value() == "of the run before");
+    }
+  }
+  SECTION("none") {
+    machine.put(kept + "none", "");
+    for (int times = 0; times < 2; ++times) {
+      REQUIRE(kWayBackAction.undo(machine.host, kWith));
+      CHECK_FALSE(there(place));
+    }
+  }
+  SECTION("of an older p2pd, which the engine removes") {
+    REQUIRE(kWayBackAction.undo(machine.host, kWith));
+    CHECK(there(place));
+  }
+  CHECK_FALSE(there(kept + "way-back"));
 }
