@@ -76,12 +76,12 @@ Result<void> keep(Host& host, const std::vector<AcsPort>& ports) {
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "clear ACS redirection at the ports where two GPUs' ways part, until the next boot";
+  description.summary = "clear ACS redirect at the ports between two GPUs, until the next boot";
   for (const AcsPort& port : TRY(ports_between_gpus(host, TRY(pci_devices(host)))))
     if (port.redirects())
       description.commands.push_back(fmt::format("setpci -s {} ECAP_ACS+6.w={:04x}    # was {:04x}", port.address,
                                                  cleared(*port.control), *port.control));
-  description.cost = "devices below these ports can reach each other: give none of them to a virtual machine";
+  description.cost = "ACS redirect cleared: pass no device below these ports to a guest";
   return description;
 }
 
@@ -116,6 +116,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kAcsRedirectionAction;
 const Action kAcsRedirectionAction = {
     .id = "acs-redirection",
+    .topic = "PCIe",
     .does = "clears ACS redirection at the ports where two GPUs' ways part, until the next boot",
     .effect = Effect::live,
     .each_boot = true,

@@ -21,7 +21,7 @@ constexpr std::string_view kList = "/var/lib/p2pd/build-tools";
 Result<Description> describe(const Host& host, const Parameters&) {
   const BuildTools tools = TRY(build_tools(host));
   Description description;
-  description.summary = fmt::format("install what a driver build lacks: {}", fmt::join(tools.packages, ", "));
+  description.summary = fmt::format("install the build tools {}", fmt::join(tools.packages, ", "));
   TRY(describe_bringing(host, tools.packages, description));
   return description;
 }
@@ -39,6 +39,7 @@ Result<void> undo(Host& host, const Parameters&) { return take_brought_packages_
 extern const Action kBuildToolsAction;
 const Action kBuildToolsAction = {
     .id = "build-tools",
+    .topic = "packages",
     .does = "installs by apt what a driver build lacks, the kernel's headers and compiler among it",
     .effect = Effect::live,
     .describe = describe,

@@ -68,7 +68,7 @@ Result<std::string> made(Host& host, const Wanted& wanted, const std::string& in
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "make what container runtimes give to containers anew for the installed driver";
+  description.summary = "regenerate the CDI specifications for the installed driver";
   for (const Wanted& wanted : TRY(stale(host, TRY(installed_libcuda(host)))))
     description.commands.push_back(generate(wanted).text() + "    # then, checked, " + wanted.path);
   return description;
@@ -99,6 +99,7 @@ Result<void> apply(Host& host, const Parameters&) {
 extern const Action kContainerDevicesAction;
 const Action kContainerDevicesAction = {
     .id = "container-devices",
+    .topic = "services",
     .does = "makes the CDI specifications of NVIDIA GPUs anew for the installed driver",
     .effect = Effect::live,
     .describe = describe,

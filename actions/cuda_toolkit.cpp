@@ -22,7 +22,7 @@ std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cu
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
-  description.summary = "install the CUDA toolkit " + cuda_package(parameters) + ", without a driver";
+  description.summary = "install the CUDA toolkit " + cuda_package(parameters);
   if (!host.has_program(cuda_folder(parameters) + "/bin/nvcc"))
     TRY(describe_bringing(host, {cuda_package(parameters)}, description));
   if (host.files().read(kCudaProfile).value_or("") != cuda_profile(parameters))
@@ -55,6 +55,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 extern const Action kCudaToolkitAction;
 const Action kCudaToolkitAction = {
     .id = "cuda-toolkit",
+    .topic = "packages",
     .does = "installs the CUDA toolkit of `version` by apt, without a driver, and puts it on the PATH",
     .parameters = kCudaParameters,
     .effect = Effect::live,

@@ -28,7 +28,7 @@ Result<std::string> newest_with_modules(const Host& host) {
 
 Result<Description> describe(const Host&, const Parameters&) {
   Description description;
-  description.summary = "keep the default boot entry at the newest kernel that has the driver's modules";
+  description.summary = "boot the newest kernel that has the driver's modules by default";
   description.files.push_back({std::string(kDefaultKernelDropIn), FileState::Kind::regular, default_kernel_drop_in()});
   description.files.push_back({std::string(kHeaderHook), FileState::Kind::regular, header_hook()});
   return description;
@@ -59,6 +59,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kDefaultKernelAction;
 const Action kDefaultKernelAction = {
     .id = "default-kernel",
+    .topic = "kernel",
     .does = "keeps the default boot entry at the newest kernel that has the driver's modules",
     .effect = Effect::live,
     .describe = describe,

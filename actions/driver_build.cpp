@@ -7,6 +7,7 @@
 // /var/log/p2pd. Reference: README.md of NVIDIA open-gpu-kernel-modules; Documentation/kbuild/kbuild.rst of Linux
 // (KCFLAGS).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/action.hpp"
 #include "base/driver/staging.hpp"
@@ -21,10 +22,13 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
-  description.summary = "build the modules of " + entry.id + " in a scratch directory; nothing is installed";
-  for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry)))
-    if (!check_build(host, build))
-      description.commands.push_back(make_of(host, all, build).text());
+  std::vector<std::string> kernels;
+  for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry))) {
+    if (check_build(host, build)) continue;
+    kernels.push_back(build.target.release);
+    description.commands.push_back(make_of(host, all, build).text());
+  }
+  description.summary = fmt::format("build modules for {}", fmt::join(kernels, ", "));
   return description;
 }
 
@@ -38,6 +42,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kDriverBuildAction;
 const Action kDriverBuildAction = {
     .id = "driver-build",
+    .topic = "modules",
     .does = "builds the entry's modules for every bootable kernel that has headers",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -113,8 +113,7 @@ Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Wanted what = TRY(wanted(host, parameters));
   Description description;
-  description.summary = fmt::format("install the modules of {} {}", what.entry.id,
-                                    what.dkms ? "through DKMS" : "in updates/p2pd, before those of packages");
+  description.summary = what.dkms ? "install modules by DKMS" : "install modules in updates/p2pd";
   description.files.push_back({std::string(kTrialBan), FileState::Kind::regular, trial_ban(host)});
   if (what.dkms)
     description.files.push_back({dkms_source(what.entry) + "/dkms.conf", FileState::Kind::regular, dkms_conf(what.entry)});
@@ -174,6 +173,7 @@ Result<void> undo(Host& host, const Parameters&) { return undo_modules(host); }
 extern const Action kDriverModulesAction;
 const Action kDriverModulesAction = {
     .id = "driver-modules",
+    .topic = "modules",
     .does = "installs the entry's built modules for every kernel that can boot, through DKMS or in updates/p2pd",
     .parameters = kParameters,
     .effect = Effect::live,

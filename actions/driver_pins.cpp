@@ -4,7 +4,10 @@
 // toolkit nor the container toolkit; the same names go onto the blacklist of unattended-upgrades.
 // Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
 // Reference: apt_preferences(5); the README of unattended-upgrades.
+#include <fmt/format.h>
+
 #include "base/action.hpp"
+#include "base/driver/packaged_userspace.hpp"
 #include "base/driver/staging.hpp"
 #include "base/packages/driver_pins.hpp"
 
@@ -15,9 +18,9 @@ constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
-  description.summary = keeps_packages(parameters) ? "pin the driver's packages at their version, and every other that may carry a driver to never"
-                                                   : "pin every package that may carry an NVIDIA driver to never, for unattended-upgrades too";
   const bool keeps = keeps_packages(parameters);
+  description.summary = keeps ? fmt::format("pin the driver's packages at {}, block other drivers in apt", TRY(packaged_userspace(host)).version)
+                              : "block driver packages in apt";
   std::string pins = TRY(driver_preferences(host, keeps));
   for (auto [path, content] : {std::pair{kDriverPreferences, std::move(pins)}, {kDriverBlacklist, driver_blacklist(keeps)}})
     if (host.files().read(path).value_or("") != content)
@@ -39,6 +42,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kDriverPinsAction;
 const Action kDriverPinsAction = {
     .id = "driver-pins",
+    .topic = "packages",
     .does = "keeps apt and unattended-upgrades from bringing a driver of a package",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -66,10 +66,10 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
-  description.summary = fmt::format("fetch NVIDIA's runfile of {} ({} MiB) into the cache, SHA-256 {}",
-                                    entry.base_version, most_bytes(entry) / kMiB, entry.runfile_sha256);
+  description.summary = fmt::format("fetch NVIDIA's runfile of {} ({} MiB)", entry.base_version, most_bytes(entry) / kMiB);
   description.commands.push_back(
-      fmt::format("curl -o {} {}", runfile_of(entry), without_credentials(urls_of(all, entry, parameters).front())));
+      fmt::format("curl -o {} {}    # SHA-256 {}", runfile_of(entry),
+                  without_credentials(urls_of(all, entry, parameters).front()), entry.runfile_sha256));
   return description;
 }
 
@@ -116,6 +116,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kDriverRunfileAction;
 const Action kDriverRunfileAction = {
     .id = "driver-runfile",
+    .topic = "download",
     .does = "fetches NVIDIA's runfile of the entry's version and checks its SHA-256",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -26,7 +26,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
-  description.summary = fmt::format("fetch NVIDIA's {} and put the patch of {} on it, in the cache", entry.base_version, entry.id);
+  description.summary = fmt::format("fetch the module source of {}, patch {}", entry.base_version, entry.id);
   description.commands.push_back(fmt::format("git fetch --depth=1 {} {}", all.releases_at,
                                              entry.base_commit.empty() ? "refs/tags/" + entry.base_version : entry.base_commit));
   description.commands.push_back(entry.patch_file.empty() ? fmt::format("git fetch --depth=1 {} {}", entry.repository, entry.commit)
@@ -47,6 +47,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kDriverSourceAction;
 const Action kDriverSourceAction = {
     .id = "driver-source",
+    .topic = "download",
     .does = "makes the entry's module source: NVIDIA's pinned release with the pinned patch",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -112,7 +112,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
   if (keeps_packages(parameters)) return description;
   const auto manifest = TRY(runfile_manifest(host));
-  description.summary = "install the user space of " + entry.base_version + " by NVIDIA's runfile";
+  description.summary = fmt::format("install the libraries of {}{} by NVIDIA's runfile", entry.base_version,
+                                    entry.cuda.empty() ? "" : fmt::format(" (CUDA {})", entry.cuda));
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
     const OlderRunfile older = TRY(older_runfile(host, *manifest));
     description.summary +=
@@ -217,6 +218,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 extern const Action kDriverUserspaceAction;
 const Action kDriverUserspaceAction = {
     .id = "driver-userspace",
+    .topic = "driver",
     .does = "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
     .parameters = kParameters,
     .effect = Effect::live,

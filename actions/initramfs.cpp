@@ -62,7 +62,7 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "make each initramfs anew that differs from modprobe.d about the driver";
+  description.summary = "rebuild each initramfs that differs from modprobe.d";
   for (const Initramfs& one : TRY(initramfs_images(host)))
     if (!TRY(stale_initramfs(host, one)).empty())
       description.commands.push_back(TRY(initramfs_command(host, one, unfinished(one.image))).text());
@@ -113,6 +113,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kInitramfsAction;
 const Action kInitramfsAction = {
     .id = "initramfs",
+    .topic = "kernel",
     .does = "makes each initramfs anew that differs from modprobe.d about the driver",
     .effect = Effect::live,
     .describe = describe,

@@ -105,12 +105,11 @@ std::string cost_of(const Arguments& arguments) {
     const KernelArgument argument = kernel_argument(text);
     const bool translation = argument.key == "iommu" || argument.key == "intel_iommu" || argument.key == "amd_iommu";
     if (translation && (argument.value == "pt" || argument.value == "off"))
-      cost += text + ": the IOMMU no longer keeps devices of this host from reading or writing any of its memory. ";
+      cost += text + ": every device can read and write all of this host's memory; ";
     if (argument.key == "pci" && argument.value.value_or("").find("acs") != std::string::npos)
-      cost += text + ": devices are no longer isolated from each other by the IOMMU: do not pass devices to untrusted "
-              "guests. ";
+      cost += "pci=disable_acs_redir: pass no device below these ports to a guest; ";
   }
-  if (!cost.empty()) cost.pop_back();
+  if (!cost.empty()) cost.resize(cost.size() - 2);
   return cost;
 }
 
@@ -121,9 +120,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   TRY(grub_defaults_keep(host, lasting));
   Description description;
   description.cost = cost_of(wanted);
+  description.summary = way == Way::trial ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;
   if (way == Way::trial) {
-    description.summary = "try the kernel with" + description.summary + " for one boot, keep it once proven";
     const auto one_time = require_one_time(host);  // only root can tell; whoever plans need not be root
     if (!one_time && one_time.error().code == ErrorCode::invalid) return Failure(one_time.error());
     const std::string custom = TRY(with_trial(host, wanted));
@@ -131,10 +130,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
     description.files.push_back({std::string(kGrubCustom), FileState::Kind::regular, custom});
     description.commands = {"grub-reboot p2pd-trial", "reboot",
                             "grub-mkconfig    # after the proof: its output, checked, becomes /boot/grub/grub.cfg"};
-  } else {
-    description.summary = "start the kernel of this image with" + description.summary;
-    if (way == Way::generate)
-      description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
+  } else if (way == Way::generate) {
+    description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
   }
   description.files.push_back({std::string(kGrubDropIn), FileState::Kind::regular, grub_drop_in(lasting)});
   return description;
@@ -220,6 +217,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 extern const Action kKernelCmdlineAction;
 const Action kKernelCmdlineAction = {
     .id = "kernel-cmdline",
+    .topic = "kernel",
     .does = "starts the kernel with the arguments in `arguments`: one trial boot, then by default",
     .parameters = kParameters,
     .effect = Effect::reboot,

@@ -4,6 +4,9 @@
 // NVreg_RegistryDwords only the last line counts, so ours carries the keys of the user's files too. Takes effect when
 // the module is loaded the next time.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/action.hpp"
@@ -43,7 +46,11 @@ Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameter
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
-  description.summary = "give module " + parameters.at("module").get<std::string>() + " its options by modprobe.d";
+  std::vector<std::string> lacking;
+  for (const OptionState& state : option_states(TRY(module_options(host)), TRY(with_driver_options(host, parameters))))
+    if (!state.holds) lacking.push_back(state.name + "=" + state.wanted);
+  if (lacking.empty()) lacking.push_back("the options");
+  description.summary = fmt::format("set {} of module {}", fmt::join(lacking, ", "), parameters.at("module").get<std::string>());
   if (auto content = TRY(new_drop_in(host, parameters)))
     description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
   return description;
@@ -60,6 +67,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kModprobeOptionsAction;
 const Action kModprobeOptionsAction = {
     .id = "modprobe-options",
+    .topic = "options",
     .does = "gives `module` the options in `options` and the keys in `registry_dwords` by modprobe.d",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -38,6 +38,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kModulesLoadAction;
 const Action kModulesLoadAction = {
     .id = "modules-load",
+    .topic = "modules",
     .does = "loads the installed NVIDIA modules by name, banned from loading or not",
     .effect = Effect::live,
     .hazard = true,

@@ -23,16 +23,16 @@ constexpr Parameter kParameters[] = {kEntryParameter};
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "take the old modules out of the kernel, where nothing holds them; else the reboot does";
+  description.summary = "unload the old modules; where a process uses them, the reboot does";
   const std::vector<DriverModule> modules = driver_modules(host);
   if (modules.empty()) return description;
   const GpuUsers users = TRY(gpu_users(host));
   if (!users.others.empty()) {
-    description.summary = fmt::format("leave the old modules to the reboot, which ends {}", fmt::join(users.others, ", "));
+    description.summary = fmt::format("leave the old modules loaded until the reboot, which ends {}", fmt::join(users.others, ", "));
     return description;
   }
   if (!users.services.empty())
-    description.summary += fmt::format("; {}: stopped, and started again at the end", fmt::join(users.services, ", "));
+    description.summary += fmt::format("; restart {}", fmt::join(users.services, ", "));
   for (const std::string& service : users.services)
     description.commands.push_back(service_command("stop", service).text());
   for (const DriverModule& module : modules) description.commands.push_back("rmmod " + module.name);
@@ -71,6 +71,7 @@ Result<void> run_rests(Host& host) {
 extern const Action kModulesUnloadAction;
 const Action kModulesUnloadAction = {
     .id = "modules-unload",
+    .topic = "modules",
     .does = "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
     .parameters = kParameters,
     .effect = Effect::reboot,

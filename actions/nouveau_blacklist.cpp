@@ -23,7 +23,7 @@ Result<bool> kept_off(const Host& host) {
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "keep nouveau off the GPUs";
+  description.summary = "blacklist nouveau";
   if (!TRY(kept_off(host)))
     description.files.push_back({std::string(kFile), FileState::Kind::regular, std::string(kText)});
   return description;
@@ -39,6 +39,7 @@ Result<void> apply(Host& host, const Parameters&) {
 extern const Action kNouveauBlacklistAction;
 const Action kNouveauBlacklistAction = {
     .id = "nouveau-blacklist",
+    .topic = "options",
     .does = "keeps nouveau off the GPUs by a modprobe.d file",
     .effect = Effect::live,
     .describe = describe,

@@ -47,6 +47,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 extern const Action kP2pBaselineAction;
 const Action kP2pBaselineAction = {
     .id = "p2p-baseline",
+    .topic = "measure",
     .does = "measures what the GPUs exchange before anything is changed",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -43,7 +43,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
     if (one.because != DriverPackages::Because::driver)
       others.push_back(fmt::format("{} ({})", one.package.id(), to_string(one.because)));
   for (const auto& [package, why] : list.spared) spared.push_back(package);
-  description.summary = fmt::format("purge {} packages of the driver", list.purged.size() - others.size());
+  description.summary = fmt::format("purge {} packages", list.purged.size() - others.size());
   if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
   if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
   description.commands.push_back(purge(list).text());
@@ -87,6 +87,7 @@ Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }
 extern const Action kPackagedDriverAction;
 const Action kPackagedDriverAction = {
     .id = "packaged-driver",
+    .topic = "packages",
     .does = "purges the packages of the present driver, once all of them could come back",
     .parameters = kParameters,
     .effect = Effect::live,

@@ -80,6 +80,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kPersistencedAction;
 const Action kPersistencedAction = {
     .id = "persistenced",
+    .topic = "services",
     .does = "runs nvidia-persistenced as a unit of systemd, and starts it at each boot",
     .effect = Effect::live,
     .describe = describe,

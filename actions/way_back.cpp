@@ -31,7 +31,7 @@ constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packa
 Result<Description> describe(const Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));
   Description description;
-  description.summary = fmt::format("stage {} packages, so that they can be installed again", list.purged.size());
+  description.summary = fmt::format("back up {} packages", list.purged.size());
   if (!list.empty())
     description.commands.push_back(
         fmt::format("apt-get download {}    # into {}/debs; else from the cache, or built again",
@@ -125,6 +125,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kWayBackAction;
 const Action kWayBackAction = {
     .id = "way-back",
+    .topic = "packages",
     .does = "stages all that installs the packages of the present driver again, without network",
     .parameters = kParameters,
     .effect = Effect::live,

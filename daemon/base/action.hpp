@@ -22,16 +22,17 @@ struct Description {
     FileState::Kind kind = FileState::Kind::regular;  ///< absent: the file goes
     std::string content;
   };
-  std::string summary;  ///< one line
+  std::string summary;  ///< one line, a verb first, 60 characters where it can be: "p2pctl plan" shows it beside others
   std::vector<File> files;
   std::vector<std::string> commands;
-  std::string cost;  ///< what it costs in security; may be empty
+  std::string cost;  ///< what it costs in security, one short sentence; may be empty
   std::vector<std::string> notes = {};  ///< what else to know before
 };
 
 /// A fix, as a row of the registry. Files are put back by the engine; `undo` is only for what is not a file.
 struct Action {
   std::string_view id;  ///< also the file name, with '_' for '-'
+  std::string_view topic = {};  ///< what it changes, one word: changes of one topic are shown together
   std::string_view does = {};
   std::span<const Parameter> parameters = {};
   Effect effect = Effect::live;
