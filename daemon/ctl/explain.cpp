@@ -25,7 +25,7 @@ Result<int> explain(const Context& context) {
     for (const Step& s : plan.steps) ids.push_back(s.id);
     const std::string near = nearest(context.options.name, ids);
     return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
-                near.empty() ? "\"p2pctl plan\" lists them" : "did you mean \"" + near + "\"?");
+                near.empty() ? "\"p2pctl doctor\" lists those that are checked" : "did you mean \"" + near + "\"?");
   }
   const Probe& probe = *context.vocabulary.probe(step->check);
   const Action* action = step->fix.empty() ? nullptr : context.vocabulary.action(step->fix);

@@ -21,6 +21,7 @@ void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "nam
 void takes_preview(CLI::App& app, Options& o) {
   takes_plan(app, o);
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
+  app.add_flag("--diff", o.diff, "show every check, the diff of every file, and every command");
 }
 void takes_service(CLI::App& app, Options& o) {
   app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
@@ -101,7 +102,7 @@ void takes_catalogue(CLI::App& app, Options& o) {
 
 constexpr Verb kVerbs[] = {
     {"doctor", "find what keeps P2P from working; changes nothing", takes_plan, doctor, true},
-    {"plan", "show what apply would change: diffs, commands, reboots, cost", takes_preview, show_plan, true},
+    {"plan", "show on one screen what apply would change; --diff: files and commands", takes_preview, show_plan, true},
     {"apply", "walk the plan: make every step hold", takes_apply, apply, true},
     {"revert", "undo everything, to the byte", takes_walk, revert},
     {"status", "how the last run stands", takes_status, status},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// p2pctl plan: what apply would change, as diffs and commands, how many reboots, and what it costs in security.
+// p2pctl plan: what apply would change. On one screen; with --diff as diffs and commands, with every check.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ctl/changes.hpp"
 #include "ctl/doctor.hpp"
+#include "ctl/preview.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 
@@ -29,15 +29,6 @@ nlohmann::json to_json(const Change& change, const Host& host) {
           {"files", std::move(files)}};
 }
 
-/// A standing with what apply would do about it.
-struct Preview {
-  const Standing& standing;
-  Changes changes;
-  bool blocked() const { return standing.kind == Standing::Kind::blocked || !changes.obstacle.empty(); }
-  const std::string& obstacle() const { return changes.obstacle.empty() ? standing.obstacle : changes.obstacle; }
-  const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
-};
-
 Effect effect_of(const Step& step, const Vocabulary& vocabulary) {
   return step.fix.empty() ? Effect::live : vocabulary.action(step.fix)->effect;
 }
@@ -61,6 +52,20 @@ nlohmann::json alternatives(const Plan& plan) {
   return found;
 }
 
+nlohmann::json to_json(const PlanPreview& all) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (const Preview& preview : all.steps) steps.push_back(to_json(preview, all.vocabulary, all.host));
+  return {{"plan", all.plan.name},
+          {"outlook", to_string(all.outlook)},
+          {"changes", all.changes},
+          {"blocked", all.blocked},
+          {"reboots", all.reboots},
+          {"reboots_at_most", all.plan.policy.reboots},
+          {"alternatives", alternatives(all.plan)},
+          {"ends", ends(all.seen)},
+          {"steps", std::move(steps)}};
+}
+
 void print_change(const Change& change, bool reboot, const Host& host) {
   const Description& description = change.description;
   fmt::print("   {}{}\n", description.summary, reboot ? paint(Colour::yellow, "  (reboot)") : "");
@@ -71,66 +76,63 @@ void print_change(const Change& change, bool reboot, const Host& host) {
   if (!description.cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), description.cost}});
 }
 
-const char* verdict_text(Outlook outlook, bool blocked, bool changes) {
-  if (blocked) return "Blocked: nothing is changed until the points above are settled.";
-  if (outlook == Outlook::provable)
-    return changes ? "p2pctl apply proves P2P first; only where that fails are these changes made." : "p2pctl apply proves P2P; there is nothing to change.";
-  return changes ? "p2pctl apply makes these changes; p2pctl revert takes them back." : "Nothing to do.";
+const char* verdict_text(const PlanPreview& all) {
+  if (all.blocked) return "Blocked: nothing is changed until the points above are settled.";
+  if (all.outlook == Outlook::provable)
+    return all.changes ? "p2pctl apply proves P2P first; only where that fails are these changes made." : "p2pctl apply proves P2P; there is nothing to change.";
+  return all.changes ? "p2pctl apply makes these changes; p2pctl revert takes them back." : "Nothing to do.";
 }
 
-void print_plan(const Plan& plan, const Assessment& seen, const std::vector<Preview>& previews, const Vocabulary& vocabulary, const Host& host) {
-  fmt::print("{}  {}\n\n", paint(Colour::bold, plan.name), plan.title);
-  for (const Preview& preview : previews) {
-    const Standing& s = preview.standing;
-    print_table({row_of(s, seen)});
-    for (const Change& change : preview.changes.made)
-      print_change(change, change.step == s.step && effect_of(*s.step, vocabulary) == Effect::reboot, host);
+/// Every check and every change, in the plan's order.
+void print_diff(const PlanPreview& all) {
+  fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), all.plan.title);
+  for (const Preview& preview : all.steps) {
+    print_table({row_of(preview.standing, all.seen)});
+    for (const Change& change : preview.changes.made) print_change(change, all.reboots_for(preview, change), all.host);
     if (!preview.obstacle().empty())
       print_table({{"  ", preview.blocked() ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"), preview.obstacle()}});
     if (preview.blocked()) print_table({{"  ", paint(Colour::bold, "next"), preview.next()}});
   }
-  if (const auto ended = ends(seen); !ended.empty())
+  if (const auto ended = ends(all.seen); !ended.empty())
     print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(ended, ", "))}});
-  for (const Step& step : plan.steps)
+  for (const Step& step : all.plan.steps)
     if (step.kind == StepKind::alternative) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
+  fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), all.reboots, all.plan.policy.reboots);
+}
+
+PlanPreview preview_of(const Plan& plan, const Vocabulary& vocabulary, const Host& host, const Assessment& seen) {
+  PlanPreview all{plan, vocabulary, host, seen, {}, seen.outlook()};
+  ChangeTeller teller(plan, vocabulary, host, seen);
+  for (const Standing& s : seen.steps) {
+    const bool needless = all.outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
+    all.steps.push_back({s, needless ? Changes{} : teller.tell(s)});
+  }
+  all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
+  all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
+                (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));
+  all.reboots = all.outlook == Outlook::ready ? 0 : seen.reboots(vocabulary);
+  return all;
 }
 
 }  // namespace
+
+bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
+  return change.step == preview.standing.step && effect_of(*change.step, vocabulary) == Effect::reboot;
+}
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());
   const auto host = TRY(context.host_of_plan(*runner)).snapshot();
   const Plan plan = TRY(context.plan(*host));
   const Assessment seen = assess(plan, context.vocabulary, *host);
-  ChangeTeller teller(plan, context.vocabulary, *host, seen);
-  std::vector<Preview> previews;
-  for (const Standing& s : seen.steps) {
-    const bool needless = seen.outlook() == Outlook::ready && s.step->kind != StepKind::upkeep;
-    previews.push_back({s, needless ? Changes{} : teller.tell(s)});
-  }
-  const Outlook outlook = seen.outlook();
-  const bool changes = std::ranges::any_of(previews, [](const Preview& p) { return !p.changes.made.empty(); });
-  const bool blocked = outlook == Outlook::person || outlook == Outlook::impossible ||
-                       (outlook == Outlook::mendable && std::ranges::any_of(previews, &Preview::blocked));
-  const int reboots = outlook == Outlook::ready ? 0 : seen.reboots(context.vocabulary);
-  if (context.options.json) {
-    nlohmann::json steps = nlohmann::json::array();
-    for (const Preview& preview : previews) steps.push_back(to_json(preview, context.vocabulary, *host));
-    print_json("p2pd.plan-preview/1", {{"plan", plan.name},
-                                       {"outlook", to_string(outlook)},
-                                       {"changes", changes},
-                                       {"blocked", blocked},
-                                       {"reboots", reboots},
-                                       {"reboots_at_most", plan.policy.reboots},
-                                       {"alternatives", alternatives(plan)},
-                                       {"ends", ends(seen)},
-                                       {"steps", std::move(steps)}});
-  } else {
-    print_plan(plan, seen, previews, context.vocabulary, *host);
-    fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(outlook, blocked, changes)), reboots, plan.policy.reboots);
-  }
-  if (blocked) return kBlocked;
-  return context.options.detailed_exitcode && (changes || (outlook != Outlook::ready && outlook != Outlook::limited)) ? kChanges : kDone;
+  const PlanPreview all = preview_of(plan, context.vocabulary, *host, seen);
+  if (context.options.json)
+    print_json("p2pd.plan-preview/1", to_json(all));
+  else
+    context.options.diff ? print_diff(all) : print_screen(all);
+  if (all.blocked) return kBlocked;
+  const bool settled = all.outlook == Outlook::ready || all.outlook == Outlook::limited;
+  return context.options.detailed_exitcode && (all.changes || !settled) ? kChanges : kDone;
 }
 
 }  // namespace p2pd::ctl

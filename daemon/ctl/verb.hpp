@@ -47,6 +47,7 @@ struct Options {
   bool follow = false;
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
+  bool diff = false;  ///< `plan`: every check, file and command
   bool no_redact = false;
   bool unpack = false;    ///< `record`: the file `name` into `directory`
   std::string directory;

@@ -57,6 +57,14 @@ class Works(Case):
         write(self.plan, plan_text(step, idle % ", sessions: never"))
         self.assertRegex(self.ctl("plan", self.plan).stderr, "sessions: 'never' is neither busy nor end")
 
+    def test_plan_says_first_what_blocks_it(self):
+        self.use("rtx4090-x3-one-for-guest")
+        told = self.ctl("plan").stdout
+        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Take .*✗ +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
+        self.assertEqual(told.count("blocked by"), 1)
+        self.assertNotIn("✓", told)
+        self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+options nvidia NVreg_RegistryDwords=")
+
     def test_nouveau_out_of_an_older_initramfs(self):
         """As after a power cut between the driver and its initramfs: another restart alone would bring nouveau back."""
         self.use("rtx4090-x2-healthy")
@@ -66,7 +74,7 @@ class Works(Case):
         listing = next(self.tree.glob("commands/lsinitramfs*"))
         held = json.loads(listing.read_text())
         listing.write_text(json.dumps(held | {"output": "\n".join(line for line in held["output"].splitlines() if "nouveau" not in line)}))
-        told = self.ctl("plan").stdout
+        told = self.ctl("plan", "--diff").stdout
         self.assertRegex(told, r"(?s)✗ +other-modules .*\$ update-initramfs -u .*\$ rmmod nouveau")
 
     def test_no_gpu_is_one_line(self):

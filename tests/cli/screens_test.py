@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What doctor, plan and catalogue show a person of the machines of today, line by line (cli/screens; diffs of files left out), and
-that each of them is offered a driver that somebody built for its kernel, or told that p2pd builds it there first.
+"""What doctor, plan and catalogue show a person of the machines of today, line by line (cli/screens), of one of them with the
+commands of plan --diff; that plan fits on one screen of every machine record; and that each machine of today is offered a driver
+that somebody built for its kernel, or told that p2pd builds it there first.
 
 P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
 """
 import difflib
+import fcntl
 import os
 import pathlib
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -22,12 +27,32 @@ P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
 SCREENS = TESTS / "cli/screens"
 DIFF = re.compile(r"^ {6}(---|\+\+\+|@@|[-+ ]).*\n", re.MULTILINE)
 NAMES = [machine.name for machine in todays_cases()]
+ROWS, COLUMNS = 24, 80
+CAPTURED = sorted((TESTS / "machines/captured").glob("*.json"))
+MADE = sorted(record for record in MACHINES.iterdir() if record.is_dir())
 
 
-def screen(record, verb):
-    done = subprocess.run([P2PCTL, verb, "--root", MACHINES / record], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+def screen(record, *words):
+    done = subprocess.run([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     text = re.sub(r"(?m)^(\d+ checks) in \d+ ms", r"\1", DIFF.sub("", done.stdout) + done.stderr)
-    return f"$ p2pctl {verb}    # exit status {done.returncode}\n{text}\n"
+    return f"$ p2pctl {' '.join(words)}    # exit status {done.returncode}\n{text}\n"
+
+
+def on_terminal(record, *words):
+    """The same on a terminal."""
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0))
+    child = subprocess.Popen([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, stdout=end, stderr=end,
+                             env=os.environ | {"NO_COLOR": "1"})
+    os.close(end)
+    text = b""
+    try:
+        while some := os.read(terminal, 1 << 16):
+            text += some
+    except OSError:  # EIO: nobody has the other end any more
+        pass
+    os.close(terminal)
+    return f"$ p2pctl {' '.join(words)}    # exit status {child.wait(120)}\n{text.decode().replace(chr(13), '')}\n"
 
 
 class Screens(unittest.TestCase):
@@ -36,7 +61,9 @@ class Screens(unittest.TestCase):
     def test_every_line(self):
         for name in NAMES:
             with self.subTest(name):
-                now = "".join(screen(name, verb) for verb in ("doctor", "plan", "catalogue"))
+                now = screen(name, "doctor") + on_terminal(name, "plan") + screen(name, "catalogue")
+                if name == NAMES[0]:
+                    now += screen(name, "plan", "--diff")
                 file = SCREENS / f"{name}.txt"
                 if "P2PD_GOLDEN_UPDATE" in os.environ:
                     file.write_text(now)
@@ -47,7 +74,15 @@ class Screens(unittest.TestCase):
         for name in NAMES:
             with self.subTest(name):
                 self.assertNotIn("no driver fits", screen(name, "catalogue"))
-                self.assertRegex(screen(name, "plan"), r"make -C .* modules KERNEL_UNAME=|✗  blackwell-options ")
+                self.assertRegex(screen(name, "plan", "--diff"), r"make -C .* modules KERNEL_UNAME=|✗  blackwell-options ")
+
+    def test_plan_fits_on_one_screen(self):
+        """With the prompt below it."""
+        for record in MADE + CAPTURED:
+            with self.subTest(record.name):
+                shown = on_terminal(record, "plan").splitlines()[1:-1]
+                self.assertLess(len(shown), ROWS, "\n".join(shown))
+                self.assertEqual([line for line in shown if len(line) > COLUMNS], [])
 
     def test_no_file_without_its_machine(self):
         self.assertEqual(sorted(file.stem for file in SCREENS.iterdir()), sorted(NAMES))

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// p2pctl plan on one screen: failing checks, the changes of apply, their cost, and how they are undone. Each text comes from a
+// check or an action; the changes of one topic share a row.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/driver/machine.hpp"
+#include "base/hardware/gpus.hpp"
+#include "base/hardware/pci.hpp"
+#include "base/modules/toolchain.hpp"
+#include "ctl/doctor.hpp"
+#include "ctl/preview.hpp"
+#include "ctl/print.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+constexpr std::size_t kScreen = 78;      ///< characters of a line of 80 columns that has no topic
+constexpr std::size_t kLine = 69;        ///< characters that a row has beside its topic
+constexpr std::size_t kLongest = 52;     ///< of a word: a kernel argument lists ports
+constexpr std::size_t kNotes = 2;        ///< lines
+
+std::string without_parentheses(const std::string& text) {
+  std::string out;
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '(' && depth++ == 0 && out.ends_with(' ')) out.pop_back();
+    if (depth == 0) out += c;
+    if (c == ')' && depth > 0) --depth;
+  }
+  return out;
+}
+
+/// Where to cut `word`: behind the last item of a list that fits, and never within a character of UTF-8.
+std::size_t end_of(const std::string& word) {
+  if (const std::size_t item = word.find_last_of(";,", kLongest); item != std::string::npos) return item + 1;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) --end;
+  return end;
+}
+
+std::string shortened_words(const std::string& text) {
+  std::istringstream words(text);
+  std::string out;
+  for (std::string word; words >> word; out += (out.empty() ? "" : " ") + word)
+    if (word.size() > kLongest) word = word.substr(0, end_of(word)) + "…";
+  return out;
+}
+
+/// `text` where it has at most `limit` characters; else without what is in parentheses, then cut.
+std::string shortened(const std::string& text, std::size_t limit) {
+  std::string out = shortened_words(text);
+  if (out.size() > limit) out = without_parentheses(out);
+  if (out.size() <= limit) return out;
+  return out.substr(0, out.rfind(' ', limit - 2)) + " …";
+}
+
+/// "2 x GeForce RTX 4090; Ubuntu 24.04; Linux 6.14.0-37-generic; driver 580.95.05"
+std::string machine_text(const Host& host) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  std::map<std::string, int> counts;
+  const auto devices = pci_devices(host);
+  const auto models = gpu_models();
+  const std::vector<std::string> gpus = devices ? nvidia_gpus(*devices) : std::vector<std::string>();
+  for (const PciDevice& device : devices.value_or(std::vector<PciDevice>())) {
+    if (!models || std::ranges::find(gpus, device.address) == gpus.end()) continue;
+    const auto model = model_of(*models, device.id());
+    const std::string name = model ? model->name : device.id();
+    ++counts[name.starts_with(kMaker) ? name.substr(kMaker.size()) : name];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} x {}", count, name));
+  if (Distribution system = distribution(host); !system.id.empty()) {
+    system.id.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(system.id.front())));
+    parts.push_back(system.id + " " + system.version);
+  }
+  if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
+  if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);
+  return shortened(fmt::format("{}", fmt::join(parts, "; ")), 2 * kScreen);
+}
+
+/// Rows of row_of(), each cut to `lines` lines.
+Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& all, std::size_t lines) {
+  std::size_t width = 0;
+  for (const Preview* preview : previews) width = std::max(width, preview->standing.step->id.size());
+  Rows rows;
+  for (const Preview* preview : previews) {
+    rows.push_back(row_of(preview->standing, all.seen));
+    rows.back().back() = shortened(preview->standing.finding.summary, lines * (kScreen - width - 6));
+  }
+  return rows;
+}
+
+/// Steps that a person has to mend first, those with the same obstacle together, and how.
+Rows blocked_rows(const PlanPreview& all) {
+  Rows rows;
+  std::set<std::string> done;
+  for (const Preview& first : all.steps) {
+    const auto shares = [&](const Preview& p) { return p.blocked() && p.obstacle() == first.obstacle() && p.next() == first.next(); };
+    if (!first.blocked() || done.contains(first.obstacle() + first.next())) continue;
+    done.insert(first.obstacle() + first.next());
+    std::vector<const Preview*> sharing;
+    for (const Preview& preview : all.steps)
+      if (shares(preview)) sharing.push_back(&preview);
+    std::ranges::move(check_rows(sharing, all, 2), std::back_inserter(rows));
+    if (!first.obstacle().empty()) rows.push_back({"", paint(Colour::red, "blocked by"), shortened(first.obstacle(), 2 * kLine)});
+    rows.push_back({"", paint(Colour::bold, "next"), first.next()});
+  }
+  return rows;
+}
+
+/// Failing steps that apply mends, and obstacles that pass by themselves.
+Rows open_rows(const PlanPreview& all) {
+  std::vector<const Preview*> open;
+  std::set<std::string> obstacles;
+  for (const Preview& preview : all.steps) {
+    if (preview.blocked() || !preview.standing.is_shut() || all.outlook == Outlook::ready) continue;
+    open.push_back(&preview);
+    if (!preview.obstacle().empty()) obstacles.insert(preview.obstacle());
+  }
+  Rows rows = check_rows(open, all, open.size() <= 2 && !all.blocked ? 2 : 1);
+  for (const std::string& obstacle : obstacles) rows.push_back({"", paint(Colour::yellow, "waits for"), shortened(obstacle, 2 * kLine)});
+  return rows;
+}
+
+/// Changes by topic, in the order of the first change of each.
+class Changed {
+ public:
+  explicit Changed(const PlanPreview& all) {
+    for (const Preview& preview : all.steps)
+      for (const Change& change : preview.changes.made) add(change, *all.vocabulary.action(change.step->fix), all.reboots_for(preview, change));
+  }
+
+  Rows rows() const {
+    Rows rows;
+    for (const Topic& topic : topics_)
+      rows.push_back({topic.name, fmt::format("{}{}", fmt::join(topic.summaries, "; "), topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
+    if (!files_.empty()) rows.push_back({"files", files()});
+    for (const std::string& cost : costs_) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
+    const std::size_t shown = notes_.size() <= kNotes ? notes_.size() : kNotes - 1;
+    for (std::size_t i = 0; i < shown; ++i) rows.push_back({"note", shortened(notes_[i], notes_.size() == 1 ? 2 * kLine : kLine)});
+    if (shown < notes_.size()) rows.push_back({"", fmt::format("{} more: p2pctl plan --diff", notes_.size() - shown)});
+    return rows;
+  }
+
+ private:
+  struct Topic {
+    std::string name;
+    std::vector<std::string> summaries;
+    bool reboot = false;
+  };
+
+  static void add_once(std::vector<std::string>& texts, const std::string& text) {
+    if (!text.empty() && std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+  }
+
+  void add(const Change& change, const Action& action, bool reboot) {
+    const std::string name(action.topic.empty() ? action.id : action.topic);
+    auto topic = std::ranges::find(topics_, name, &Topic::name);
+    if (topic == topics_.end()) topic = topics_.insert(topic, {name, {}, false});
+    add_once(topic->summaries, shortened(change.description.summary, 3 * kLine));
+    topic->reboot = topic->reboot || reboot;
+    for (const Description::File& file : change.description.files) files_.insert(file.path);
+    for (const std::string& note : change.description.notes) add_once(notes_, note);
+    add_once(costs_, change.description.cost);
+  }
+
+  /// "3 in /etc, 1 in /boot"
+  std::string files() const {
+    std::map<std::string, int> counts;
+    for (const std::string& path : files_) ++counts[path.substr(0, path.find('/', 1))];
+    std::string text;
+    for (const auto& [directory, count] : counts) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", count, directory);
+    return text;
+  }
+
+  std::vector<Topic> topics_;
+  std::set<std::string> files_;
+  std::vector<std::string> costs_, notes_;
+};
+
+/// Alternatives, in the order in which they are tried.
+Rows fallback_rows(const PlanPreview& all) {
+  Rows rows;
+  for (const Step& step : all.plan.steps) {
+    if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
+    const Action* const action = all.vocabulary.action(step.fix);
+    const std::string told = action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;
+    rows.push_back({paint(Colour::blue, "fallback"), "if the proof fails: " + shortened(told.empty() ? step.title : told, 2 * kLine)});
+  }
+  return rows;
+}
+
+/// Steps that are checked again once the changes are made.
+std::vector<std::string> later(const PlanPreview& all) {
+  std::vector<std::string> names;
+  for (const Preview& preview : all.steps)
+    if (preview.standing.kind == Standing::Kind::waits && preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
+      names.push_back(preview.standing.step->id);
+  return names;
+}
+
+std::string heading(const PlanPreview& all) {
+  if (all.blocked) return "Then p2pctl apply will";
+  std::string proof;
+  if (all.outlook == Outlook::provable) proof = "p2pctl apply proves P2P; ";
+  if (all.outlook == Outlook::ready && all.seen.goal() != nullptr) proof = "P2P is proven on this boot; ";
+  if (all.outlook == Outlook::limited) proof = "P2P is proven for less than the plan wants; ";
+  if (!all.changes) return proof.empty() ? "Nothing to do." : proof + "nothing to change.";
+  return proof + (all.outlook == Outlook::provable ? "only if that fails, it will" : "p2pctl apply will");
+}
+
+}  // namespace
+
+void print_screen(const PlanPreview& all) {
+  fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
+  print_table({{machine_text(all.host)}});
+  if (all.blocked) {
+    const char* const text = all.outlook == Outlook::impossible ? "Not possible with this hardware" : "Blocked; p2pctl apply changes nothing before this is settled";
+    fmt::print("\n{}\n", paint(Colour::bold, text));
+    print_table(blocked_rows(all));
+  }
+  print_table(open_rows(all));
+  if (all.outlook == Outlook::impossible || (all.blocked && !all.changes)) return;
+  fmt::print("\n{}\n", paint(Colour::bold, heading(all)));
+  Rows rows = Changed(all).rows();
+  if (const auto ended = ends(all.seen); !ended.empty())
+    rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
+  if (const auto names = later(all); all.changes && !names.empty())
+    rows.push_back({"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
+  const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::mendable;
+  if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
+  if (all.changes || proves) rows.push_back({"reboots", fmt::format("{} expected, {} at most", all.reboots, all.plan.policy.reboots)});
+  print_table(rows);
+  if (all.changes) fmt::print("Undo: p2pctl revert.  Every check, file and command: p2pctl plan --diff\n");
+}
+
+}  // namespace p2pd::ctl

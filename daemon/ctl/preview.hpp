@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ctl/changes.hpp"
+#include "engine/assess.hpp"
+
+namespace p2pd::ctl {
+
+/// A standing with what apply would do about it.
+struct Preview {
+  const Standing& standing;
+  Changes changes;
+  bool blocked() const { return standing.kind == Standing::Kind::blocked || !changes.obstacle.empty(); }
+  const std::string& obstacle() const { return changes.obstacle.empty() ? standing.obstacle : changes.obstacle; }
+  const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
+};
+
+/// Preview of a whole plan. Refers to the objects that it was made of.
+struct PlanPreview {
+  const Plan& plan;
+  const Vocabulary& vocabulary;
+  const Host& host;
+  const Assessment& seen;
+  std::vector<Preview> steps;  ///< in the plan's order
+  Outlook outlook = Outlook::ready;
+  bool changes = false;  ///< something would be changed
+  bool blocked = false;  ///< nothing is changed before a person has done something
+  int reboots = 0;       ///< expected
+
+  /// The change takes effect with a reboot.
+  bool reboots_for(const Preview& preview, const Change& change) const;
+};
+
+/// Prints "p2pctl plan": on a terminal of 24 lines of 80 columns it fits, as long as checks and actions keep their texts short.
+void print_screen(const PlanPreview& preview);
+
+}  // namespace p2pd::ctl
