@@ -91,24 +91,28 @@ def numa_nodes(*cpus):
 IVRS = {"sys/firmware/acpi/tables/IVRS": ""}
 
 
-def rtx4090_x2_am5():
-    link, idle = dict(link=(4, 8)), (IDLE, 8)
+def am5():
+    """Two RTX 4090 on eight lanes each, and the processor's own GPU."""
+    idle = (IDLE, 8)
     port = dict(link=(5, 8), current=idle, acs=REDIRECT)
     integrated = Function("00.0", 0x1002, 0x164e, 0x030000, "Advanced Micro Devices, Inc. [AMD/ATI] Raphael", "amdgpu", 0xc1,
                           (0x1002, 0x164e), [(0, 256 * MIB, MEM64), (2, 2 * MIB, MEM64)], link=(4, 16))
-    root = RootComplex(
+    return RootComplex(
         0x00, *amd_common(0x14d8, 0x14d9, 0x14da, "Raphael/Granite Ridge"),
         Bridge("01.1", AMD_AM5_PORT, *gpu(RTX4090, width=8, current=idle), **port, number=1),
         Bridge("01.2", AMD_AM5_PORT, nvme(), link=(4, 4), acs=REDIRECT, number=2),
         Bridge("01.3", AMD_AM5_PORT, *gpu(RTX4090, width=8, current=idle), **port, number=3),
         Bridge("08.1", AMD_AM5_PORT, integrated, link=(4, 16), acs=REDIRECT, number=4), *fch())
+
+
+def rtx4090_x2_am5():
     files = stock(NOBLE, "quiet splash", ubuntu_driver(
         NOBLE, "570.133.20", "Sun Mar 23 12:51:43 UTC 2025", UBUNTU_GCC13, "570.133.20-0ubuntu0.24.04.1"))
     files |= board("ASUSTeK COMPUTER INC.", "ProArt X670E-CREATOR WIFI", ("ASUS", "System Product Name"))
     return Machine(
         "rtx4090-x2-am5", "Two RTX 4090 on an AM5 board, stock driver, IOMMU translating",
         "cases.md tree-2x5090-am5-lspci-t (tree of such a board), field-notes.md sections 1 to 3 (BAR1, ACS, IOMMU)",
-        [root], "DMA-FQ", files | IVRS | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
+        [am5()], "DMA-FQ", files | IVRS | iommu_devices(("ivhd0", "pci0000:00/0000:00:00.2")),
         "iommu", "the AMD IOMMU translates (DMA-FQ, no iommu=pt) and the root ports redirect (ACS 0x001d), so peer "
         "traffic would fault or detour; behind that, the stock driver refuses P2P between GeForce cards",
         ["BAR1 is 32 GiB on both cards: firmware is fine", "links are x8 and idle at 2.5 GT/s"])

@@ -49,25 +49,27 @@ BOOKWORM = System("debian12", KERNEL, DEBIAN_CC, 12, "6.1.140-1", BANNER, PACKAG
 
 
 class StockDriver:
-    """A driver by packages: `base` is the name of its module file, `names` to `package_version` are its packages."""
+    """A driver by packages: `base` is the name of its module file, `names` to `package_version` are its packages. `prebuilt`: where
+    modules lie that packages of the kernel brought; DKMS has no part in them."""
 
-    def __init__(self, system, version, built, compiler, base, options, names, package_version, open_module=True):
+    def __init__(self, system, version, built, compiler, base, options, names, package_version, open_module=True, prebuilt=""):
         self.system, self.version, self.built, self.open_module = system, version, built, open_module
-        self.banner, self.base, self.options = Driver(version, built, compiler, open_module), base, options
+        self.banner, self.base, self.options, self.prebuilt = Driver(version, built, compiler, open_module), base, options, prebuilt
         self.packages = {name: package_version for name in names}
 
     def files(self):
         """The driver in the kernel, on disk and in DKMS."""
         kernel, flavour = self.system.kernel, "stock" if self.open_module else "proprietary"
-        suffix = self.system.module_suffix
+        suffix = ".ko" if self.prebuilt else self.system.module_suffix
         kind = "Open Kernel Module for x86_64" if self.open_module else "x86_64 Kernel Module"
         release = "  Release Build  (dvs-builder@host)" if self.open_module else ""
         lines = (*load_lines(self.version)[:2], f"NVRM: loading NVIDIA UNIX {kind}  {self.version}{release}  {self.built}")
         tree = f"var/lib/dkms/{self.base}/{self.version}/"
-        return (self.banner.files | modules(kernel, self.version, flavour, "updates/dkms", self.open_module, self.base, suffix)
+        by_dkms = {} if self.prebuilt else {tree + "source": ("link", f"/usr/src/{self.base}-{self.version}"),
+                                            f"{tree}{kernel}/x86_64/module/{self.base}{suffix}": ""}
+        return (self.banner.files | modules(kernel, self.version, flavour, self.prebuilt or "updates/dkms", self.open_module, self.base, suffix)
                 | loaded(self.version, flavour) | userspace(self.version) | kernel_log(*lines, banner=self.system.banner)
-                | {f"usr/lib/firmware/nvidia/{self.version}/gsp_ga10x.bin": "", "usr/bin/nvidia-smi": PROGRAM, tree + "source": ("link", f"/usr/src/{self.base}-{self.version}"),
-                   f"{tree}{kernel}/x86_64/module/{self.base}{suffix}": ""})
+                | {f"usr/lib/firmware/nvidia/{self.version}/gsp_ga10x.bin": "", "usr/bin/nvidia-smi": PROGRAM} | by_dkms)
 
 
 def ubuntu_driver(system, version, built, compiler, package_version):
@@ -78,6 +80,21 @@ def ubuntu_driver(system, version, built, compiler, package_version):
     return StockDriver(system, version, built, compiler, "nvidia", UBUNTU_NVIDIA_OPTIONS, names, package_version)
 
 
+def ubuntu_prebuilt_driver(system, version, built, compiler, package_version, series):
+    """Modules that Ubuntu builds and signs, as ubuntu-drivers installs them; `series` is of the kernel: "generic-hwe-24.04"."""
+    branch, kernel = version.split(".", 1)[0], system.kernel
+    names = [f"nvidia-{what}-{branch}-open" for what in ("driver", "kernel-source")]
+    names += [f"libnvidia-{what}-{branch}" for what in ("cfg1", "common", "compute", "decode", "encode", "extra", "fbc1", "gl")]
+    names += [f"nvidia-{what}-{branch}" for what in ("compute-utils", "utils", "kernel-common")] + [f"nvidia-firmware-{branch}-{version}"]
+    names += [f"xserver-xorg-video-nvidia-{branch}"]
+    driver = StockDriver(system, version, built, compiler, "nvidia", UBUNTU_NVIDIA_OPTIONS, names, package_version,
+                         prebuilt=f"kernel/nvidia-{branch}-open")
+    own = [f"linux-modules-nvidia-{branch}-open-{which}" for which in (kernel, series)]
+    own += [f"linux-objects-nvidia-{branch}-open-{kernel}", f"linux-signatures-nvidia-{kernel}"]
+    driver.packages |= {name: system.built + "+1" for name in own}
+    return driver
+
+
 def debian_driver(version, built, compiler, package_version, open_module=True, system=BOOKWORM):
     base = "nvidia-current-open" if open_module else "nvidia-current"
     names = ["nvidia-driver", "nvidia-open-kernel-dkms" if open_module else "nvidia-kernel-dkms", "nvidia-kernel-support",
@@ -86,16 +103,18 @@ def debian_driver(version, built, compiler, package_version, open_module=True, s
     return StockDriver(system, version, built, compiler, base, options, names, package_version, open_module)
 
 
-def stock(system, arguments="", driver=None):
-    """Everything but the PCI tree, the board's own and the IOMMU of such a host."""
+def stock(system, arguments="", driver=None, without=()):
+    """Everything but the PCI tree, the board's own and the IOMMU of such a host; `without`: packages that are not installed."""
     kernel = system.kernel
+    base = {name: version for name, version in system.base.items() if name not in without}
+    programs = [program for program in (*BASE, f"usr/bin/gcc-{system.gcc}") if program.removeprefix("usr/bin/") not in without]
     files = software(system.release, kernel, arguments, None, driver.options if driver else None)
     files |= board() | efi() | kernel_image(kernel, system.compiler) | headers(kernel)
-    files |= packages(driver.packages if driver else None, (kernel,), (kernel,), system.base, system.built)
+    files |= packages(driver.packages if driver else None, (kernel,), (kernel,), base, system.built)
     files |= driver.files() if driver else kernel_log(banner=system.banner) | {"proc/modules": ""}
     if system.release.startswith("ubuntu"):
         files["etc/apt/apt.conf.d/20auto-upgrades"] = ('APT::Periodic::Update-Package-Lists "1";\n'
                                                        'APT::Periodic::Unattended-Upgrade "1";\n')
-    return files | {program: PROGRAM for program in (*BASE, f"usr/bin/gcc-{system.gcc}")} | {
+    return files | {program: PROGRAM for program in programs} | {
         "proc/version": system.banner + "\n", "proc/self/mountinfo": mounted("/dev/nvme0n1p2", "ext4", "259:2"),
         "sys/firmware/acpi/tables/FACP": ""}

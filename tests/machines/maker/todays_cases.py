@@ -4,9 +4,10 @@
 from .cards import RTX3090, RTX4090, RTX5090
 from .cases import IVHD, card, epyc, port
 from .driver_answer import informations
-from .machines import IDLE, UBUNTU_GCC13, Machine
+from .installed import board
+from .machines import IDLE, UBUNTU_GCC13, Machine, am5
 from .proof_cases import FIRST, NOBLE_HWE, SECOND, two_5090
-from .stock import DEBIAN, System, debian_driver, stock, ubuntu, ubuntu_driver
+from .stock import DEBIAN, System, debian_driver, stock, ubuntu, ubuntu_driver, ubuntu_prebuilt_driver
 
 NOBLE_614 = ubuntu("ubuntu24", "6.14.0-37-generic", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", 13,
                    "6.14.0-37.37~24.04.1", "#37~24.04.1-Ubuntu SMP PREEMPT_DYNAMIC Thu Nov 20 10:25:38 UTC 2025")
@@ -48,6 +49,24 @@ def noble(name, title, system, model, complexes=None, more=None, version="580.95
     return stock_machine(name, title, system, model, version, driver, why, complexes, more, cause)
 
 
+def desktop():
+    """As its installer and ubuntu-drivers leave it, with a monitor on the board: nothing was ever compiled there."""
+    version, card = "580.178.04", "sys/class/drm/card"
+    driver = ubuntu_prebuilt_driver(NOBLE_HWE, version, "Mon Aug 24 08:14:02 UTC 2026", UBUNTU_GCC13, f"{version}-0ubuntu0.24.04.1", "generic-hwe-24.04")
+    files = stock(NOBLE_HWE, "quiet splash", driver, without=("dkms", "g++", "gcc", "gcc-13", "git", "make"))
+    files |= board("ASUSTeK COMPUTER INC.", "ProArt X670E-CREATOR WIFI", ("ASUS", "System Product Name"))
+    for number, (address, output, status) in enumerate((("04", "HDMI-A-1", "connected"), ("01", "DP-1", "disconnected"), ("03", "DP-2", "disconnected"))):
+        connector = f"{card}{number}-{output}/"
+        files |= {f"{card}{number}/device": ("link", f"../../../bus/pci/devices/0000:{address}:00.0"), connector + "status": status + "\n",
+                  connector + "enabled": "enabled\n" if status == "connected" else "disabled\n"}
+    return Machine(
+        "ubuntu24-hwe-desktop-rtx4090-x2", "Two RTX 4090 in a desktop, Ubuntu 24.04 HWE with the signed modules of its packages",
+        "field-notes.md, After ready (Ubuntu 24.04 HWE is at 6.17), section 2 (IOMMU, ACS); linux-restricted-modules of Ubuntu", [am5()],
+        "DMA-FQ", files | IVHD | informations((FIRST, RTX4090), ("0000:03:00.0", RTX4090), version=version), "iommu",
+        "the IOMMU translates and the ports redirect, as Linux leaves them; behind that, the distribution's modules refuse P2P between these cards",
+        ["the monitor is on the processor's own GPU", "no compiler, no DKMS: modules come from packages"], False)
+
+
 def resolute():
     version = "580.178.04"
     driver = ubuntu_driver(RESOLUTE, version, "Mon Aug 24 08:14:02 UTC 2026", "gcc version 15.2.0 (Ubuntu 15.2.0-12ubuntu1) ", f"{version}-0ubuntu0.26.04.1")
@@ -69,6 +88,7 @@ def todays_cases():
     return [
         noble("ubuntu24-6.14-rtx4090-x2", "Two RTX 4090, Ubuntu 24.04 HWE on kernel 6.14 with its own driver", NOBLE_614, RTX4090),
         noble("ubuntu24-6.17-rtx4090-x2", "Two RTX 4090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX4090),
+        desktop(),
         resolute(),
         trixie("debian13-rtx4090-x2", "Two RTX 4090, Debian 13 on kernel 6.12.117 with its own driver", TRIXIE),
         trixie("debian13-backports-rtx4090-x2", "Two RTX 4090, Debian 13 on the backported kernel 7.3.4 with its own driver", TRIXIE_BACKPORTS),
