@@ -62,7 +62,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   const Upgrade packages = TRY(wanted(host, update));
   Description description;
   if (packages.empty()) return description;
-  description.summary = fmt::format("upgrade {} packages of the driver from {} to {}", packages.size(), update.installed, update.offered);
+  description.summary = fmt::format("upgrade {} packages from {} to {}", packages.size(), update.installed, update.offered);
   description.commands.push_back(command_of(packages).text());
   return description;
 }
@@ -119,6 +119,7 @@ Result<void> undo(Host& host, const Parameters&) {
 extern const Action kDriverUpdateAction;
 const Action kDriverUpdateAction = {
     .id = "driver-update",
+    .topic = "packages",
     .does = "upgrades the driver's packages to the version that the distribution offers, where the catalogue has its modules",
     .effect = Effect::live,
     .describe = describe,

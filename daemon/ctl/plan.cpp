@@ -48,7 +48,7 @@ nlohmann::json to_json(const Preview& preview, const Vocabulary& vocabulary, con
 nlohmann::json alternatives(const Plan& plan) {
   nlohmann::json found = nlohmann::json::array();
   for (const Step& step : plan.steps)
-    if (step.kind == StepKind::alternative) found.push_back({{"step", step.id}, {"title", step.title}});
+    if (step.kind == StepKind::alternative && step.tried == Tried::no) found.push_back({{"step", step.id}, {"title", step.title}});
   return found;
 }
 
@@ -96,7 +96,7 @@ void print_diff(const PlanPreview& all) {
   if (const auto ended = ends(all.seen); !ended.empty())
     print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(ended, ", "))}});
   for (const Step& step : all.plan.steps)
-    if (step.kind == StepKind::alternative) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
+    if (step.kind == StepKind::alternative && step.tried == Tried::no) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
   fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), all.reboots, all.plan.policy.reboots);
 }
 

@@ -187,9 +187,20 @@ class Changed {
   std::vector<std::string> costs_, notes_;
 };
 
+/// Steps that are made to hold where `trial`, which is tried first, does not help.
+std::vector<std::string> steps_after(const Plan& plan, const Step& trial) {
+  std::vector<std::string> names;
+  for (const Step& step : plan.steps)
+    if (std::ranges::find(step.after, trial.id) != step.after.end()) names.push_back(step.id);
+  return names;
+}
+
 /// Alternatives, in the order in which they are tried.
 Rows fallback_rows(const PlanPreview& all) {
   Rows rows;
+  for (const Preview& preview : all.steps)
+    if (const Step& step = *preview.standing.step; step.first && !preview.changes.made.empty())
+      rows.push_back({paint(Colour::blue, "fallback"), fmt::format("if the proof fails: undo {}, then fix {}", step.id, fmt::join(steps_after(all.plan, step), ", "))});
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
     const Action* const action = all.vocabulary.action(step.fix);
