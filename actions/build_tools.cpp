@@ -3,7 +3,7 @@
 // The compiler is installed beside the others and called by its name (CC=gcc-12): what "gcc" means on this system stays.
 // One apt-get, simulated first: a package of a driver or a removal is an error, an upgrade within the release is not.
 // Stale lists are fetched before. Writes what the packages bring, and before that the list of what will come,
-// /var/lib/p2pd/build-tools: undo takes away exactly those; what was upgraded stays so.
+// below /var/lib/p2pd/build-tools.d: undo takes away exactly those; what was upgraded stays so.
 // Reference: apt-get(8).
 #include "base/modules/build_tools.hpp"
 
@@ -11,23 +11,27 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
+#include "base/driver/staging.hpp"
 #include "base/packages/brought_packages.hpp"
 
 namespace p2pd {
 namespace {
 
+constexpr Parameter kParameters[] = {{"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
+                                     kUserspaceParameter};
+
 constexpr std::string_view kList = "/var/lib/p2pd/build-tools";
 
-Result<Description> describe(const Host& host, const Parameters&) {
-  const BuildTools tools = TRY(build_tools(host));
+Result<Description> describe(const Host& host, const Parameters& parameters) {
+  const BuildTools tools = TRY(build_tools(host, !keeps_packages(parameters)));
   Description description;
-  description.summary = fmt::format("install the build tools {}", fmt::join(tools.packages, ", "));
+  description.summary = fmt::format("install {}", fmt::join(tools.packages, ", "));
   TRY(describe_bringing(host, tools.packages, description));
   return description;
 }
 
-Result<void> apply(Host& host, const Parameters&) {
-  const BuildTools tools = TRY(build_tools(host));
+Result<void> apply(Host& host, const Parameters& parameters) {
+  const BuildTools tools = TRY(build_tools(host, !keeps_packages(parameters)));
   if (tools.packages.empty() && !TRY(bringing_was_interrupted(host, kList))) return {};
   return bring_packages(host, tools.packages, kList);
 }
@@ -41,6 +45,7 @@ const Action kBuildToolsAction = {
     .id = "build-tools",
     .topic = "packages",
     .does = "installs by apt what a driver build lacks, the kernel's headers and compiler among it",
+    .parameters = kParameters,
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

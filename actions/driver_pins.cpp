@@ -19,7 +19,7 @@ constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   Description description;
   const bool keeps = keeps_packages(parameters);
-  description.summary = keeps ? fmt::format("pin the driver's packages at {}, block other drivers in apt", TRY(packaged_userspace(host)).version)
+  description.summary = keeps ? fmt::format("pin the driver at {}", TRY(packaged_userspace(host)).version)
                               : "block driver packages in apt";
   std::string pins = TRY(driver_preferences(host, keeps));
   for (auto [path, content] : {std::pair{kDriverPreferences, std::move(pins)}, {kDriverBlacklist, driver_blacklist(keeps)}})

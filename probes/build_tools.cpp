@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/driver/staging.hpp"
 #include "base/hardware/gpus.hpp"
 #include "base/modules/toolchain.hpp"
 #include "base/probe.hpp"
@@ -17,14 +18,17 @@
 namespace p2pd {
 namespace {
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {{"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
+                                     kUserspaceParameter};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
   if (!TRY(needs_built_driver(host))) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no GPU that needs a driver built here";
     return finding;
   }
-  const BuildTools tools = TRY(build_tools(host));
+  const BuildTools tools = TRY(build_tools(host, !keeps_packages(parameters)));
   finding.facts = tools.facts;
   finding.evidence = tools.evidence;
   if (!tools.lacking.empty()) {
@@ -48,6 +52,7 @@ extern const Probe kBuildTools;
 const Probe kBuildTools = {
     .id = "build-tools",
     .asserts = "headers, compiler and tools to build a driver for the running and the newest kernel are there",
+    .parameters = kParameters,
     .check = check,
 };
 

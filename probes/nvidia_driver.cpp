@@ -125,7 +125,7 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
   } else if (running.stock_p2p) {
     finding.summary += ", its own P2P switched on";
   } else if (running.needs_built && install.packaged_modules()) {
-    refuse(finding, finding.summary + ", modules too: no distribution's driver gives P2P between GeForce cards",
+    refuse(finding, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
            "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
   }
 }

@@ -29,9 +29,10 @@ Result<bool> may_have_gpu(const Host& host) { return is_image(host) || !nvidia_g
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   finding.facts = {{"unit", nullptr}, {"enabled", false}, {"runs", nullptr}};
-  if (!host.has_program(kPersistencedProgram) || !TRY(may_have_gpu(host))) {
+  const bool installed = host.has_program(kPersistencedProgram);
+  if (!installed || !TRY(may_have_gpu(host))) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU, or no nvidia-persistenced";
+    finding.summary = installed ? "no NVIDIA GPU" : "nvidia-persistenced is not installed";
     return finding;
   }
   const Persistenced found = TRY(persistenced(host));

@@ -74,7 +74,7 @@ std::optional<bool> refused(const Json& facts, bool asked) {
 /// What makes the key of this machine, and the certificate that comes of it.
 std::pair<std::string, std::string> key_making(const Host& host) {
   if (host.has_program(kUbuntuPolicy)) return {"update-secureboot-policy --new-key", "/var/lib/shim-signed/mok/MOK.der"};
-  return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && dkms generate_mok", "/var/lib/dkms/mok.pub"};
+  return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && sudo dkms generate_mok", "/var/lib/dkms/mok.pub"};
 }
 
 std::string next_step(const Host& host, const Json& facts) {

@@ -7,6 +7,7 @@
 // Reference: apt-get(8); dpkg(1); update-alternatives(1).
 #include <fmt/format.h>
 
+#include "base/driver/driver_update.hpp"
 #include "base/driver/staging.hpp"
 #include "base/packages/way_back.hpp"
 #include "base/probe.hpp"
@@ -29,8 +30,14 @@ nlohmann::json facts_of(const WayBack& way) {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_runfile_needed(parameters)) return *finding;
-  const DriverPackages list = TRY(to_be_purged(host));
   Finding finding;
+  if (host.files().exists(kUpdateUnderWay)) {
+    finding.verdict = Verdict::pass;
+    finding.summary = "the packages are being upgraded: all of them were staged before";
+    finding.evidence.push_back({std::string(kUpdateUnderWay), "present"});
+    return finding;
+  }
+  const DriverPackages list = TRY(to_be_purged(host));
   if (list.empty()) {
     finding.verdict = Verdict::pass;
     finding.summary = "no package brings a driver: none has to come back";

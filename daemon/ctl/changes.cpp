@@ -7,6 +7,7 @@ namespace p2pd::ctl {
 
 Changes ChangeTeller::tell(const Standing& standing) {
   Changes changes;
+  if (standing.kind == Standing::Kind::waits) tell_later(standing, changes);
   if (standing.kind != Standing::Kind::fixable && standing.kind != Standing::Kind::busy) return changes;
   tell_needs(*standing.step, changes);
   if (!standing.step->fix.empty()) tell_fix(*standing.step, changes);
@@ -21,6 +22,14 @@ void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
     tell_needs(need, changes);
     tell_fix(need, changes);
   }
+}
+
+/// What waits for another step, and fails now: its change as far as it can be told before that.
+void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
+  const Step& step = *standing.step;
+  if (standing.finding.verdict != Verdict::fail || step.fix.empty()) return;
+  auto told = vocabulary_.action(step.fix)->describe(host_, step.with);
+  if (told && !(told->files.empty() && told->commands.empty())) changes.made.push_back({&step, *std::move(told)});
 }
 
 void ChangeTeller::tell_fix(const Step& step, Changes& changes) const {

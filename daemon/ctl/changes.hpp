@@ -32,6 +32,7 @@ class ChangeTeller {
 
  private:
   void tell_needs(const Step& step, Changes& changes);
+  void tell_later(const Standing& standing, Changes& changes) const;
   void tell_fix(const Step& step, Changes& changes) const;
 
   const Plan& plan_;

@@ -214,7 +214,7 @@ Rows fallback_rows(const PlanPreview& all) {
 std::vector<std::string> later(const PlanPreview& all) {
   std::vector<std::string> names;
   for (const Preview& preview : all.steps)
-    if (preview.standing.kind == Standing::Kind::waits && preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
+    if (preview.changes.made.empty() && preview.standing.kind == Standing::Kind::waits && preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
       names.push_back(preview.standing.step->id);
   return names;
 }

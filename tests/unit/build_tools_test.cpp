@@ -110,7 +110,7 @@ TEST_CASE("build-tools: the fix has apt install what lacks, beside the other com
   tree.drop("usr/bin/gcc-12");
   Host host(Root::open(tree.directory.path()).value(), tree.runner);
   const Description description = kBuildToolsAction.describe(host, {}).value();
-  CHECK(description.summary == "install the build tools gcc-12, dkms");
+  CHECK(description.summary == "install gcc-12, dkms");
   REQUIRE(description.commands.size() == 1);
   CHECK(description.commands[0].ends_with("install gcc-12 dkms"));
   fs::remove(tree.directory / "var/lib/apt/lists/archive_Packages");

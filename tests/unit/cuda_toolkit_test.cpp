@@ -113,7 +113,7 @@ TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away")
   CHECK(kCudaToolkitAction.describe(machine.host, kWith)->commands.size() == 1);
   REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
   CHECK(machine.look().verdict == Verdict::pass);
-  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") ==
+  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages") ==
         "remove cuda-config\npurge cuda-nvcc-12-8\npurge cuda-toolkit-12-8\npurge zlib\n");
   const std::size_t ran = machine.runner.ran.size();
   REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
@@ -128,16 +128,18 @@ TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away")
                 [] {});
     CHECK(kCudaToolkitAction.undo(machine.host, kWith).error().message.find("also remove blender") !=
           std::string::npos);
-    CHECK(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+    CHECK(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages"));
   }
-  SECTION("it goes") {
+  SECTION("it goes, and what another run brought stays") {
+    machine.put("var/lib/p2pd/cuda-toolkit-12-8.d/7-cuda/packages", "purge libc6\n");
     machine.apt(remove, "Remv cuda-config\nRemv cuda-nvcc-12-8\nRemv cuda-toolkit-12-8\nRemv zlib\n",
                 [&] { machine.status(kBefore + package("cuda-nvcc-12-8", "amd64", "deinstall ok config-files")); });
     machine.apt(purge, "Purg cuda-nvcc-12-8\n", [&] { machine.status(kBefore); });
     REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
     CHECK(machine.text("/var/lib/dpkg/status") == kBefore);
-    CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+    CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages"));
     REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));  // as after a kill
+    CHECK(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/7-cuda/packages"));
   }
   CHECK(machine.runner.unexpected.empty());
 }
@@ -190,7 +192,7 @@ TEST_CASE("cuda-toolkit: an upgrade within the release is made, shown before, an
               [&] { machine.install(); });
   CHECK(kCudaToolkitAction.describe(machine.host, kWith)->summary.ends_with("; upgrade dpkg from 1.21 to 1.22"));
   REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
-  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") == "purge cuda-toolkit-12-8\nupgraded dpkg\n");
+  CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages") == "purge cuda-toolkit-12-8\nupgraded dpkg\n");
   machine.apt({"--allow-change-held-packages", "--no-install-recommends", "remove", "cuda-toolkit-12-8:amd64"},
               "Remv cuda-toolkit-12-8\n", [&] { machine.status(kBefore); });
   REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
@@ -225,7 +227,7 @@ TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, an
       REQUIRE_FALSE(done);
       INFO(done.error().message);
       CHECK(done.error().message.find(why) != std::string::npos);
-      CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8"));
+      CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages"));
       CHECK_FALSE(machine.host.files().exists("/etc/profile.d/p2pd-cuda.sh"));
     }
     machine.runner.on(update_command().text());
@@ -235,10 +237,10 @@ TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, an
   SECTION("killed") {
     machine.nvcc();
     machine.status(kBefore + package("cuda-nvcc-12-8", "amd64"));
-    machine.put("var/lib/p2pd/cuda-toolkit-12-8", "remove cuda-toolkit-12-8\npurge cuda-nvcc-12-8\n");
+    machine.put("var/lib/p2pd/cuda-toolkit-12-8.d/0/packages", "remove cuda-toolkit-12-8\npurge cuda-nvcc-12-8\n");
     machine.apt(install, "Inst cuda-toolkit-12-8 (12.8 x)\n", [&] { machine.install(); });
     REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
-    CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8") == "purge cuda-nvcc-12-8\nremove cuda-toolkit-12-8\n");
+    CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages") == "purge cuda-nvcc-12-8\nremove cuda-toolkit-12-8\n");
     CHECK(machine.look().verdict == Verdict::pass);
   }
 }

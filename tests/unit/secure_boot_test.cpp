@@ -85,7 +85,7 @@ TEST_CASE("secure-boot: a key of this system, enrolled or not") {
   machine.secure_boot(true);
   machine.put(kLockdown, "none [integrity] confidentiality\n");
   const std::string certificate = "\x30\x82\x01\0the key"s;
-  CHECK(machine.look()->next.starts_with("Run \"sudo apt-get install dkms && dkms generate_mok\" and \"sudo mokutil --import /var/lib/dkms/mok.pub\", then reboot"));
+  CHECK(machine.look()->next.starts_with("Run \"sudo apt-get install dkms && sudo dkms generate_mok\" and \"sudo mokutil --import /var/lib/dkms/mok.pub\", then reboot"));
   machine.put("usr/sbin/update-secureboot-policy", "#!/bin/sh\n");
   fs::permissions(machine.directory / "usr/sbin/update-secureboot-policy", fs::perms(0755));
   CHECK(machine.look()->next.starts_with("Run \"sudo update-secureboot-policy --new-key\" and \"sudo mokutil --import /var/lib/shim-signed/mok/MOK.der\""));

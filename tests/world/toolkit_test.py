@@ -12,7 +12,12 @@ from world_tree import Archive, Cases, Tree, arguments, need  # noqa: E402
 
 TOOLKIT = ["cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common"]
 NVCC = "/usr/local/cuda-12.8/bin/nvcc"
-LIST = "/var/lib/p2pd/cuda-toolkit-12-8"
+LISTS = "/var/lib/p2pd/cuda-toolkit-12-8.d"
+
+
+def lists(tree):
+    """What each run brought."""
+    return sorted(tree.file(LISTS).glob("*/packages"))
 
 
 def plan(tree, **parameters):
@@ -26,7 +31,7 @@ def apply(tree, changed=True, **parameters):
 
 def same(tree, without=()):
     tree.same(when=["packages"], without=without)
-    need(not tree.file(LIST).exists(), "the list of packages is still there")
+    need(not lists(tree), "the list of packages is still there")
 
 
 def revert(tree):
@@ -51,7 +56,7 @@ def case_apply_again_revert(tree):
     for changed in (True, False):
         apply(tree, changed, host_compiler="/usr/bin/gcc-12")
     need(tree.installed() - before == set(TOOLKIT), f"it brought {tree.installed() - before}")
-    need(tree.file(LIST).read_text().split() == [word for name in sorted(TOOLKIT) for word in ("purge", name)], "another list")
+    need([word for file in lists(tree) for word in file.read_text().split()] == [word for name in sorted(TOOLKIT) for word in ("purge", name)], "another list")
     said = tree.run("sh", "-c", ". /etc/profile && command -v nvcc && nvcc && echo $CUDAHOSTCXX")
     need(said.startswith(NVCC) and "release 12.8" in said and said.endswith("/usr/bin/gcc-12\n"), said)
     revert(tree)
@@ -88,7 +93,7 @@ def case_nothing_upgraded_for_it(tree):
 
 def case_killed(tree):
     kill_when(tree, ("apply", plan(tree)), " install ", 1)
-    need(tree.file(LIST).exists(), "no list of what comes")
+    need(lists(tree), "no list of what comes")
     code, told = tree.p2pctl("apply", plan(tree))
     need(code == 0, f"{code} {told}")
     need(tree.installed().issuperset(TOOLKIT), "it is not complete")

@@ -200,7 +200,7 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   for (const CatalogueEntry& other : catalogue.entries)
     if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
   std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
-  if (!entry.cuda.empty()) text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda, cuda.empty() ? "" : fmt::format(" (now {})", cuda));
+  if (!entry.cuda.empty() && entry.cuda != cuda) text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda, cuda.empty() ? "" : fmt::format(" (now {})", cuda));
   return text;
 }
 

@@ -33,7 +33,7 @@ std::optional<Finding> no_entry_needed(const Parameters& parameters) {
   return finding;
 }
 
-bool keeps_packages(const Parameters& parameters) { return parameters.value("userspace", kRunfile) == kKeepPackages; }
+bool keeps_packages(const Parameters& parameters) { return parameters.is_object() && parameters.value("userspace", kRunfile) == kKeepPackages; }
 
 std::optional<Finding> no_runfile_needed(const Parameters& parameters) {
   auto finding = no_entry_needed(parameters);

@@ -11,8 +11,10 @@
 namespace p2pd {
 namespace {
 
+constexpr std::string_view kDkmsTool = "dkms";
+
 /// Programs, and the packages that have them; xz packs the shaders of nvidia-modeset.
-constexpr std::pair<std::string_view, std::string_view> kTools[] = {{"make", "make"}, {"git", "git"}, {"dkms", "dkms"}, {"g++", "g++"}, {"xz", "xz-utils"}};
+constexpr std::pair<std::string_view, std::string_view> kTools[] = {{"make", "make"}, {"git", "git"}, {kDkmsTool, kDkmsTool}, {"g++", "g++"}, {"xz", "xz-utils"}};
 
 void lack(BuildTools& tools, std::string what, std::string package) {
   tools.lacking.push_back(std::move(what));
@@ -46,8 +48,9 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
                 kernel.compiler->text());
 }
 
-void survey_tools(const Host& host, BuildTools& tools) {
+void survey_tools(const Host& host, bool dkms, BuildTools& tools) {
   for (const auto& [tool, package] : kTools) {
+    if (tool == kDkmsTool && !dkms) continue;
     const bool there = host.has_program(tool);
     tools.facts["tools"][std::string(tool)] = there;
     if (!there) lack(tools, std::string(tool), std::string(package));
@@ -56,13 +59,13 @@ void survey_tools(const Host& host, BuildTools& tools) {
 
 }  // namespace
 
-Result<BuildTools> build_tools(const Host& host) {
+Result<BuildTools> build_tools(const Host& host, bool dkms) {
   const std::vector<BuildTarget> kernels = built_for(TRY(build_targets(host)));
   const std::vector<int> gcc = TRY_IN("installed programs", installed_gcc(host));
   BuildTools tools;
   tools.facts = {{"kernels", nlohmann::json::array()}, {"gcc_installed", gcc}, {"tools", nlohmann::json::object()}};
   for (const BuildTarget& kernel : kernels) survey_kernel(host, kernel, gcc, tools);
-  survey_tools(host, tools);
+  survey_tools(host, dkms, tools);
   tools.facts["lacking"] = tools.lacking;
   return tools;
 }

@@ -19,7 +19,7 @@ struct BuildTools {
   std::vector<Evidence> evidence;
 };
 
-/// For the running and for the newest kernel: its headers, its compiler; make, git, DKMS, g++ and xz for all.
-Result<BuildTools> build_tools(const Host& host);
+/// For the running and for the newest kernel: its headers, its compiler; make, git, g++ and xz for all, and `dkms` where modules are installed through it.
+Result<BuildTools> build_tools(const Host& host, bool dkms);
 
 }  // namespace p2pd

@@ -10,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/kept_state.hpp"
 #include "base/log.hpp"
 #include "base/modules/toolchain.hpp"
 #include "base/packages/apt.hpp"
@@ -25,6 +26,16 @@ using Names = std::vector<std::string>;
 using BroughtPackages = std::map<std::string, std::string>;
 
 constexpr const char* kUpgraded = "upgraded";
+
+constexpr const char* kOwn = "/packages";  // of a run, in the directory that it has below place_of()
+
+std::string place_of(std::string_view list) { return fmt::format("{}.d", list); }
+
+/// The list of the change that is made or undone; `list` itself where an older p2pd had one for all runs.
+std::string list_of_change(const Host& host, std::string_view list) {
+  const std::string place = place_of(list), kept = kept_for_undo(host, place);
+  return kept == place ? std::string(list) : kept + kOwn;
+}
 
 Command bring_command(const Names& names) {
   Command command = apt_get({"--no-install-recommends", "install"});
@@ -157,10 +168,11 @@ Result<void> bring_packages(Host& host, const std::vector<std::string>& names, s
   if (!stale.empty()) TRY(refresh_lists(host, stale));  // first: a repair may have to fetch, too
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(repair_packages(host, {}));
-  const auto done = bring(host, names, list);
+  const std::string own = TRY(begin_kept(host, place_of(list))) + kOwn;
+  const auto done = bring(host, names, own);
   if (done || !stale.empty() || !blames_lists(done.error())) return done;
   TRY(refresh_lists(host, "apt's lists of packages do not do"));
-  return bring(host, names, list);
+  return bring(host, names, own);
 }
 
 Result<void> describe_bringing(const Host& host, const std::vector<std::string>& names, Description& description) {
@@ -177,7 +189,7 @@ Result<void> describe_bringing(const Host& host, const std::vector<std::string>&
 }
 
 Result<bool> bringing_was_interrupted(const Host& host, std::string_view list) {
-  const BroughtPackages brought = TRY(read_list(host, list));
+  const BroughtPackages brought = TRY(read_list(host, list_of_change(host, list)));
   if (brought.empty()) return false;
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
   return std::ranges::any_of(brought, [&](const auto& one) {
@@ -187,7 +199,8 @@ Result<bool> bringing_was_interrupted(const Host& host, std::string_view list) {
 }
 
 Result<void> take_brought_packages_away(Host& host, std::string_view list) {
-  const BroughtPackages brought = TRY(read_list(host, list));
+  const std::string own = list_of_change(host, list);
+  const BroughtPackages brought = TRY(read_list(host, own));
   if (!brought.empty()) {
     TRY(wait_for_package_locks(host));
     TRY(repair_packages(host, {}));
@@ -202,7 +215,7 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
     };
     TRY(take_away(host, "purge", TRY(those(host, brought, left))));
   }
-  return host.discard(list);
+  return own == list ? host.discard(list) : clear_kept(host, place_of(list));
 }
 
 }  // namespace p2pd

@@ -9,9 +9,10 @@
 
 namespace p2pd {
 
-// Packages that a fix brings, and its undo takes away.
+// Packages that a fix brings, and its undo takes away: those that its own run brought. Each run has a list of its own, in a directory
+// beside `list`.
 
-/// Installs packages and what they need, of all of which `list`, a file of p2pd's own, names what was not there before:
+/// Installs packages and what they need, of all of which the list names what was not there before:
 /// written before apt begins, and added to after a kill. What is there may be upgraded to what its own release of the
 /// distribution has now. apt's lists are fetched first where they are stale, and where apt blames them. An Error names
 /// all that is in the way, and nothing is installed: a package of a driver, one that would be removed, one that would
