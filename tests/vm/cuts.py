@@ -3,7 +3,7 @@
 
 A guest's disk is watched by QEMU (blklogwrites, the format of Linux's dm-log-writes): every write and every flush, in order. The
 disk after a cut is the one at power-on with all that a flush had made durable by then, and of the writes after it some, chosen by
-seed: a disk with a volatile cache promises no more. So one first boot gives as many cuts as are wanted, at any instant of it.
+seed: a disk with a volatile cache promises no more. So one run of a scenario gives as many cuts as are wanted, at any instant of it.
 """
 import itertools
 import struct
@@ -25,13 +25,15 @@ class Write:
 
 
 class WriteLog:
-    def __init__(self, path):
+    """The log up to `size` bytes of its file: what was written after that is of no interest."""
+
+    def __init__(self, path, size):
         self.path, self.entries = path, []
         with open(path, "rb") as file:
             magic, version, _, sector = struct.unpack("<QQQI", file.read(28))
             if magic != MAGIC or version != 1 or sector != SECTOR:
                 raise ValueError(f"{path} is no log of writes")
-            at, size = SECTOR, path.stat().st_size
+            at = SECTOR
             while at + SECTOR <= size:
                 file.seek(at)
                 place, count, flags, _ = struct.unpack("<QQQQ", file.read(32))
@@ -76,7 +78,7 @@ def boundaries(log, number):
 
 
 def instant(log, moments, number, dice):
-    """The `number`-th instant of a first boot, of every kind in turn, none twice: (entry of the log, what it is).
+    """The `number`-th instant of a log, of every kind in turn, none twice: (entry of the log, what it is).
 
     `moments`: how long the log was as each step began and ended, by what it was: both sides of every step.
     """
