@@ -29,7 +29,7 @@ VERSIONS = ["570.86.15", "570.148.08"]
 OLD, NEW = "570.123.11", "570.133.20"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
 # what a Debian 12 or Ubuntu archive has, as far as the made packages need it
-THERE = {"dkms": "3.0.10", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
+THERE = {"dkms": "3.2.2", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
 
 
 def run(*argv, **options):
@@ -110,7 +110,7 @@ class Archives(unittest.TestCase):
         self.assertGreater(count, 150)
 
     def test_names_versions_and_relations(self):
-        debian = {(row["Package"], row["Version"]): row for path in (OUT / "apt/debian").rglob("Packages")
+        debian = {(row["Package"], row["Version"]): row for path in (OUT / "apt/debian/dists/bookworm").rglob("Packages")
                   for row in stanzas(path.read_text())}
         for name in ("nvidia-driver", "nvidia-kernel-open-dkms", "libcuda1", "libnvidia-ml1", "nvidia-alternative", "nvidia-persistenced",
                      "nvidia-settings", "xserver-xorg-video-nvidia", "firmware-nvidia-gsp", "nvidia-modprobe"):
@@ -125,6 +125,16 @@ class Archives(unittest.TestCase):
         for name in ("nvidia-dkms-570-open", "linux-modules-nvidia-570-open-5.15.0-140-generic", "libnvidia-compute-570"):
             self.assertIn(name, jammy)
         self.assertIn("libnvidia-compute", jammy["libnvidia-compute-570"]["Conflicts"])
+
+    def test_what_debian_13_has_otherwise(self):
+        trixie = {(row["Package"], row["Version"]): row for path in (OUT / "apt/debian/dists/trixie").rglob("Packages")
+                  for row in stanzas(path.read_text())}
+        self.assertIn("dkms (>= 3.0.11)", trixie["nvidia-open-kernel-dkms", f"{NEW}-2"]["Depends"])
+        self.assertIn(f"libnvidia-gpucomp (= {NEW}-2)", trixie["libnvidia-glcore", f"{NEW}-2"]["Depends"])
+        self.assertEqual([v for n, v in trixie if n == "nvidia-modprobe"], ["570.144-1"])
+        self.assertEqual(sorted(v for n, v in trixie if n == "nvidia-persistenced"), [f"{OLD}-1", f"{NEW}-1"])
+        for deb in (OUT / "apt/debian/pool/trixie").rglob("*.deb"):
+            self.assertNotRegex(run("dpkg-deb", "-c", deb).stdout, r" \./lib/", deb)
 
     def test_what_patterns_of_guides_do(self):
         names = {row["Package"] for path in self.lists() if "ubuntu" not in str(path) for row in stanzas(path.read_text())}
@@ -176,6 +186,10 @@ class Apt(unittest.TestCase):
         self.assertIn(f"Inst nvidia-driver ({NEW}-1", told)
         self.assertIn(f"Inst libcuda1 ({OLD}-1", self.apt("-s", "install", f"libcuda1={OLD}-1", f"nvidia-alternative={OLD}-1",
                                                          f"libnvidia-ptxjitcompiler1={OLD}-1", f"libnvidia-ml1={OLD}-1"))
+
+    def test_debian_13_installs(self):
+        self.known("debian trixie contrib non-free non-free-firmware")
+        self.assertIn(f"Inst nvidia-open-kernel-dkms ({NEW}-2", self.apt("-s", "install", "nvidia-driver", "nvidia-open-kernel-dkms"))
 
     def test_ubuntu_installs(self):
         for codename in ("jammy", "noble"):

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The driver for Debian 12. Names, relations, places and what maintainer scripts do are those of Debian's 535.261.03-1, of
-glx-alternatives 1.2.2 and nvidia-support 20220217+3, carried over to 570 (README.md says what is not); nvidia-kernel-open-dkms
-is what NVIDIA's own repository for Debian 12 calls the package that Debian calls nvidia-open-kernel-dkms."""
+"""The driver for Debian 12 and 13. Names, relations, places and what maintainer scripts do are those of Debian's 535.261.03-1 and
+550.163.01-2, of glx-alternatives 1.2.2 and nvidia-support 20220217+3 and 20240109+1, carried over to 570 (README.md says what is not);
+nvidia-kernel-open-dkms is what NVIDIA's own repository for Debian 12 calls the package that Debian calls nvidia-open-kernel-dkms.
 
+Compared were control files, conffiles, maintainer scripts, lists of files, dkms.conf and modprobe files of 40 packages. Debian 13 has
+libnvidia-gpucomp, newer relations to dkms, firmware, units and rules of udev below usr/lib, and nvidia-modprobe, nvidia-persistenced and
+nvidia-settings of versions of their own. Module names, install lines, alternatives and diversions are those of Debian 12."""
+
+import dataclasses
 import pathlib
 
 from . import libraries, source, tree
@@ -12,7 +17,25 @@ HERE = pathlib.Path(__file__).resolve().parents[1] / "debian"
 LIB, CURRENT = "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current"
 CUDA = ", ".join(f"libcuda-{v}-1" for v in ("11.8", "12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "12.8"))
 CLEANUP, LEGACY = "nvidia-installer-cleanup", "nvidia-legacy-check (>= 495)"
-SUPPORT, GLX = "20220217+3~deb12u1", "1.2.2"
+GLX = "1.2.2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """What one release of Debian has otherwise than another."""
+    support: str     # version of nvidia-support
+    revision: str
+    dkms_package: str
+    dkms: str        # the oldest that the package takes
+    lib: str         # where files of /lib are in packages
+    modprobe: str    # version of nvidia-modprobe; empty: the driver's
+    gpucomp: bool    # has libnvidia-gpucomp
+
+
+RELEASES = {
+    "bookworm": Release("20220217+3~deb12u1", "1", "nvidia-kernel-open-dkms", "3.0.3-4~", "lib", "", False),
+    "trixie": Release("20240109+1", "2", "nvidia-open-kernel-dkms", "3.0.11", "usr/lib", "570.144-1", True),
+}
 
 
 def text(name, **values):
@@ -37,7 +60,7 @@ def libs(names, version, given=None, folder=CURRENT):
     return {f"{folder}/{name}": entry for lib in names for name, entry in libraries.library(lib, version, given).items()}
 
 
-def support_packages():
+def support_packages(release):
     """What has versions of its own, and stays while the driver is upgraded."""
     def glx(name, relations, **more):
         return Package(name, GLX, relations, scripts=scripts(name), section="contrib/libs", **more)
@@ -51,51 +74,55 @@ def support_packages():
              "Depends": f"update-glx (= {GLX}), glx-diversions (= {GLX}), glx-alternative-mesa"},
             triggers="interest-await register-glx-alternative-nvidia\n",
             files={"usr/share/initramfs-tools/hooks/zz_nvidia-blacklists-nouveau": ("program", text("zz_nvidia-blacklists-nouveau"))}),
-        Package(CLEANUP, SUPPORT, {"Multi-Arch": "foreign", "Conflicts": "nvidia-current, nvidia-driver-binary"},
+        Package(CLEANUP, release.support, {"Multi-Arch": "foreign", "Conflicts": "nvidia-current, nvidia-driver-binary"},
                 {"usr/lib/nvidia/alternate-install-present": "Please use the Debian packages instead of the .run file.\n",
                  "usr/lib/nvidia/pre-install": ("program", text("pre-install"))}, scripts(CLEANUP), "contrib/misc"),
-        Package("nvidia-support", SUPPORT, {"Multi-Arch": "foreign"}, section="contrib/misc"),
-        Package("nvidia-kernel-common", SUPPORT, {"Multi-Arch": "foreign"},
-                {"lib/udev/rules.d/60-nvidia-kernel-common.rules": 'DRIVER=="nvidia", ENV{NVIDIA_DEVICE}="1"\n'},
+        Package("nvidia-support", release.support, {"Multi-Arch": "foreign"}, section="contrib/misc"),
+        Package("nvidia-kernel-common", release.support, {"Multi-Arch": "foreign"},
+                {f"{release.lib}/udev/rules.d/60-nvidia-kernel-common.rules": 'DRIVER=="nvidia", ENV{NVIDIA_DEVICE}="1"\n'},
                 section="contrib/kernel"),
     ]
 
 
-def kernel_packages(v, r):
+def kernel_packages(release, v, r):
     conf = {f"etc/nvidia/current-open/{name}": text(name) for name in
             ("nvidia-modprobe.conf", "nvidia-blacklists-nouveau.conf", "nvidia-load.conf", "nvidia-options.conf")}
     sources = {**source.kernel_open(v, True), "dkms.conf": text("dkms.conf", version=v)}
     return [
-        Package("nvidia-kernel-open-dkms", r,
+        Package(release.dkms_package, r,
                 {"Multi-Arch": "foreign", "Pre-Depends": CLEANUP,
                  "Provides": f"nvidia-open-kernel-{v}, nvidia-open-kernel-dkms-any (= {v})",
-                 "Depends": f"firmware-nvidia-gsp (= {r}) | firmware-nvidia-gsp-{v}, nvidia-open-kernel-support--v1, dkms (>= 3.0.3-4~)"},
+                 "Depends": f"firmware-nvidia-gsp (= {v}) | firmware-nvidia-gsp-{v}, nvidia-open-kernel-support--v1, dkms (>= {release.dkms})"},
                 tree.below(f"usr/src/nvidia-current-open-{v}", sources), scripts("nvidia-kernel-open-dkms", version=v), "contrib/kernel"),
         Package("nvidia-open-kernel-support", r,
                 {"Multi-Arch": "foreign", "Conflicts": f"nvidia-open-kernel-support-{v}",
                  "Provides": f"nvidia-kernel-support-any, nvidia-open-kernel-support--v1, nvidia-open-kernel-support-{v}",
                  "Depends": f"nvidia-alternative-{v}, nvidia-kernel-common (>= 20151021), nvidia-modprobe (>= 570)"},
                 {**conf, f"etc/nvidia/{v}-open": ("link", "current-open")}, section="contrib/kernel"),
-        Package("firmware-nvidia-gsp", r, {"Multi-Arch": "foreign", "Provides": f"firmware-nvidia-gsp-{v}", "Conflicts": f"firmware-nvidia-gsp-{v}"},
-                tree.below(f"lib/firmware/nvidia/{v}", libraries.firmware(v)), section="non-free-firmware/kernel"),
+        Package("firmware-nvidia-gsp", r,
+                {"Multi-Arch": "foreign", "Provides": f"firmware-nvidia-gsp (= {v}), firmware-nvidia-gsp-{v}", "Conflicts": f"firmware-nvidia-gsp-{v}"},
+                tree.below(f"{release.lib}/firmware/nvidia/{v}", libraries.firmware(v)), section="non-free-firmware/kernel"),
     ]
 
 
-def library_packages(v, r, given):
+def library_packages(release, v, r, given):
     alternative = f"nvidia-alternative (= {r})"
+    core = f"libc6 (>= 2.34), libnvidia-gpucomp (= {r})" if release.gpucomp else "libc6 (>= 2.34)"
     kernel = f"nvidia-kernel-dkms (= {r}) | nvidia-kernel-{v} | nvidia-open-kernel-{v}"
 
     def lib(name, names, depends=alternative, **relations):
         return Package(name, r, {"Multi-Arch": "same", "Depends": depends, **relations}, libs(names, v, given))
-    return [
+    gpucomp = [lib("libnvidia-gpucomp", ["libnvidia-gpucomp"], "libc6 (>= 2.34)", Provides=f"libnvidia-gpucomp-{v}",
+                   Conflicts=f"libnvidia-gpucomp-{v}")]
+    return (gpucomp if release.gpucomp else []) + [
         lib("libcuda1", ["libcuda", "libcudadebugger"], f"nvidia-support, {alternative}, libnvidia-ptxjitcompiler1 (= {r})",
             **{"Pre-Depends": LEGACY, "Provides": f"{CUDA}, libcuda.so.1 (= {v}), libcuda1-any",
                "Recommends": f"{kernel}, nvidia-smi, libnvidia-cfg1 (= {r}), nvidia-persistenced (>= 570)"}),
         lib("libnvidia-ml1", ["libnvidia-ml"], Provides=f"libnvidia-ml.so.1 (= {v})"),
         lib("libnvidia-ptxjitcompiler1", ["libnvidia-ptxjitcompiler"], "libc6 (>= 2.34)"),
         lib("libnvidia-cfg1", ["libnvidia-cfg"], Provides=f"libnvidia-cfg.so.1 (= {v}), libnvidia-cfg1-any"),
-        lib("libnvidia-glcore", ["libnvidia-glcore"], "libc6 (>= 2.34)"),
-        lib("libnvidia-eglcore", ["libnvidia-eglcore"], "libc6 (>= 2.34)"),
+        lib("libnvidia-glcore", ["libnvidia-glcore"], core),
+        lib("libnvidia-eglcore", ["libnvidia-eglcore"], core),
         lib("libgl1-nvidia-glvnd-glx", [], f"nvidia-alternative, libglx-nvidia0 (= {r})", Provides="libgl1-nvidia-glx-any"),
         lib("libglx-nvidia0", ["libGLX_nvidia"], f"{alternative}, libnvidia-glcore (= {r})"),
         lib("libegl-nvidia0", ["libEGL_nvidia"], f"{alternative}, libnvidia-eglcore (= {r})"),
@@ -106,8 +133,8 @@ def library_packages(v, r, given):
     ]
 
 
-def program_packages(v, r):
-    alternative = f"nvidia-alternative (= {r})"
+def program_packages(release, v, r):
+    alternative, own = f"nvidia-alternative (= {r})", f"{v}-1"  # own: of sources of their own
     return [
         Package("nvidia-alternative", r,
                 {"Multi-Arch": "foreign", "Pre-Depends": f"dpkg (>= 1.17.21), {LEGACY}", "Depends": "glx-alternative-nvidia (>= 1.2)",
@@ -131,16 +158,20 @@ def program_packages(v, r):
                             f"nvidia-vdpau-driver (= {r}), {alternative}, nvidia-kernel-dkms (= {r}) | nvidia-kernel-{v} | "
                             f"nvidia-open-kernel-{v}, nvidia-support",
                  "Recommends": f"nvidia-settings (>= 570), libnvidia-cfg1 (= {r}), nvidia-persistenced (>= 570)"}, section="non-free/x11"),
-        Package("nvidia-settings", r, {"Pre-Depends": CLEANUP, "Depends": "nvidia-alternative", "Recommends": "libnvidia-ml1"}, section="contrib/x11"),
-        Package("nvidia-modprobe", r, {"Multi-Arch": "foreign"},
-                {"usr/bin/nvidia-modprobe": libraries.program("nvidia-modprobe", v)}, section="contrib/utils"),
-        Package("nvidia-persistenced", r,
+        Package("nvidia-settings", own, {"Pre-Depends": CLEANUP, "Depends": "nvidia-alternative", "Recommends": "libnvidia-ml1"}, section="contrib/x11"),
+        Package("nvidia-persistenced", own,
                 {"Multi-Arch": "foreign", "Pre-Depends": "init-system-helpers (>= 1.54~)",
                  "Depends": "libnvidia-cfg1 | libnvidia-cfg.so.1 | libnvidia-cfg1-any, adduser"},
                 {"usr/bin/nvidia-persistenced": libraries.program("nvidia-persistenced", v),
-                 "lib/systemd/system/nvidia-persistenced.service": text("nvidia-persistenced.service")},
+                 f"{release.lib}/systemd/system/nvidia-persistenced.service": text("nvidia-persistenced.service")},
                 scripts("nvidia-persistenced"), "contrib/utils"),
     ]
+
+
+def modprobe_packages(release, versions):
+    return [Package("nvidia-modprobe", version, {"Multi-Arch": "foreign"},
+                    {"usr/bin/nvidia-modprobe": libraries.program("nvidia-modprobe", version.partition("-")[0])}, section="contrib/utils")
+            for version in ([release.modprobe] if release.modprobe else [f"{v}-1" for v in versions])]
 
 
 def source_of(name):
@@ -153,11 +184,12 @@ def source_of(name):
     return "nvidia-open-gpu-kernel-modules" if "open" in name else "nvidia-graphics-drivers"
 
 
-def packages(versions, given):
-    found = support_packages()
-    for version in versions:
-        revision = f"{version}-1"
-        found += kernel_packages(version, revision) + library_packages(version, revision, given) + program_packages(version, revision)
+def packages(codename, versions, given):
+    release = RELEASES[codename]
+    found = support_packages(release) + modprobe_packages(release, versions)
+    for v in versions:
+        r = f"{v}-{release.revision}"
+        found += kernel_packages(release, v, r) + library_packages(release, v, r, given) + program_packages(release, v, r)
     for package in found:
         package.source = source_of(package.name)
     return found

@@ -85,7 +85,7 @@ def pool(archive, codename, origin, packages):
             package.build((archive / path).parent)
             stanzas.append(stanza(package, archive, path))
         index(dists / name / "binary-amd64", "\n".join(stanzas))
-    release(dists, {"Origin": origin, "Suite": codename, "Codename": codename, "Architectures": "amd64",
+    release(dists, {"Origin": origin, "Label": origin, "Suite": codename, "Codename": codename, "Architectures": "amd64",
                     "Components": " ".join(components)})
 
 

@@ -13,8 +13,9 @@ USERSPACE = pathlib.Path(__file__).resolve().parents[1] / "userspace"
 SONAMES = {
     "libcuda": "libcuda.so.1", "libnvidia-ml": "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler": "libnvidia-ptxjitcompiler.so.1",
     "libnvidia-cfg": "libnvidia-cfg.so.1", "libGLX_nvidia": "libGLX_nvidia.so.0", "libEGL_nvidia": "libEGL_nvidia.so.0",
-    "libvdpau_nvidia": "libvdpau_nvidia.so.1", "libnvidia-glcore": "", "libnvidia-eglcore": "", "libnvcuvid": "libnvcuvid.so.1",
-    "libnvidia-encode": "libnvidia-encode.so.1", "libnvidia-fbc": "libnvidia-fbc.so.1", "libcudadebugger": "libcudadebugger.so.1",
+    "libvdpau_nvidia": "libvdpau_nvidia.so.1", "libnvidia-glcore": "", "libnvidia-eglcore": "", "libnvidia-gpucomp": "",
+    "libnvcuvid": "libnvcuvid.so.1", "libnvidia-encode": "libnvidia-encode.so.1", "libnvidia-fbc": "libnvidia-fbc.so.1",
+    "libcudadebugger": "libcudadebugger.so.1",
     "libcudnn": "libcudnn.so.9", "libnvidia-container": "libnvidia-container.so.1",  # neighbours
 }
 HAS_PLAIN_LINK = {"libcuda", "libnvcuvid"}  # libNAME.so, for linking programs
