@@ -136,6 +136,23 @@ class Archives(unittest.TestCase):
         for deb in (OUT / "apt/debian/pool/trixie").rglob("*.deb"):
             self.assertNotRegex(run("dpkg-deb", "-c", deb).stdout, r" \./lib/", deb)
 
+    def test_prebuilt_modules_need_the_driver_of_their_version(self):
+        noble = {(row["Package"], row["Version"]): row for row in stanzas(next((OUT / "apt/ubuntu/dists/noble/restricted").rglob("Packages")).read_text())}
+        kernel, series = "6.14.0-24-generic", "linux-modules-nvidia-570-open-generic-hwe-24.04"
+        for version, driver in (("6.14.0-24.24~24.04.3", OLD), ("6.14.0-24.24~24.04.3+1", OLD), ("6.14.0-24.24~24.04.3+2", NEW)):
+            for name in (series, f"linux-modules-nvidia-570-open-{kernel}"):
+                self.assertIn(f"nvidia-kernel-common-570 (<= {driver}-1), nvidia-kernel-common-570 (>= {driver})", noble[name, version]["Depends"])
+            self.assertIn(f"nvidia-dkms-570-open (= {driver}-", noble[series, version]["Provides"])
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (f"linux-objects-nvidia-570-open-{kernel}", f"linux-signatures-nvidia-{kernel}"):
+                run("dpkg-deb", "-x", next((OUT / "apt/ubuntu/pool/noble").rglob(f"{name}_*3_amd64.deb")), folder)
+            bits = pathlib.Path(folder, f"lib/modules/{kernel}/kernel/nvidia-570-open/bits")
+            self.assertEqual(len(list(bits.glob("*.o"))), len(list(bits.glob("*.ko.sig"))), 5)
+            module = bits / "nvidia.ko"
+            module.write_bytes((bits / "nvidia.o").read_bytes() + (bits / "nvidia.ko.sig").read_bytes())
+            self.assertIn(f"version:        {OLD}\n", run("/sbin/modinfo", module).stdout)
+            self.assertTrue(module.read_bytes().endswith(b"~Module signature appended~\n"))
+
     def test_what_patterns_of_guides_do(self):
         names = {row["Package"] for path in self.lists() if "ubuntu" not in str(path) for row in stanzas(path.read_text())}
         taken = {name for name in names if re.match("^nvidia-.*", name)}
@@ -190,6 +207,16 @@ class Apt(unittest.TestCase):
     def test_debian_13_installs(self):
         self.known("debian trixie contrib non-free non-free-firmware")
         self.assertIn(f"Inst nvidia-open-kernel-dkms ({NEW}-2", self.apt("-s", "install", "nvidia-driver", "nvidia-open-kernel-dkms"))
+
+    def test_ubuntu_installs_prebuilt_modules_instead_of_dkms(self):
+        self.known("ubuntu noble main restricted")
+        text = "".join(f"\nPackage: linux-image-{kernel}\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\nMaintainer: nobody\n"
+                       "Description: there\n" for kernel in ("6.14.0-24-generic", "6.14.0-27-generic"))
+        with (self.root / "status").open("a") as status:
+            status.write(text)
+        told = self.apt("-s", "install", "nvidia-driver-570-open", "linux-modules-nvidia-570-open-generic-hwe-24.04")
+        self.assertIn("Inst linux-modules-nvidia-570-open-6.14.0-27-generic (6.14.0-27.27~24.04.1+2", told)
+        self.assertNotIn("Inst nvidia-dkms-570-open", told)
 
     def test_ubuntu_installs(self):
         for codename in ("jammy", "noble"):

@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: MIT
 """The driver for Ubuntu 22.04 and 24.04, flavour 570: names, relations and places of nvidia-graphics-drivers-570 as its packaging
-(debian/templates/control.in) has them, and prebuilt modules in the packages that linux-restricted-modules makes."""
+(debian/templates/control.in) has them, and prebuilt modules in the packages that linux-restricted-modules makes.
 
+Of those, names, versions and relations are as users' apt shows them. The modules of a kernel need the driver of just their version, and so
+does the package that follows a series of kernels; that one provides nvidia-dkms-570-open. Other builds for the same kernel, of the same
+driver or of a newer one, end in +1, +2."""
+
+import dataclasses
+import functools
+import hashlib
 import pathlib
+import struct
+import tempfile
 
 from . import debian, libraries, source, tree
 from .debs import Package
@@ -11,8 +20,20 @@ HERE = pathlib.Path(__file__).resolve().parents[1] / "ubuntu"
 LIB = debian.LIB
 CUDA = ", ".join(f"libcuda-{v}-1" for v in ("11.8", "12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "12.8"))
 
-# codename -> what ends the version, kernel with prebuilt modules
-RELEASES = {"jammy": ("0ubuntu0.22.04.1", "5.15.0-140-generic"), "noble": ("0ubuntu0.24.04.1", "6.8.0-60-generic")}
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    ending: str   # of the driver's versions
+    series: str   # of the kernels with prebuilt modules, as the package that follows it has it in its name
+    kernels: dict  # release to version, of those kernels
+
+
+RELEASES = {
+    "jammy": Release("0ubuntu0.22.04.1", "generic", {"5.15.0-140-generic": "5.15.0-140.150", "5.15.0-142-generic": "5.15.0-142.152"}),
+    "noble": Release("0ubuntu0.24.04.1", "generic-hwe-24.04",
+                     {"6.14.0-24-generic": "6.14.0-24.24~24.04.3", "6.14.0-27-generic": "6.14.0-27.27~24.04.1"}),
+}
+DEPENDS = {"nvidia": "", "nvidia-modeset": "nvidia", "nvidia-drm": "nvidia-modeset", "nvidia-uvm": "nvidia", "nvidia-peermem": "nvidia"}
 
 
 def text(name, **values):
@@ -27,12 +48,17 @@ def alone(provides, **relations):
     return {"Provides": provides, "Conflicts": provides, "Replaces": provides, **relations}
 
 
+def just(package, v):
+    """A relation to any package of one version of the driver."""
+    return f"{package} (<= {v}-1), {package} (>= {v})"
+
+
 def kernel_packages(v, r):
     sources = {**source.kernel_open(v, True), "dkms.conf": text("dkms.conf", version=v)}
     return [
         Package("nvidia-dkms-570-open", r,
                 alone("nvidia-dkms-kernel", **{"Multi-Arch": "foreign", "Depends":
-                      f"dkms, nvidia-kernel-source-570-open (>= {v}), nvidia-kernel-common-570 (>= {v})"}),
+                      f"dkms, {just('nvidia-kernel-source-570-open', v)}, {just('nvidia-kernel-common-570', v)}"}),
                 scripts=debian.scripts("nvidia-dkms-570-open", HERE, version=v)),
         Package("nvidia-kernel-source-570-open", r, alone("nvidia-kernel-source", **{"Multi-Arch": "foreign"}),
                 tree.below(f"usr/src/nvidia-{v}", sources)),
@@ -76,42 +102,61 @@ def user_packages(v, r, given):
                 alone("xorg-driver-binary, nvidia-driver-binary", Depends=f"libnvidia-cfg1-570 (= {r})"),
                 {f"{LIB}/nvidia/xorg/nvidia_drv.so": libraries.built("libnvidia-glcore", v)}, section="non-free/x11"),
         Package("nvidia-driver-570-open", r,
-                {"Depends": f"libnvidia-gl-570 (= {r}), nvidia-dkms-570-open (>= {v}), "
-                            f"nvidia-kernel-common-570 (>= {v}), nvidia-kernel-source-570-open (= {r}), {everything}",
+                {"Depends": f"libnvidia-gl-570 (= {r}), {just('nvidia-dkms-570-open', v)}, {just('nvidia-kernel-common-570', v)}, "
+                            f"nvidia-kernel-source-570-open (= {r}), {everything}",
                  "Recommends": "nvidia-settings"}),
         Package("nvidia-settings", r, {}, section="main/x11"),
         Package("nvidia-modprobe", r, {"Multi-Arch": "foreign"}, {"usr/bin/nvidia-modprobe": libraries.program("nvidia-modprobe", v)}),
     ]
 
 
-def prebuilt_packages(v, r, kernel):
-    """linux-modules-nvidia-570-open-KERNEL and what it is made of. The module itself is a stand-in: an ELF object of its name."""
-    own = f"{kernel.removesuffix('-generic')}.1+{v}"
-    place, series = f"lib/modules/{kernel}/kernel/nvidia-570-open", kernel.rsplit("-", 1)[1]
-    bits = {f"{place}/bits/nvidia{part}.ko": source.kernel_open(v, True)["nvidia/nv-kernel.o_binary"]
-            for part in ("", "-modeset", "-drm", "-uvm", "-peermem")}
-    signed = f"linux-signatures-nvidia-{kernel}"
-    modules = f"linux-modules-nvidia-570-open-{kernel}"
+@functools.cache
+def linkable(module, v, kernel):
+    """An object that holds no code, and what depmod, modinfo and p2pd read of the module that is linked of it."""
+    about = {"license": "Dual MIT/GPL", "version": v, "srcversion": hashlib.sha256(f"{module} {v}".encode()).hexdigest()[:24].upper(),
+             "depends": DEPENDS[module], "name": module.replace("-", "_"), "vermagic": f"{kernel} SMP preempt mod_unload modversions "}
+    lines = [f"{key}={value}" for key, value in about.items()]
+    if module == "nvidia":
+        lines += [f"alias=pci:v000010DEd*sv*sd*bc03sc{kind}i00*" for kind in ("02", "00")]
+    with tempfile.TemporaryDirectory(prefix="driver-world.") as folder:
+        out = pathlib.Path(folder, "module.o")
+        tree.run(["gcc", "-c", "-x", "assembler", "-o", out, "-"],
+                 input="".join(['.section .modinfo,"a"\n', *(f'.asciz "{line}"\n' for line in lines)]).encode())
+        return out.read_bytes()
+
+
+def signature():
+    """What is appended to a signed module; nobody's key made it."""
+    content = b"stand-in for a signature"
+    return content + struct.pack(">BBBBB3xI", 0, 0, 2, 0, 0, len(content)) + b"~Module signature appended~\n"
+
+
+def prebuilt_packages(release, kernel, v, own):
+    """The packages with modules for one kernel, of version `own`, and the one that follows its series."""
+    bits, modules = f"lib/modules/{kernel}/kernel/nvidia-570-open/bits", f"linux-modules-nvidia-570-open-{kernel}"
+    objects, signed = f"linux-objects-nvidia-570-open-{kernel}", f"linux-signatures-nvidia-{kernel}"
+    common = just("nvidia-kernel-common-570", v)
+
+    def package(name, relations, files=None, scripts=None):
+        return Package(name, own, relations, files or {}, scripts or {}, "restricted/kernel", source="linux-restricted-modules")
     return [
-        Package(modules, own,
-                {"Depends": f"linux-image-{kernel} | linux-image-unsigned-{kernel}, linux-objects-nvidia-570-open-{kernel} (= {own}), "
-                            f"{signed} (= {own}), nvidia-kernel-common-570 (>= {v})"},
-                scripts=debian.scripts("linux-modules-nvidia", HERE, kernel=kernel), section="restricted/kernel"),
-        Package(f"linux-objects-nvidia-570-open-{kernel}", own, {"Recommends": modules}, bits, section="restricted/kernel"),
-        Package(signed, own, {}, {f"{place}/bits/SHA256SUMS": "stand-in for signatures\n"}, section="restricted/kernel"),
-        Package(f"linux-modules-nvidia-570-open-{series}", own,
-                {"Depends": f"{modules} (= {own})"}, section="restricted/kernel"),
+        package(modules, {"Depends": f"linux-image-{kernel} | linux-image-unsigned-{kernel}, {common}, {objects} (= {own}), {signed} (= {own})"},
+                scripts=debian.scripts("linux-modules-nvidia", HERE, kernel=kernel)),
+        package(objects, {"Recommends": modules}, {f"{bits}/{module}.o": linkable(module, v, kernel) for module in DEPENDS}),
+        package(signed, {}, {f"{bits}/{module}.ko.sig": signature() for module in DEPENDS}),
+        package(f"linux-modules-nvidia-570-open-{release.series}",
+                {"Depends": f"{modules} (= {own}), {common}", "Provides": f"nvidia-dkms-570-open (= {v}-{release.ending}), nvidia-prebuilt-kernel"}),
     ]
 
 
 def packages(codename, versions, given):
-    ending, kernel = RELEASES[codename]
-    found = []
+    release, found = RELEASES[codename], []
     for v in versions:
-        r = f"{v}-{ending}"
-        for package in kernel_packages(v, r) + user_packages(v, r, given):
+        for package in kernel_packages(v, f"{v}-{release.ending}") + user_packages(v, f"{v}-{release.ending}", given):
             package.section = package.section.replace("non-free", "restricted")
             package.source = "" if package.name in ("nvidia-settings", "nvidia-modprobe") else "nvidia-graphics-drivers-570"
             found.append(package)
-        found += prebuilt_packages(v, r, kernel)
+    for kernel, version in release.kernels.items():
+        for build, v in enumerate([versions[0], *versions]):  # the first driver's are built twice
+            found += prebuilt_packages(release, kernel, v, f"{version}+{build}" if build else version)
     return found
