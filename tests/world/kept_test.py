@@ -9,7 +9,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from actions_test import KEPT, settle, with_keep  # noqa: E402
-from world_tree import Archive, Cases, Tree, arguments, kernel_package, need  # noqa: E402
+from world_tree import Archive, kernel_package, need, run_cases  # noqa: E402
 
 STEPS = [("driver-source", {"entry": KEPT["entry"]}), ("driver-build", {"entry": KEPT["entry"]}), ("driver-pins", KEPT), ("driver-modules", KEPT)]
 BAN, OVERRIDE, HOOK, REMOVAL = ("/etc/modprobe.d/00-p2pd-trial.conf", "/etc/depmod.d/zz-p2pd.conf", "/etc/kernel/postinst.d/dkms-p2pd",
@@ -99,13 +99,5 @@ def case_override_of_somebody_else(tree):
     need(not tree.file(BAN).exists() and not place(tree).exists() and not tree.file(OVERRIDE).exists(), "something was changed")
 
 
-def main():
-    root, work, only = arguments()
-    kept, cases = Tree(work, "with-keep", root), Cases()
-    with_keep(kept)
-    cases.run(globals(), only, lambda name: Tree(work, name, kept))
-    return 1 if cases.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(globals(), with_keep))

@@ -12,7 +12,7 @@ import sys
 import urllib.request
 
 sys.dont_write_bytecode = True
-from world_tree import DRIVER_WORLD, ENTRY, Archive, Cases, Tree, arguments, need  # noqa: E402
+from world_tree import DRIVER_WORLD, ENTRY, Archive, need, run_cases  # noqa: E402
 
 NVCC = {"usr/local/cuda-99.9/bin/nvcc": "#!/bin/sh\n"}
 TOOLKIT = "cuda-toolkit-99-9"
@@ -120,13 +120,10 @@ def case_the_way_back_is_fetched_by_apts_own_user(tree):
     need(owners == {0}, f"others may write to it: {owners}")
 
 
-def main():
-    root, work, only = arguments()
-    ground, cases = Tree(work, "ground", root), Cases()
-    ground.file("/etc/apt/sources.list").unlink(missing_ok=True)  # Debian's own is not needed, and may be out of reach
-    cases.run(globals(), only, lambda name: Tree(work, name, ground))
-    return 1 if cases.failed else 0
+def without_debian(tree):
+    """Debian's own archive is not needed, and may be out of reach."""
+    tree.file("/etc/apt/sources.list").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(globals(), without_debian))

@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, Cases, Tree, arguments, need  # noqa: E402
+from world_tree import ENTRY, need, run_cases  # noqa: E402
 
 STEPS = [(name, {"entry": ENTRY}) for name in ("way-back", "driver-pins", "packaged-driver")]
 SPARED = ("cuda-toolkit-12-8", "cuda-nvcc-12-8", "libcudnn9-cuda-12", "nvidia-container-toolkit", "libnvidia-container1",
@@ -145,13 +145,5 @@ def case_killed_in_the_purge(tree):
     same(tree)
 
 
-def main():
-    root, work, only = arguments()
-    lived, cases = Tree(work, "lived-in", root), Cases()
-    lived_in(lived)
-    cases.run(globals(), only, lambda name: Tree(work, name, lived))
-    return 1 if cases.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(globals(), lived_in))

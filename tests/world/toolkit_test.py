@@ -8,7 +8,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from packages_test import kill_when  # noqa: E402
-from world_tree import Archive, Cases, Tree, arguments, need  # noqa: E402
+from world_tree import Archive, need, run_cases  # noqa: E402
 
 TOOLKIT = ["cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common"]
 NVCC = "/usr/local/cuda-12.8/bin/nvcc"
@@ -101,15 +101,13 @@ def case_killed(tree):
     revert(tree)
 
 
-def main():
-    root, work, only = arguments()
-    before, cases = {}, Cases()
-    for verb in ("purge", "remove"):  # as if it had never been there; with its configuration left
-        before[verb] = Tree(work, verb, root)
-        before[verb].run("apt-get", "--yes", verb, *TOOLKIT)
-    cases.run(globals(), only, lambda name: Tree(work, name, before["remove" if "left" in name else "purge"]))
-    return 1 if cases.failed else 0
+def never_there(tree):
+    tree.run("apt-get", "--yes", "purge", *TOOLKIT)
+
+
+def configuration_left(tree):
+    tree.run("apt-get", "--yes", "remove", *TOOLKIT)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(globals(), never_there, configuration_left, ground_of=lambda name: "left" in name))

@@ -414,3 +414,14 @@ class Cases:
                 tree = tree_for(name)
                 self.runs(name[5:].replace("_", " "), lambda case=case, tree=tree: case(tree))
                 tree.close()
+
+
+def run_cases(functions, *grounds, ground_of=lambda name: 0):
+    """Exit status of a script of cases. Each runs on an overlay of a tree that one of `grounds` made of the script's root: that of the
+    number which `ground_of` gives for the function's name."""
+    root, work, only = arguments()
+    trees, cases = [Tree(work, f"ground-{number}", root) for number in range(len(grounds))], Cases()
+    for tree, make in zip(trees, grounds):
+        make(tree)
+    cases.run(functions, only, lambda name: Tree(work, name, trees[ground_of(name)]))
+    return 1 if cases.failed else 0
