@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: installs the built modules for every kernel that can boot, through DKMS or in updates/p2pd.
 // DKMS gets a package and a source of ours and takes the modules that are built already; it builds them for later
-// kernels, where they fit. Where the driver's packages stay, their own modules do, too: ours lie below updates/p2pd, a
-// depmod override makes them win, and hooks of the kernel's packages build them for later kernels. Until P2P is proven
-// modprobe.d bans ours: `blacklist` for devices, `install` by name. A module that would win over ours is put aside where
-// nobody owns it, else named. Modules of an earlier run are kept in an archive, and undo brings them back.
+// kernels, where they fit. Where the driver's packages stay, their own modules do, too: ours lie in updates/p2pd, a link
+// that DKMS does not follow, a depmod override makes them win, and hooks of the kernel's packages build them for later
+// kernels. Until P2P is proven modprobe.d bans ours: `blacklist` for devices, `install` by name. A module that would win
+// over ours is put aside where nobody owns it, else named. Modules of an earlier run are kept for undo, in an archive.
 // Reference: dkms(8), depmod.d(5), modprobe.d(5); Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -70,7 +70,8 @@ Result<void> record(Host& host, const Wanted& what) {
   for (const ModuleBuild& build : what.builds) {
     const std::string place = module_directory(build.target.release) + "/";
     for (const std::string& file : depmod_files(build.target.release)) TRY(host.will_change(file, Restore::generated));
-    if (!what.dkms) TRY(host.will_change(place + std::string(kOwnPlace), Restore::discarded));
+    if (!what.dkms)
+      for (const std::string& path : {place + std::string(kOwnPlace), own_files(build.target.release)}) TRY(host.will_change(path, Restore::discarded));
     for (const std::string_view module : kDriverModules) {
       const std::string file = fmt::format("{}{}/{}.ko", place, kDkmsPlace, module);
       if (what.dkms && !host.files().exists(file)) TRY(host.will_change(file, Restore::discarded));

@@ -103,6 +103,11 @@ Result<void> Host::write_own(std::string_view path, std::string content) {
   return write(path, std::move(content));
 }
 
+Result<void> Host::link(std::string_view path, std::string target) {
+  TRY(will_change(path, Restore::discarded));
+  return root_.put(path, {FileState::Kind::symlink, std::move(target), 0777, ::geteuid(), ::getegid(), {}});
+}
+
 Result<void> Host::remove(std::string_view path) {
   if (TRY(root_.capture(path)).kind == FileState::Kind::absent) return {};
   TRY(will_change(path));

@@ -82,6 +82,8 @@ class Host {
   /// The same for a file that is p2pd's alone, whose first line says "Written by p2pd"; somebody else's file at that
   /// path is ErrorCode::invalid.
   Result<void> write_own(std::string_view path, std::string content);
+  /// Makes `path` a symbolic link to `target`, durably, in place of a file or of another link; undo removes it.
+  Result<void> link(std::string_view path, std::string target);
   Result<void> remove(std::string_view path);
   /// To be called before a command that changes `path`.
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);

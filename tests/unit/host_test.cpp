@@ -54,6 +54,19 @@ struct Machine {
 
 }  // namespace
 
+TEST_CASE("a link is recorded first, and takes the place of another one") {
+  Machine machine;
+  for (const char* target : {"../elsewhere", "../../files"}) {
+    REQUIRE(machine.host.link("/lib/place", target));
+    CHECK(machine.host.files().read_link("/lib/place").value() == target);
+  }
+  CHECK(machine.recorder.heard.front() == "/lib absent bytes");
+  CHECK(machine.recorder.heard.back().starts_with("/lib/place symlink"));
+  machine.recorder.refuse = true;
+  CHECK_FALSE(machine.host.link("/lib/other", "x"));
+  CHECK_FALSE(machine.host.files().read_link("/lib/other"));
+}
+
 TEST_CASE("a write is recorded first, with the directories that it makes") {
   Machine machine;
   REQUIRE(machine.host.write("/etc/default/grub.d/99-p2pd.cfg", "x\n", 0640).has_value());

@@ -148,14 +148,21 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
   world.owners(kFile);
   REQUIRE(put_aside(world.host, "6.1.0-1-amd64", kFile));
   CHECK_FALSE(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
-  world.put(std::string(kPlace) + "updates/p2pd/nvidia.ko", "ours");
+  world.put("lib/p2pd-modules/6.1.0-1-amd64/nvidia.ko", "ours");
+  fs::create_directory_symlink("../../../p2pd-modules/6.1.0-1-amd64", world.directory / (std::string(kPlace) + "updates/p2pd"));
+  world.put("lib/modules/6.3/updates/p2pd/nvidia.ko", "ours, of an older p2pd");
+  world.put("lib/modules/6.3/modules.dep", "updates/p2pd/nvidia.ko:\n");
+  world.put("lib/modules/6.4/modules.order", "");  // what undo put back: no modules.dep yet
+  fs::create_directories(world.directory / "lib/modules/6.4/updates");
+  fs::create_directory_symlink("../../../p2pd-modules/6.4", world.directory / "lib/modules/6.4/updates/p2pd");
   world.put("lib/modules/6.2/updates/dkms/nvidia-uvm.ko.xz", "ours");
   world.put("lib/modules/6.2/modules.dep", "updates/dkms/nvidia-uvm.ko.xz:\n");
   fs::create_directories(world.directory / "var/lib/dkms/p2pd-nvidia");
   fs::create_directory_symlink("9/6.2/x86_64", world.directory / "var/lib/dkms/p2pd-nvidia/kernel-6.2-x86_64");
   world.put("usr/src/p2pd-nvidia-9/dkms.conf", "");
   world.put("usr/src/nvidia-9/dkms.conf", "");
-  world.runner.on("depmod 6.2");
+  world.put("lib/modules/6.5/modules.dep", "updates/dkms/nvidia-current-open.ko:\n");  // its package was removed meanwhile
+  for (const char* kernel : {"6.2", "6.3", "6.4", "6.5"}) world.runner.on(std::string("depmod ") + kernel);
   for (int again = 0; again < 2; ++again) {
     const auto cleared = clear_modules(world.host);
     INFO((cleared ? "" : cleared.error().message));
@@ -163,8 +170,10 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
   }
   CHECK(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
   for (const char* path : {"updates/p2pd", "updates/.p2pd-aside.nvidia.ko.old"})
-    CHECK_FALSE(fs::exists(world.directory / (std::string(kPlace) + path)));
-  CHECK_FALSE(fs::exists(world.directory / "lib/modules/6.2/updates"));
+    CHECK_FALSE(fs::exists(fs::symlink_status(world.directory / (std::string(kPlace) + path))));
+  for (const char* path : {"modules/6.2/updates", "modules/6.3/updates", "modules/6.4/updates", "p2pd-modules"})
+    CHECK_FALSE(fs::exists(world.directory / "lib" / path));
+  for (const char* kernel : {"6.4", "6.5"}) CHECK(std::ranges::count(world.runner.ran, std::string("depmod ") + kernel) > 0);
   CHECK_FALSE(fs::exists(world.directory / "var/lib/dkms/p2pd-nvidia"));
   CHECK_FALSE(fs::exists(world.directory / "usr/src/p2pd-nvidia-9"));
   CHECK(fs::exists(world.directory / "usr/src/nvidia-9"));

@@ -82,7 +82,7 @@ def case_an_upgrade_within_the_release_is_shown_made_and_left(tree):
     tree.run("dpkg", "--install", f"{Archive.FOLDER}/base-of-it_99.9-1.deb")
     archive.holds("base-of-it", {"usr/share/base": "2\n"}, Version="99.9-2")
     archive.holds(TOOLKIT, NVCC, Depends="base-of-it (>= 99.9-2)")
-    archive.is_of("Debian", "12.99", "stable")
+    archive.is_of(Label="Debian", Version="12.99", Suite="stable")
     archive.update()
     code, told = tree.p2pctl("plan", plan(tree), live=True)  # of an image, p2pctl asks nothing of its apt
     need(code == 0 and "upgrade base-of-it from 99.9-1 to 99.9-2" in told["steps"][0]["changes"][0]["change"], f"{code} {told}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""own_kills_test.py ROOT [--sample K] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
+"""own_kills_test.py ROOT [--layout NAME] [--sample K] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
 
 For every row of actions_test.py, on its ground: SIGKILL right before call N of p2pctl apply that creates, writes, renames, removes or
 syncs a file, for every N; then p2pctl apply, with the reboots that it asks for, until it has settled. The calls after such a reboot are
@@ -9,7 +9,8 @@ not_compared says what may differ. The same for p2pctl revert on the applied tre
 p2pctl starts do not count: those are kills_test.py's.
 What a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the stop before, that
 is what the one before left. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
---sample K: K points of each sweep, evenly spread; 0: all. Needs root.
+--sample K: K points of each sweep, evenly spread; 0: all; that of P2PD_OWN_KILLS unless told, else 0. --layout NAME: of layouts.py, for
+its rows instead. Needs root.
 Prints what is not equal, a line an action, and the totals.
 """
 import argparse
@@ -26,6 +27,7 @@ import zlib
 
 sys.dont_write_bytecode = True
 from actions_test import ROWS, Ground, settle  # noqa: E402
+import layouts  # noqa: E402
 from world_tree import Tree, arguments, need  # noqa: E402
 
 KILLED = 137
@@ -149,10 +151,6 @@ def left_by_p2pd(tree):
     return {path.name for path in folder.iterdir() if not path.name.startswith("journal")} if folder.exists() else set()
 
 
-def in_images(tree):
-    return {image.name: tree.run("lsinitramfs", f"/boot/{image.name}") for image in sorted(tree.path.glob("boot/initrd.img-*"))}
-
-
 def sweeps_of(name, words, on, since, wanted, asked):
     """A sweep for each boot that it takes."""
     found = []
@@ -179,7 +177,7 @@ def of_row(work, ground, row, asked):
 
     def as_applied(tree):
         tree.same(applied, when=(*when, "walks"))
-        need(not makes_images or in_images(tree) == in_images(applied), "other files are in the images")
+        need(not makes_images or tree.in_images() == applied.in_images(), "other files are in the images")
         need(left_by_p2pd(tree) == own["apply"], f"/var/lib/p2pd holds {left_by_p2pd(tree)}, not {own['apply']}")
 
     def as_before(tree):
@@ -205,12 +203,16 @@ def main():
     root, work, words = arguments()
     parser = argparse.ArgumentParser()
     parser.add_argument("actions", nargs="*")
-    parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--layout", choices=[layout.name for layout in layouts.LAYOUTS])
+    parser.add_argument("--sample", type=int, default=int(os.environ.get("P2PD_OWN_KILLS") or 0))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args(words)
-    ground, sweeps = Ground(work, root), []
+    ground, rows, sweeps = Ground(work, root), ROWS, []
+    for layout in layouts.LAYOUTS:
+        if layout.name == asked.layout:
+            ground, rows = layouts.Machine(work, root, layout).ground, layouts.ROWS
     print(f"{'action':32}" + "   ".join(f"{verb:>9}{'tried':>7}{'equal':>7}{'s':>7}" for verb in ("apply", "revert")))
-    for row in ROWS:
+    for row in rows:
         if not asked.actions or row[0] in asked.actions:
             sweeps += of_row(work, ground, row, asked)
     points, tried, alike = (sum(getattr(sweep, key) for sweep in sweeps) for key in ("points", "tried", "alike"))

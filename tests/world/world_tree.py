@@ -145,10 +145,13 @@ class Tree:
         self.uppers = [self.upper]
         if since:
             self.before, self.uppers = since.path, self.folders[:-len(since.folders)]
-        self.kernel = max(path.name for path in self.path.glob("boot/vmlinuz-*-amd64"))[len("vmlinuz-"):]
         self.said, self.mounts = "", ""
-        (self.work / "osrelease").write_text(self.kernel + "\n")
+        self.runs_kernel(on.kernel if isinstance(on, Tree) else max(path.name for path in self.path.glob("boot/vmlinuz-*"))[len("vmlinuz-"):])
         self.boot("root=/dev/vda1 ro quiet")
+
+    def runs_kernel(self, release):
+        self.kernel = release
+        (self.work / "osrelease").write_text(release + "\n")
 
     # ---- what runs in it
 
@@ -250,6 +253,10 @@ class Tree:
         """What modprobe would load."""
         return self.enter("modinfo", "-k", self.kernel, "-F", "filename", module)[1].strip()
 
+    def in_images(self):
+        """What the initramfs images list."""
+        return {image.name: self.run("lsinitramfs", f"/boot/{image.name}") for image in sorted(self.path.glob("boot/initrd.img-*"))}
+
     def srcversion(self, module):
         return self.enter("modinfo", "-k", self.kernel, "-F", "srcversion", module)[1].strip()
 
@@ -336,21 +343,26 @@ class Archive:
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_text(text)
             (package / path).chmod(0o755)
-        out = self.folder / f"{name}_{version}.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
+        self.adds(package)
+
+    def adds(self, package):
+        """A package that a folder holds, as dpkg-deb takes it."""
+        fields = dict(line.split(": ", 1) for line in (package / "DEBIAN/control").read_text().splitlines())
+        out = self.folder / f"{fields['Package']}_{fields['Version']}.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
         data = out.read_bytes()
-        self.lists({"Package": name, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest(), **fields})
+        self.lists({**fields, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest()})
 
     def forgets(self):
         """What it held is no longer there; apt's lists still name it."""
         shutil.rmtree(self.folder)
         self.folder.mkdir()
 
-    def is_of(self, label, version, suite):
+    def is_of(self, **fields):
         """Says whose it is, of what it holds so far."""
         data = (self.folder / "Packages").read_bytes()
-        (self.folder / "Release").write_text(f"Label: {label}\nVersion: {version}\nSuite: {suite}\nSHA256:\n"
-                                             f" {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n")
+        (self.folder / "Release").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()) +
+                                             f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n")
 
     def update(self):
         self.tree.run("apt-get", "update", "-o", f"Dir::Etc::sourcelist={self.SOURCE}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o",

@@ -71,7 +71,8 @@ Result<void> keep_modules(Host& host);
 /// clear_modules() for the undo of a change, and puts back what p2pd had installed before that change.
 Result<void> undo_modules(Host& host);
 
-/// Runs depmod for each kernel whose modules.dep lists a driver module that is gone, or none where one lies.
+/// Runs depmod for each kernel without modules.dep, or whose modules.dep lists a module of the driver or in updates/ that is gone, or
+/// no driver module where one lies.
 Result<void> run_due_depmods(Host& host);
 
 /// The files that depmod makes, as paths.

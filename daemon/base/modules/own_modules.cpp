@@ -29,12 +29,13 @@ bool is_link_of(std::string_view name, std::string_view release) {
   return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
 }
 
-/// True where modules.dep lists a driver module that is gone, or none where one lies.
+/// True where modules.dep lists a driver module, or one of updates/, that is gone, or no driver module where one lies; or where it is
+/// not there. Headers can be configured before their kernel: what undo puts back then is that no modules.dep was there yet.
 bool depmod_due(const Host& host, std::string_view release) {
   const auto listed = modules_by_name(host, release);
-  if (!listed) return false;
-  const std::string own = place_of(release, kOwnPlace) + "/";  // under whatever names
-  if (std::ranges::any_of(*listed, [&](const auto& module) { return module.second.starts_with(own) && !host.files().exists(module.second); })) return true;
+  if (!listed) return listed.error().code == ErrorCode::not_found && host.files().exists(place_of(release, "modules.order"));
+  const std::string updates = place_of(release, "updates/");  // ours and those of packages, under whatever names
+  if (std::ranges::any_of(*listed, [&](const auto& module) { return module.second.starts_with(updates) && !host.files().exists(module.second); })) return true;
   return std::ranges::any_of(kDriverModules, [&](std::string_view module) {
     const std::string name = kernel_name(module);
     const auto found = listed->find(name);
@@ -69,9 +70,9 @@ OwnModules own_modules(const Host& host) {
     for (const std::string_view place : kPlaces)
       for (const std::string& name : host.names(place_of(release, place)))
         if (name.starts_with(kAside)) found.aside.push_back(place_of(release, place) + "/" + name);
-    if (host.files().exists(own)) found.trees.push_back(own);
+    if (host.files().exists(own) || host.files().read_link(own)) found.trees.push_back(own);  // a link may lead nowhere
   }
-  for (const std::string_view tree : {kDkmsTree, kDkmsKept})
+  for (const std::string_view tree : {kDkmsTree, kDkmsKept, kOwnFiles})
     if (host.files().exists(tree)) found.trees.emplace_back(tree);
   for (const std::string& name : host.names("/usr/src"))
     if (name.starts_with(std::string(kDkmsName) + "-")) found.trees.push_back("/usr/src/" + name);
@@ -87,9 +88,10 @@ std::string name_before(const std::string& path) {
 
 Result<void> remove(Host& host, const OwnModules& own) {
   for (const std::string& file : own.files) TRY(host.discard(file));
-  for (const std::string& directory : own.directories) remove_empty(host, directory);
   for (const std::string& tree : own.trees) TRY(host.discard(tree));
   for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
+  for (const std::string& directory : own.directories) remove_empty(host, directory);
+  for (const std::string& release : host.names("/lib/modules")) remove_empty(host, place_of(release, "updates"));  // packages left it for ours
   return {};
 }
 

@@ -35,10 +35,18 @@ if [ -n "$DEB_MAINT_PARAMS" ]; then    # of the package's script, which is calle
     [ "$1" = remove ] || exit 0
 fi
 [ -n "$release" ] || exit 0
-rm -rf "/lib/modules/$release/updates/p2pd" "/lib/modules/$release/updates/.p2pd.new"
+rm -rf "/lib/modules/$release/updates/p2pd" "/lib/p2pd-modules/$release" "/lib/p2pd-modules/.$release.new"
 rmdir "/lib/modules/$release/updates" 2> /dev/null
 exit 0
 )sh";
+
+/// Makes the place of `release` a link to its files; an older p2pd had a directory there.
+Result<void> link_place(Host& host, const std::string& release) {
+  const std::string place = place_of(release, kOwnPlace), target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
+  if (host.files().read_link(place).value_or("") == target) return {};
+  TRY(host.discard(place));
+  return host.link(place, target);
+}
 
 /// Base name to path of the files that depmod reads, in its order: of equal names the first directory counts.
 std::map<std::string, std::string> depmod_files_of(const Host& host) {
@@ -50,6 +58,8 @@ std::map<std::string, std::string> depmod_files_of(const Host& host) {
 }
 
 }  // namespace
+
+std::string own_files(std::string_view release) { return fmt::format("{}/{}", kOwnFiles, release); }
 
 Result<std::string> name_here(const Host& host, std::string_view module) {
   std::string name = renamed(module, TRY(installed_name(host, "nvidia")));
@@ -89,15 +99,16 @@ std::string overruling_override(const Host& host, std::string_view module) {
 }
 
 Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
-  const std::string place = place_of(build.target.release, kOwnPlace);
-  const std::string beside = TRY(make_unfinished(host, place));
+  const std::string& release = build.target.release;
+  const std::string files = own_files(release), beside = TRY(make_unfinished(host, files));
   for (const std::string_view module : kDriverModules)
     TRY(host.run({{"cp", "--reflink=auto", build.module_file(module), fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))}, {}, {}, kCopyDeadline}));
   TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // what to compare with, when the build is gone
   TRY(sign_modules(host, build.target, beside));
-  TRY(host.discard(place));
-  TRY(host.move(beside, place));
-  TRY(host.run({{"depmod", build.target.release}, {}, {}, kCopyDeadline}));
+  TRY(host.discard(files));
+  TRY(host.move(beside, files));
+  TRY(link_place(host, release));
+  TRY(host.run({{"depmod", release}, {}, {}, kCopyDeadline}));
   return {};
 }
 
