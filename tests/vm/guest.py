@@ -25,6 +25,7 @@ import tempfile
 import time
 
 import topology
+import uefi
 
 HERE = pathlib.Path(__file__).resolve().parent
 QEMU = ["qemu-system-x86_64", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
@@ -61,7 +62,8 @@ class Guest:
 
     def __init__(self, machine, cards=None, firmware="bios", memory_mib=4096):
         """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: a topology, or its name;
-        `firmware`: bios, or secure-boot: UEFI with the keys that machines are sold with."""
+        `firmware`: bios; secure-boot: UEFI with the keys that machines are sold with; or secure-boot-enrolled: with the key that
+        DKMS made in this machine, too."""
         self.machine = pathlib.Path(machine)
         self.cards = topology.read(cards) if isinstance(cards, str) else cards
         self.firmware = firmware
@@ -130,6 +132,8 @@ class Guest:
         variables = self.path("variables")
         if not variables.exists():
             shutil.copy(f"{OVMF}/OVMF_VARS_4M.ms.fd", variables)
+            if self.firmware == "secure-boot-enrolled":
+                uefi.enrol(variables, (self.machine / "mok.pub").read_bytes())
         return ["-machine", "q35,smm=on", "-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={512 << 10}", "-global", "driver=cfi.pflash01,property=secure,value=on",
                 "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M.ms.fd",
                 "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
