@@ -75,6 +75,9 @@ Result<Upgrade> begin(Host& host) {
   if (packages.empty()) return packages;
   TRY_IN("not all packages could come back", complete_way_back(host, TRY(driver_packages(host))));
   TRY(require_driver_only(TRY_IN("apt would not upgrade the driver", simulated(host, command_of(packages)))));
+  const auto fetched = fetch_archives(host, command_of(packages));
+  if (!fetched && blames_lists(fetched.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
+  TRY(fetched);
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(host.will_change(kUpdateUnderWay, Restore::discarded));
   TRY(host.create(kUpdateUnderWay, fmt::format("{}\n", fmt::join(packages, "\n"))));
@@ -88,10 +91,8 @@ Result<void> apply(Host& host, const Parameters&) {
   const Upgrade packages = resumed ? TRY(interrupted(host)) : TRY(begin(host));
   if (packages.empty()) return {};
   if (resumed) TRY(forget_torn_dkms(host));  // else a package of modules fails for ever
-  const auto done = change_packages(host, command_of(packages, resumed));
-  if (!done && !resumed && blames_lists(done.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
-  if (done || blames_lists(done.error())) TRY(host.discard(kUpdateUnderWay));
-  return done;
+  TRY(change_packages(host, command_of(packages, resumed)));
+  return host.discard(kUpdateUnderWay);
 }
 
 /// Packages of a driver that came with the newer one.

@@ -32,9 +32,9 @@ std::string package(const std::string& name, const char* architecture, const cha
   return "Package: " + name + "\nStatus: " + status + "\nArchitecture: " + architecture + "\nVersion: 12.8\n\n";
 }
 
-Command command(std::vector<std::string> words, bool simulate) {
+Command command(std::vector<std::string> words, const char* option = nullptr) {
   Command command = apt_get(std::move(words));
-  if (simulate) command.argv.insert(command.argv.begin() + 1, "--simulate");
+  if (option != nullptr) command.argv.insert(command.argv.begin() + 1, option);
   return command;
 }
 
@@ -51,8 +51,9 @@ struct Machine : test::MadeTree {
   }
   /// apt-get answers its simulation so, and does that.
   void apt(const std::vector<std::string>& words, const std::string& says, const std::function<void()>& does) {
-    runner.on(command(words, true).text(), says);
-    runner.on(command(words, false).text(), [does](const Command&) {
+    runner.on(command(words, "--simulate").text(), says);
+    runner.on(command(words, "--download-only").text());
+    runner.on(command(words).text(), [does](const Command&) {
       does();
       return Result<CommandResult>(CommandResult{});
     });
@@ -148,7 +149,7 @@ TEST_CASE("cuda-toolkit: apt's lists are fetched where they are stale, or where 
   Machine machine;
   if (!has_room(machine.host)) return;
   const std::vector<std::string> install = {"--no-install-recommends", "install", "cuda-toolkit-12-8"};
-  const std::string update = update_command().text();
+  const std::string update = update_command().text(), fetch = command(install, "--download-only").text();
   const auto tries = [&](const std::string& text) { return std::ranges::count(machine.runner.ran, text); };
   SECTION("recent") {
     REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
@@ -170,13 +171,29 @@ TEST_CASE("cuda-toolkit: apt's lists are fetched where they are stale, or where 
   }
   SECTION("404: once, then it is told") {
     machine.runner.on(update);
-    machine.runner.on(command(install, false).text(), "", 100, "E: Unable to fetch some archives, maybe run apt-get update");
+    machine.runner.on(fetch, "", 100, "E: Unable to fetch some archives, maybe run apt-get update");
     CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message.find("Unable to fetch") != std::string::npos);
     CHECK(tries(update) == 1);
-    CHECK(tries(command(install, false).text()) == 2);
+    CHECK(tries(fetch) == 2);
+    CHECK(tries(command(install).text()) == 0);
+  }
+  SECTION("a stop ends the download, and nothing that dpkg does") {
+    machine.runner.on(fetch, [](const Command& asked) -> Result<CommandResult> {
+      CHECK_FALSE(asked.own_unit);
+      return fail(ErrorCode::interrupted, "stopped");
+    });
+    machine.runner.on(command(install).text(), [&](const Command& asked) {
+      CHECK(asked.own_unit);
+      machine.install();
+      return Result<CommandResult>(CommandResult{});
+    });
+    CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().code == ErrorCode::interrupted);
+    CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages"));
+    machine.runner.on(fetch);
+    CHECK(kCudaToolkitAction.apply(machine.host, kWith));
   }
   SECTION("what a script of a package does wrong is no fault of theirs") {
-    machine.runner.on(command(install, false).text(), "", 100, "dpkg: error processing package zlib");
+    machine.runner.on(command(install).text(), "", 100, "dpkg: error processing package zlib");
     CHECK_FALSE(kCudaToolkitAction.apply(machine.host, kWith));
     CHECK(tries(update) == 0);
   }
@@ -231,7 +248,7 @@ TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, an
       CHECK_FALSE(machine.host.files().exists("/etc/profile.d/p2pd-cuda.sh"));
     }
     machine.runner.on(update_command().text());
-    machine.runner.on(command(install, true).text(), "", 100, "E: Unable to locate package cuda-toolkit-12-8");
+    machine.runner.on(command(install, "--simulate").text(), "", 100, "E: Unable to locate package cuda-toolkit-12-8");
     CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().next.find("apt-get update") != std::string::npos);
   }
   SECTION("killed") {

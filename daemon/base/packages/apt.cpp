@@ -110,6 +110,12 @@ Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& i
   return require_exactly(plan.removes, removes, "remove");
 }
 
+Result<void> fetch_archives(Host& host, Command command) {
+  command.argv.insert(command.argv.begin() + 1, "--download-only");
+  TRY(host.run(command));
+  return {};
+}
+
 Result<void> change_packages(Host& host, Command command) {
   TRY(host.will_change(kScratch, Restore::discarded));
   TRY(host.discard(kScratch));

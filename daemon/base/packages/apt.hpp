@@ -39,6 +39,10 @@ Result<AptPlan> simulated(const Host& host, Command command);
 Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
                           const std::vector<std::string>& removes);
 
+/// Fetches what an apt_get() will install into apt's cache. A stop or a cancel ends it, where change_packages() goes on; what
+/// came until then is not fetched again.
+Result<void> fetch_archives(Host& host, Command command);
+
 /// Runs an apt_get() or dpkg() that changes packages. What their scripts leave where they are killed, as a half-made
 /// initramfs, lies in a directory that goes with it, or with the next one.
 Result<void> change_packages(Host& host, Command command);

@@ -133,6 +133,7 @@ Result<Bringing> to_be_brought(const Host& host, const Names& names) {
 Result<void> bring(Host& host, const Names& names, std::string_view list) {
   Bringing coming = TRY(to_be_brought(host, names));
   if (coming.brought.empty()) return {};
+  TRY(fetch_archives(host, bring_command(names)));
   BroughtPackages brought = TRY(read_list(host, list));  // of an earlier try: it saw what was there before
   brought.merge(coming.brought);
   TRY(write_list(host, list, brought));
