@@ -50,8 +50,8 @@ Next next_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabul
     case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable: return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
     case Outlook::mendable: {
-      const int reboots = seen.reboots(vocabulary);
-      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots == 0 ? "no reboot" : reboots == 1 ? "1 reboot" : fmt::format("{} reboots", reboots))};
+      const Reboots reboots = seen.reboots(vocabulary);
+      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots.most == 0 ? "no reboot" : to_string(reboots) + " reboot")};
     }
     default: break;
   }
@@ -176,7 +176,7 @@ nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Voca
           {"holds", seen.outlook() == Outlook::ready},
           {"fit_for", seen.goal() == nullptr ? std::vector<std::string>() : seen.goal()->finding.fit_for},
           {"proven", seen.outlook() == Outlook::ready && seen.goal() != nullptr},
-          {"reboots", seen.reboots(vocabulary)},
+          {"reboots", seen.reboots(vocabulary).most},
           {"next", next.text},
           {"person", std::move(person)},
           {"steps", std::move(steps)},

@@ -59,7 +59,7 @@ nlohmann::json to_json(const PlanPreview& all) {
           {"outlook", to_string(all.outlook)},
           {"changes", all.changes},
           {"blocked", all.blocked},
-          {"reboots", all.reboots},
+          {"reboots", all.reboots.most},
           {"reboots_at_most", all.plan.policy.reboots},
           {"alternatives", alternatives(all.plan)},
           {"ends", ends(all.seen)},
@@ -97,7 +97,7 @@ void print_diff(const PlanPreview& all) {
     print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(ended, ", "))}});
   for (const Step& step : all.plan.steps)
     if (step.kind == StepKind::alternative && step.tried == Tried::no) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
-  fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), all.reboots, all.plan.policy.reboots);
+  fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), to_string(all.reboots), all.plan.policy.reboots);
 }
 
 PlanPreview preview_of(const Plan& plan, const Vocabulary& vocabulary, const Host& host, const Assessment& seen) {
@@ -110,7 +110,7 @@ PlanPreview preview_of(const Plan& plan, const Vocabulary& vocabulary, const Hos
   all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
   all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
                 (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));
-  all.reboots = all.outlook == Outlook::ready ? 0 : seen.reboots(vocabulary);
+  all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(vocabulary);
   return all;
 }
 

@@ -249,7 +249,7 @@ void print_screen(const PlanPreview& all) {
     rows.push_back({"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
   const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::mendable;
   if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
-  if (all.changes || proves) rows.push_back({"reboots", fmt::format("{} expected, {} at most", all.reboots, all.plan.policy.reboots)});
+  if (all.changes || proves) rows.push_back({"reboots", fmt::format("{} expected, {} at most", to_string(all.reboots), all.plan.policy.reboots)});
   print_table(rows);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Every check, file and command: p2pctl plan --diff\n");
 }

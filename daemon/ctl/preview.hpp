@@ -28,7 +28,7 @@ struct PlanPreview {
   Outlook outlook = Outlook::ready;
   bool changes = false;  ///< something would be changed
   bool blocked = false;  ///< nothing is changed before a person has done something
-  int reboots = 0;       ///< expected
+  Reboots reboots{};     ///< expected
 
   /// The change takes effect with a reboot.
   bool reboots_for(const Preview& preview, const Change& change) const;

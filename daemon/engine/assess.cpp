@@ -239,11 +239,22 @@ std::vector<const Standing*> Assessment::for_a_person() const {
   return found;
 }
 
-int Assessment::reboots(const Vocabulary& vocabulary) const {
-  return !nothing_to_mend() && std::ranges::any_of(steps, [&](const Standing& s) {
+Reboots Assessment::reboots(const Vocabulary& vocabulary) const {
+  Reboots due;
+  if (nothing_to_mend()) return due;
+  for (const Standing& s : steps) {
     const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
-    return changes && !s.step->fix.empty() && vocabulary.action(s.step->fix)->effect == Effect::reboot;
-  });
+    if (!changes || s.step->fix.empty()) continue;
+    const Action& action = *vocabulary.action(s.step->fix);
+    if (action.effect != Effect::reboot) continue;
+    due.most = 1;
+    if (!action.reboot_suffices || s.kind == Kind::pending) due.least = 1;
+  }
+  return due;
+}
+
+std::string to_string(const Reboots& reboots) {
+  return reboots.least == reboots.most ? fmt::format("{}", reboots.most) : fmt::format("{} or {}", reboots.least, reboots.most);
 }
 
 }  // namespace p2pd

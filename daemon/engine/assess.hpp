@@ -48,6 +48,14 @@ enum class Outlook {
 };
 std::string_view to_string(Outlook outlook);
 
+/// Reboots that are expected: more than `least` where what is tried without one may take one.
+struct Reboots {
+  int least = 0;
+  int most = 0;
+};
+/// "1", "0 or 1"
+std::string to_string(const Reboots& reboots);
+
 /// How a plan stands on a host: the one evaluation that the walk, doctor, plan and the report share.
 struct Assessment {
   std::vector<Standing> steps;           ///< in the plan's order
@@ -73,8 +81,8 @@ struct Assessment {
   const Standing* root_cause() const;
   /// Everything that a person has to see to, in the plan's order: firmware first.
   std::vector<const Standing*> for_a_person() const;
-  /// A walk without surprises makes so many reboots.
-  int reboots(const Vocabulary& vocabulary) const;
+  /// Reboots of a walk without surprises.
+  Reboots reboots(const Vocabulary& vocabulary) const;
 };
 
 using Check = std::function<Finding(const Step&)>;

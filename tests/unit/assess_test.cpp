@@ -53,7 +53,17 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
   CHECK(shut.outlook() == "provable");
   CHECK(shut.seen.for_a_person().empty());
-  CHECK(shut.seen.reboots(World::vocabulary()) == 0);
+  CHECK(to_string(shut.seen.reboots(World::vocabulary())) == "0");
+}
+
+TEST_CASE("assess: a reboot is expected where a change needs one, and may be where a change is tried without it first") {
+  const auto reboots = [](const std::vector<std::string>& steps, const Facts& facts) {
+    return to_string(assessed(plan_of(steps), facts).seen.reboots(World::vocabulary()));
+  };
+  const std::vector<std::string> steps = {"boot:boot", "unload:reboot", "told", "p:proof after unload"};
+  CHECK(reboots(steps, {.holds = {"boot", "told"}}) == "0 or 1");
+  CHECK(reboots(steps, {.holds = {"told"}}) == "1");
+  CHECK(reboots(steps, {.holds = {"unload", "told"}}) == "0");
 }
 
 TEST_CASE("assess: what a proof means for the gates") {
