@@ -117,8 +117,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   Arguments lasting = TRY(with_drop_in(host, wanted));
-  TRY(grub_defaults_keep(host, lasting));
   Description description;
+  if (!TRY(grub_defaults_keep(host, lasting)))
+    description.notes.push_back("what /etc/default gives GRUB is known only by running it: apply has sh source it before anything changes");
   description.cost = cost_of(wanted);
   description.summary = way == Way::trial ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;

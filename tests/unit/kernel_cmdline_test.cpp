@@ -398,6 +398,14 @@ TEST_CASE("an image gets the arguments at once", "[kernel_cmdline]") {
   CHECK(machine.get(kDropIn) == "absent");
 }
 
+TEST_CASE("kernel-cmdline: a plan says where only a shell can tell what /etc/default gives GRUB") {
+  Machine machine;
+  Session image(machine, false);
+  CHECK(fix.describe(*image.host, kPt)->notes.empty());
+  machine.put("etc/default/grub.d/10-x.cfg", "if :; then GRUB_CMDLINE_LINUX=a; fi\n");
+  CHECK(fix.describe(*image.host, kPt)->notes.size() == 1);
+}
+
 TEST_CASE("kernel-cmdline: what /etc/default keeps from the kernel is refused with its line, and never claimed") {
   struct Row {
     const char *name, *file, *text, *says;
