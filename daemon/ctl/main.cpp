@@ -71,7 +71,7 @@ void takes_record(CLI::App& app, Options& o) {
 }
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "what is written (default: p2pd-report.html); \"-\": standard output");
-  app.add_flag("--no-redact", o.no_redact, "leave UUIDs, host name and machine id in it");
+  app.add_flag("--no-redact", o.no_redact, "leave in what is left out otherwise: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
 void takes_file(CLI::App& app, Options& o) {
