@@ -4,7 +4,7 @@
 
 ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
 Prints "ok NAME" or "FAIL NAME: why" a scenario. Attacks on a parser (forged lines of the kernel's log, names of processes, device
-nodes that are held) are unit tests with the tag [attack]: "tests/run attacks" runs both.
+nodes that are held) are unit tests with the tag [attack]: "tests/run attack" runs both.
 """
 import json
 import pathlib

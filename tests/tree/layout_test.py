@@ -216,6 +216,8 @@ OTHER_SEEDS = [
     ("probes/registry.cpp", "kGpuInventory", "kGpu", "kGpuInventory is no row"),
     ("daemon/p2pctl.cpp", "int main", "// " + NOT_DONE[0] + ": later\nint main", NOT_DONE[0]),
     ("daemon/p2pctl.cpp", "int main", "S s{a, TRY(b())};\nint main", "TRY in a braced list leaks"),
+    ("daemon/bus/manager.cpp", "guarded<Handlers::apply>", "Handlers::apply", "SD_BUS_METHOD_WITH_ARGS without guarded<>"),
+    ("daemon/bus/worker_link.cpp", "guarded<late>", "late", "sd_event_add_time_relative without guarded<>"),
     ("daemon/p2pctl.cpp", "int main", "// see " + NOT_HERE[0] + "x\nint main", NOT_HERE[0]),
 ]
 
@@ -244,9 +246,31 @@ def try_breaches(root, names):
     return found
 
 
+TAKES_A_CALLBACK = (r"\b(SD_BUS_(?:WRITABLE_)?PROPERTY|SD_BUS_METHOD\w*|sd_event_add_(?!signal)\w+|sd_bus_call\w*_async|sd_bus_add_filter|"
+                    r"sd_bus_match_signal\w*|sd_bus_track_new)\(")
+
+
+def callback_breaches(root, names):
+    """Callbacks that systemd's C code calls without guarded<>: an exception would end p2pd."""
+    found = []
+    for name in names:
+        if not name.startswith("daemon/") or not name.endswith((".cpp", ".hpp")):
+            continue
+        source = text(root, name)
+        for match in re.finditer(TAKES_A_CALLBACK, source):
+            end, depth = match.end(), 1
+            while depth and end < len(source):
+                depth += {"(": 1, ")": -1}.get(source[end], 0)
+                end += 1
+            if "guarded<" not in source[match.end():end]:
+                found.append(f"{name}:{source.count(chr(10), 0, match.start()) + 1}: {match[1]} without guarded<>")
+    return found
+
+
 def all_breaches(root, names):
     return (include_breaches(root, names) + unit_breaches(root, "probes", "Probe") + cmake_breaches(root, names) +
-            unit_breaches(root, "actions", "Action") + word_breaches(root, names) + try_breaches(root, names))
+            unit_breaches(root, "actions", "Action") + word_breaches(root, names) + try_breaches(root, names) +
+            callback_breaches(root, names))
 
 
 class Layout(unittest.TestCase):
@@ -276,6 +300,9 @@ class Layout(unittest.TestCase):
 
     def test_try(self):
         self.same(try_breaches(ROOT, self.names))
+
+    def test_callbacks(self):
+        self.same(callback_breaches(ROOT, self.names))
 
     def test_words(self):
         self.same(word_breaches(ROOT, self.names))
