@@ -34,8 +34,10 @@ class Store:
 
     def folder(self, start):
         if start in MADE:
-            made = subprocess.run([HERE / "machine", self.build, start, self.system], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-            return pathlib.Path(made)
+            made = subprocess.run([HERE / "machine", self.build, start, self.system], check=False, stdout=subprocess.PIPE, text=True)
+            if made.returncode:
+                raise SystemExit(made.returncode)  # it has said why
+            return pathlib.Path(made.stdout.strip())
         return self.place / start
 
     def notes(self, start):

@@ -22,6 +22,7 @@ from tree import MACHINES, write  # noqa: E402
 SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}
 KEPT = {"entry": "driver-world/570.123.11-p2p", "userspace": "keep"}  # of the installed packages' version, which stay
+OFFERED = {"entry": "driver-world/570.133.20-p2p"}  # of the newer version that the archive has
 
 
 def put_cards(tree):
@@ -78,6 +79,7 @@ GROUND = [
     ("swapped", "purged", [("driver-userspace", OF_ENTRY)], put_cards),
     ("kept", None, [], with_keep),
     ("kept and built", "kept", [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], None),
+    ("kept and backed up", "kept", [("way-back", OFFERED)], None),
     ("with cards", "with packages", [], put_cards),
     ("without tools", "with cards", [], with_compilers),
     ("without toolkit", "with packages", [], without_toolkit),
@@ -92,6 +94,7 @@ ROWS = [
     ("driver-pins", OF_ENTRY, "with packages", ()),
     ("driver-pins", KEPT, "kept", ()),
     ("driver-modules", KEPT, "kept and built", ()),
+    ("driver-update", {"required": True}, "kept and backed up", ("packages", "apt")),
     ("packaged-driver", OF_ENTRY, "staged", ("packages",)),
     ("driver-userspace", OF_ENTRY, "purged", ()),
     ("driver-modules", {**OF_ENTRY, "by": "dkms"}, "purged", ()),

@@ -4,10 +4,10 @@
 
 First unkilled: which tool runs when is read from /proc every few milliseconds. Then walks on fresh overlays of ROOT, K kills in
 each: SIGKILL to p2pctl and all that it started, at drawn instants of the time spent in a tool, and p2pctl is started again, with
-the reboots that it asks for, until it ends. Every fourth walk turns back after its third kill. Half of the kills are shared out by the time a tool takes, half evenly, so that quick
-tools get some. Once applied the tree must be equal to that of the unkilled walk, once reverted to ROOT: paths, kind, content, mode,
-owner, extended attributes; not_compared says what may differ. N is that of P2PD_KILLS unless told, else 200. A seed draws the same
-kills; where in a tool each of them lands hangs on the machine, too.
+the reboots that it asks for, until it ends. Every fourth walk turns back after its third kill. Half of the kills are shared out by
+the time a tool takes, half evenly, so that quick tools get some. Once applied the tree must be equal to that of the unkilled walk, once
+reverted to ROOT: paths, kind, content, mode, owner, extended attributes; not_compared says what may differ. N is that of P2PD_KILLS
+unless told, else 200. A seed draws the same kills; where in a tool each of them lands hangs on the machine, too.
 Between them the plan that ships is killed as its purge begins, and what was staged is taken away.
 Prints "ok NAME" or "FAIL NAME" a walk, how many kills landed in each tool, and the totals.
 """

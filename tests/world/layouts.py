@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from actions_test import KEPT, with_keep
+from actions_test import KEPT, OFFERED, with_keep
 from world_tree import Archive, Tree, need
 
 OLD = KEPT["entry"].removeprefix("driver-world/").removesuffix("-p2p")  # version of the installed packages
@@ -161,27 +161,31 @@ LAYOUTS = [
 
 
 # as those of actions_test.py, on the trees of a Machine
-ROWS = [("driver-pins", KEPT, "kept", ()), ("driver-modules", KEPT, "built", ())]
+ROWS = [("driver-pins", KEPT, "kept", ()), ("driver-modules", KEPT, "built", ()),
+        ("driver-update", {"required": True}, "backed up", ("packages", "apt"))]
 
 
 class Machine:
-    """The trees of a layout: `kept` has the driver's packages, `built` what is staged for its version, too."""
-    STAGED = [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")]
+    """The trees of a layout: `kept` has the driver's packages, `built` what is staged for its version, too, `backed up` a copy of them."""
+    STAGED = {"built": [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], "backed up": [("way-back", OFFERED)]}
 
     def __init__(self, work, root, layout):
         self.work, self.layout = work, layout
         self.kept = Tree(work, f"{layout.name}-kept", root if layout.root == "root" else root.parent / layout.root)
         layout.make(self.kept, layout)
-        self.built = self.tree("built")
-        status, told = self.built.p2pctl("apply", self.built.plan(self.STAGED), "--state", f"/mnt/{self.built.name}.state", live=True)
-        need(status == 0 and told["result"] == "done", f"{status} {told}")
+        self.made = {"kept": self.kept}
+        self.built = self.ground("built")
 
     def ground(self, name):
-        return {"kept": self.kept, "built": self.built}[name]
+        if name not in self.made:
+            tree = self.made[name] = self.tree(name.replace(" ", "-"))
+            status, told = tree.p2pctl("apply", tree.plan(self.STAGED[name]), "--state", f"/mnt/{tree.name}.state", live=True)
+            need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
+        return self.made[name]
 
     def tree(self, name, on=None, since=None):
         return Tree(self.work, f"{self.layout.name}-{name}", on or self.kept, since)
 
     def close(self):
-        for tree in (self.built, self.kept):
+        for tree in reversed(self.made.values()):
             tree.close()

@@ -4,7 +4,7 @@
 
 LAYOUTS of layouts.py, on ROOT and the tree `trixie` beside it. For driver-pins and driver-modules, whose packages stay:
   apply -> check, again, undo   as in actions_test.py
-Then on a machine where both were applied, and made permanent:
+Then on a machine where pins and modules were applied, and made permanent:
   modules win        modprobe would load each of the five from updates/p2pd; before, it would load those of the packages
   full-upgrade       no package becomes another, though a newer driver is in the archive; without p2pd they would
   unattended         neither does unattended-upgrades
