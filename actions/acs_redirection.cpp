@@ -13,10 +13,10 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "base/boot/lockdown.hpp"
-#include "base/hardware/acs_port.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/boot/lockdown.hpp"
+#include "machine/hardware/acs_port.hpp"
 
 namespace p2pd {
 namespace {

@@ -5,14 +5,14 @@
 // Stale lists are fetched before. Writes what the packages bring, and before that the list of what will come,
 // below /var/lib/p2pd/build-tools.d: undo takes away exactly those; what was upgraded stays so.
 // Reference: apt-get(8).
-#include "base/modules/build_tools.hpp"
+#include "machine/modules/build_tools.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
-#include "base/packages/brought_packages.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/packages/brought_packages.hpp"
 
 namespace p2pd {
 namespace {

@@ -12,8 +12,8 @@
 #include <cctype>
 
 #include "base/action.hpp"
-#include "base/driver/cdi.hpp"
-#include "base/driver/staging.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/cdi.hpp"
 
 namespace p2pd {
 namespace {

@@ -5,13 +5,13 @@
 // before, a lock is waited for, an interrupted dpkg repaired. Writes what the packages bring, /etc/profile.d/p2pd-cuda.sh, and before that the list of what will come,
 // /var/lib/p2pd/cuda-toolkit-X-Y: undo takes away exactly those.
 // Reference: apt-get(8); CUDA Installation Guide for Linux, "Meta Packages".
-#include "base/driver/cuda_toolkit.hpp"
+#include "machine/driver/cuda_toolkit.hpp"
 
 #include <fmt/format.h>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
-#include "base/packages/brought_packages.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/packages/brought_packages.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/boot/default_kernel.hpp"
-#include "base/boot/grub_config.hpp"
-#include "base/boot/kernels.hpp"
+#include "machine/boot/grub_config.hpp"
+#include "machine/boot/kernels.hpp"
+#include "machine/modules/default_kernel.hpp"
 
 namespace p2pd {
 namespace {

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
-#include "base/modules/module_make.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/module_make.hpp"
 
 namespace p2pd {
 namespace {

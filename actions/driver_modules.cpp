@@ -12,13 +12,13 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/driver/gpu_services.hpp"
-#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/modules/dkms_install.hpp"
-#include "base/modules/modprobe_d.hpp"
-#include "base/modules/module_file.hpp"
-#include "base/modules/module_install.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/gpu_services.hpp"
+#include "machine/modules/dkms_install.hpp"
+#include "machine/modules/modprobe_d.hpp"
+#include "machine/modules/module_file.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {
@@ -55,7 +55,7 @@ bool installed(const Host& host, const Wanted& what, const ModuleBuild& build) {
 std::string trial_ban(const Host& host) {
   std::string text = "# Written by p2pd: until P2P is proven, nothing but p2pd loads these.\n";
   const std::string base = installed_name(host, "nvidia").value_or("nvidia");
-  for (const std::string_view module : kDriverModules) {
+  for (const std::string_view module : kModuleNames) {
     text += fmt::format("blacklist {0}\ninstall {0} /bin/false\n", kernel_name(module));  // '-' is '_' for libkmod
     if (base != "nvidia") text += fmt::format("blacklist {}\n", renamed(module, base));
   }
@@ -72,7 +72,7 @@ Result<void> record(Host& host, const Wanted& what) {
     for (const std::string& file : depmod_files(build.target.release)) TRY(host.will_change(file, Restore::generated));
     if (!what.dkms)
       for (const std::string& path : {place + std::string(kOwnPlace), own_files(build.target.release)}) TRY(host.will_change(path, Restore::discarded));
-    for (const std::string_view module : kDriverModules) {
+    for (const std::string_view module : kModuleNames) {
       const std::string file = fmt::format("{}{}/{}.ko", place, kDkmsPlace, module);
       if (what.dkms && !host.files().exists(file)) TRY(host.will_change(file, Restore::discarded));
     }
@@ -88,7 +88,7 @@ Result<void> put_aside_all(Host& host, const std::string& release, const std::ve
 
 /// Error where an override of somebody else would make modprobe load another module than ours.
 Result<void> refuse_overrides(const Host& host) {
-  for (const std::string_view module : kDriverModules)
+  for (const std::string_view module : kModuleNames)
     if (const std::string line = overruling_override(host, TRY(name_here(host, module))); !line.empty())
       return fail(ErrorCode::state, fmt::format("{} makes modprobe load another {} than p2pd's", line, module),
                   fmt::format("Remove that line of {}, then try again.", line.substr(0, line.find(':'))));

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/action.hpp"
-#include "base/driver/packaged_userspace.hpp"
-#include "base/driver/staging.hpp"
-#include "base/packages/driver_pins.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_pins.hpp"
+#include "machine/driver/packaged_userspace.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,10 +8,11 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
-#include "base/fetch/download.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "base/url.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/fetch/download.hpp"
 
 namespace p2pd {
 namespace {
@@ -69,7 +70,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.summary = fmt::format("fetch NVIDIA's runfile of {} ({} MiB)", entry.base_version, most_bytes(entry) / kMiB);
   description.commands.push_back(
       fmt::format("curl -o {} {}    # SHA-256 {}", runfile_of(entry),
-                  without_credentials(urls_of(all, entry, parameters).front()), entry.runfile_sha256));
+                  without_user_info(urls_of(all, entry, parameters).front()), entry.runfile_sha256));
   return description;
 }
 
@@ -80,7 +81,7 @@ Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& u
   download.limit_bytes = most_bytes(entry);
   download.sha256 = entry.runfile_sha256;
   download.progress = tenths(file.substr(kRunfiles.size() + 1));
-  log::info("fetching {}", without_credentials(url));
+  log::info("fetching {}", without_user_info(url));
   TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1),
                  host.stop_fd()));
   return {};
@@ -100,7 +101,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   for (const std::string& url : urls_of(all, entry, parameters)) {
     const auto fetched = fetch(host, entry, url);
     if (fetched || fetched.error().code == ErrorCode::interrupted) return fetched;
-    const std::string shown = without_credentials(url);
+    const std::string shown = without_user_info(url);
     const std::string& message = fetched.error().message;
     reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);
     log::warning("{}", reasons.back());

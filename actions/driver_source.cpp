@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/action.hpp"
-#include "base/driver/machine.hpp"
-#include "base/driver/patched_source.hpp"
-#include "base/driver/solver.hpp"
-#include "base/driver/staging.hpp"
+#include "machine/catalogue/patched_source.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
 
 namespace p2pd {
 namespace {

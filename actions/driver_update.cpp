@@ -2,7 +2,7 @@
 // driver-update: upgrades the driver's packages to the newest version that the distribution offers and the catalogue has modules for.
 // One apt-get, simulated first: it may bring what the newer driver needs and nothing else, and removes nothing. p2pd's own pins do not
 // count for it. Runs only where the present packages can come back (way-back); undo installs those again and removes what came new.
-// Reference: apt-get(8); base/packages/way_back.hpp.
+// Reference: apt-get(8); machine/packages/way_back.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,13 +10,13 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "base/driver/driver_update.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "base/log.hpp"
-#include "base/modules/torn_dkms.hpp"
-#include "base/packages/apt.hpp"
-#include "base/packages/apt_lists.hpp"
-#include "base/packages/package_locks.hpp"
-#include "base/packages/way_back.hpp"
+#include "machine/driver/driver_update.hpp"
+#include "machine/modules/torn_dkms.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/apt_lists.hpp"
+#include "machine/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

@@ -12,12 +12,12 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "base/driver/older_runfile.hpp"
-#include "base/driver/runfile_install.hpp"
-#include "base/driver/staging.hpp"
-#include "base/driver/unnoted_files.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/older_runfile.hpp"
+#include "machine/driver/runfile_install.hpp"
+#include "machine/driver/unnoted_files.hpp"
 
 namespace p2pd {
 namespace {

@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "base/boot/initramfs.hpp"
-#include "base/driver/staging.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {

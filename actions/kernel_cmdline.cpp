@@ -9,9 +9,9 @@
 #include <array>
 
 #include "base/action.hpp"
-#include "base/boot/grub_config.hpp"
-#include "base/boot/grub_defaults.hpp"
-#include "base/boot/kernel_arguments.hpp"
+#include "machine/boot/grub_config.hpp"
+#include "machine/boot/grub_defaults.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 
 namespace p2pd {
 namespace {

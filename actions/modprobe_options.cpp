@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/driver/driver_options.hpp"
-#include "base/modules/modprobe_d.hpp"
+#include "machine/driver/driver_options.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

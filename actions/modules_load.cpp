@@ -7,8 +7,8 @@
 // Reference: modprobe(8), --ignore-install; modprobe.d(5), install; README.md of NVIDIA open-gpu-kernel-modules (names and order).
 
 #include "base/action.hpp"
-#include "base/driver/loaded_driver.hpp"
 #include "base/log.hpp"
+#include "machine/driver/loaded_driver.hpp"
 
 namespace p2pd {
 namespace {

@@ -10,11 +10,11 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/driver/gpu_services.hpp"
-#include "base/driver/loaded_driver.hpp"
-#include "base/driver/staging.hpp"
 #include "base/log.hpp"
-#include "base/modules/modprobe_files.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/loaded_driver.hpp"
+#include "machine/modules/modprobe_files.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/modules/modprobe_d.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

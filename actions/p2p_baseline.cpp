@@ -4,7 +4,7 @@
 // nothing can be measured the reason is saved in its place, so that it is asked once.
 // Reference: probes/bench/main.cpp, --save and --against.
 #include "base/action.hpp"
-#include "base/driver/driver_answer.hpp"
+#include "machine/hardware/driver_answer.hpp"
 
 namespace p2pd {
 namespace {

@@ -3,17 +3,17 @@
 // One apt-get, simulated first: whatever it would do beyond the list is an error. An interrupted dpkg is repaired
 // before, a lock is waited for, and a purge that was killed goes on where it stopped. A leftover mark that makes
 // NVIDIA's installer stop is removed. Changes what the packages brought; undo installs them from /var/lib/p2pd/way-back
-// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); base/packages/way_back.hpp.
+// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); machine/packages/way_back.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "base/log.hpp"
-#include "base/modules/torn_dkms.hpp"
-#include "base/packages/apt.hpp"
-#include "base/packages/package_locks.hpp"
-#include "base/packages/way_back.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/torn_dkms.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

@@ -6,7 +6,7 @@
 // Writes /etc/systemd/system/nvidia-persistenced.service and its link in multi-user.target.wants; starts it where
 // systemd runs. Undo stops it.
 // Reference: nvidia-persistenced(1), PRIVILEGES; systemd.exec(5), DynamicUser=.
-#include "base/driver/persistenced.hpp"
+#include "machine/driver/persistenced.hpp"
 
 #include <fmt/format.h>
 

@@ -12,14 +12,14 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
-#include "base/packages/apt.hpp"
-#include "base/packages/package_locks.hpp"
-#include "base/packages/paragraphs.hpp"
-#include "base/packages/staged_debs.hpp"
-#include "base/packages/way_back.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/paragraphs.hpp"
+#include "machine/packages/staged_debs.hpp"
+#include "machine/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

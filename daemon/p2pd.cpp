@@ -5,10 +5,10 @@
 #include <exception>
 
 #include "base/directories.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/hardware/pci.hpp"
 #include "base/log.hpp"
 #include "bus/broker.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/pci.hpp"
 #include "plan/config.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "actions/registry.hpp"
 #include "probes/registry.hpp"
-#include "walk/service.hpp"
+#include "worker/service.hpp"
 
 int main(int argc, char** argv) {
   const p2pd::Vocabulary vocabulary{p2pd::probes(), p2pd::actions()};

@@ -13,8 +13,8 @@
 #include <array>
 #include <utility>
 
-#include "base/hardware/acs_port.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/acs_port.hpp"
 
 namespace p2pd {
 namespace {

@@ -12,10 +12,10 @@
 #include <array>
 #include <iterator>
 
-#include "base/hardware/bar1_room.hpp"
-#include "base/hardware/vram.hpp"
 #include "base/probe.hpp"
 #include "base/units.hpp"
+#include "machine/hardware/bar1_room.hpp"
+#include "machine/hardware/vram.hpp"
 
 namespace p2pd {
 namespace {

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
-#include "base/boot/efi_variable.hpp"
-#include "base/boot/grub.hpp"
-#include "base/boot/kernel_arguments.hpp"
-#include "base/mounts.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/efi_variable.hpp"
+#include "machine/boot/grub.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/boot/mounts.hpp"
 
 namespace p2pd {
 namespace {

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 
-#include "base/boot/default_kernel.hpp"
-#include "base/boot/grub.hpp"
-#include "base/boot/kernels.hpp"
-#include "base/driver/staging.hpp"
-#include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/grub.hpp"
+#include "machine/boot/kernels.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/default_kernel.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

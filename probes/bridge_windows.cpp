@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/hardware/bar1_room.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/bar1_room.hpp"
 
 namespace p2pd {
 namespace {

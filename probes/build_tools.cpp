@@ -5,15 +5,15 @@
 // Whether the driver's source fits a kernel is not asked here: driver-catalogue.
 // Reads /lib/modules, /boot/config-*, /proc/version, names in /usr/bin.
 // Reference: README.md and kernel-open/Makefile of NVIDIA open-gpu-kernel-modules; dkms(8).
-#include "base/modules/build_tools.hpp"
+#include "machine/modules/build_tools.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/driver/staging.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/modules/toolchain.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/modules/toolchain.hpp"
 
 namespace p2pd {
 namespace {

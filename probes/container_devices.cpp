@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/driver/cdi.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/cdi.hpp"
 
 namespace p2pd {
 namespace {

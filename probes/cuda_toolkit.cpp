@@ -4,7 +4,7 @@
 // nvcc calls can be pinned (CUDAHOSTCXX), because a toolkit refuses compilers newer than itself.
 // Reads /usr/local/cuda-X.Y/bin/nvcc, /etc/profile.d/p2pd-cuda.sh, and looks for the compiler. Runs nothing.
 // Reference: CUDA Installation Guide for Linux, "Post-installation Actions"; nvcc documentation, "--compiler-bindir".
-#include "base/driver/cuda_toolkit.hpp"
+#include "machine/driver/cuda_toolkit.hpp"
 
 #include "base/probe.hpp"
 

@@ -9,11 +9,11 @@
 
 #include <map>
 
-#include "base/boot/initramfs.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/mounts.hpp"
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
+#include "machine/boot/mounts.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {

@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <map>
 
-#include "base/hardware/bar1.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/modules/loaded_modules.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/bar1.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/loaded_modules.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/driver/staging.hpp"
-#include "base/modules/module_build.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {

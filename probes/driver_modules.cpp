@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/driver/staging.hpp"
-#include "base/modules/module_identity.hpp"
-#include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/module_identity.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {
@@ -53,8 +53,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Probe kDriverModulesInstalled;
-const Probe kDriverModulesInstalled = {
+extern const Probe kDriverModules;
+const Probe kDriverModules = {
     .id = "driver-modules",
     .asserts = "modprobe would load the entry's modules, as they were built, on every kernel that can boot",
     .parameters = kParameters,

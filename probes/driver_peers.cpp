@@ -12,11 +12,11 @@
 #include <set>
 #include <sstream>
 
-#include "base/driver/driver_answer.hpp"
-#include "base/driver/signatures.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
+#include "base/signatures.hpp"
+#include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/virtual_machine.hpp"
 
 namespace p2pd {
 namespace {

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
-#include "base/driver/staging.hpp"
-#include "base/packages/apt_conf.hpp"
-#include "base/packages/dpkg_status.hpp"
-#include "base/packages/driver_pins.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_pins.hpp"
+#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
 namespace {

@@ -4,8 +4,8 @@
 // checked before anything of the old driver goes, and a file with another sum is never run.
 // Reads /var/cache/p2pd/runfiles and the catalogue.
 // Reference: SHA-256 sums as NVIDIA publishes them beside each runfile (.run.sha256sum).
-#include "base/driver/staging.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
 
 namespace p2pd {
 namespace {

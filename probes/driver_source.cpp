@@ -6,9 +6,9 @@
 // Reference: git-hash-object(1); "Git Objects" in Pro Git, chapter 10.2.
 #include <fmt/format.h>
 
-#include "base/driver/patched_source.hpp"
-#include "base/driver/staging.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/patched_source.hpp"
+#include "machine/catalogue/staging.hpp"
 
 namespace p2pd {
 namespace {

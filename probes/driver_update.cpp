@@ -6,8 +6,8 @@
 // Reference: apt-cache(8).
 #include <fmt/format.h>
 
-#include "base/driver/driver_update.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_update.hpp"
 
 namespace p2pd {
 namespace {

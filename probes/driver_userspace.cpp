@@ -9,12 +9,12 @@
 // Reference: backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
 
-#include "base/driver/older_runfile.hpp"
-#include "base/driver/packaged_userspace.hpp"
-#include "base/driver/runfile_install.hpp"
-#include "base/driver/staging.hpp"
-#include "base/packages/dpkg_status.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/older_runfile.hpp"
+#include "machine/driver/packaged_userspace.hpp"
+#include "machine/driver/runfile_install.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
 namespace {

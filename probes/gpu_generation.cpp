@@ -5,10 +5,10 @@
 // is newer than this table is no problem by itself.
 // Reads the PCI bus; generations come from config/gpus.yaml.
 // Reference: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.
-#include "base/hardware/gpus.hpp"
+#include "machine/hardware/gpus.hpp"
 
-#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {

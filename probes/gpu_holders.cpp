@@ -13,10 +13,10 @@
 #include <algorithm>
 #include <map>
 
-#include "base/driver/gpu_holders.hpp"
-#include "base/logind_files.hpp"
-#include "base/modules/loaded_modules.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/gpu_holders.hpp"
+#include "machine/driver/logind_files.hpp"
+#include "machine/modules/loaded_modules.hpp"
 
 namespace p2pd {
 namespace {

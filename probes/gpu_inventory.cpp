@@ -11,11 +11,11 @@
 #include <map>
 #include <set>
 
-#include "base/hardware/gpus.hpp"
-#include "base/hardware/left_out.hpp"
-#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
 #include "base/units.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/left_out.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 

@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
-#include "base/hardware/bar1.hpp"
-#include "base/hardware/pcie_path.hpp"
-#include "base/hardware/rdma.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/bar1.hpp"
+#include "machine/hardware/pcie_path.hpp"
+#include "machine/hardware/rdma.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/boot/initramfs.hpp"
 #include "base/probe.hpp"
+#include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {

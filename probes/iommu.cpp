@@ -11,11 +11,11 @@
 #include <array>
 #include <charconv>
 
-#include "base/boot/kernel_arguments.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/hardware/virtual_machine.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/virtual_machine.hpp"
 
 namespace p2pd {
 namespace {

@@ -2,12 +2,12 @@
 // kernel-cmdline: the running kernel was started with the wanted arguments.
 // P2P over PCIe needs the IOMMU out of the way (iommu=pt, or off) and no ACS redirection between the GPUs
 // (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline; of an image that is not booted,
-// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are followed and not run. What counts as in force: base/boot/kernel_arguments.hpp.
+// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are followed and not run. What counts as in force: machine/boot/kernel_arguments.hpp.
 // Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
-#include "base/boot/grub_config.hpp"
-#include "base/boot/grub_defaults.hpp"
-#include "base/boot/kernel_arguments.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/grub_config.hpp"
+#include "machine/boot/grub_defaults.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 
 namespace p2pd {
 namespace {

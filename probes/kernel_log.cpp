@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
-#include "base/boot/kernel_log.hpp"
-#include "base/driver/signatures.hpp"
-#include "base/hardware/pci_address.hpp"
 #include "base/probe.hpp"
+#include "base/signatures.hpp"
+#include "machine/boot/kernel_log.hpp"
+#include "machine/hardware/pci_address.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,12 +7,12 @@
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <map>
 
-#include "base/driver/driver_options.hpp"
-#include "base/driver/nvidia_procfs.hpp"
-#include "base/driver/staging.hpp"
-#include "base/driver/stock_p2p.hpp"
-#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_options.hpp"
+#include "machine/driver/stock_p2p.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

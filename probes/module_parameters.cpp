@@ -11,10 +11,10 @@
 
 #include <charconv>
 
-#include "base/driver/driver_options.hpp"
-#include "base/driver/nvidia_procfs.hpp"
-#include "base/driver/registry_keys.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_options.hpp"
+#include "machine/driver/registry_keys.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {
 namespace {

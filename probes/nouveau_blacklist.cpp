@@ -6,8 +6,8 @@
 // Reference: modprobe.d(5).
 #include <algorithm>
 
-#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

@@ -13,16 +13,16 @@
 #include <algorithm>
 #include <map>
 
-#include "base/boot/default_kernel.hpp"
-#include "base/driver/driver_install.hpp"
-#include "base/driver/nvidia_procfs.hpp"
-#include "base/driver/stock_p2p.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/modules/loaded_modules.hpp"
-#include "base/modules/module_file.hpp"
-#include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_install.hpp"
+#include "machine/driver/stock_p2p.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/default_kernel.hpp"
+#include "machine/modules/loaded_modules.hpp"
+#include "machine/modules/module_file.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

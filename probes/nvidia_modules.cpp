@@ -9,13 +9,13 @@
 
 #include <algorithm>
 
-#include "base/driver/nvidia_procfs.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/modules/loaded_modules.hpp"
-#include "base/modules/modprobe_d.hpp"
-#include "base/modules/module_file.hpp"
-#include "base/modules/own_place.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/loaded_modules.hpp"
+#include "machine/modules/modprobe_d.hpp"
+#include "machine/modules/module_file.hpp"
+#include "machine/modules/own_place.hpp"
 
 namespace p2pd {
 namespace {

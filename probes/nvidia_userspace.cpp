@@ -7,8 +7,8 @@
 // Reference: NVIDIA driver README, "Installed Components".
 #include <fmt/format.h>
 
-#include "base/driver/driver_libraries.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_libraries.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "base/driver/driver_options.hpp"
-#include "base/driver/nvidia_procfs.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_options.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "base/driver/loaded_driver.hpp"
-#include "base/driver/staging.hpp"
-#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/loaded_driver.hpp"
+#include "machine/modules/module_file.hpp"
 
 namespace p2pd {
 namespace {

@@ -3,11 +3,11 @@
 // A driver that somebody else installed has an owner with habits of his own: what persists, what is pinned and which kernels
 // it is built for is his to say.
 // Reads the DKMS sources of p2pd in /usr/src and the build records beside its modules in /lib/modules.
-// Reference: dkms(8), the source tree of a module; daemon/base/modules/module_install.hpp, what p2pd lays down.
+// Reference: dkms(8), the source tree of a module; daemon/machine/modules/module_install.hpp, what p2pd lays down.
 #include <fmt/format.h>
 
-#include "base/modules/module_install.hpp"
 #include "base/probe.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

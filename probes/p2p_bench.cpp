@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "base/driver/driver_answer.hpp"
 #include "base/p2p_use.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/driver_answer.hpp"
 
 namespace p2pd {
 

@@ -7,7 +7,7 @@
 // Reference: proc_locks(5); apt's daily units; cloud-init's boot stages.
 #include <fmt/format.h>
 
-#include "base/packages/package_locks.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "base/probe.hpp"
 
 namespace p2pd {

@@ -9,9 +9,9 @@
 #include <map>
 #include <sstream>
 
-#include "base/packages/apt_conf.hpp"
-#include "base/packages/dpkg_status.hpp"
 #include "base/probe.hpp"
+#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
 namespace {

@@ -4,15 +4,15 @@
 // which give no P2P, for every new kernel. Which packages those are is computed: the guides' ^nvidia-.* also takes the
 // container toolkit and misses libcuda1, libnvidia-*, glx-alternative-* and linux-modules-nvidia-*.
 // Reads dpkg's status, apt's marks, /var/lib/p2pd/way-back. Runs nothing.
-// Reference: apt-get(8); deb-control(5); base/packages/driver_packages.cpp.
+// Reference: apt-get(8); deb-control(5); machine/packages/driver_packages.cpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/driver/staging.hpp"
-#include "base/packages/way_back.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

@@ -13,8 +13,8 @@
 #include <map>
 #include <sstream>
 
-#include "base/hardware/pcie_path.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/pcie_path.hpp"
 
 namespace p2pd {
 namespace {

@@ -5,10 +5,10 @@
 // daemon alone. A unit that says --no-persistence-mode, as Ubuntu's does, holds nothing. Reads unit files, drop-ins and
 // links; asks systemd on a running host, where the driver is loaded. Reference: nvidia-persistenced(1); README of
 // NVIDIA's driver, "Using the nvidia-persistenced Utility".
-#include "base/driver/persistenced.hpp"
+#include "machine/driver/persistenced.hpp"
 
-#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {

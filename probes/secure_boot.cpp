@@ -8,12 +8,12 @@
 // Reference: kernel_lockdown(7); Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
 #include <fmt/format.h>
 
-#include "base/boot/efi_variable.hpp"
-#include "base/boot/kernel_arguments.hpp"
-#include "base/boot/lockdown.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/modules/module_signing.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/efi_variable.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/boot/lockdown.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/modules/module_signing.hpp"
 
 namespace p2pd {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <map>
 
-#include "base/logind_files.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/logind_files.hpp"
 
 namespace p2pd {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/hardware/pci.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {

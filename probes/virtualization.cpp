@@ -5,12 +5,12 @@
 // ones too, unless the hypervisor put both GPUs into one clique.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
 // Reference: src/basic/virt.c of systemd, which ranks these sources; hw/vfio/pci-quirks.c of QEMU (the clique).
-#include "base/hardware/virtual_machine.hpp"
+#include "machine/hardware/virtual_machine.hpp"
 
 #include <fmt/format.h>
 
-#include "base/hardware/gpus.hpp"
 #include "base/probe.hpp"
+#include "machine/hardware/gpus.hpp"
 
 namespace p2pd {
 namespace {

@@ -7,10 +7,10 @@
 // Reference: apt-get(8); dpkg(1); update-alternatives(1).
 #include <fmt/format.h>
 
-#include "base/driver/driver_update.hpp"
-#include "base/driver/staging.hpp"
-#include "base/packages/way_back.hpp"
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_update.hpp"
+#include "machine/packages/way_back.hpp"
 
 namespace p2pd {
 namespace {

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/record/private_words.hpp"
+#include "base/url.hpp"
 
 namespace p2pd::log {
 namespace {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with what the solver says of it here.
-#include "base/driver/catalogue.hpp"
+#include "machine/catalogue/catalogue.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/driver/machine.hpp"
-#include "base/driver/solver.hpp"
 #include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
 
 namespace p2pd::ctl {
 namespace {

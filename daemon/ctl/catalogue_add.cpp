@@ -10,17 +10,18 @@
 #include <filesystem>
 
 #include "base/command.hpp"
-#include "base/driver/catalogue_rows.hpp"
-#include "base/driver/machine.hpp"
-#include "base/driver/runfile.hpp"
-#include "base/driver/staging.hpp"
-#include "base/fetch/download.hpp"
-#include "base/modules/module_make.hpp"
 #include "base/scratch_directory.hpp"
+#include "base/url.hpp"
 #include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "engine/state_lock.hpp"
+#include "machine/catalogue/catalogue_rows.hpp"
+#include "machine/catalogue/runfile.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/fetch/download.hpp"
+#include "machine/modules/module_make.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -62,8 +63,8 @@ Result<void> check_secrets(const Options& options) {
   std::vector<std::string> addresses = options.runfile_hosts;
   addresses.push_back(options.repository);
   for (const std::string& address : addresses)
-    if (without_credentials(address) != address)
-      return fail(ErrorCode::invalid, without_credentials(address) + ": a user name in the address would be readable by all",
+    if (without_user_info(address) != address)
+      return fail(ErrorCode::invalid, without_user_info(address) + ": a user name in the address would be readable by all",
                   "Give the address without it; use a clone or mirror that needs no password.");
   return {};
 }

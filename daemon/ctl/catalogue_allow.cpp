@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 
 #include "base/command.hpp"
-#include "base/driver/runfile.hpp"
 #include "ctl/catalogue_entry.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
+#include "machine/catalogue/runfile.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/driver/catalogue.hpp"
-#include "base/driver/patched_source.hpp"
 #include "ctl/verb.hpp"
+#include "machine/catalogue/catalogue.hpp"
+#include "machine/catalogue/patched_source.hpp"
 
 namespace p2pd::ctl {
 

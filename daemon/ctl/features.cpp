@@ -7,11 +7,11 @@
 #include <chrono>
 
 #include "base/p2p_use.hpp"
-#include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
-#include "ctl/report/fields.hpp"
 #include "ctl/status.hpp"
+#include "engine/ready.hpp"
+#include "report/fields.hpp"
 
 namespace p2pd::ctl {
 namespace {

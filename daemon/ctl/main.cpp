@@ -8,7 +8,7 @@
 #include "base/image_runner.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "plan/config.hpp"

@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "base/p2p_use.hpp"
-#include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
-#include "ctl/report/fields.hpp"
-#include "ctl/report/proof.hpp"
 #include "ctl/status.hpp"
 #include "engine/journal.hpp"
+#include "engine/ready.hpp"
+#include "report/fields.hpp"
+#include "report/proof.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
 
 namespace p2pd::ctl {
 

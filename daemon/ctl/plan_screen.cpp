@@ -10,13 +10,13 @@
 #include <set>
 #include <sstream>
 
-#include "base/driver/machine.hpp"
-#include "base/hardware/gpus.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/modules/toolchain.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/preview.hpp"
 #include "ctl/print.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/toolchain.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2pctl record FILE: writes this machine into one file that every verb which only reads takes as --root. With --unpack, writes what is
 // in such a file into a directory.
-#include "base/record/record.hpp"
+#include "record/record.hpp"
 
 #include <fmt/format.h>
 

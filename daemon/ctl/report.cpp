@@ -11,11 +11,11 @@
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
-#include "ctl/report/document.hpp"
-#include "ctl/report/fields.hpp"
-#include "ctl/report/page.hpp"
 #include "ctl/status.hpp"
 #include "plan/config.hpp"
+#include "report/document.hpp"
+#include "report/fields.hpp"
+#include "report/page.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -13,9 +13,9 @@
 #include "base/json_number.hpp"
 #include "base/json_texts.hpp"
 #include "base/p2p_use.hpp"
-#include "base/ready.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
+#include "engine/ready.hpp"
 #include "engine/status.hpp"
 
 namespace p2pd::ctl {

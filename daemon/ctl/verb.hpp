@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/host.hpp"
-#include "base/record/record_file.hpp"
 #include "base/result.hpp"
 #include "plan/plan.hpp"
+#include "record/record_file.hpp"
 
 namespace CLI {
 class App;

@@ -10,13 +10,13 @@
 
 #include <fstream>
 
-#include "base/logind_files.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "base/root.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
 #include "engine/status.hpp"
+#include "machine/driver/logind_files.hpp"
 #include "plan/config.hpp"
 
 namespace p2pd::ctl {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
 
 namespace p2pd {
 namespace {

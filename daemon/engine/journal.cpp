@@ -8,7 +8,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/record/private_words.hpp"
+#include "base/url.hpp"
 #include "engine/statement.hpp"
 
 namespace p2pd {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {

@@ -6,7 +6,7 @@
 
 #include "base/json_texts.hpp"
 #include "base/log.hpp"
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {

@@ -7,8 +7,8 @@
 
 #include "base/directories.hpp"
 #include "base/json_number.hpp"
-#include "base/ready.hpp"
 #include "base/root.hpp"
+#include "engine/ready.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "base/driver/staging.hpp"
 #include "base/json_number.hpp"
 #include "base/sha256.hpp"
+#include "machine/catalogue/staging.hpp"
 
 namespace p2pd {
 namespace {

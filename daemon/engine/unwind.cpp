@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
 #include "engine/walk.hpp"
 
 namespace p2pd {

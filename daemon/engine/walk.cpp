@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "base/hardware/pci.hpp"
-#include "base/ready.hpp"
+#include "engine/ready.hpp"
+#include "machine/hardware/pci.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/host.hpp"
-#include "base/ready.hpp"
 #include "engine/assess.hpp"
 #include "engine/journal.hpp"
+#include "engine/ready.hpp"
 #include "engine/seams.hpp"
 #include "engine/undo.hpp"
 #include "plan/plan.hpp"

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "base/hardware/left_out.hpp"
 #include "base/yaml.hpp"
+#include "machine/hardware/left_out.hpp"
 
 namespace p2pd {
 namespace {

@@ -5,15 +5,15 @@
 #include <functional>
 #include <map>
 
-#include "base/boot/kernel_arguments.hpp"
-#include "base/driver/driver_update.hpp"
-#include "base/driver/machine.hpp"
-#include "base/driver/solver.hpp"
-#include "base/driver/staging.hpp"
-#include "base/hardware/acs_port.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/hardware/pcie_path.hpp"
-#include "base/modules/module_install.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_update.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
+#include "machine/hardware/acs_port.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/pcie_path.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {

@@ -11,13 +11,13 @@
 #include <iterator>
 
 #include "base/command.hpp"
-#include "base/record/record_file.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/device/nvml_peers.hpp"
 #include "probes/bench/measuring.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "probes/bench/report/machine.hpp"
 #include "probes/bench/report/report.hpp"
+#include "record/record_file.hpp"
 
 namespace p2pd::bench {
 namespace {

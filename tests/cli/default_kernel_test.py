@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from tree import write  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-DROP_IN = re.search(r'kDropIn = R"sh\((.*?)\)sh"', (SOURCE / "daemon/base/boot/default_kernel.cpp").read_text(), re.S)[1]
+DROP_IN = re.search(r'kDropIn = R"sh\((.*?)\)sh"', (SOURCE / "daemon/machine/modules/default_kernel.cpp").read_text(), re.S)[1]
 OLD, NEW = "6.1.0-37-amd64", "6.1.0-100-amd64"
 MODULES, DKMS = pathlib.Path("/lib/modules"), pathlib.Path("/var/lib/dkms")
 INSIDE = """set -e

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is asked for
 // is one that was read, and nothing is left below what the text clears at its end.
-#include "base/packages/apt_conf.hpp"
+#include "machine/packages/apt_conf.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as a build log: a failure has a cause, a next step and a line that is in the text, short and printable.
-#include "base/modules/build_log.hpp"
+#include "machine/modules/build_log.hpp"
 
 #include <algorithm>
 

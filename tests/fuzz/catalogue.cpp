@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: what may be used is pinned
 // and known, and the solver ends with an entry or a reason. The text is the release and the compiler of a kernel, too.
-#include "base/driver/catalogue.hpp"
+#include "machine/catalogue/catalogue.hpp"
 
 #include <algorithm>
 
-#include "base/driver/solver.hpp"
 #include "base/yaml.hpp"
 #include "fuzz.hpp"
+#include "machine/driver/solver.hpp"
 
 namespace p2pd::fuzz {
 namespace {

@@ -2,9 +2,9 @@
 // Any text as p2pd.yaml, and as gpus.yaml, from YAML to JSON to models.
 #include "plan/config.hpp"
 
-#include "base/hardware/gpus.hpp"
 #include "base/yaml.hpp"
 #include "fuzz.hpp"
+#include "machine/hardware/gpus.hpp"
 
 namespace {
 

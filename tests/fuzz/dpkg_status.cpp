@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as dpkg's status file: what is taken has a name and a state, and written out again it reads the same.
-#include "base/packages/dpkg_status.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 #include "fuzz.hpp"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/host.hpp"
-#include "temporary.hpp"
 #include "fake_runner.hpp"
+#include "temporary.hpp"
 
 namespace p2pd::fuzz {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as grub.cfg, grubenv and custom.cfg; a trial entry made of what it boots is read back with its arguments.
-#include "base/boot/grub.hpp"
+#include "machine/boot/grub.hpp"
 
 #include "fuzz.hpp"
 

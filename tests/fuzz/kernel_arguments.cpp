@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Any text as /proc/cmdline; the arguments that are good for GRUB come back out of our drop-in as they went in.
-#include "base/boot/kernel_arguments.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 
-#include "base/boot/grub.hpp"
 #include "fuzz.hpp"
+#include "machine/boot/grub.hpp"
 
 void p2pd::fuzz::run(std::string_view input) {
   const std::vector<KernelArgument> line = parse_kernel_line(input);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Any text as a kernel log: an answer, and a verdict that follows from the signatures found.
-#include "base/boot/kernel_log.hpp"
+#include "machine/boot/kernel_log.hpp"
 
-#include "base/driver/signatures.hpp"
 #include "base/probe.hpp"
+#include "base/signatures.hpp"
 #include "fuzz.hpp"
 
 namespace p2pd {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as a user's modprobe.d file: the drop-in that is merged with it makes what is wanted hold.
-#include "base/modules/modprobe_d.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 #include "fuzz.hpp"
 

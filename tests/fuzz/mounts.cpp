@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as /proc/self/mountinfo: what is taken is found again at its own mount point, and errors name the line.
-#include "base/mounts.hpp"
+#include "machine/boot/mounts.hpp"
 
 #include "fuzz.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as an lspci dump, any bytes as extended configuration space: lists that loop end, nothing is read beyond.
-#include "base/hardware/pci.hpp"
+#include "machine/hardware/pci.hpp"
 
 #include <algorithm>
 

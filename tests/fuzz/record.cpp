@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any text as a machine record in one file: it is refused with its place, or is written as it was read, and unpacked where it belongs.
-#include "base/record/record_file.hpp"
+#include "record/record_file.hpp"
 
 #include <iterator>
 

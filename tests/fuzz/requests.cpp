@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Any line on the worker's socket: it is refused, or asks for what somebody may ask for, of a plan by its name.
-#include "walk/mailbox.hpp"
+#include "worker/mailbox.hpp"
 
 #include "base/parameters.hpp"
 #include "fuzz.hpp"

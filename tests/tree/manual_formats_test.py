@@ -19,15 +19,14 @@ def schema(name):
 def declared_parameters(folder):
     """Id of each probe or action to the names of its parameters."""
     shared = {}
-    for header in sorted((ROOT / "daemon/base").glob("*.hpp")):
+    for header in sorted((ROOT / "daemon").rglob("*.hpp")):
         for name, value in re.findall(r"constexpr Parameter (k\w+)(?:\[\])? = (.*?);\n", header.read_text(), re.S):
             shared[name] = set(re.findall(r'"(\w+)",\s*Parameter::Type', value))
     table = {}
     for path in sorted((ROOT / folder).glob("*.cpp")):
-        if path.stem != "registry":
-            text = path.read_text()
-            own = set(re.findall(r'\{"(\w+)",\s*Parameter::Type', text))
-            table[path.stem.replace("_", "-")] = own.union(*(shared[n] for n in shared if re.search(rf"\b{n}\b", text)))
+        text = path.read_text()
+        own = set(re.findall(r'\{"(\w+)",\s*Parameter::Type', text))
+        table[path.stem.replace("_", "-")] = own.union(*(shared[n] for n in shared if re.search(rf"\b{n}\b", text)))
     return table
 
 
@@ -137,7 +136,7 @@ class Bus(Case):
         self.assertEqual({n for n in documented if n.startswith("org.p2pd1.")}, named)
 
     def test_status_document(self):
-        source = (ROOT / "daemon/engine/status.cpp").read_text() + (ROOT / "daemon/walk/publisher.cpp").read_text()
+        source = (ROOT / "daemon/engine/status.cpp").read_text() + (ROOT / "daemon/worker/publisher.cpp").read_text()
         documented = set(re.findall(r"\.(?:It )?Cm (\w+)", "\n".join(part(self.name, "STATUS DOCUMENT"))))
         documented |= {n for head, _ in items(part(self.name, "STATUS DOCUMENT")) for n in re.findall(r"\w+", head)[1:]}
         self.assert_within([n for n in documented if f'"{n}"' not in source], [])

@@ -2,8 +2,8 @@
 #include <iterator>
 
 #include "base/action.hpp"
-#include "base/hardware/pci.hpp"
 #include "fake_runner.hpp"
+#include "machine/hardware/pci.hpp"
 #include "made_bus.hpp"
 
 namespace p2pd {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/packages/apt_conf.hpp"
+#include "machine/packages/apt_conf.hpp"
 
 #include "catch.hpp"
 #include "fake_runner.hpp"

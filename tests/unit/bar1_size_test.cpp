@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/hardware/bar1.hpp"
+#include "machine/hardware/bar1.hpp"
 
 #include "made_bus.hpp"
 

@@ -3,9 +3,9 @@
 
 #include <fstream>
 
-#include "base/hardware/pci.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
+#include "machine/hardware/pci.hpp"
 #include "machines.hpp"
 #include "temporary.hpp"
 

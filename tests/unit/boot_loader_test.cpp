@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/efi_variable.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "grub_fixture.hpp"
+#include "machine/boot/efi_variable.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/build_log.hpp"
+#include "machine/modules/build_log.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <iterator>
 #include <set>
 
-#include "base/driver/signatures.hpp"
+#include "base/signatures.hpp"
 #include "catch.hpp"
 #include "machines.hpp"
 

@@ -2,10 +2,10 @@
 #include <fstream>
 
 #include "base/action.hpp"
-#include "base/modules/toolchain.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
+#include "machine/modules/toolchain.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/catalogue.hpp"
+#include "machine/catalogue/catalogue.hpp"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "fake_runner.hpp"
 #include "machines.hpp"
 #include "temporary.hpp"

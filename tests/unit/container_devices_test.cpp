@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/driver/cdi.hpp"
 #include "catch.hpp"
 #include "engine/undo.hpp"
+#include "machine/driver/cdi.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

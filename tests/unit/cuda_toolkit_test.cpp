@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/cuda_toolkit.hpp"
+#include "machine/driver/cuda_toolkit.hpp"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/packages/apt.hpp"
-#include "base/packages/apt_lists.hpp"
 #include "catch.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/apt_lists.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

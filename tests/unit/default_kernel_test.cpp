@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/default_kernel.hpp"
+#include "machine/modules/default_kernel.hpp"
 
 #include "base/action.hpp"
 #include "base/probe.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "base/mounts.hpp"
 #include "catch.hpp"
+#include "machine/boot/mounts.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

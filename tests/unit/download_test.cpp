@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What needs no server: files, sums, and the texts that `catalogue add` reads. download_test.py has the servers.
-#include "base/fetch/download.hpp"
+#include "machine/fetch/download.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,9 +9,10 @@
 #include <fstream>
 
 #include "base/descriptor.hpp"
-#include "base/driver/runfile.hpp"
 #include "base/sha256.hpp"
+#include "base/url.hpp"
 #include "catch.hpp"
+#include "machine/catalogue/runfile.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
@@ -135,11 +136,11 @@ TEST_CASE("download: a part that is no file, or in use, is left alone", "[downlo
 }
 
 TEST_CASE("download: no password in what is printed", "[download]") {
-  CHECK(without_credentials("https://me:pw@host/a@b") == "https://host/a@b");
-  CHECK(without_credentials("https://me:p@w@host?x@y") == "https://host?x@y");
-  CHECK(without_credentials("https://host/a@b") == "https://host/a@b");
-  CHECK(without_credentials("host@x") == "host@x");
-  CHECK(without_credentials("https://") == "https://");
+  CHECK(without_user_info("https://me:pw@host/a@b") == "https://host/a@b");
+  CHECK(without_user_info("https://me:p@w@host?x@y") == "https://host?x@y");
+  CHECK(without_user_info("https://host/a@b") == "https://host/a@b");
+  CHECK(without_user_info("host@x") == "host@x");
+  CHECK(without_user_info("https://") == "https://");
 }
 
 TEST_CASE("runfile: the version that version.mk names", "[download]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/packages/dpkg_status.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/patched_source.hpp"
-#include "base/fetch/git_tree.hpp"
-#include "base/modules/module_build.hpp"
+#include "machine/catalogue/patched_source.hpp"
+#include "machine/fetch/git_tree.hpp"
+#include "machine/modules/module_build.hpp"
 #include "staged.hpp"
 
 namespace p2pd {
@@ -34,7 +34,7 @@ struct World : Staged {
            "modules: $(M:%=kernel-open/%.ko)\n"
            "kernel-open/%.ko: kernel-open/%.c\n"
            "\t$(CC) $(KCFLAGS) -r -nostdlib -Wl,--build-id -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
-    for (const std::string_view module : kDriverModules)
+    for (const std::string_view module : kModuleNames)
       source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
     pin();
   }
@@ -281,7 +281,7 @@ TEST_CASE("driver-build: kbuild against installed kernel headers, with the compa
   world.source("Makefile",
                "modules:\n\t$(MAKE) -C /lib/modules/$(KERNEL_UNAME)/build M=$(CURDIR)/kernel-open CC=$(CC) modules\n");
   std::string objects = "obj-m :=";
-  for (const std::string_view module : kDriverModules) {
+  for (const std::string_view module : kModuleNames) {
     objects += fmt::format(" {}.o", module);
     world.source(fmt::format("kernel-open/{}.c", module),
                  "#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\nMODULE_VERSION(\"1\");\n");

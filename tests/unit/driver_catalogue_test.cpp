@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/driver/machine.hpp"
-#include "base/driver/solver.hpp"
-#include "base/driver/staging.hpp"
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
 #include "machines.hpp"
 #include "temporary.hpp"
 

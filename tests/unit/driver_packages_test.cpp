@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/packages/driver_packages.hpp"
+#include "machine/packages/driver_packages.hpp"
 
 #include <fmt/format.h>
 
@@ -8,13 +8,13 @@
 #include <iterator>
 #include <regex>
 
-#include "base/packages/apt.hpp"
-#include "base/packages/apt_lists.hpp"
-#include "base/packages/driver_pins.hpp"
-#include "base/packages/paragraphs.hpp"
-#include "base/packages/staged_debs.hpp"
-#include "base/packages/way_back.hpp"
 #include "catch.hpp"
+#include "machine/driver/driver_pins.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/apt_lists.hpp"
+#include "machine/packages/paragraphs.hpp"
+#include "machine/packages/staged_debs.hpp"
+#include "machine/packages/way_back.hpp"
 
 using namespace p2pd;
 

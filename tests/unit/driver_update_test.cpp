@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/driver_update.hpp"
+#include "machine/driver/driver_update.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/efi_variable.hpp"
+#include "machine/boot/efi_variable.hpp"
 
 #include <fstream>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "base/driver/patched_source.hpp"
+#include "machine/catalogue/patched_source.hpp"
 #include "staged.hpp"
 
 namespace p2pd::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/fetch/git_store.hpp"
+#include "machine/fetch/git_store.hpp"
 
 #include "forks.hpp"
 

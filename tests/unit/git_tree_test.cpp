@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/fetch/git_tree.hpp"
+#include "machine/fetch/git_tree.hpp"
 
 #include <fstream>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/gpu_holders.hpp"
+#include "machine/driver/gpu_holders.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

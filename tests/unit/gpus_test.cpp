@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "base/hardware/gpus.hpp"
+#include "machine/hardware/gpus.hpp"
 
 #include <algorithm>
 #include <functional>
 
-#include "base/hardware/left_out.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
+#include "machine/hardware/left_out.hpp"
 
 using namespace p2pd;
 using namespace p2pd::test;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Shell files of assignments, followed without being run: what is followed says what a real sh says.
-#include "base/boot/grub_defaults.hpp"
+#include "machine/boot/grub_defaults.hpp"
 
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
-#include "base/boot/grub.hpp"
-#include "base/boot/shell_assignments.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
+#include "machine/boot/grub.hpp"
+#include "machine/boot/shell_assignments.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

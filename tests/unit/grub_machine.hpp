@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "base/boot/grub.hpp"
 #include "base/host.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "grub_fixture.hpp"
+#include "machine/boot/grub.hpp"
 #include "temporary.hpp"
 
 namespace p2pd::test {

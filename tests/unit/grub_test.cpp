@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/grub.hpp"
+#include "machine/boot/grub.hpp"
 
 #include <sys/wait.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/initramfs.hpp"
+#include "machine/modules/initramfs.hpp"
 
-#include "base/modules/modprobe_d.hpp"
 #include "catch.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

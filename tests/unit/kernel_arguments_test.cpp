@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/kernel_arguments.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 
 #include "catch.hpp"
 

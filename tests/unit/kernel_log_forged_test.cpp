@@ -5,9 +5,9 @@
 
 #include <set>
 
-#include "base/driver/signatures.hpp"
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
+#include "base/signatures.hpp"
 #include "catch.hpp"
 #include "finding_ids.hpp"
 #include "kernel_log_lines.hpp"

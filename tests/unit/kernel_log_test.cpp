@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/kernel_log.hpp"
+#include "machine/boot/kernel_log.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <iostream>
 #include <set>
 
-#include "base/driver/signatures.hpp"
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
+#include "base/signatures.hpp"
 #include "catch.hpp"
 #include "finding_ids.hpp"
 #include "temporary.hpp"

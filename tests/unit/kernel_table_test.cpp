@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/kernel_table.hpp"
+#include "machine/catalogue/kernel_table.hpp"
 
 #include <fmt/format.h>
 

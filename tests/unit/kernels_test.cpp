@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/kernels.hpp"
+#include "machine/boot/kernels.hpp"
 
 #include "catch.hpp"
 #include "fake_runner.hpp"

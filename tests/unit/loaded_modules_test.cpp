@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/loaded_modules.hpp"
+#include "machine/modules/loaded_modules.hpp"
 
 #include <random>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/logind_files.hpp"
+#include "machine/driver/logind_files.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

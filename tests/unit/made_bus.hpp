@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/probe.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "machines.hpp"
 #include "temporary.hpp"

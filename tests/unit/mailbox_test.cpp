@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "walk/mailbox.hpp"
+#include "worker/mailbox.hpp"
 
 #include <poll.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/modprobe_d.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

@@ -3,9 +3,9 @@
 #include <iterator>
 
 #include "base/action.hpp"
-#include "base/modules/modprobe_d.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/module_identity.hpp"
+#include "machine/modules/module_identity.hpp"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <iterator>
 
-#include "base/modules/loaded_modules.hpp"
-#include "base/modules/module_file.hpp"
 #include "catch.hpp"
+#include "machine/modules/loaded_modules.hpp"
+#include "machine/modules/module_file.hpp"
 #include "made_module.hpp"
 #include "made_tree.hpp"
 

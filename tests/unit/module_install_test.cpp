@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/module_install.hpp"
+#include "machine/modules/module_install.hpp"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 
-#include "base/modules/module_signing.hpp"
 #include "catch.hpp"
+#include "machine/modules/module_signing.hpp"
 #include "made_module.hpp"
 #include "made_tree.hpp"
 
@@ -71,7 +71,7 @@ TEST_CASE("modules: a file that a power cut left half is not installed") {
   World world;
   const std::string built = "9.9.9/6.1.0-1-amd64/x86_64", dkms = "var/lib/dkms/p2pd-nvidia/";
   world.put(dkms_source(entry()).substr(1) + "/dkms.conf", dkms_conf(entry()));
-  for (const std::string_view module : kDriverModules)
+  for (const std::string_view module : kModuleNames)
     world.put(fmt::format("{}{}/module/{}.ko", dkms, built, module), std::string("\x7f") + "ELF\x02");
   fs::create_directory_symlink(built, world.directory / (dkms + "kernel-6.1.0-1-amd64-x86_64"));
   const auto found = installed_modules(world.host, entry(), "6.1.0-1-amd64", true);
@@ -104,7 +104,7 @@ TEST_CASE("modules: what was built is installed, by build id where the record ha
   World world;
   nlohmann::json record = {{"made_of", {{"release", "9.9.9"}, {"commit", entry().commit}}}, {"modules", nlohmann::json::object()}};
   std::string dep;
-  for (const std::string_view module : kDriverModules) {
+  for (const std::string_view module : kModuleNames) {
     const MadeModule made{.srcversion = "AAAA", .notes = build_id_note("\x3f\xa2"), .release = "6.1.0-1-amd64"};
     world.put(fmt::format("{}updates/p2pd/{}.ko", kPlace, module), made.bytes());
     record["modules"][module] = {{"srcversion", "AAAA"}, {"build_id", "3fa2"}};

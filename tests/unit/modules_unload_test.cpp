@@ -4,11 +4,11 @@
 #include <map>
 
 #include "base/action.hpp"
-#include "base/driver/gpu_services.hpp"
-#include "base/driver/loaded_driver.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "live_root.hpp"
+#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/loaded_driver.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {

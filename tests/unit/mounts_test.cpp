@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/mounts.hpp"
+#include "machine/boot/mounts.hpp"
 
 #include "catch.hpp"
 #include "fake_runner.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/module_file.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
+#include "machine/modules/module_file.hpp"
 #include "made_module.hpp"
 #include "made_tree.hpp"
 

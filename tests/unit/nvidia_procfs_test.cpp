@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/nvidia_procfs.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/own_place.hpp"
+#include "machine/modules/own_place.hpp"
 
 #include <cstdlib>
 
-#include "base/driver/loaded_driver.hpp"
-#include "base/modules/modprobe_files.hpp"
 #include "catch.hpp"
+#include "machine/driver/loaded_driver.hpp"
+#include "machine/modules/modprobe_files.hpp"
 #include "made_tree.hpp"
 
 using namespace p2pd;

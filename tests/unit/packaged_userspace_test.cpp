@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/packaged_userspace.hpp"
+#include "machine/driver/packaged_userspace.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/patched_source.hpp"
+#include "machine/catalogue/patched_source.hpp"
 
 #include "base/sha256.hpp"
 #include "forks.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/hardware/pci_address.hpp"
+#include "machine/hardware/pci_address.hpp"
 
 #include "catch.hpp"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "base/hardware/pci.hpp"
+#include "machine/hardware/pci.hpp"
 
 #include <fmt/format.h>
 
 #include <fstream>
 #include <random>
 
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "machines.hpp"
 #include "temporary.hpp"

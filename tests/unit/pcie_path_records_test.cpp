@@ -2,9 +2,9 @@
 // The paths between the GPUs of recorded machines; those of made ones are in pcie_path_test.cpp.
 #include <algorithm>
 
-#include "base/hardware/pcie_path.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
+#include "machine/hardware/pcie_path.hpp"
 #include "machines.hpp"
 
 using namespace p2pd;

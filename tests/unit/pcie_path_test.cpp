@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/hardware/pcie_path.hpp"
+#include "machine/hardware/pcie_path.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <iostream>
 #include <random>
 
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
 

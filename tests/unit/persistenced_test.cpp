@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/persistenced.hpp"
+#include "machine/driver/persistenced.hpp"
 
 #include <filesystem>
 

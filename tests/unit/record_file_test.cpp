@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/record/record_file.hpp"
+#include "record/record_file.hpp"
 
 #include <fmt/format.h>
 

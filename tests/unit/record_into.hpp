@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "base/record/record.hpp"
 #include "catch.hpp"
+#include "record/record.hpp"
 
 namespace p2pd::test {
 

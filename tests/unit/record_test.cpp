@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "base/record/record.hpp"
+#include "record/record.hpp"
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/hardware/pci.hpp"
-#include "base/record/recorded.hpp"
-#include "base/record/redact.hpp"
+#include "base/recorded.hpp"
 #include "catch.hpp"
+#include "machine/hardware/pci.hpp"
 #include "machines.hpp"
+#include "record/redact.hpp"
 #include "record_into.hpp"
 #include "temporary.hpp"
 

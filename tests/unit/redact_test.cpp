@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "base/record/redact.hpp"
+#include "base/url.hpp"
+#include "record/redact.hpp"
 
-#include "base/record/private_words.hpp"
+#include "record/private_words.hpp"
 
 #include "catch.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ctl/report/html.hpp"
+#include "report/html.hpp"
 
 #include "catch.hpp"
 

@@ -8,11 +8,11 @@
 #include <regex>
 
 #include "catch.hpp"
-#include "ctl/report/document.hpp"
-#include "ctl/report/page.hpp"
 #include "engine/journal.hpp"
 #include "fake_gpu_host.hpp"
 #include "fake_runner.hpp"
+#include "report/document.hpp"
+#include "report/page.hpp"
 
 using namespace p2pd;
 using namespace p2pd::ctl;

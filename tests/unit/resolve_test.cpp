@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "base/driver/machine.hpp"
-#include "base/driver/solver.hpp"
 #include "catch.hpp"
 #include "changed_record.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
 
 using namespace p2pd;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/runfile_install.hpp"
+#include "machine/driver/runfile_install.hpp"
 
 #include <algorithm>
 

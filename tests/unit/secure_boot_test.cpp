@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "base/boot/efi_variable.hpp"
 #include "catch.hpp"
+#include "machine/boot/efi_variable.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/signatures.hpp"
+#include "base/signatures.hpp"
 
 #include "catch.hpp"
 

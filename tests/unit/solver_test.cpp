@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "base/driver/solver.hpp"
+#include "machine/driver/solver.hpp"
 
 #include <algorithm>
 
-#include "base/driver/staging.hpp"
 #include "catch.hpp"
+#include "machine/catalogue/staging.hpp"
 
 using namespace p2pd;
 

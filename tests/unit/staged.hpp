@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/action.hpp"
-#include "base/driver/staging.hpp"
 #include "base/log.hpp"
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "engine/undo.hpp"
+#include "machine/catalogue/staging.hpp"
 #include "temporary.hpp"
 
 namespace p2pd::test {

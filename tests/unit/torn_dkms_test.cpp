@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/modules/torn_dkms.hpp"
+#include "machine/modules/torn_dkms.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/packages/version_order.hpp"
+#include "base/version_order.hpp"
 
 #include "catch.hpp"
 

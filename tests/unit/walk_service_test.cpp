@@ -2,8 +2,8 @@
 // What a service needs of the walk: a machine in use is waited for, a restart can be called off, each boot looks again.
 #include <nlohmann/json.hpp>
 
-#include "base/ready.hpp"
 #include "catch.hpp"
+#include "engine/ready.hpp"
 #include "world.hpp"
 
 using namespace p2pd;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "base/packages/way_back.hpp"
+#include "machine/packages/way_back.hpp"
 
 #include <sys/stat.h>
 
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "base/packages/apt.hpp"
-#include "base/packages/driver_pins.hpp"
-#include "base/packages/package_locks.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "base/sha256.hpp"
 #include "catch.hpp"
+#include "machine/driver/driver_pins.hpp"
+#include "machine/packages/apt.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""actions_test.py ROOT [ACTION]...: every fix of actions/registry.cpp that the tools of a tree made by `root` can run. Needs root.
+"""actions_test.py ROOT [ACTION]...: every fix of actions/ that the tools of a tree made by `root` can run. Needs root.
 
 Each row runs one action in a plan of its own, on a tree where the actions that it needs were applied, and made permanent, by an
 earlier run with a state directory of its own. So "undo" compares the tree with what it was right before that one action.
@@ -8,7 +8,7 @@ earlier run with a state directory of its own. So "undo" compares the tree with 
   again            a second run says "changed": false, and no file was changed, written again or made
   undo             revert gives back each path: kind, content, mode, owner, extended attributes (not_compared says what is left out)
 p2pctl runs inside the tree, as on a machine that is up; rebooting is a new boot id and the command line that GRUB would give.
-Prints "ok NAME" or "FAIL NAME" a cell, then the table. An action of the registry that has neither a row nor a reason here fails.
+Prints "ok NAME" or "FAIL NAME" a cell, then the table. An action that has neither a row nor a reason here fails.
 """
 import os
 import re
@@ -119,10 +119,7 @@ NOT_HERE = {
 
 
 def registered():
-    """Ids of what actions/registry.cpp lists."""
-    names = re.findall(r"^\s+(k\w+Action),$", (SOURCES / "registry.cpp").read_text(), re.M)
-    ids = dict(found for source in SOURCES.glob("*.cpp") for found in re.findall(r"^const Action (k\w+) = \{\s*\.id = \"([^\"]+)\"", source.read_text(), re.M))
-    return [ids[name] for name in names]
+    return sorted(source.stem.replace("_", "-") for source in SOURCES.glob("*.cpp"))
 
 
 def settle(tree, verb, *words):
@@ -189,7 +186,7 @@ def main():
     cases, ground, table = Cases(), Ground(work, root), []
     for name in registered():
         if not only and not any(name == row[0] for row in ROWS) and name not in NOT_HERE:
-            cases.say(f"{name} of actions/registry.cpp has a row or a reason", "it has neither")
+            cases.say(f"{name} has a row or a reason", "it has neither")
     for number, (name, parameters, on, when) in enumerate(ROWS):
         if only and name not in only:
             continue

@@ -12,9 +12,9 @@
 
 #include "base/descriptor.hpp"
 #include "probes/bench/collectives/collectives.hpp"
+#include "probes/bench/collectives/nccl.hpp"
 #include "probes/bench/device/driver.hpp"
 #include "probes/bench/figure.hpp"
-#include "probes/bench/collectives/nccl.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/driver/signatures.hpp"
+#include "base/signatures.hpp"
 
 namespace p2pd::bench {
 

@@ -4,8 +4,8 @@
 // one's memory, whose owner verifies.
 #include <optional>
 
-#include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/device/mapped.hpp"
+#include "probes/bench/measure/arrivals.hpp"
 
 namespace p2pd::bench {
 

@@ -11,8 +11,8 @@
 #include <optional>
 #include <thread>
 
-#include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/device/mapped.hpp"
+#include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/measure/peer_serve.hpp"
 
 namespace p2pd::bench {

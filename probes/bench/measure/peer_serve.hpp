@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include "probes/bench/measure/channel.hpp"
 #include "probes/bench/device/gpu.hpp"
 #include "probes/bench/device/mapped.hpp"
+#include "probes/bench/measure/channel.hpp"
 
 namespace p2pd::bench {
 

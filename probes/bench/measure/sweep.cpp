@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
-#include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/device/mapped.hpp"
+#include "probes/bench/measure/arrivals.hpp"
 
 namespace p2pd::bench {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/hardware/pcie_path.hpp"
 #include "base/host.hpp"
+#include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/device/gpu.hpp"
 #include "probes/bench/measure/phases.hpp"
 #include "probes/bench/measure/wrong.hpp"

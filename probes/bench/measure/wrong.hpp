@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "probes/bench/measurement.hpp"
 #include "probes/bench/device/pattern.hpp"
+#include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {
 

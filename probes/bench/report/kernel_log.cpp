@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/boot/kernel_log.hpp"
-#include "base/driver/signatures.hpp"
+#include "base/signatures.hpp"
+#include "machine/boot/kernel_log.hpp"
 
 namespace p2pd::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "base/hardware/pci_address.hpp"
 #include "base/host.hpp"
+#include "machine/hardware/pci_address.hpp"
 
 namespace p2pd::bench {
 

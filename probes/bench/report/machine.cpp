@@ -9,12 +9,12 @@
 #include <optional>
 #include <set>
 
-#include "base/boot/kernel_arguments.hpp"
-#include "base/driver/nvidia_procfs.hpp"
-#include "base/hardware/pci.hpp"
-#include "base/hardware/pcie_path.hpp"
-#include "base/hardware/rdma.hpp"
-#include "base/modules/loaded_modules.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/pcie_path.hpp"
+#include "machine/hardware/rdma.hpp"
+#include "machine/modules/loaded_modules.hpp"
 
 namespace p2pd::bench {
 namespace {

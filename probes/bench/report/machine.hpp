@@ -24,7 +24,7 @@ namespace p2pd::bench {
 ///                     that redirect or refuse peer traffic; [] is a port that lets it pass
 ///   gpus              [{"address", "numa_node", "local_cpulist", "iommu_group_type", "bar1_bytes"}], in order
 ///   peermem_loaded    true or false: the nvidia_peermem module
-///   rdma_nics         ["0000:41:00.0"]: functions that can do RDMA, see base/hardware/rdma.hpp
+///   rdma_nics         ["0000:41:00.0"]: functions that can do RDMA, see machine/hardware/rdma.hpp
 ///
 /// GPUDirect RDMA is ready with a NIC of rdma_nics and either peermem_loaded or open_modules (DMA-BUF).
 nlohmann::json machine_facts(const Host& host, const std::vector<std::string>& gpu_addresses);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/hardware/pcie_path.hpp"
 #include "base/json.hpp"
+#include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/measurement.hpp"
 #include "probes/bench/report/judge.hpp"
 

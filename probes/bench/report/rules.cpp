@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/driver/signatures.hpp"
+#include "base/signatures.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "probes/bench/report/judge.hpp"
 #include "probes/bench/measurement.hpp"
+#include "probes/bench/report/judge.hpp"
 
 namespace p2pd::bench {
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "engine/ready.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/directories.hpp"
+#include "base/json_texts.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/loaded_modules.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kLoadedModules = "/sys/module";
+constexpr std::string_view kPci = "/sys/bus/pci/devices";
+
+/// "pci0000:00/0000:00:01.1/0000:01:00.0": the ports above a function, and itself.
+std::string place_of(const Host& host, const std::string& address) {
+  const std::string path = host.files().read_link(fmt::format("{}/{}", kPci, address)).value_or(address);
+  const std::size_t at = path.find("pci");
+  return at == std::string::npos ? path : path.substr(at);
+}
+
+std::string line_or_nothing(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
+
+std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
+std::string proven_on_file() { return state_directory() / "proven-on"; }
+
+}  // namespace
+
+std::string ready_file() { return runtime_directory() + "/ready"; }
+std::string limited_file() { return runtime_directory() + "/limited"; }
+
+Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without) {
+  nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object(), build_ids = nlohmann::json::object();
+  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
+    if (device.is_nvidia_gpu() && std::ranges::count(without, device.address) == 0) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
+  for (const std::string& name : host.names(kLoadedModules)) {
+    if (!name.starts_with("nvidia")) continue;
+    const ModuleIdentity loaded = loaded_identity(host, name);
+    modules[name] = loaded.srcversion;
+    if (!loaded.build_id.empty()) build_ids[name] = loaded.build_id;
+  }
+  return nlohmann::json{{"machine_id", machine_id(host)},
+                        {"boot_id", line_or_nothing(host, "/proc/sys/kernel/random/boot_id")},
+                        {"gpus", std::move(gpus)},
+                        {"modules", std::move(modules)},
+                        {"build_ids", std::move(build_ids)}};
+}
+
+Result<void> announce(Host& host, const Proof& proof) {
+  std::vector<std::string> without;
+  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
+    if (!device.left_out.empty()) without.push_back(device.address);
+  nlohmann::json document = TRY(proof_context(host, without));
+  document["without"] = without;
+  document["fit_for"] = proof.fit_for;
+  TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
+  TRY(host.discard(proof.limited ? ready_file() : limited_file()));
+  TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
+  return {};
+}
+
+bool proven_on_this_machine(const Host& host) {
+  return !host.files().exists(proven_on_file()) || line_or_nothing(host, proven_on_file()) == machine_id(host);
+}
+
+Result<void> withdraw_ready(Host& host) {
+  TRY(host.discard(limited_file()));
+  return host.discard(ready_file());
+}
+
+Result<Proof> require_proof(const Host& host) {
+  Proof proof{.limited = !host.files().exists(ready_file()), .fit_for = {}};
+  const auto text = host.files().read(proof.limited ? limited_file() : ready_file(), 1U << 20);
+  if (!text && text.error().code == ErrorCode::not_found)
+    return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
+  const auto proven = parse_json(TRY(Result<std::string>(text)));
+  const nlohmann::json now = TRY(proof_context(host, json_texts(proven, "without")));
+  const auto stands = [&](const std::string& key, const nlohmann::json& here) {
+    const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
+    if (key == "build_ids" && then.is_null()) return true;  // an older p2pd proved it
+    if (key != "modules" && key != "build_ids") return then == here;
+    return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
+             return here.value(module.key(), nlohmann::json()) == module.value();
+           });
+  };
+  for (const auto& [key, value] : now.items())
+    if (!stands(key, value))
+      return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
+                  "\"p2pctl apply\" proves it anew");
+  proof.fit_for = json_texts(proven, "fit_for");
+  return proof;
+}
+
+Result<Proof> require_ready(const Host& host) {
+  Proof proof = TRY(require_proof(host));
+  if (!proof.limited) return proof;
+  return fail(ErrorCode::state, fmt::format("P2P is proven on this boot for less than the plan wants: {}", fmt::join(proof.fit_for, ", ")),
+              "\"p2pctl status\" shows what is missing; \"p2pctl is-ready --for USE\" asks for one use");
+}
+
+}  // namespace p2pd

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "machine/boot/kernels.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/version_order.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kImage = "vmlinuz-";
+/// Where modules lie below /lib/modules/VERSION, as depmod's default search ranks them: updates, then the rest.
+constexpr std::string_view kHeaderPlaces[] = {
+    "updates/dkms", "updates/p2pd", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
+
+bool is_directory(const Host& host, const std::string& path) {
+  const auto info = host.files().stat(path);
+  return info && S_ISDIR(info->st_mode);
+}
+
+/// "nvidia.ko.zst", "nvidia-current.ko" (Debian's name of it), but none of nvidia-drm, -modeset, -peermem, -uvm.
+bool is_nvidia(std::string_view name) {
+  const std::size_t ends = name.find(".ko");
+  if (!name.starts_with("nvidia") || ends == std::string_view::npos) return false;
+  const std::string_view stem = name.substr(0, ends);
+  if (stem != "nvidia" && !stem.starts_with("nvidia-current") && !stem.starts_with("nvidia-tesla")) return false;
+  return std::ranges::none_of(std::initializer_list<std::string_view>{"-drm", "-modeset", "-peermem", "-uvm"},
+                              [&](std::string_view part) { return stem.ends_with(part); });
+}
+
+void look_into(const Host& host, const std::string& directory, std::vector<std::string>& found) {
+  for (const std::string& name : host.names(directory))
+    if (is_nvidia(name)) found.push_back(directory + "/" + name);
+}
+
+bool is_kernel_image(std::string_view name) {
+  // what package managers and installkernel leave beside; GRUB's scripts leave the former out, too
+  constexpr std::string_view kLeftovers[] = {".old", ".bak", ".dpkg-", ".rpmsave", ".rpmnew"};
+  return name.starts_with(kImage) && name.size() > kImage.size() &&
+         std::ranges::none_of(kLeftovers, [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+}  // namespace
+
+Kernel kernel_of(const Host& host, const std::string& version) {
+  Kernel kernel;
+  kernel.version = version;
+  const std::string directory = "/lib/modules/" + version;
+  kernel.modules = is_directory(host, directory);
+  kernel.headers = is_directory(host, directory + "/build");
+  if (!kernel.modules) return kernel;
+  for (const std::string_view place : kHeaderPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
+  // Ubuntu's prebuilt ones: kernel/nvidia-550, kernel/nvidia-550srv-open
+  for (const std::string& name : host.names(directory + "/kernel"))
+    if (name.starts_with("nvidia")) look_into(host, directory + "/kernel/" + name, kernel.nvidia);
+  return kernel;
+}
+
+Result<std::vector<Kernel>> bootable_kernels(const Host& host) {
+  constexpr std::size_t kMost = 200;
+  std::vector<std::string> versions;
+  for (const std::string& name : TRY(host.files().list("/boot")))
+    if (is_kernel_image(name)) versions.push_back(name.substr(kImage.size()));
+  if (versions.empty()) return fail(ErrorCode::not_found, "/boot holds no kernel (vmlinuz-VERSION)");
+  if (versions.size() > kMost) return fail(ErrorCode::invalid, "/boot holds more than 200 kernels");
+  std::ranges::stable_sort(versions,
+                           [](const auto& one, const auto& other) { return compare_versions(one, other) < 0; });
+  std::vector<Kernel> kernels;
+  for (const std::string& version : versions) kernels.push_back(kernel_of(host, version));
+  return kernels;
+}
+
+}  // namespace p2pd

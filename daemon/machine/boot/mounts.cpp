@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "machine/boot/mounts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace p2pd {
+namespace {
+
+std::vector<std::string_view> fields_of_line(std::string_view line) {
+  std::vector<std::string_view> words;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    if (end > 0) words.push_back(line.substr(0, end));
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return words;
+}
+
+/// The kernel writes space, tab, newline and backslash as "\040": three octal digits.
+std::string unescaped(std::string_view text) {
+  const auto octal = [](char c) { return c >= '0' && c <= '7'; };
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    if (rest.size() >= 4 && rest[0] == '\\' && octal(rest[1]) && octal(rest[2]) && octal(rest[3])) {
+      out += static_cast<char>(((rest[1] - '0') * 64 + (rest[2] - '0') * 8 + (rest[3] - '0')) & 0xff);
+      at += 3;
+    } else {
+      out += text[at];
+    }
+  }
+  return out;
+}
+
+/// True when the comma list `options` has `wanted`.
+bool has_option(std::string_view options, std::string_view wanted) {
+  return fmt::format(",{},", options).find(fmt::format(",{},", wanted)) != std::string::npos;
+}
+
+/// What stands behind `name` in the comma list `options`.
+std::string_view option_value(std::string_view options, std::string_view name) {
+  while (!options.empty()) {
+    const std::string_view option = options.substr(0, options.find(','));
+    if (option.starts_with(name)) return option.substr(name.size());
+    options.remove_prefix(std::min(option.size() + 1, options.size()));
+  }
+  return {};
+}
+
+/// File systems, and block devices, of memory.
+bool is_memory(const Mount& mount) {
+  constexpr std::string_view kTypes[] = {"tmpfs", "ramfs", "rootfs", "devtmpfs"};
+  return std::ranges::find(kTypes, mount.type) != std::end(kTypes) || mount.source.starts_with("/dev/ram") ||
+         mount.source.starts_with("/dev/zram");
+}
+
+/// `node` is the directory of a block device in sysfs; a stack of devices deeper than this is no real one.
+std::string layer_of(const Host& host, const std::string& node, int depth) {
+  constexpr int kMostSlaves = 8;
+  constexpr std::size_t kWidest = 64;  // devices below one: more are no real ones either
+  const std::string uuid = host.line(node + "/dm/uuid").value_or("");
+  if (uuid.starts_with("LVM-")) return "LVM";
+  if (uuid.starts_with("DMRAID-")) return "RAID";
+  if (host.files().exists(node + "/md") || host.files().exists(node + "/../md")) return "RAID";
+  if (depth == kMostSlaves) return "";
+  auto below = host.names(node + "/slaves");
+  if (below.size() > kWidest) below.resize(kWidest);
+  for (const std::string& name : below) {
+    std::string layer = layer_of(host, "/sys/class/block/" + name, depth + 1);
+    if (!layer.empty()) return layer;
+    if (depth > 0) break;  // one chain is enough further down: the work stays bounded where links loop
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::vector<Mount>> parse_mounts(std::string_view text) {
+  std::vector<Mount> mounts;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::vector<std::string_view> words = fields_of_line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (words.empty()) continue;
+    // six fields, optional ones, "-", then type, source and the options of the file system
+    const auto dash = std::find(words.begin() + std::min<std::ptrdiff_t>(6, std::ssize(words)), words.end(), "-");
+    if (words.end() - dash < 3) return fail(ErrorCode::invalid, fmt::format("line {} is not a mount", number));
+    Mount mount{unescaped(words[4]), std::string(words[2]), std::string(dash[1]), unescaped(dash[2]), false, {}};
+    mount.read_only = has_option(words[5], "ro") || (words.end() - dash > 3 && has_option(dash[3], "ro"));
+    if (mount.type == "overlay" && words.end() - dash > 3) mount.upper = unescaped(option_value(dash[3], "upperdir="));
+    mounts.push_back(std::move(mount));
+  }
+  return mounts;
+}
+
+const Mount* mount_above(const std::vector<Mount>& mounts, std::string_view path) {
+  const Mount* found = nullptr;
+  for (const Mount& mount : mounts) {
+    const std::string_view point = mount.point == "/" ? std::string_view() : std::string_view(mount.point);
+    const bool above = path.starts_with(point) && (path.size() == point.size() || path[point.size()] == '/');
+    if (above && (found == nullptr || mount.point.size() >= found->point.size())) found = &mount;
+  }
+  return found;
+}
+
+std::string why_volatile(const std::vector<Mount>& mounts, std::string_view path, std::string_view arguments) {
+  constexpr std::string_view kLive[] = {"boot=live", "boot=casper", "root=live:", "rd.live.image", "overlayroot=tmpfs", "systemd.volatile="};
+  const Mount* mount = mount_above(mounts, path);
+  if (mount == nullptr) return "";
+  if (is_memory(*mount)) return "it lies on " + mount->type;
+  if (mount->type != "overlay") return "";
+  const Mount* upper = mount->upper.empty() ? nullptr : mount_above(mounts, mount->upper);
+  if (upper != nullptr && upper != mount) return is_memory(*upper) ? "it lies on an overlay whose changes go to " + upper->type : "";
+  const bool live = std::ranges::any_of(kLive, [&](std::string_view word) { return fmt::format(" {}", arguments).find(fmt::format(" {}", word)) != std::string::npos; });
+  return live ? "this is a live system: it lies on an overlay whose changes are not kept" : "";
+}
+
+std::string layer_below(const Host& host, const std::string& device) {
+  const bool plain = device.find_first_not_of("0123456789:") == std::string::npos;
+  return plain ? layer_of(host, "/sys/dev/block/" + device, 0) : "";
+}
+
+}  // namespace p2pd

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "machine/boot/package_locks.hpp"
+
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/log.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
+                                       "/var/cache/apt/archives/lock"};
+
+/// A line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF": its process, and the file.
+struct Lock {
+  std::int64_t pid = 0;
+  unsigned major = 0, minor = 0;
+  ino_t inode = 0;
+};
+
+std::optional<Lock> parse_lock(const std::string& line) {
+  Lock lock;
+  if (line.find("->") != std::string::npos) return std::nullopt;  // waits for it, and has it not
+  unsigned long long inode = 0;
+  long long pid = 0;
+  const int found =
+      std::sscanf(line.c_str(), "%*u: %*s %*s %*s %lld %x:%x:%llu", &pid, &lock.major, &lock.minor, &inode);
+  lock.pid = pid;
+  lock.inode = inode;
+  return found == 4 ? std::optional(lock) : std::nullopt;
+}
+
+/// The holder of `path` in the table of locks.
+std::optional<Lock> holder(const Host& host, std::string_view path, const std::string& table) {
+  const auto file = host.files().stat(path);
+  if (!file) return std::nullopt;
+  for (std::size_t at = 0; at < table.size();) {
+    const std::size_t end = std::min(table.find('\n', at), table.size());
+    const auto lock = parse_lock(table.substr(at, end - at));
+    at = end + 1;
+    if (!lock || lock->inode != file->st_ino) continue;
+    // btrfs and overlays show another device to stat() than to the table of locks
+    const bool anonymous = lock->major == 0 || ::major(file->st_dev) == 0;
+    if (anonymous || (lock->major == ::major(file->st_dev) && lock->minor == ::minor(file->st_dev))) return lock;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::optional<std::vector<PackageLock>>> package_locks(const Host& host) {
+  auto content = host.files().read("/proc/locks", 8U << 20);
+  std::optional<std::vector<PackageLock>> held;
+  if (!content && content.error().code == ErrorCode::not_found && !host.live()) return held;
+  const std::string table = TRY(std::move(content));
+  held.emplace();
+  for (const std::string_view path : kLocks)
+    if (const auto lock = holder(host, path, table))
+      held->push_back({std::string(path), lock->pid, host.line(fmt::format("/proc/{}/comm", lock->pid)).value_or("")});
+  return held;
+}
+
+Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (std::string told;;) {
+    const auto locks = TRY(package_locks(host));
+    if (!locks || locks->empty()) return {};
+    const PackageLock& lock = locks->front();
+    const std::string who = fmt::format("process {} {} holds {}", lock.pid, lock.process, lock.file);
+    if (std::chrono::steady_clock::now() >= until)
+      return fail(ErrorCode::busy, fmt::format("packages are being installed: {} for {} s", who, patience.count()),
+                  "Wait until it has ended, then try again; do not remove the lock file.");
+    if (std::exchange(told, who) != who) log::warning("waiting: {}", who);
+    TRY(host.ask({{"sleep", "1"}, {}, {}}));  // as a command, so that a request to stop ends it
+  }
+}
+
+}  // namespace p2pd

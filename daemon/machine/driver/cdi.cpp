@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "machine/driver/cdi.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/json.hpp"
+#include "machine/driver/driver_libraries.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kVersionedLibraries[] = {"libcuda.so.", "libnvidia-ml.so."};
+constexpr std::string_view kRuntime = "/etc/nvidia-container-runtime/config.toml";
+constexpr std::string_view kDocker = "/etc/docker/daemon.json";
+constexpr std::string_view kEnds = " \t\n\r\"',";
+
+/// `line` without what quotes, lists and indentation put around it.
+std::string_view bare(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(" \t-\"'");
+  if (begin == std::string_view::npos) return {};
+  return line.substr(begin, line.find_last_not_of(kEnds) + 1 - begin);
+}
+
+/// The value of `line` where its key is `key`, in YAML or JSON.
+std::string_view yaml_value(std::string_view line, std::string_view key) {
+  line = bare(line);
+  if (!line.starts_with(key)) return {};
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos || line.find_first_not_of("\" ", key.size()) != colon) return {};
+  return bare(line.substr(colon + 1));
+}
+
+}  // namespace
+
+CdiSpecification parse_cdi(std::string_view text) {
+  CdiSpecification found;
+  for (const std::string_view library : kVersionedLibraries)
+    for (std::size_t at = text.find(library); at != std::string_view::npos; at = text.find(library, at + 1)) {
+      const std::string_view file = text.substr(at, text.find_first_of("\n\"', :", at) - at);
+      if (std::string version = driver_version_of(std::string(file)); !version.empty())
+        found.versions.insert(std::move(version));
+    }
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);)
+    if (const std::string_view name = yaml_value(line, "name"); !name.empty()) found.devices.emplace(name);
+  return found;
+}
+
+std::vector<std::string> cdi_files(const Host& host) {
+  std::vector<std::string> found;
+  for (const std::string_view path : kCdiFiles)
+    if (host.files().exists(path)) found.emplace_back(path);
+  return found;
+}
+
+std::string asks_for_cdi(const Host& host) {
+  std::istringstream lines(host.files().read(kRuntime).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    std::erase_if(line, [](char c) { return c == ' ' || c == '\t'; });
+    if (line.starts_with("mode=\"cdi\"")) return std::string(kRuntime);
+  }
+  const auto docker = parse_json(host.files().read(kDocker).value_or(""));
+  const nlohmann::json::json_pointer feature("/features/cdi");
+  if (docker.is_object() && docker.contains(feature) && docker[feature] == true) return std::string(kDocker);
+  return "";
+}
+
+Result<std::string> installed_libcuda(const Host& host) {
+  std::string version;
+  for (const DriverLibrary& library : driver_libraries(host, "libcuda.so.1")) {
+    if (library.version.empty())
+      return fail(ErrorCode::invalid, library.link + " leads to a file whose name has no version");
+    if (!version.empty() && version != library.version)
+      return fail(ErrorCode::invalid, fmt::format("libcuda is installed twice, {} and {}", version, library.version),
+                  "Remove the driver's libraries that are not of the loaded module.");
+    version = library.version;
+  }
+  return version;
+}
+
+}  // namespace p2pd

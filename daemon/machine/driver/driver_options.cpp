@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+#include "machine/driver/driver_options.hpp"
+
+#include <fmt/format.h>
+
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/registry_keys.hpp"
+#include "machine/driver/stock_p2p.hpp"
+#include "machine/modules/module_file.hpp"
+
+namespace p2pd {
+namespace {
+
+/// "570.86.16" to 570; 0 where it is no version.
+int major_of(const std::string& version) {
+  const auto numbers = parse_version(version);
+  return numbers ? static_cast<int>(numbers->front()) : 0;
+}
+
+void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
+  nlohmann::json all = more;
+  all.update(parameters.value(key, nlohmann::json::object()));
+  parameters[key] = std::move(all);
+}
+
+}  // namespace
+
+Result<std::map<std::string, ModuleOption>> configured_options(const Host& host) {
+  const std::vector<ModuleOption> options = TRY(module_options(host));
+  std::map<std::string, ModuleOption> out;
+  const std::string here = installed_name(host, "nvidia").value_or("nvidia");  // "nvidia_current" where Debian renamed it
+  for (const std::string& module : {here, std::string("nvidia")})  // which an install line gives to it as well
+    for (const ModuleOption& option : options)
+      if (option.module == module && option.name.starts_with("NVreg_")) out[option.name] = option;
+  return out;
+}
+
+Result<Parameters> with_driver_options(const Host& host, Parameters parameters) {
+  const auto name = parameters.value("entry", std::string(kNoEntry));
+  std::string version = host.line(kLoadedDriver).value_or("");
+  if (name == kStockEntry) {
+    const StockP2p stock = TRY(stock_p2p(host));
+    if (!stock.why_not.empty()) return fail(ErrorCode::not_found, stock.why_not);
+    for (const auto& [key, more] : stock.options.items()) add(parameters, key.c_str(), more);
+    version = stock.version;
+  } else if (name != kNoEntry) {
+    const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+    add(parameters, "options", entry.module_options);
+    add(parameters, "registry_dwords", entry.registry_dwords);
+    version = entry.base_version;
+    for (const auto& [key, value] : entry.registry_dwords_forbidden.items())
+      if (parameters["registry_dwords"].value(key, nlohmann::json()) == value)
+        return fail(ErrorCode::invalid, fmt::format("registry_dwords: {}={} breaks P2P in {}", key, value.dump(), name),
+                    "Take the key out of the plan.");
+  }
+  const auto dwords = parameters.value("registry_dwords", nlohmann::json::object());
+  for (const auto& [key, value] : dwords.items()) {
+    const std::string wrong = version.empty() ? "" : wrong_registry_key(key, value.dump(), major_of(version));
+    if (!wrong.empty())
+      return fail(ErrorCode::invalid, fmt::format("registry_dwords: {}={} in driver {}: {}", key, value.dump(), version, wrong),
+                  "Correct the plan: values of these keys differ between drivers.");
+    if (is_experimental_key(key) && !parameters.value("experimental", false))
+      return fail(ErrorCode::invalid, "registry_dwords: what " + key + " does is not known from the driver's source",
+                  "A plan that wants it nevertheless says \"experimental: true\" beside it.");
+  }
+  return parameters;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// Control groups name what a process belongs to: systemd puts every unit into one of its own, container runtimes every
+// container. Formats: proc(5), cgroups(7), systemd.unit(5); the runtimes' cgroup drivers "systemd" and "cgroupfs".
+#include "machine/driver/gpu_holders.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "machine/driver/logind_files.hpp"
+#include "machine/driver/persistenced.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kContainerId = 64;  // hexadecimal digits
+constexpr std::size_t kShortId = 12;      // as "docker ps" prints them
+constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
+                                                     "unit",    "process",      "session"};
+
+constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
+constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
+                                              "sddm.service",  "lightdm.service", "lxdm.service"};
+// Below these run jobs of others, and to stop one is no way to end a job: without pam_systemd a login stays in ssh.service.
+constexpr std::string_view kStartOthers[] = {"ssh.service",   "sshd.service", "cron.service",
+                                             "crond.service", "atd.service",  "slurmd.service"};
+constexpr std::string_view kUserSlice = "/user.slice/";
+
+/// How a runtime marks its groups; the first row that fits counts.
+struct Runtime {
+  std::string_view mark;
+  std::string_view name;
+};
+constexpr Runtime kRuntimes[] = {{"libpod", "podman"}, {"cri-containerd", "containerd"},
+                                 {"crio", "cri-o"},    {"kubepods", "kubernetes"},
+                                 {"docker", "docker"}, {"containerd", "containerd"}};
+
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+/// The first run of exactly 64 hexadecimal digits; empty when there is none.
+std::string_view container_id(std::string_view path) {
+  constexpr std::string_view kIdDigits = "0123456789abcdef";
+  for (std::size_t at = path.find_first_of(kIdDigits); at < path.size(); at = path.find_first_of(kIdDigits, at)) {
+    const std::size_t end = std::min(path.find_first_not_of(kIdDigits, at), path.size());
+    if (end - at == kContainerId) return path.substr(at, kContainerId);
+    at = end;
+  }
+  return {};
+}
+
+/// "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers.
+std::string container_of(std::string_view path) {
+  if (const std::string_view id = container_id(path); !id.empty()) {
+    const auto runtime =
+        std::ranges::find_if(kRuntimes, [&](const Runtime& r) { return path.find(r.mark) != path.npos; });
+    return fmt::format("{} {}", runtime != std::end(kRuntimes) ? runtime->name : "container", id.substr(0, kShortId));
+  }
+  for (const auto& [mark, name] :
+       {Runtime{"/lxc.payload.", "lxc"}, Runtime{"/lxc/", "lxc"}, Runtime{"/machine-", "machine"}}) {
+    const std::size_t at = path.find(mark);
+    if (at == path.npos) continue;
+    const std::string_view rest = path.substr(at + mark.size());
+    return fmt::format("{} {}", name, rest.substr(0, rest.find_first_of("/.")));
+  }
+  return {};
+}
+
+/// The unit of systemd's, "ollama.service": the first component that is no slice, since what is below a unit is named by
+/// who runs in it (cg_path_get_unit() of systemd); empty where only slices are.
+std::string unit_of(std::string_view path) {
+  while (path.starts_with('/')) {
+    path.remove_prefix(1);
+    const std::string_view component = path.substr(0, path.find('/'));
+    if (component.ends_with(".service") || component.ends_with(".scope")) return std::string(component);
+    if (!component.ends_with(".slice")) break;
+    path.remove_prefix(component.size());
+  }
+  return {};
+}
+
+/// The same of a user's own manager, in a path below its unit "user@1000.service".
+std::string user_unit_of(std::string_view path, const std::string& manager) {
+  std::string unit = manager.starts_with("user@") ? unit_of(path.substr(path.find(manager) + manager.size())) : "";
+  return unit.empty() ? manager : unit;
+}
+
+template <class Table>
+bool among(const Table& table, std::string_view name) {
+  return std::ranges::find(table, name) != std::end(table);
+}
+
+bool starts_others(std::string_view unit) {
+  return among(kStartOthers, unit) || unit.starts_with("ssh@") || unit.starts_with("sshd@");
+}
+
+/// The unit that the display manager's alias names; empty where there is none.
+std::string display_unit(const Host& host) {
+  const std::string target = host.files().read_link("/etc/systemd/system/display-manager.service").value_or("");
+  return target.substr(target.rfind('/') + 1);  // of npos: 0
+}
+
+/// The graphical session at a seat that a process below user.slice belongs to: by its scope, or by the user whose manager
+/// runs it.
+Result<std::optional<SeatSession>> session_of(const Host& host, std::string_view path, const std::string& unit) {
+  for (const SeatSession& session : TRY(seat_sessions(host)))
+    if (unit == "session-" + session.id + ".scope" ||
+        (path.starts_with(fmt::format("{}user-{}.slice/user@", kUserSlice, session.uid))))
+      return session;
+  return std::nullopt;
+}
+
+/// Nodes of the NVIDIA GPUs in /dev/dri: "/dev/dri/renderD128".
+std::set<std::string> render_nodes(const Host& host) {
+  std::set<std::string> nodes;
+  for (const std::string& name : host.names("/sys/class/drm")) {
+    const bool node = name.find('-') == std::string::npos && (name.starts_with("card") || name.starts_with("renderD"));
+    if (node && host.line("/sys/class/drm/" + name + "/device/vendor").value_or("") == "0x10de")
+      nodes.insert("/dev/dri/" + name);
+  }
+  return nodes;
+}
+
+/// The devices that a process has open. An Error: only root may see that, or the process has ended.
+Result<std::set<std::string>> open_devices(const Host& host, const std::string& process,
+                                           const std::set<std::string>& render) {
+  std::set<std::string> devices;
+  for (const std::string& fd : TRY(host.files().list(process + "/fd"))) {
+    const auto target = host.files().read_link(process + "/fd/" + fd);
+    if (!target && target.error().code == ErrorCode::denied) return tl::unexpected(target.error());
+    if (target && (target->starts_with("/dev/nvidia") || render.contains(*target))) devices.insert(*target);
+  }
+  return devices;
+}
+
+}  // namespace
+
+std::string_view to_string(HolderKind kind) { return kServiceKinds.at(static_cast<std::size_t>(kind)); }
+
+Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups) {
+  std::string container, unit, user_path;
+  std::istringstream lines{std::string(cgroups)};
+  for (std::string line;
+       std::getline(lines, line);) {  // "0::/system.slice/x.service"; version 1 has a line a controller
+    const std::size_t colon = line.find(':', line.find(':') + 1);
+    if (line.find(':') == std::string::npos || colon == std::string::npos) continue;
+    const std::string_view path = std::string_view(line).substr(colon + 1);
+    if (container.empty()) container = container_of(path);
+    if (unit.empty()) unit = unit_of(path);
+    if (user_path.empty() && path.starts_with(kUserSlice)) user_path = path;
+  }
+  holder.of_user = !user_path.empty();
+  holder.kind = HolderKind::process;
+  if (!container.empty()) {
+    holder.kind = HolderKind::container;
+    holder.name = printable(container);
+  } else if (holder.of_user) {
+    const auto session = TRY(session_of(host, user_path, unit));
+    if (session) holder.kind = session->greeter ? HolderKind::display : HolderKind::session;
+    holder.name = !session           ? printable(user_unit_of(user_path, unit))
+                  : session->greeter ? std::string(kDisplayManager)
+                                     : session->text();
+  } else {
+    if (unit == kPersistencedService) holder.kind = HolderKind::persistenced;
+    else if (among(kDisplayUnits, unit) || (!unit.empty() && unit == display_unit(host))) holder.kind = HolderKind::display;
+    else if (unit.ends_with(".service") && !starts_others(unit)) holder.kind = HolderKind::unit;
+    holder.own = holder.kind == HolderKind::unit && among(kOwnUnits, unit);
+    holder.name = printable(unit);
+  }
+  return {};
+}
+
+void read_stat(const Host& host, GpuHolder& holder) {
+  constexpr int kFlags = 9, kPending = 31;  // fields of proc(5), from 1
+  constexpr unsigned long kExiting = 0x4, kKilled = 1UL << (SIGKILL - 1);
+  const std::string stat = host.line(fmt::format("/proc/{}/stat", holder.pid)).value_or("");
+  std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may hold anything
+  char state = '?';
+  int parent = 0;
+  if (!(fields >> state >> parent)) return;
+  holder.dying = state == 'Z' || state == 'X';
+  std::string word;  // fields between are below 0, or above what a long holds (25, rsslim: no limit)
+  for (int field = 5; field <= kPending && fields >> word; ++field) {
+    if (field != kFlags && field != kPending) continue;
+    if ((std::strtoul(word.c_str(), nullptr, 10) & (field == kFlags ? kExiting : kKilled)) != 0) holder.dying = true;
+  }
+  holder.own |= host.live() && parent == ::getpid();
+}
+
+bool is_service(const Host& host, const GpuHolder& holder) {
+  if (holder.kind != HolderKind::container)
+    return holder.kind == HolderKind::persistenced || holder.kind == HolderKind::display;
+  if (holder.of_user) return false;  // the id may be another's
+  const std::size_t space = holder.name.find(' ');
+  const std::string runtime = holder.name.substr(0, space);
+  if (runtime != "docker" && runtime != "podman") return false;
+  const auto policy = host.query(
+      {{runtime, "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", holder.name.substr(space + 1)}, {}, {}});
+  return policy && (policy->starts_with("always") || policy->starts_with("unless-stopped"));
+}
+
+Result<GpuHolders> gpu_holders(const Host& host) {
+  GpuHolders holders;
+  const auto names = host.files().list("/proc");
+  if (!names && names.error().code == ErrorCode::not_found) return holders;
+  if (!names) return tl::unexpected(names.error());
+  const std::set<std::string> render = render_nodes(host);
+  for (const std::string& name : *names) {
+    GpuHolder holder;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), holder.pid);
+    if (error != std::errc() || end != name.data() + name.size() || holder.pid <= 0) continue;
+    const std::string process = "/proc/" + name;
+    const auto devices = open_devices(host, process, render);
+    if (!devices && !host.files().exists(process)) continue;  // ended meanwhile
+    ++holders.processes;
+    if (!devices) ++holders.unreadable;
+    if (!devices || devices->empty()) continue;
+    holder.devices.assign(devices->begin(), devices->end());
+    holder.comm = printable(host.line(process + "/comm").value_or("?"));
+    TRY(classify(host, holder, host.files().read(process + "/cgroup").value_or("")));
+    read_stat(host, holder);
+    holders.found.push_back(std::move(holder));
+  }
+  std::ranges::sort(holders.found, {}, &GpuHolder::pid);
+  return holders;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+#include "machine/driver/machine.hpp"
+
+#include <regex>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "machine/catalogue/staging.hpp"
+#include "machine/hardware/bar1.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/vram.hpp"
+#include "machine/modules/build_log.hpp"
+#include "machine/modules/compat.hpp"
+#include "machine/modules/default_kernel.hpp"
+
+namespace p2pd {
+namespace {
+
+std::optional<std::uint64_t> length_of(const Bar1& bar1) {
+  return bar1.range ? std::optional(bar1.range->length) : std::nullopt;
+}
+
+/// The most that BAR1 can become; nothing where that is not readable.
+std::optional<std::uint64_t> bar1_most(const Bar1& bar1) {
+  if (!bar1.gpu->extended_readable || bar1.gpu->is_lost()) return std::nullopt;
+  if (!bar1.resizable) return length_of(bar1);  // it stays what it is
+  if (bar1.resizable->supported_bytes.empty()) return std::nullopt;
+  return std::max(bar1.resizable->bytes, bar1.resizable->supported_bytes.back());
+}
+
+Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  std::vector<Machine::Gpu> gpus;
+  for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
+    gpus.push_back({{bar1.gpu->address, bar1.gpu->id(), bar1.model}, std::nullopt, length_of(bar1), bar1_most(bar1)});
+  if (std::ranges::none_of(gpus, [](const auto& gpu) { return may_be_geforce(gpu.model); }))
+    return gpus;
+  const auto told = told_vram_bytes(host);
+  for (Machine::Gpu& gpu : gpus)
+    if (const auto vram = told.find(gpu.address); vram != told.end()) gpu.vram_bytes = vram->second;
+  return gpus;
+}
+
+/// "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol; a full disk can end either, and what the kernel's headers or
+/// p2pd lack is no fault of the source.
+bool blames_source(const BuildFailure& failure) {
+  static const std::regex kInSource(R"(\.[ch]:[0-9]+:[0-9]+: (fatal )?error: )");
+  if (failure.signature_id == "disk-full" || failure.signature_id == "out-of-memory") return false;
+  for (const std::string_view other : {"generated/", "/compat/"})
+    if (failure.line.find(other) != std::string::npos) return false;
+  return failure.line.find(" undefined!") != std::string::npos || std::regex_search(failure.line, kInSource);
+}
+
+/// Builds that the compiler refused here: their logs stay until one succeeds. What else ends a build is no word on the source.
+std::map<std::string, std::string> failed_builds(const Host& host) {
+  std::map<std::string, std::string> failed;
+  for (const std::string& name : host.names(kLogs)) {
+    if (!name.starts_with(kBuildLogPrefix) || !name.ends_with(".log")) continue;
+    const std::string log = host.files().read(fmt::format("{}/{}", kLogs, name)).value_or("");
+    if (!log.starts_with(kBuildLogHead)) continue;  // of another p2pd, which may have built otherwise
+    const auto failure = build_failure(log);
+    if (!failure || !*failure || !blames_source(**failure)) continue;
+    failed[name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4)] = (*failure)->line;
+  }
+  return failed;
+}
+
+}  // namespace
+
+Result<Machine> machine_of(const Host& host, const Catalogue& all) {
+  Machine machine;
+  machine.gpus_known = !is_image(host);
+  if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
+  machine.driver_version = host.line(kLoadedDriver).value_or("");
+  if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // without dpkg there are none
+  const std::vector<std::string> held_back = kernels_held_back(host);
+  for (BuildTarget& kernel : TRY(build_targets(host))) {
+    Machine::Target bootable{std::move(kernel), {}};
+    bootable.held_back = std::ranges::count(held_back, bootable.release) > 0 && !bootable.running;
+    for (const auto& [name, rule] : all.compat_rules) {
+      if (const auto known = applies(host, bootable, rule)) bootable.rules[name] = *known;
+    }
+    machine.kernels.push_back(std::move(bootable));
+  }
+  machine.gcc_installed = installed_gcc(host).value_or(std::vector<int>());
+  machine.distribution = distribution(host);
+  machine.failed_builds = failed_builds(host);
+  return machine;
+}
+
+}  // namespace p2pd

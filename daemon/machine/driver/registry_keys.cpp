@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
+#include "machine/driver/registry_keys.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "machine/modules/modprobe_d.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr int kSplit = 575;  // where the values of the P2P keys changed
+
+/// A key in RegistryDwords that does not do what it is set for, in drivers from `first` to before `end`.
+struct WrongKey {
+  std::string_view key;
+  int first;
+  int end;
+  bool (*wrong)(std::uint32_t value);
+  std::string_view why;
+};
+
+bool always(std::uint32_t) { return true; }
+template <std::uint32_t kValue>
+bool equals(std::uint32_t value) {
+  return value == kValue;
+}
+bool three_or_more(std::uint32_t value) { return value >= 3; }
+bool four_or_more(std::uint32_t value) { return value >= 4; }
+/// A field of 0 in reads (1:0) or writes (5:4) forbids them.
+bool forbids(std::uint32_t value) { return (value & 0x3U) == 0 || (value & 0x30U) == 0; }
+
+constexpr int kNever = 1 << 20;
+constexpr WrongKey kWrongKeys[] = {
+    {"EnableResizableBar", 0, kNever, always, "does nothing here: it is the module option NVreg_EnableResizableBar"},
+    {"GrdmaPciTopoCheckOverride", 0, kNever, always,
+     "does nothing here: it is the module option NVreg_GrdmaPciTopoCheckOverride, for RDMA only"},
+    {"ForceP2P", 0, kNever, forbids, "forbids peer reads or writes; 0x11 allows both"},
+    {"RMForceP2PType", 0, kSplit, equals<1>, "before 575, 1 forces mailbox P2P, which GeForce cards lack; BAR1 is 2"},
+    {"RMForceP2PType", 0, kSplit, equals<3>, "before 575, 3 forces NVLink; BAR1 is 2"},
+    {"RMForceP2PType", 0, kNever, four_or_more, "forces C2C, or nothing that is known"},
+    {"RMForceP2PType", kSplit, kNever, equals<2>, "from 575 on, 2 forces NVLink; PCIe is 1"},
+    {"RMForceP2PType", kSplit, kNever, equals<3>, "from 575 on, 3 forces C2C; PCIe is 1"},
+    {"RMPcieP2PType", 0, kSplit, always, "drivers before 575 do not know it"},
+    {"RMPcieP2PType", kSplit, kNever, equals<0>, "0 is mailbox P2P, which GeForce cards lack; BAR1 is 1"},
+    {"RMPcieP2PType", kSplit, kNever, three_or_more, "has the values 0 to 2"},
+    {"RMForceStaticBar1", kSplit, kNever, three_or_more, "from 575 on it has the values 0 to 2; others are ignored"},
+};
+constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
+
+}  // namespace
+
+std::string wrong_registry_key(std::string_view key, std::string_view value, int major) {
+  const auto number = kernel_number(value);
+  if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "no number: the driver leaves it out";
+  for (const WrongKey& row : kWrongKeys)
+    if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number))) return std::string(row.why);
+  return {};
+}
+
+bool is_experimental_key(std::string_view key) { return std::ranges::find(kExperimental, key) != std::end(kExperimental); }
+
+bool is_known_key(std::string_view key) {
+  return is_experimental_key(key) || key == "PeerMappingOverride" ||
+         std::ranges::find(kWrongKeys, key, &WrongKey::key) != std::end(kWrongKeys);
+}
+
+}  // namespace p2pd

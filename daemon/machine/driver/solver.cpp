@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+#include "machine/driver/solver.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/units.hpp"
+
+namespace p2pd {
+namespace {
+
+using Fit = EntryVerdict::Fit;
+
+std::string size_text(std::uint64_t bytes) {
+  const std::uint64_t mib = bytes / kMiB;
+  return mib >= 1024 && mib % 1024 == 0 ? fmt::format("{} GiB", mib / 1024) : fmt::format("{} MiB", mib);
+}
+
+/// A reason that no driver changes.
+struct Gate {
+  std::string cause, summary, next;
+};
+
+std::optional<Gate> model_gate(const Machine& machine) {
+  if (machine.gpus.empty() && machine.gpus_known)
+    return Gate{"no-gpu", "no NVIDIA GPU, so no driver to choose", "Install two GPUs of one model."};
+  if (const auto problem = generation_problem({machine.gpus.begin(), machine.gpus.end()}))
+    return Gate{problem->cause, problem->summary, problem->next};
+  for (const Machine::Gpu& gpu : machine.gpus)
+    if (!gpu.model)
+      return Gate{"unknown-gpu", name_of(gpu) + " is of a chip that is newer than this p2pd: which driver fits it is not known",
+                  "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all the same."};
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
+  if (gpu.vram_bytes) return gpu.vram_bytes;
+  if (gpu.model && gpu.model->vram_mib) return *gpu.model->vram_mib * kMiB;
+  return std::nullopt;
+}
+
+/// Entries that map VRAM through a smaller BAR1, and that speak of these cards.
+std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, const Machine& machine) {
+  std::vector<const CatalogueEntry*> found;
+  for (const CatalogueEntry& entry : catalogue.entries)
+    if (entry.dynamic_bar1 && std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.contains(generation); }))
+      found.push_back(&entry);
+  return found;
+}
+
+/// A converted card: only a build with dynamic BAR1 helps; nothing where one may be used.
+std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
+  const auto entries = dynamic_entries(catalogue, machine);
+  if (std::ranges::any_of(entries, [](const CatalogueEntry* entry) { return entry->usable(); })) return std::nullopt;
+  if (entries.empty()) return Gate{"converted-card", summary, "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
+  return Gate{"converted-card", summary,
+              fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of one.",
+                          entries.back()->id)};
+}
+
+/// BAR1 must be able to cover the VRAM; what cannot be told is a question, what can still grow a note.
+std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine, Choice& choice) {
+  for (const Machine::Gpu& gpu : machine.gpus) {
+    const auto need = vram(gpu);
+    if (!need) {
+      choice.questions.push_back(name_of(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");
+      continue;
+    }
+    if (gpu.bar1_bytes && *gpu.bar1_bytes >= *need) continue;
+    if (!gpu.bar1_most_bytes) {
+      choice.questions.push_back(name_of(gpu) +
+                                 ": how large BAR1 can become is in extended configuration space; root could read it");
+    } else if (*gpu.bar1_most_bytes >= *need) {
+      choice.notes.push_back(fmt::format("{}: BAR1 is {} now and has to grow over {} of VRAM", name_of(gpu),
+                                         gpu.bar1_bytes ? size_text(*gpu.bar1_bytes) : "not readable",
+                                         size_text(*need)));
+    } else if (is_converted(gpu)) {
+      choice.needs_dynamic_bar1 = true;
+      if (auto gate = converted_gate(catalogue, machine,
+                                     fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}", name_of(gpu),
+                                                 size_text(*need), size_text(*gpu.bar1_most_bytes))))
+        return gate;
+    } else {
+      return Gate{"bar1-too-small",
+                  fmt::format("BAR1 of {} cannot exceed {}, less than {} of VRAM: no driver helps", name_of(gpu),
+                              size_text(*gpu.bar1_most_bytes), size_text(*need)),
+                  "Update the card's vBIOS to one with Resizable BAR; in a virtual machine, look at the host instead."};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Gate> distribution_gate(const Machine& machine) {
+  const Distribution& found = machine.distribution;
+  if (found.uses_apt) return std::nullopt;
+  return Gate{"distribution",
+              fmt::format("p2pd replaces drivers on Debian, Ubuntu and their like; this is '{}'", found.id),
+              "Install Debian or Ubuntu, or a catalogue entry's build by hand."};
+}
+
+/// Data-centre and professional cards have P2P in NVIDIA's own driver: nothing to replace.
+bool needs_no_patch(const Machine& machine) {
+  return machine.gpus_known && std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) {
+           return may_be_geforce(gpu.model);
+         });
+}
+
+void settle(Choice& choice, Gate gate) {
+  choice.cause = std::move(gate.cause);
+  choice.summary = std::move(gate.summary);
+  choice.next = std::move(gate.next);
+}
+
+void settle_without_patch(Choice& choice, const Machine& machine) {
+  choice.already_p2p = !machine.driver_version.empty();
+  if (!choice.already_p2p)
+    return settle(choice, {"no-driver", "NVIDIA's own driver gives P2P between these cards, and none is loaded",
+                           "Install NVIDIA's driver for these cards; none of this catalogue is needed."});
+  choice.summary = fmt::format("driver {} already gives P2P between {} x {}: only the proof is missing",
+                               machine.driver_version, machine.gpus.size(), machine.gpus.front().model->name);
+}
+
+/// How far an entry came before it was rejected; more is nearer.
+int distance(const EntryVerdict& verdict) {
+  constexpr std::string_view kCauses[] = {"architecture", "kernel", "compiler", "headers"};
+  const auto found = std::ranges::find(kCauses, verdict.cause);
+  return verdict.running_only ? 10 : static_cast<int>(found - std::begin(kCauses));
+}
+
+/// No entry that may be used fits: names the one that comes nearest, and candidates that would.
+void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+  const EntryVerdict* nearest = nullptr;
+  std::vector<std::string> candidates;
+  Version newest;
+  for (std::size_t i = 0; i < choice.table.size(); ++i) {
+    const EntryVerdict& verdict = choice.table[i];
+    if (verdict.fits_if_allowed) candidates.push_back(verdict.entry);
+    if (verdict.fit != Fit::rejected) continue;
+    const Version version = parse_version(catalogue.entries[i].base_version).value_or(Version());
+    if (nearest != nullptr && std::pair(distance(*nearest), newest) >= std::pair(distance(verdict), version)) continue;
+    nearest = &verdict;
+    newest = version;
+  }
+  const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
+  Gate gate{"no-entry", "no build of the catalogue may be used", "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
+  if (nearest != nullptr) {
+    const bool kernels = nearest->cause != "architecture";
+    gate = {nearest->cause,
+            kernels ? fmt::format("no driver fits; {} comes nearest: {}", nearest->entry, nearest->reason)
+                    : fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
+            kernels ? "Boot a kernel that it fits, and remove those that it does not."
+                    : "No kernel or setting changes that."};
+  }
+  if (!candidates.empty())
+    gate.next += fmt::format(" Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
+                             fmt::join(candidates, ", "), candidates.back());
+  settle(choice, std::move(gate));
+}
+
+/// What makes one fitting entry better than another, the weightiest first; more is better.
+auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
+  const auto defects = defects_on(entry, machine);
+  const bool harmless = std::ranges::none_of(defects, &Defect::grave);
+  const Version version = parse_version(entry.base_version).value_or(Version());
+  const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
+  const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
+  const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.at(generation) == "reported"; });
+  return std::tuple(verdict.fit != Fit::open,        // nothing is left to find out
+                    entry.of_this_machine,           // who added it wants it
+                    harmless,                        // it takes no GPU down
+                    keeps_packages(entry, machine),  // the gentlest change; whether it builds is tried before anything changes
+                    -static_cast<int>(verdict.fit),  // that it builds is known
+                    kept,                            // of the branch that runs, and its CUDA
+                    reported,                        // somebody moved data between such cards
+                    version, entry.known());
+}
+
+/// The best entry that fits, or could as far as is known; null when there is none.
+const CatalogueEntry* best_entry(const Catalogue& catalogue, const Choice& choice, const Machine& machine) {
+  const CatalogueEntry* best = nullptr;
+  const EntryVerdict* why = nullptr;
+  for (std::size_t i = 0; i < choice.table.size(); ++i) {
+    const CatalogueEntry& entry = catalogue.entries[i];
+    if (choice.table[i].fit > Fit::open || entry.dynamic_bar1 != choice.needs_dynamic_bar1) continue;
+    if (best != nullptr && rank(entry, choice.table[i], machine) <= rank(*best, *why, machine)) continue;
+    best = &entry;
+    why = &choice.table[i];
+  }
+  return best;
+}
+
+/// What a swap to `entry` takes: a newer driver, and the CUDA that came with it.
+std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  const Version now = parse_version(machine.driver_version).value_or(Version());
+  if (now <= parse_version(entry.base_version).value_or(Version())) return {};
+  std::string cuda;  // of the branch that runs
+  for (const CatalogueEntry& other : catalogue.entries)
+    if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
+  std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
+  if (!entry.cuda.empty() && entry.cuda != cuda) text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda, cuda.empty() ? "" : fmt::format(" (now {})", cuda));
+  return text;
+}
+
+/// Why the installed packages cannot stay with the choice; empty: there are none.
+std::string why_packages_go(const Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+  const PackagedUserspace& packages = machine.packages;
+  std::string build;  // of their version, that fits
+  for (std::size_t i = 0; i < choice.table.size(); ++i)
+    if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open) build = catalogue.entries[i].id;
+  if (packages.version.empty() || (!build.empty() && !packages.why_not.empty())) return packages.why_not;
+  if (build.empty()) return fmt::format("no build of {} may be used and fits", packages.version);
+  return fmt::format("{}, the build of their version, has known defects that {} has not", build, choice.entry->id);
+}
+
+void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
+  choice.entry = &entry;
+  choice.keeps_packages = keeps_packages(entry, machine);
+  const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
+  choice.summary = fmt::format("{} {} {}{} bootable kernel{}", entry.id, verdict.fit == Fit::untried ? "may fit" : "fits", cards,
+                               machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
+  if (choice.keeps_packages) choice.summary += fmt::format(", and the installed packages of {} stay", entry.base_version);
+  if (!machine.gpus_known) {
+    std::vector<std::string_view> known;
+    for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
+    choice.notes.push_back(
+        fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
+  }
+  if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, catalogue, machine); !why.empty())
+    choice.notes.push_back("the driver's packages cannot stay: " + why);
+  for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
+  for (const Machine::Target& kernel : machine.kernels) {
+    if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
+    const int major = kernel.compiler->major;
+    if (std::ranges::count(machine.gcc_installed, major) == 0)
+      choice.notes.push_back(
+          fmt::format("{}, the compiler of {}, is not installed", kernel.compiler->text(), kernel.release));
+  }
+}
+
+Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
+  Choice choice;
+  choice.notes = catalogue.notes;
+  for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
+  if (auto gate = model_gate(machine)) return settle(choice, std::move(*gate)), choice;
+  if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
+  if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, std::move(*gate)), choice;
+  if (auto gate = distribution_gate(machine)) return settle(choice, std::move(*gate)), choice;
+  if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
+  const CatalogueEntry* entry = best_entry(catalogue, choice, machine);
+  if (entry == nullptr) return settle_without_entry(choice, catalogue, machine), choice;
+  const EntryVerdict& verdict = choice.table[static_cast<std::size_t>(entry - catalogue.entries.data())];
+  settle_with(choice, catalogue, *entry, verdict, machine);
+  if (verdict.fit == Fit::open) choice.questions.push_back(verdict.reason);
+  return choice;
+}
+
+}  // namespace
+
+std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  std::vector<std::string> notes;
+  if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) notes.push_back(std::move(loss));
+  for (const Defect* defect : defects_on(entry, machine)) notes.push_back("known defect: " + defect->text);
+  for (const std::string& generation : generations(machine))
+    if (const auto evidence = entry.architectures.find(generation); evidence != entry.architectures.end() && evidence->second != "reported")
+      notes.push_back(fmt::format("no report of P2P between {} cards with it", generation));
+  if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried) notes.push_back(std::move(verdict.reason));
+  return notes;
+}
+
+bool keeps_packages(const CatalogueEntry& entry, const Machine& machine) {
+  return machine.packages.can_stay() && entry.base_version == machine.packages.version;
+}
+
+Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
+  Choice choice = choose_for_all(catalogue, machine);
+  Machine less = machine;
+  std::erase_if(less.kernels, [](const Machine::Target& kernel) { return kernel.held_back; });
+  const bool settled = choice.already_p2p || (choice.entry != nullptr && choice.questions.empty());
+  if (settled || less.kernels.size() == machine.kernels.size()) return choice;
+  Choice without = choose_for_all(catalogue, less);
+  if (without.entry == nullptr) return choice;
+  without.notes.push_back(fmt::format("{} starts by default: newer kernels have no modules", less.kernels.back().release));
+  return without;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// Room for BAR1, from the kernel's tree of resources: /proc/iomem, whose addresses root alone can read. Which windows move
+// is what drivers/pci/setup-bus.c does: pci_reassign_bridge_resources(), from 6.18 on pbus_reassign_bridge_resources(),
+// releases a 64-bit prefetchable window without children on each bus up to the root; nv_resize_pcie_bars() has released
+// BAR1 and BAR3 before, asks for the largest size first and steps down while there is no space. Where the order of ranges
+// matters this is the hopeful answer: whether BAR1 has grown is read after the driver was loaded.
+#include "machine/hardware/bar1_room.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kTree = "/proc/iomem";
+constexpr std::size_t kTreeLimit = 4U << 20;
+constexpr std::string_view kBus = "PCI Bus ";
+constexpr std::size_t kNone = ~std::size_t{0};
+constexpr std::size_t kPrefetchBase = 0x24;
+
+/// One line: "  4000000000-47ffffffff : PCI Bus 0000:01".
+struct Resource {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::string name;
+  std::size_t parent = kNone;
+  bool released = false;
+};
+
+std::optional<Resource> parse(std::string_view line) {
+  Resource resource;
+  const char* const end = line.data() + line.size();
+  const auto [dash, first_error] = std::from_chars(line.data(), end, resource.first, 16);
+  if (first_error != std::errc() || dash == end || *dash != '-') return std::nullopt;
+  const auto [rest, last_error] = std::from_chars(dash + 1, end, resource.last, 16);
+  const std::string_view name(rest, static_cast<std::size_t>(end - rest));
+  if (last_error != std::errc() || !name.starts_with(" : ") || resource.last <= resource.first) return std::nullopt;
+  resource.name = name.substr(3);
+  return resource;
+}
+
+/// Empty where addresses are hidden.
+std::vector<Resource> read_tree(const Host& host) {
+  const std::string text = host.files().read(kTree, kTreeLimit).value_or("");
+  std::vector<Resource> tree;
+  std::vector<std::size_t> above;  // by depth
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+    const auto resource = parse(line.substr(blanks));
+    if (!resource) continue;
+    above.resize(std::min(blanks / 2, above.size()));
+    tree.push_back(*resource);
+    if (!above.empty()) tree.back().parent = above.back();
+    above.push_back(tree.size() - 1);
+  }
+  return tree;
+}
+
+struct Range {
+  std::uint64_t first;
+  std::uint64_t last;
+};
+
+/// Where `bar` bytes at a multiple of themselves, and `rest` bytes beside them, fit between `first` and `last`.
+std::optional<Range> fit(std::uint64_t first, std::uint64_t last, std::uint64_t bar, std::uint64_t rest) {
+  const std::uint64_t start = (first + bar - 1) / bar * bar;
+  if (start < first || start > last || last - start < bar - 1) return std::nullopt;
+  if (last - start - (bar - 1) >= rest) return Range{start, start + bar + rest - 1};
+  if (start - first >= rest) return Range{start - rest, start + bar - 1};
+  return std::nullopt;
+}
+
+class Tree {
+ public:
+  explicit Tree(std::vector<Resource> all) : all_(std::move(all)) {}
+  bool empty() const { return all_.empty(); }
+
+  /// Resizes BAR1 of `gpu`, as far as there is room.
+  Bar1Room resize(const Host& host, const Bar1& gpu) {
+    Bar1Room room;
+    std::vector<std::size_t> spaces, released;
+    for (const PciDevice* port : gpu.above.ports) {
+      const std::size_t window = window_of(*port);
+      if (window == kNone && is_wide(*port)) continue;  // closed: nothing lies in it
+      const std::vector<std::size_t> held = window == kNone ? std::vector<std::size_t>() : children(window);
+      const auto moves = [&](std::size_t child) {
+        return all_[child].name == gpu.gpu->address || std::ranges::count(released, child) > 0;
+      };
+      std::ranges::copy_if(held, std::back_inserter(released), moves);
+      if (!is_wide(*port) || !std::ranges::all_of(held, moves)) {
+        room.fixed = port;
+        if (window != kNone) spaces = {window};
+        break;
+      }
+      released.push_back(window);
+    }
+    if (room.fixed == nullptr) spaces = apertures(*gpu.above.ports.back());
+    if (room.fixed == nullptr && spaces.empty()) return {Bar1Room::Kind::unknown, nullptr};
+    for (const std::size_t one : released) all_[one].released = true;
+    if (place(gpu, rest_of(host, gpu), spaces)) return {};
+    for (const std::size_t one : released) all_[one].released = false;  // the kernel puts back what was
+    room.kind = room.fixed == nullptr ? Bar1Room::Kind::aperture : Bar1Room::Kind::window;
+    return room;
+  }
+
+ private:
+  static bool is_wide(const PciDevice& port) { return (port.word(kPrefetchBase) & 0xfU) == 1; }  // 64 bits
+
+  /// What the GPU's other prefetchable registers, BAR3, take beside BAR1.
+  static std::uint64_t rest_of(const Host& host, const Bar1& gpu) {
+    std::uint64_t bytes = 0;
+    const auto bars = pci_bars(host, *gpu.gpu).value_or(std::vector<PciRange>());
+    for (std::size_t i = 0; i < bars.size(); ++i)
+      if (bars[i].prefetchable && std::cmp_not_equal(i, nvidia_bar1(*gpu.gpu))) bytes += std::min(bars[i].length, ~bytes);
+    return bytes;
+  }
+
+  std::vector<std::size_t> children(std::size_t parent) const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      if (all_[i].parent == parent && !all_[i].released) found.push_back(i);
+    return found;
+  }
+
+  std::size_t window_of(const PciDevice& port) const {
+    const PciRange window = prefetchable_window(port);
+    const std::string name = fmt::format("{}{}:{:02x}", kBus, port.address.substr(0, port.address.find(':')), port.word(0x19) & 0xffU);
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const Resource& one = all_[i];
+      if (!one.released && one.name == name && one.first == window.first && one.last - one.first + 1 == window.length) return i;
+    }
+    return kNone;
+  }
+
+  /// What the host bridge passes on to the bus of a root port.
+  std::vector<std::size_t> apertures(const PciDevice& root_port) const {
+    const std::string name = std::string(kBus) + root_port.address.substr(0, root_port.address.rfind(':'));
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const std::size_t parent = all_[i].parent;
+      if (all_[i].name == name && (parent == kNone || !all_[parent].name.starts_with(kBus))) found.push_back(i);
+    }
+    return found;
+  }
+
+  bool place(const Bar1& gpu, std::uint64_t rest, const std::vector<std::size_t>& spaces) {
+    std::vector<std::uint64_t> sizes = {*gpu.goal_bytes()};
+    if (gpu.resizable)
+      std::ranges::copy_if(gpu.resizable->supported_bytes, std::back_inserter(sizes),
+                           [&](std::uint64_t size) { return size > sizes.front(); });
+    for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+      for (const std::size_t space : spaces) {
+        if (const auto range = gap(space, *size, rest)) {
+          all_.push_back({range->first, range->last, std::string(kBus), space, false});
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  std::optional<Range> gap(std::size_t space, std::uint64_t bar, std::uint64_t rest) const {
+    std::vector<std::size_t> taken = children(space);
+    std::ranges::sort(taken, {}, [&](std::size_t one) { return all_[one].first; });
+    std::uint64_t free = all_[space].first;
+    for (const std::size_t one : taken) {
+      if (all_[one].first > free)
+        if (const auto range = fit(free, all_[one].first - 1, bar, rest)) return range;
+      if (all_[one].last >= all_[space].last) return std::nullopt;
+      free = std::max(free, all_[one].last + 1);
+    }
+    return fit(free, all_[space].last, bar, rest);
+  }
+
+  std::vector<Resource> all_;
+};
+
+bool grows(const Bar1& gpu) {
+  return !gpu.gpu->is_lost() && gpu.carries_p2p() && gpu.range && gpu.goal_bytes() && !gpu.above.ports.empty() &&
+         gpu.range->length < *gpu.goal_bytes();
+}
+
+}  // namespace
+
+std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus) {
+  std::vector<Bar1Room> rooms(gpus.size());
+  if (std::ranges::none_of(gpus, grows)) return rooms;
+  Tree tree(read_tree(host));
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (!grows(gpus[i])) continue;
+    rooms[i] = tree.empty() ? Bar1Room{Bar1Room::Kind::unknown, nullptr} : tree.resize(host, gpus[i]);
+  }
+  return rooms;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "machine/hardware/driver_answer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "machine/hardware/pci.hpp"
+
+namespace p2pd {
+namespace {
+
+std::vector<std::string> left_out(const Host& host) {
+  std::vector<std::string> addresses;
+  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
+    if (!device.left_out.empty()) addresses.push_back(device.address);
+  return addresses;
+}
+
+/// Drops the items of a list that have `address` under one of `keys`.
+void without(const std::string& address, nlohmann::json& answer, const char* list, std::initializer_list<const char*> keys) {
+  if (!answer.is_object() || !answer.value(list, nlohmann::json()).is_array()) return;
+  nlohmann::json kept = nlohmann::json::array();
+  for (const nlohmann::json& item : answer[list]) {
+    const auto has = [&](const char* key) { return item.is_object() && item.value(key, nlohmann::json()) == address; };
+    if (std::ranges::none_of(keys, has)) kept.push_back(item);
+  }
+  answer[list] = std::move(kept);
+}
+
+}  // namespace
+
+Command driver_question() {
+  Command command;
+  command.argv = {"p2p-bench", "--driver-peers"};
+  command.deadline = std::chrono::seconds(20);
+  return command;
+}
+
+Command bench_command(const Host& host, std::vector<std::string> options) {
+  Command command;
+  command.argv = {"p2p-bench"};
+  command.argv.insert(command.argv.end(), options.begin(), options.end());
+  if (const std::vector<std::string> without = left_out(host); !without.empty())
+    command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(without, ","))});
+  return command;
+}
+
+Result<nlohmann::json> driver_answer(const Host& host) {
+  const Command command = driver_question();
+  return host.once<nlohmann::json>(command.text(), [&]() -> Result<nlohmann::json> {
+    const CommandResult result = TRY(host.ask(command));
+    nlohmann::json answer = parse_json(result.output);
+    if (!answer.is_object()) TRY(require_success(command, result));  // it did not even start
+    for (const std::string& address : left_out(host)) {
+      without(address, answer, "gpus", {"address"});
+      without(address, answer, "pairs", {"from", "to"});
+    }
+    return answer;
+  });
+}
+
+}  // namespace p2pd

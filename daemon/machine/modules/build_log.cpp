@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "machine/modules/build_log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/signatures.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::size_t kReadBytes = 4096;  // of a line; what tells is in front
+constexpr std::size_t kShownBytes = 512;
+
+// gcc and clang write "FILE:LINE:COLUMN: error: "; gcc's word in the languages that it has
+constexpr std::array<std::string_view, 24> kErrors = {
+    ": error: ", "fatal error: ", ": Fehler: ", ": erreur : ", ": erreur: ",       ": errore: ",
+    ": chyba: ", ": błąd: ",      ": ошибка: ", ": помилка: ", ": fel: ",          ": fout: ",
+    ": fejl: ",  ": virhe: ",     ": hata: ",   ": erro: ",    ": 错误：",         ": 错误: ",
+    ": 錯誤：",  ": 錯誤: ",      ": エラー: ", ": 오류: ",    "ERROR: modpost: ", "FATAL: modpost: "};
+
+// what passes on that something else failed
+constexpr std::array<std::string_view, 6> kPassedOn = {"Bad return status for module build",
+                                                       "recipe for target",
+                                                       "returned error exit status",
+                                                       "Failed to run `",
+                                                       "Unable to build the NVIDIA kernel module",
+                                                       "An error occurred while performing the step"};
+
+bool holds(std::string_view line, std::string_view part) { return line.find(part) != std::string_view::npos; }
+
+/// What make says of a target, "make[2]: *** [Makefile:9: x.o] Error 1"; not that it waits for the others ("....").
+bool of_make(std::string_view line) { return holds(line, ": *** ") && !line.ends_with("...."); }
+
+/// Exit status 2 is that of a make below; the rest of the line is in the user's language.
+bool of_make_below(std::string_view line) { return of_make(line) && line.ends_with(" 2"); }
+
+bool is_killed(std::string_view line) {
+  return line == "Killed" || line.ends_with(" Killed") || holds(line, " Killed ");
+}
+
+bool is_error(std::string_view line) {
+  return std::ranges::any_of(kErrors, [&](std::string_view word) { return holds(line, word); }) ||
+         (holds(line, "ld: ") && !holds(line, "warning")) || is_killed(line) || holds(line, ". Bailing out!") ||
+         (of_make(line) && !of_make_below(line));
+}
+
+bool is_passed_on(std::string_view line) {
+  return of_make_below(line) ||
+         std::ranges::any_of(kPassedOn, [&](std::string_view part) { return holds(line, part); });
+}
+
+/// Lines without their ends and what was indented, cut where they are too long to be told.
+std::vector<std::string_view> lines_of(std::string_view log) {
+  constexpr std::string_view kBlank = " \t\r";
+  std::vector<std::string_view> lines;
+  while (!log.empty()) {
+    std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(line.size() + 1, log.size()));
+    line = line.substr(0, kReadBytes);
+    line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
+    lines.push_back(line.substr(0, line.find_last_not_of(kBlank) + 1));
+  }
+  return lines;
+}
+
+/// The path of DKMS's own log, where a line names it; else empty.
+std::string make_log(const std::vector<std::string_view>& lines) {
+  constexpr std::string_view kLogName = "/make.log";
+  for (const std::string_view line : lines) {
+    const std::size_t end = line.find(kLogName);
+    if (end == std::string_view::npos) continue;
+    const std::size_t begin = line.find_last_of(" \t'`\"(", end) + 1;  // 0 where there is none
+    const std::string_view path = line.substr(begin, end + kLogName.size() - begin);
+    if (path.starts_with('/')) return std::string(path);
+  }
+  return {};
+}
+
+/// A failure told by line `index`.
+BuildFailure told_by(const std::vector<std::string_view>& lines, std::size_t index) {
+  BuildFailure failure;
+  failure.line = lines[index].substr(0, kShownBytes);
+  std::ranges::replace_if(
+      failure.line, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
+  failure.line_number = index + 1;
+  return failure;
+}
+
+using Found = std::optional<BuildFailure>;
+
+Found by_signature(const std::vector<std::string_view>& lines, const std::vector<Signature>& table) {
+  for (const Signature& signature : table) {
+    if (signature.log != "build" || !signature.failure) continue;
+    const auto line = std::ranges::find_if(lines, [&](std::string_view text) { return signature.matches(text); });
+    if (line == lines.end()) continue;
+    BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
+    failure.cause = signature.cause;
+    failure.next = signature.fix;
+    failure.signature_id = signature.id;
+    return failure;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::optional<BuildFailure>> build_failure(std::string_view log) {
+  const std::vector<Signature> table = TRY(signatures());
+  const std::vector<std::string_view> lines = lines_of(log);
+  if (Found known = by_signature(lines, table)) return known;
+  if (const auto line = std::ranges::find_if(lines, is_error); line != lines.end()) {
+    BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
+    failure.cause = "the build stopped at: " + failure.line;
+    failure.next = "Choose a driver that is known to build on this kernel (p2pctl doctor, driver-catalogue).";
+    return Found(std::move(failure));
+  }
+  const auto line = std::ranges::find_if(lines, is_passed_on);
+  if (line == lines.end()) return Found();
+  BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
+  const std::string path = make_log(lines);
+  failure.cause = "the build failed, and what is here of its log does not say why";
+  failure.next = path.empty() ? "Read the log from its beginning: the cause is the first error in it."
+                              : "Read " + path + ": the cause is the first error in it.";
+  return Found(std::move(failure));
+}
+
+}  // namespace p2pd

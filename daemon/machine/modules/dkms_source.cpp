@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// What p2pd hands to DKMS: a dkms.conf, and the script that it calls.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/module_install.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kConf = R"sh(# Written by p2pd for @ID@, commit @COMMIT@ on @BASE@; gone with "p2pctl revert".
+PACKAGE_NAME="@NAME@"
+PACKAGE_VERSION="@VERSION@"
+MAKE[0]="@HERE@/p2pd-build take $kernelver"
+CLEAN="true"
+@MODULES@
+# Offered to a new kernel only once the modules are built for it: a build that fails here would end the installation of
+# the kernel's package in an error. DKMS asks with the kernel of an earlier build; unset uncovers the one it is about.
+AUTOINSTALL="yes"
+if [ "$action" = autoinstall ]; then
+    unset kernelver
+    @HERE@/p2pd-build try "$kernelver" || AUTOINSTALL=""
+fi
+)sh";
+
+constexpr std::string_view kScript = R"sh(#!/bin/sh
+# Written by p2pd; gone with "p2pctl revert". p2pd-build try|take RELEASE: the five modules of @ID@ for kernel RELEASE,
+# those that p2pd built, or built now with that kernel's compiler; take puts them into ./modules, where DKMS wants them.
+set -u
+here=@HERE@ verb=$1 release=$2 headers=/lib/modules/$2/build kept=@KEPT@/@VERSION@-$2
+flags=''
+
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$release" | sort -V | head -n 1)" = "$1" ]; }
+holds() { grep -qsF -e "$2" "$headers/$1" "/lib/modules/$release/source/$1"; }
+fits() {
+    [ -f "$headers/Makefile" ] || return 1
+@NEEDS@    cc=$(sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ "]*\).*/\1/p' "$headers/.config")
+    [ -n "$cc" ] && command -v "$cc" > /dev/null
+}
+make_modules() {
+    staged=$(sed -n "s|^$release ||p" "$here/builds")
+    if [ -n "$staged" ] && cp "$staged"/nvidia*.ko "$1"; then return; fi
+    fits && cp -a "$here/source" "$1/source" &&
+        TMPDIR=$1/source make -C "$1/source" modules KERNEL_UNAME="$release" -j"$(nproc)" CC="$cc" CONFIG_DEBUG_INFO_BTF_MODULES= ${flags:+"KCFLAGS=$flags"} &&
+        for module in @LIST@; do mv "$1/source/kernel-open/$module.ko" "$1/" || return; done &&
+        rm -rf "$1/source"
+}
+build() {
+    rm -rf "$kept" "$kept.new" && mkdir -p "$kept.new" || return
+    if make_modules "$kept.new"; then mv "$kept.new" "$kept"; else rm -rf "$kept.new"; return 1; fi
+}
+
+case $verb in
+    try)
+        [ -d "$kept" ] && exit
+        mkdir -p @LOGS@ && build > "@LOGS@/dkms-$release.log" 2>&1 ;;
+    take)
+        [ -f "$kept/nvidia-peermem.ko" ] || build || exit 1
+        mkdir -p modules && mv "$kept"/*.ko modules/ ;;    # what is left says that they do build
+esac
+)sh";
+
+std::string with(std::string text, std::string_view word, std::string_view value) {
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += value.size())
+    text.replace(at, word.size(), value);
+  return text;
+}
+
+std::string filled(std::string_view form, const CatalogueEntry& entry) {
+  std::string text(form);
+  text = with(std::move(text), "@ID@", entry.id);
+  text = with(std::move(text), "@COMMIT@", entry.commit);
+  text = with(std::move(text), "@BASE@", entry.base_commit);
+  text = with(std::move(text), "@NAME@", kDkmsName);
+  text = with(std::move(text), "@VERSION@", entry.base_version);
+  text = with(std::move(text), "@HERE@", dkms_source(entry));
+  text = with(std::move(text), "@KEPT@", kDkmsKept);
+  text = with(std::move(text), "@LOGS@", kLogs);
+  return with(std::move(text), "@LIST@", fmt::format("{}", fmt::join(kModuleNames, " ")));
+}
+
+/// `word` for a POSIX shell.
+std::string shell_word(std::string_view word) { return "'" + with(std::string(word), "'", "'\\''") + "'"; }
+
+}  // namespace
+
+std::string dkms_source(const CatalogueEntry& entry) {
+  return fmt::format("/usr/src/{}-{}", kDkmsName, entry.base_version);
+}
+
+std::string dkms_conf(const CatalogueEntry& entry) {
+  std::string modules;
+  for (std::size_t i = 0; i < kModuleNames.size(); ++i)
+    modules += fmt::format(
+        "BUILT_MODULE_NAME[{0}]=\"{1}\"\nBUILT_MODULE_LOCATION[{0}]=\"modules\"\n"
+        "DEST_MODULE_LOCATION[{0}]=\"/{2}\"\n",
+        i, kModuleNames[i], kDkmsPlace);
+  return with(filled(kConf, entry), "@MODULES@\n", modules);
+}
+
+std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry) {
+  std::string needs;
+  if (entry.kernel_min) needs += fmt::format("    at_least {} || return 1\n", fmt::join(*entry.kernel_min, "."));
+  if (const Version below = fails_from(all.kernels, parse_version(entry.base_version).value_or(Version())); !below.empty())
+    needs += fmt::format("    ! at_least {} || return 1\n", dotted(below));
+  if (!entry.compat.empty()) needs += "    flags=\"-I $here/compat\"\n";
+  for (const std::string& name : entry.compat) {
+    const CompatRule& rule = all.compat_rules.at(name);
+    if (rule.replaces()) continue;  // found where the kernel has none
+    needs += fmt::format("    if {}holds {} {}; then {}; fi\n", rule.gone ? "! " : "", shell_word(rule.header), shell_word(rule.pattern),
+                         rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
+  }
+  return with(filled(kScript, entry), "@NEEDS@", needs);
+}
+
+}  // namespace p2pd

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+#include "machine/modules/modprobe_d.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/modules/modprobe_files.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::string_view kCommandLine = "/proc/cmdline";
+constexpr std::string_view kNvidia = "nvidia";
+constexpr std::string_view kHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
+constexpr std::string_view kNote = "# registry keys: ";
+
+std::string text_of(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string dword_of(const nlohmann::json& value) {
+  const auto number = value.get<std::uint32_t>();
+  if (number < 10) return std::to_string(number);
+  std::array<char, 8> hex{};
+  const auto end = std::to_chars(hex.data(), hex.data() + hex.size(), number, 16).ptr;
+  return "0x" + std::string(hex.data(), end);
+}
+
+nlohmann::json object_of(const Parameters& parameters, const char* name) {
+  const auto found = parameters.find(name);
+  return found == parameters.end() ? nlohmann::json::object() : *found;
+}
+
+bool consists_of(std::string_view text, std::string_view others) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           others.find(c) != std::string_view::npos;
+  });
+}
+
+void set(Dwords& dwords, const std::string& key, const std::string& value) {
+  const auto found = std::find_if(dwords.begin(), dwords.end(), [&](const auto& one) { return one.first == key; });
+  if (found == dwords.end()) dwords.emplace_back(key, value);
+  else found->second = value;
+}
+
+const ModuleOption* last(const std::vector<ModuleOption>& options, std::string_view module, std::string_view name) {
+  const auto found = std::find_if(options.rbegin(), options.rend(), [&](const ModuleOption& option) {
+    return option.module == kernel_name(module) && option.name == kernel_name(name);
+  });
+  return found == options.rend() ? nullptr : &*found;
+}
+
+/// The drop-in, taken apart: what every step of ours wanted.
+struct DropIn {
+  std::map<std::string, std::map<std::string, std::string>> options;  ///< module, name, value
+  Dwords dwords;                                                      ///< ours, without those of other files
+};
+
+Result<DropIn> read_drop_in(const Host& host) {
+  DropIn out;
+  if (!host.files().exists(kModprobeDropIn)) return out;
+  const std::string text = TRY(host.files().read(kModprobeDropIn));
+  if (!text.starts_with(kHeader))
+    return fail(ErrorCode::invalid, std::string(kModprobeDropIn) + " is in the way: p2pd did not write it",
+                "Move it to another name that sorts before it, then try again.");
+  if (text.substr(kHeader.size()).starts_with(kNote)) {
+    const std::size_t at = kHeader.size() + kNote.size();
+    out.dwords = parse_dwords(text.substr(at, text.find('\n', at) - at));
+  }
+  for (const ModuleOption& option : TRY(parse_modprobe_d(text, kModprobeDropIn)))
+    if (option.name != kRegistryDwords) out.options[option.module][option.name] = option.value;
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file) {
+  std::vector<ModuleOption> out;
+  for (const ModprobeLine& line : modprobe_lines(text)) {
+    std::string_view rest = line.text;
+    if (rest.starts_with('#') || take_word(rest) != "options") continue;
+    const std::string module = kernel_name(take_word(rest));
+    if (std::count(rest.begin(), rest.end(), '"') % 2 != 0)
+      return fail(ErrorCode::invalid,
+                  std::string(file) + ":" + std::to_string(line.number) +
+                      ": a quotation mark that is not closed, it swallows every later option of " + module,
+                  "Close the quotation mark, then try again.");
+    for (const KernelArgument& option : parse_kernel_line(rest))
+      out.push_back({module, kernel_name(option.key), option.value.value_or(""), std::string(file), line.number});
+  }
+  return out;
+}
+
+Result<std::vector<ModuleOption>> module_options(const Host& host, const std::optional<std::string>& drop_in) {
+  std::map<std::string, std::string> files = TRY(modprobe_files(host));
+  const std::string own(kModprobeDropIn.substr(kModprobeDropIn.rfind('/') + 1));
+  if (drop_in) files[own] = kModprobeDropIn;
+  std::vector<ModuleOption> out;
+  for (const auto& [name, path] : files) {
+    const std::string text = drop_in && path == kModprobeDropIn ? *drop_in : TRY(modprobe_content(host, path));
+    for (ModuleOption& option : TRY(parse_modprobe_d(text, path))) out.push_back(std::move(option));
+  }
+  if (!host.files().exists(kCommandLine)) return out;
+  for (const KernelArgument& argument : parse_kernel_line(TRY(host.line(kCommandLine)))) {
+    const std::size_t dot = argument.key.find('.');
+    if (dot == std::string::npos) continue;
+    out.push_back({kernel_name(argument.key.substr(0, dot)), kernel_name(argument.key.substr(dot + 1)),
+                   argument.value.value_or(""), std::string(kCommandLine), 0});
+  }
+  return out;
+}
+
+Dwords parse_dwords(std::string_view value) {
+  Dwords out;
+  std::string text(value);
+  std::erase_if(text, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '"'; });
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(';', at), text.size());
+    const std::string one = text.substr(at, end - at);
+    const std::size_t equals = std::min(one.find('='), one.size());
+    if (!one.empty()) set(out, one.substr(0, equals), one.substr(std::min(equals + 1, one.size())));
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string dwords_text(const Dwords& dwords) {
+  std::string out;
+  for (const auto& [key, value] : dwords) out += (out.empty() ? "" : ";") + key + "=" + value;
+  return out;
+}
+
+Result<void> validate_module_options(const Parameters& parameters) {
+  const auto module = parameters.value("module", std::string());
+  const auto invalid = [](std::string what) { return fail(ErrorCode::invalid, std::move(what)); };
+  if (!consists_of(module, "_-")) return invalid("module: \"" + module + "\" is not the name of a module");
+  const auto options = object_of(parameters, "options");
+  const auto dwords = object_of(parameters, "registry_dwords");
+  if (options.empty() && dwords.empty() && !parameters.contains("entry"))
+    return invalid("options: at least one option is expected");
+  if (parameters.contains("entry") && module != kNvidia) return invalid("entry: only module nvidia is of a driver");
+  for (const auto& [name, value] : options.items()) {
+    if (!consists_of(name, "_-")) return invalid("options: \"" + name + "\" is not the name of an option");
+    if (kernel_name(name) == kRegistryDwords)
+      return invalid("options: the keys of " + name + " are expected in registry_dwords");
+    if (!value.is_string() && !value.is_number_integer())
+      return invalid("options: " + name + ": a string or an integer is expected");
+    for (const char c : text_of(value))
+      if (c < ' ' || c > '~' || c == '"' || c == '\\')
+        return invalid("options: " + name + ": printable ASCII without quotes and backslash is expected");
+  }
+  if (!dwords.empty() && module != kNvidia) return invalid("registry_dwords: only module nvidia has them");
+  for (const auto& [key, value] : dwords.items()) {
+    if (!consists_of(key, "_")) return invalid("registry_dwords: \"" + key + "\" is not the name of a registry key");
+    if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<std::int64_t>() < 0) ||
+        value.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+      return invalid("registry_dwords: " + key + ": an integer from 0 to 4294967295 is expected");
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> kernel_number(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const bool hex = text.starts_with("0x") || text.starts_with("0X");
+  if (hex) text.remove_prefix(2);
+  const int base = hex ? 16 : text.starts_with('0') ? 8 : 10;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return negative ? static_cast<std::uint32_t>(0 - number) : number;
+}
+
+bool same_value(std::string_view left, std::string_view right) {
+  const auto truth = [](std::string_view text) -> std::optional<bool> {  // as the kernel's kstrtobool()
+    if (text == "Y" || text == "y" || text == "1" || text == "on") return true;
+    if (text == "N" || text == "n" || text == "0" || text == "off") return false;
+    return std::nullopt;
+  };
+  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // as sysfs does, of bool alone
+  if (left == right) return true;
+  if (shows_truth(left) || shows_truth(right)) return truth(left) && truth(left) == truth(right);
+  const auto number = kernel_number(left);
+  return number && number == kernel_number(right);
+}
+
+std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters) {
+  const auto module = parameters.at("module").get<std::string>();
+  const auto options_wanted = object_of(parameters, "options");
+  const auto dwords_wanted = object_of(parameters, "registry_dwords");
+  std::vector<OptionState> out;
+  for (const auto& [name, value] : options_wanted.items()) {
+    OptionState state{name, false, text_of(value), {}, {}, false};
+    if (const ModuleOption* option = last(options, module, name)) {
+      state.configured = option->value;
+      state.source = option->source();
+      state.holds = value.is_string() ? option->value == state.wanted : same_value(option->value, state.wanted);
+    }
+    out.push_back(std::move(state));
+  }
+  const ModuleOption* registry = last(options, module, kRegistryDwords);
+  const Dwords configured = parse_dwords(registry == nullptr ? "" : registry->value);
+  for (const auto& [key, value] : dwords_wanted.items()) {
+    OptionState state{key, true, dword_of(value), {}, registry == nullptr ? "" : registry->source(), false};
+    for (const auto& [name, text] : configured)
+      if (name == key) state.configured = text;
+    state.holds = state.configured && same_value(*state.configured, state.wanted);
+    out.push_back(std::move(state));
+  }
+  return out;
+}
+
+Result<std::string> modprobe_drop_in(const Host& host, const Parameters& parameters) {
+  DropIn drop_in = TRY(read_drop_in(host));
+  const std::string module = kernel_name(parameters.at("module").get<std::string>());
+  const auto options_wanted = object_of(parameters, "options");
+  const auto dwords_wanted = object_of(parameters, "registry_dwords");
+  for (const auto& [name, value] : options_wanted.items())
+    drop_in.options[module][kernel_name(name)] = text_of(value);
+  for (const auto& [key, value] : dwords_wanted.items())
+    set(drop_in.dwords, key, dword_of(value));
+  std::string text(kHeader);
+  if (!drop_in.dwords.empty()) {
+    std::vector<ModuleOption> others = TRY(module_options(host, ""));  // as if our file were empty
+    std::erase_if(others, [](const ModuleOption& option) { return option.file == kCommandLine; });
+    const ModuleOption* theirs = last(others, kNvidia, kRegistryDwords);
+    Dwords all = parse_dwords(theirs == nullptr ? "" : theirs->value);
+    for (const auto& [key, value] : drop_in.dwords) set(all, key, value);
+    text += std::string(kNote) + dwords_text(drop_in.dwords) + "\n";
+    drop_in.options[std::string(kNvidia)][std::string(kRegistryDwords)] = dwords_text(all);
+  }
+  for (const auto& [name, options] : drop_in.options) {
+    text += "options " + name;
+    for (const auto& [option, value] : options)
+      text += " " + option + "=" + (value.empty() || consists_of(value, "_.,:/+-") ? value : "\"" + value + "\"");
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace p2pd

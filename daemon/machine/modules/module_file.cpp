@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+#include "machine/modules/module_file.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "base/descriptor.hpp"
+#include "machine/modules/modprobe_d.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kSectionLimit = 1U << 20;  // bytes; .modinfo of nvidia.ko has 10 KB
+constexpr std::string_view kModulePlaces[] = {"/updates/p2pd", "/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
+                                        "/kernel/drivers/char/drm"};
+constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"}, {".xz", "xz"}, {".gz", "gzip"}};
+
+/// "nvidia_current" of ".../nvidia-current.ko.zst"; empty where it is no module.
+std::string name_of(std::string_view file) {
+  file.remove_prefix(file.rfind('/') == std::string_view::npos ? 0 : file.rfind('/') + 1);
+  const std::size_t end = file.find(".ko");
+  if (end == std::string_view::npos || (file.size() > end + 3 && file[end + 3] != '.')) return {};
+  return kernel_name(file.substr(0, end));
+}
+
+Result<std::string> bytes_at(const Descriptor& file, std::uint64_t at, std::uint64_t count) {
+  if (count > kSectionLimit || at > std::uint64_t{1} << 40) return fail(ErrorCode::invalid, "not a kernel module");
+  std::string bytes(count, '\0');
+  for (std::size_t have = 0; have < bytes.size();) {
+    const ssize_t got = ::pread(file.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(at + have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno("read");
+    if (got == 0) return fail(ErrorCode::invalid, "the file is truncated");
+    have += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+template <class T>
+Result<T> object_at(const Descriptor& file, std::uint64_t at) {
+  const std::string bytes = TRY(bytes_at(file, at, sizeof(T)));
+  T object{};
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&object));
+  return object;
+}
+
+Result<Descriptor> open_module(const Host& host, std::string_view file) {
+  const std::string name = TRY(host.files().real_path(file)).string();
+  if (!S_ISREG(TRY(host.files().stat(file)).st_mode))
+    return fail(ErrorCode::invalid, std::string(file) + " is not a regular file");
+  Descriptor handle(::open(name.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!handle) return fail_errno(file);
+  return handle;
+}
+
+/// The bytes of a section of a 64-bit ELF file.
+Result<std::string> section_of(const Descriptor& file, std::string_view wanted, Elf64_Word type) {
+  const auto header = TRY(object_at<Elf64_Ehdr>(file, 0));
+  if (!std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64)
+    return fail(ErrorCode::invalid, "not a 64-bit ELF file");
+  const auto first = TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // holds what the header has no room for
+  const std::uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
+  const std::uint64_t names_at = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
+  if (count > kSectionLimit / sizeof(Elf64_Shdr) || names_at >= count)
+    return fail(ErrorCode::invalid, "sections out of range");
+  const auto names_header = TRY(object_at<Elf64_Shdr>(file, header.e_shoff + names_at * sizeof(Elf64_Shdr)));
+  const std::string names = TRY(bytes_at(file, names_header.sh_offset, names_header.sh_size));
+  const std::string table = TRY(bytes_at(file, header.e_shoff, count * sizeof(Elf64_Shdr)));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Elf64_Shdr section;
+    const char* at = table.data() + i * sizeof section;
+    std::copy(at, at + sizeof section, reinterpret_cast<char*>(&section));
+    if (section.sh_name >= names.size() || section.sh_type != type) continue;
+    if (std::string_view(names.c_str() + section.sh_name) == wanted) return bytes_at(file, section.sh_offset, section.sh_size);
+  }
+  return fail(ErrorCode::invalid, fmt::format("no section {}", wanted));
+}
+
+Result<std::string> notes_of(const Host& host, const std::string& file) {
+  const Descriptor handle = TRY(open_module(host, file));
+  return section_of(handle, ".note.gnu.build-id", SHT_NOTE);
+}
+
+/// Of what a compressed module unpacks to only the beginning is kept. The notes are there: ld puts them behind the header.
+Result<std::string> packed_build_id(const Host& host, const char* packer, const std::string& file) {
+  const std::string bytes = TRY(host.query({{packer, "-dcq", file}}));
+  if (!bytes.starts_with(ELFMAG) || bytes.size() < sizeof(Elf64_Ehdr)) return std::string();
+  return parse_build_id(std::string_view(bytes).substr(sizeof(Elf64_Ehdr)));
+}
+
+void add_copies(const Host& host, const std::string& directory, std::string_view name, std::vector<std::string>& out) {
+  for (const std::string& file : host.names(directory)) {
+    const std::string path = directory + "/" + file;
+    if (name_of(file) == name && std::ranges::find(out, path) == out.end()) out.push_back(path);
+  }
+}
+
+}  // namespace
+
+std::string module_directory(std::string_view release) { return "/lib/modules/" + std::string(release); }
+
+std::string place_of(std::string_view release, std::string_view place) {
+  return fmt::format("{}/{}", module_directory(release), place);
+}
+
+Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std::string_view release) {
+  const std::string directory = module_directory(release);
+  std::istringstream text(TRY(host.files().read(directory + "/modules.dep")));
+  std::map<std::string, std::string> out;
+  for (std::string line; std::getline(text, line);) {
+    const std::string file = line.substr(0, line.find(':'));
+    const std::string name = name_of(file);
+    if (!name.empty()) out.emplace(name, file.starts_with('/') ? file : directory + "/" + file);
+  }
+  return out;
+}
+
+Result<std::string> installed_name(const Host& host, std::string_view name) {
+  const auto line = TRY(install_line(host, name));
+  if (!line) return kernel_name(name);
+  std::istringstream words(line->command);
+  std::string program, option, target;
+  words >> program >> option >> target;
+  if ((program != "modprobe" && !program.ends_with("/modprobe")) || (option != "-i" && option != "--ignore-install") ||
+      target.empty())
+    return fail(ErrorCode::invalid, fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
+  return kernel_name(target);
+}
+
+std::string renamed(std::string_view module, std::string_view nvidia) {
+  return std::string(nvidia) + kernel_name(module.substr(std::string_view("nvidia").size()));
+}
+
+std::vector<std::string> module_copies(const Host& host, std::string_view release, std::string_view name) {
+  const std::string directory = module_directory(release);
+  std::vector<std::string> out;
+  const auto listed = modules_by_name(host, release);
+  if (listed && listed->contains(std::string(name))) out.push_back(listed->at(std::string(name)));
+  for (const std::string_view place : kModulePlaces) add_copies(host, directory + std::string(place), name, out);
+  // Ubuntu's signed modules lie in kernel/nvidia-570-open
+  for (const std::string& below : host.names(directory + "/kernel"))
+    if (below.starts_with("nvidia")) add_copies(host, directory + "/kernel/" + below, name, out);
+  return out;
+}
+
+Result<std::map<std::string, std::string>> module_info(const Host& host, std::string_view file) {
+  const Descriptor handle = TRY(open_module(host, file));
+  std::istringstream section(TRY_IN(file, section_of(handle, ".modinfo", SHT_PROGBITS)));
+  std::map<std::string, std::string> out;
+  for (std::string entry; std::getline(section, entry, '\0');) {
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) out.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return out;
+}
+
+std::string module_build_id(const Host& host, const std::string& file) {
+  if (const auto notes = notes_of(host, file)) return parse_build_id(*notes);
+  for (const auto& [suffix, packer] : kPackers)
+    if (file.ends_with(suffix) && host.has_program(packer))
+      return host.once<std::string>("build id of " + file, [&, packer = packer] { return packed_build_id(host, packer, file); }).value_or("");
+  return "";
+}
+
+Result<std::vector<ModuleIdentity>> module_identities(const Host& host, const std::vector<std::string>& files) {
+  std::vector<ModuleIdentity> out(files.size());
+  std::vector<std::size_t> asked;
+  Command modinfo{{"modinfo", "-F", "srcversion"}};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    out[i].build_id = module_build_id(host, files[i]);
+    const auto info = module_info(host, files[i]);
+    if (!info && !files[i].ends_with(".ko")) {  // compressed; the stand-ins of machine records are not
+      modinfo.argv.push_back(files[i]);
+      asked.push_back(i);
+      continue;
+    }
+    if (!info) return Failure(info.error());
+    const auto found = info->find("srcversion");
+    if (found == info->end()) return fail(ErrorCode::invalid, files[i] + " has no srcversion");
+    out[i].srcversion = found->second;
+  }
+  if (asked.empty()) return out;
+  std::istringstream answers(TRY(host.query(modinfo)));
+  for (const std::size_t i : asked)
+    if (!std::getline(answers, out[i].srcversion) || out[i].srcversion.empty())
+      return fail(ErrorCode::invalid, modinfo.text() + ": not one line a file");
+  return out;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#include "machine/modules/module_make.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <thread>
+
+#include "base/log.hpp"
+#include "machine/catalogue/patched_source.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/build_log.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::uint64_t kRoomBytes = std::uint64_t{2} << 30;    // source, objects and modules, with debug information
+constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // of memory, for one compiler
+constexpr std::chrono::hours kDeadline{3};                      // ten minutes on two cores, usually
+constexpr std::chrono::seconds kTell{30};                       // between two lines of progress
+
+/// Compilers at once: as many as there are processors and memory for.
+unsigned jobs(const Host& host) {
+  const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+  const std::string text = host.line("/proc/meminfo").value_or("");
+  const std::size_t at = text.find("MemAvailable:");
+  const std::size_t digits = at == std::string::npos ? at : text.find_first_of("0123456789", at);
+  std::uint64_t available_kib = 0;
+  if (digits == std::string::npos) return 1;
+  std::from_chars(text.data() + digits, text.data() + text.size(), available_kib);
+  return static_cast<unsigned>(std::clamp<std::uint64_t>(available_kib * 1024 / kJobBytes, 1, processors));
+}
+
+Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
+  Command make;
+  make.argv = {"make",
+               "-C",
+               scratch + "/source",
+               "modules",
+               "KERNEL_UNAME=" + build.target.release,
+               fmt::format("-j{}", jobs(host)),
+               "CC=" + build.target.compiler->text(),
+               // no BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
+               "CONFIG_DEBUG_INFO_BTF_MODULES="};
+  std::vector<std::string> flags;
+  for (const std::string& rule : build.rules)
+    if (const CompatRule& its = all.compat_rules.at(rule); !its.replaces())
+      flags.push_back(fmt::format("-include {}/compat/{}", scratch, its.include));
+  if (!build.rules.empty()) flags.push_back(fmt::format("-I {}/compat", scratch));
+  if (!flags.empty()) make.argv.push_back(fmt::format("KCFLAGS={}", fmt::join(flags, " ")));
+  make.environment["TMPDIR"] = scratch;  // what a killed compiler leaves goes with it
+  make.deadline = kDeadline;
+  return make;
+}
+
+/// Output of a build on its way into a file.
+class BuildLog {
+ public:
+  BuildLog(std::string release, Descriptor file) : release_(std::move(release)), file_(std::move(file)) {}
+
+  void take(std::string_view line) {
+    ++lines_;
+    const std::string whole = std::string(line) + "\n";
+    for (std::string_view left = whole; !left.empty();) {  // a log that is cut short must not end the build
+      const ssize_t count = ::write(file_.get(), left.data(), left.size());
+      if (count <= 0 && errno != EINTR) break;
+      left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    }
+    if (std::chrono::steady_clock::now() < next_) return;
+    next_ = std::chrono::steady_clock::now() + kTell;
+    log::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
+  }
+
+ private:
+  std::string release_;
+  Descriptor file_;
+  std::size_t lines_ = 0;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+};
+
+Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
+  const std::string log = build_log_of(build.name);
+  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
+  Command make = make_command(host, all, build, scratch);
+  BuildLog output(build.target.release, TRY(host.create(log, std::string(kBuildLogHead) + make.text() + "\n")));
+  make.on_line = [&](std::string_view line) { output.take(line); };
+  log::info("building for {}: {}", build.target.release, make.text());
+  const auto made = host.run(make);
+  if (made) return {};
+  if (made.error().code == ErrorCode::interrupted) return Failure(made.error());
+  const auto failure = TRY(build_failure(host.files().read(log).value_or("")));
+  if (!failure) return fail(made.error().code, made.error().message, fmt::format("Read {}.", log));
+  return fail(made.error().code,
+              fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
+              fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
+}
+
+/// The five modules, and what made them, in a directory that only needs its name.
+Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch) {
+  const std::string from = scratch + "/source/kernel-open", to = scratch + "/build";
+  nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};
+  const std::string compiler = TRY(host.query({{build.target.compiler->text(), "--version"}, {}, {}}));
+  record["compiler_version"] = compiler.substr(0, compiler.find('\n'));
+  record["modules"] = TRY_IN("the build ended well, but", describe_modules(host, build, from));
+  TRY(host.make_directory(to));
+  Command move{{"mv"}};
+  for (const std::string_view module : kModuleNames) move.argv.push_back(fmt::format("{}/{}.ko", from, module));
+  move.argv.push_back(to);
+  TRY(host.run(move));
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  TRY(host.create(to + std::string(kBuildRecord), record.dump(1, ' ', false, replace) + "\n"));
+  TRY(host.create(to + "/build.log", TRY(host.files().read(build_log_of(build.name)))));
+  return to;
+}
+
+Result<void> build_in(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build,
+                      const std::string& scratch) {
+  TRY(host.run({{"cp", "-a", "--reflink=auto", source_of(entry), scratch + "/source"}, {}, {}, kDeadline}));
+  for (const std::string& rule : build.rules) {
+    const std::string& header = all.compat_rules.at(rule).include;
+    TRY(host.create(fmt::format("{}/compat/{}", scratch, header), TRY(compat_header(host, header))));
+  }
+  TRY(run_make(host, all, build, scratch));
+  const std::string made = TRY(collect(host, build, scratch));
+  TRY(host.discard(build.directory));
+  TRY(host.move(made, build.directory));
+  return host.discard(build_log_of(build.name));
+}
+
+Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build) {
+  const std::string compiler = build.target.compiler->text();
+  if (!host.has_program(compiler))
+    return fail(ErrorCode::not_found,
+                fmt::format("{}, which {} was built with, is not installed", compiler, build.target.release),
+                "apt-get install " + compiler);
+  TRY(need_room(host, build.directory, kRoomBytes));
+  const std::string scratch = TRY(make_unfinished(host, build.directory));
+  const auto done = build_in(host, all, entry, build, scratch);
+  const auto cleared = host.discard(scratch);
+  return done ? cleared : done;
+}
+
+}  // namespace
+
+Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build) { return make_command(host, all, build, unfinished(build.directory)); }
+
+Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry) {
+  bool source_checked = false;
+  for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry))) {
+    if (check_build(host, build)) continue;
+    if (!source_checked) TRY_IN("the source", check_source(host, entry));
+    source_checked = true;
+    TRY(make_build(host, all, entry, build));
+  }
+  return {};
+}
+
+}  // namespace p2pd

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "machine/modules/own_place.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "machine/catalogue/staging.hpp"
+#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/module_file.hpp"
+#include "machine/modules/module_signing.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::hours kCopyDeadline{1};
+constexpr std::string_view kDepmodDirectories[] = {"/etc/depmod.d", "/run/depmod.d", "/usr/local/lib/depmod.d", "/usr/lib/depmod.d", "/lib/depmod.d"};
+
+constexpr std::string_view kHookScript = R"sh(#!/bin/sh
+# Written by p2pd; undone by `p2pctl revert`. Builds the P2P driver's modules for a newly installed kernel, as dkms does: $1 is
+# its release. Where that fails the kernel is installed all the same, and does not start by default.
+worker=/usr/libexec/p2pd/p2pd-walk
+[ -x "$worker" ] || exit 0
+"$worker" new-kernel || echo "p2pd: no P2P driver for kernel $1 yet. Try again later: sudo $0 $1" >&2
+exit 0
+)sh";
+
+constexpr std::string_view kRemovalScript = R"sh(#!/bin/sh
+# Written by p2pd; undone by `p2pctl revert`. Removes the P2P driver's modules with their kernel: $1 is its release.
+release=$1
+if [ -n "$DEB_MAINT_PARAMS" ]; then    # of the package's script, which is called for an upgrade, too
+    eval set -- "$DEB_MAINT_PARAMS"
+    [ "$1" = remove ] || exit 0
+fi
+[ -n "$release" ] || exit 0
+rm -rf "/lib/modules/$release/updates/p2pd" "/lib/p2pd-modules/$release" "/lib/p2pd-modules/.$release.new"
+rmdir "/lib/modules/$release/updates" 2> /dev/null
+exit 0
+)sh";
+
+/// Makes the place of `release` a link to its files; an older p2pd had a directory there.
+Result<void> link_place(Host& host, const std::string& release) {
+  const std::string place = place_of(release, kOwnPlace), target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
+  if (host.files().read_link(place).value_or("") == target) return {};
+  TRY(host.discard(place));
+  return host.link(place, target);
+}
+
+/// Base name to path of the files that depmod reads, in its order: of equal names the first directory counts.
+std::map<std::string, std::string> depmod_files_of(const Host& host) {
+  std::map<std::string, std::string> files;
+  for (const std::string_view directory : kDepmodDirectories)
+    for (const std::string& name : host.names(directory))
+      if (name.ends_with(".conf")) files.emplace(name, fmt::format("{}/{}", directory, name));
+  return files;
+}
+
+}  // namespace
+
+std::string own_files(std::string_view release) { return fmt::format("{}/{}", kOwnFiles, release); }
+
+Result<std::string> name_here(const Host& host, std::string_view module) {
+  std::string name = renamed(module, TRY(installed_name(host, "nvidia")));
+  std::ranges::replace(name, '_', '-');  // as every distribution writes the files; it means the same
+  return name;
+}
+
+Result<std::vector<PlaceFile>> own_place_files(const Host& host) {
+  std::string overrides = "# Written by p2pd; undone by `p2pctl revert`. The modules with P2P win over those of the driver's packages.\n";
+  for (const std::string_view module : kModuleNames) overrides += fmt::format("override {} * {}\n", TRY(name_here(host, module)), kOwnPlace);
+  std::vector<PlaceFile> files{{std::string(kDepmodDropIn), std::move(overrides)}};
+  for (const std::string_view hook : kKernelHooks) files.push_back({std::string(hook), std::string(kHookScript), 0755});
+  files.push_back({std::string(kRemovalHook), std::string(kRemovalScript), 0755});
+  return files;
+}
+
+Result<std::string> missing_place_file(const Host& host) {
+  for (const PlaceFile& file : TRY(own_place_files(host)))
+    if (host.files().read(file.path).value_or("") != file.content) return file.path;
+  return std::string();
+}
+
+std::string overruling_override(const Host& host, std::string_view module) {
+  std::string found;
+  for (const auto& [name, file] : depmod_files_of(host)) {
+    if (name <= kDepmodDropIn.substr(kDepmodDropIn.rfind('/') + 1)) continue;
+    std::istringstream lines(host.files().read(file).value_or(""));
+    int number = 1;
+    for (std::string line; std::getline(lines, line); ++number) {
+      std::istringstream words(line);
+      std::string command, its;
+      words >> command >> its;
+      if (command == "override" && kernel_name(its) == kernel_name(module)) found = fmt::format("{}:{}", file, number);
+    }
+  }
+  return found;
+}
+
+Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
+  const std::string& release = build.target.release;
+  const std::string files = own_files(release), beside = TRY(make_unfinished(host, files));
+  for (const std::string_view module : kModuleNames)
+    TRY(host.run({{"cp", "--reflink=auto", build.module_file(module), fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))}, {}, {}, kCopyDeadline}));
+  TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // what to compare with, when the build is gone
+  TRY(sign_modules(host, build.target, beside));
+  TRY(host.discard(files));
+  TRY(host.move(beside, files));
+  TRY(link_place(host, release));
+  TRY(host.run({{"depmod", release}, {}, {}, kCopyDeadline}));
+  return {};
+}
+
+}  // namespace p2pd

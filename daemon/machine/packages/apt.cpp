@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#include "machine/packages/apt.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/log.hpp"
+#include "machine/modules/torn_dkms.hpp"
+#include "machine/packages/dpkg_status.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::minutes kAptDeadline{60};  // DKMS builds modules for each kernel in between
+constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
+constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // of maintainer scripts: /run and /tmp may be noexec
+
+Command quietly(std::vector<std::string> argv) {
+  Command command;
+  command.argv = std::move(argv);
+  command.environment = {{"DEBIAN_FRONTEND", "noninteractive"},
+                         {"DEBIAN_PRIORITY", "critical"},
+                         {"APT_LISTCHANGES_FRONTEND", "none"},
+                         {"NEEDRESTART_SUSPEND", "1"},
+                         {"UCF_FORCE_CONFFOLD", "1"}};
+  command.deadline = kAptDeadline;
+  return command;
+}
+
+/// dpkg was stopped before it could write its records: files of numbers are left.
+bool has_unwritten_updates(const Host& host) {
+  const auto names = host.names(kUpdates);
+  return std::ranges::any_of(
+      names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; });
+}
+
+Result<std::vector<DpkgPackage>> interrupted(const Host& host) {
+  std::vector<DpkgPackage> packages = TRY(dpkg_packages(host));
+  std::erase_if(packages, [](const DpkgPackage& package) { return !package.interrupted(); });
+  return packages;
+}
+
+/// Error unless `does` names each of `ids`, and nothing else.
+Result<void> require_exactly(const std::set<std::string>& does, const std::vector<std::string>& ids,
+                             std::string_view verb) {
+  std::set<std::string> beyond = does;
+  for (const std::string& id : ids) {
+    const std::string name = id.substr(0, id.find(':'));
+    if (!does.contains(name) && !does.contains(id))
+      return fail(ErrorCode::invalid, fmt::format("apt would not {} {}", verb, id));
+    beyond.erase(name);
+    beyond.erase(id);
+  }
+  if (beyond.empty()) return {};
+  return fail(ErrorCode::invalid, fmt::format("apt would also {} {}", verb, fmt::join(beyond, ", ")),
+              "Settle with apt what needs that, then try again.");
+}
+
+}  // namespace
+
+Command apt_get(std::vector<std::string> words) {
+  std::vector<std::string> argv = {"apt-get",
+                                   "--yes",
+                                   "--quiet",
+                                   "-oAPT::Get::AutomaticRemove=false",
+                                   "-oDPkg::Lock::Timeout=60",
+                                   "-oDPkg::Options::=--force-confdef",
+                                   "-oDPkg::Options::=--force-confold",
+                                   "-oDPkg::Use-Pty=0"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return quietly(std::move(argv));
+}
+
+Command dpkg(std::vector<std::string> words) {
+  words.insert(words.begin(), {"dpkg", "--force-confdef", "--force-confold"});
+  return quietly(std::move(words));
+}
+
+AptPlan parse_apt_plan(std::string_view output) {
+  AptPlan plan;
+  std::istringstream lines{std::string(output)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string verb, package, word;
+    words >> verb >> package;
+    if (verb == "Remv" || verb == "Purg") plan.removes.insert(package);
+    if (verb != "Inst") continue;
+    while (words >> word && !word.starts_with('(')) continue;  // the version before is in brackets
+    plan.installs[package] = word.starts_with('(') ? word.substr(1) : "";
+    std::string origin;
+    std::getline(words >> std::ws, origin);
+    plan.origins[package] = origin.substr(0, origin.find(" ["));
+  }
+  return plan;
+}
+
+Result<AptPlan> simulated(const Host& host, Command command) {
+  command.argv.insert(command.argv.begin() + 1, "--simulate");
+  return parse_apt_plan(TRY(host.query(command)));
+}
+
+Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
+                          const std::vector<std::string>& removes) {
+  std::set<std::string> installed;
+  for (const auto& [name, version] : plan.installs) installed.insert(name);
+  TRY(require_exactly(installed, installs, "install"));
+  return require_exactly(plan.removes, removes, "remove");
+}
+
+Result<void> fetch_archives(Host& host, Command command) {
+  command.argv.insert(command.argv.begin() + 1, "--download-only");
+  TRY(host.run(command));
+  return {};
+}
+
+Result<void> change_packages(Host& host, Command command) {
+  TRY(host.will_change(kScratch, Restore::discarded));
+  TRY(host.discard(kScratch));
+  TRY(host.make_directory(kScratch));
+  command.environment["TMPDIR"] = kScratch;
+  command.own_unit = true;
+  const auto done = host.run(command);
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
+  const auto cleared = host.discard(kScratch);
+  if (!done) return Failure(done.error());
+  return cleared;
+}
+
+Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives) {
+  const auto configure = [&]() -> Result<void> {
+    const auto done = change_packages(host, dpkg({"--configure", "-a"}));
+    return !done && done.error().code != ErrorCode::command ? done : Result<void>();
+  };
+  const bool unwritten = has_unwritten_updates(host);
+  if (unwritten || !TRY(interrupted(host)).empty())
+    TRY(forget_torn_dkms(host));    // else a package of modules fails for ever
+  if (unwritten) TRY(configure());  // only then does the status say which packages are half there
+  const std::vector<DpkgPackage> before = TRY(interrupted(host));
+  if (before.empty() && !unwritten) return {};
+  log::info("dpkg was interrupted: {} packages in between", before.size());
+  std::vector<std::string> anew = {"--unpack"};
+  for (const DpkgPackage& package : before)
+    if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())
+      anew.push_back(archive->second);
+  if (anew.size() > 1) TRY(change_packages(host, dpkg(anew)));
+  TRY(configure());
+  const auto fixed = change_packages(host, apt_get({"--fix-broken", "install"}));
+  if (fixed) return {};
+  if (fixed.error().code != ErrorCode::command) return Failure(fixed.error());
+  return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
+              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and settle what they name.");
+}
+
+}  // namespace p2pd

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+// The content of a report: what a person wants to know first, drawn from status, history, diagnosis and measurements.
+#include "report/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "record/private_words.hpp"
+#include "record/redact.hpp"
+#include "report/fields.hpp"
+#include "report/proof.hpp"
+#include "report/timeline.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+using nlohmann::json;
+
+struct Headline {
+  const char* state;  ///< of a run, or the result of one that is idle
+  const char* tone;   ///< good, warn, bad, open: no verdict yet
+  const char* headline;
+};
+constexpr Headline kHeadlines[] = {
+    {"ready", "good", "Ready: P2P is proven"},
+    {"limited", "warn", "Limited: P2P works for less than the plan wants"},
+    {"blocked", "warn", "Blocked: a person is needed"},
+    {"failed", "bad", "Failed"},
+    {"reverted", "open", "Reverted: this machine is as it was found"},
+    {"cancelled", "open", "Cancelled: what the run changed is undone"},
+    {"done", "good", "Every step of the plan holds"},
+    {"walking", "open", "A run is under way"},
+    {"rebooting", "open", "A run waits for a restart"},
+    {"paused", "open", "A run is paused"},
+    {"reverting", "open", "Being undone"},
+};
+
+json verdict_of_run(const json& status) {
+  const std::string state = text_of(status, "state"), result = text_of(status, "result");
+  json verdict = {{"state", state},
+                  {"tone", "open"},
+                  {"headline", state},
+                  {"text", text_of(status, "reason")},
+                  {"next", text_of(status, "next")}};
+  if (state == "idle" && (result == "ready" || result == "limited")) {
+    verdict["tone"] = "warn";
+    verdict["headline"] = "Proven, but not on this boot";
+    return verdict;
+  }
+  const std::string& key = state == "idle" ? result : state;
+  const auto word = std::ranges::find_if(kHeadlines, [&](const Headline& w) { return key == w.state; });
+  if (word == std::end(kHeadlines)) return verdict;
+  verdict["tone"] = word->tone;
+  verdict["headline"] = word->headline;
+  return verdict;
+}
+
+json verdict_of_diagnosis(const json& diagnosis) {
+  const json& conclusion = field_of(diagnosis, "conclusion");
+  json verdict = {{"state", "diagnosed"},
+                  {"tone", "open"},
+                  {"headline", "Nothing is known"},
+                  {"text", ""},
+                  {"next", text_of(diagnosis, "next")}};
+  if (flag_of(diagnosis, "proven")) {
+    verdict["tone"] = "good";
+    verdict["headline"] = "P2P is proven between every pair of GPUs";
+  } else if (text_of(diagnosis, "outlook") == "limited") {
+    verdict["tone"] = "warn";
+    verdict["headline"] = "P2P works for less than the plan wants";
+    verdict["text"] = text_of(conclusion, "summary");
+  } else if (flag_of(diagnosis, "holds") || text_of(diagnosis, "outlook") == "provable") {
+    verdict["headline"] = "Nothing is in the way; P2P is not proven yet";
+  } else if (conclusion.is_object()) {
+    const bool shut = text_of(conclusion, "verdict") == "fail";
+    verdict["tone"] = shut ? "bad" : "warn";
+    verdict["headline"] = shut ? "P2P cannot work as this machine is" : "It cannot be told whether P2P works";
+    verdict["text"] = text_of(conclusion, "summary");
+  }
+  return verdict;
+}
+
+// ---- what keeps P2P from working, or kept it ------------------------------------------------------------------------
+
+json cause_of(const json& finding, const std::string& step, const PlanWords& words) {
+  json cause = {{"step", step}, {"title", words.title(step)}, {"why", words.why(step)}, {"evidence", json::array()}};
+  for (const char* key : {"verdict", "summary", "next", "obstacle"}) cause[key] = text_of(finding, key);
+  for (const json& seen : list_of(finding, "evidence"))
+    cause["evidence"].push_back({{"source", text_of(seen, "source")}, {"value", text_of(seen, "value")}});
+  return cause;
+}
+
+bool is_shut(const json& finding) {
+  return text_of(finding, "verdict") == "fail" || text_of(finding, "verdict") == "unknown";
+}
+
+/// The run's findings, or those of the diagnosis: those that are shut, in the order of the plan, what is not known
+/// last.
+json causes_of(const Sources& sources, const PlanWords& words) {
+  json causes = json::array();
+  const std::string gate = text_of(field_of(sources.diagnosis, "conclusion"), "step");
+  if (!gate.empty()) causes.push_back(cause_of(field_of(sources.diagnosis, "conclusion"), gate, words));
+  const std::string outlook = text_of(sources.diagnosis, "outlook");
+  const bool in_the_way = outlook != "ready" && outlook != "provable";
+  for (const json& step : list_of(sources.diagnosis, "steps")) {
+    const std::string standing = text_of(step, "standing");
+    if (in_the_way && text_of(step, "step") != gate && (standing == "blocked" || standing == "fixable"))
+      causes.push_back(cause_of(step, text_of(step, "step"), words));
+  }
+  const json& run = item_of(list_of(sources.history, "runs"), 0);
+  std::map<std::string, const json*> findings;
+  for (const json& step : list_of(run, "steps")) findings[text_of(step, "step")] = &field_of(step, "finding");
+  const bool ready = text_of(sources.status, "state") == "ready";  // a gate that is shut was not in the way then
+  for (const json& step : list_of(sources.status, "steps")) {
+    const std::string id = text_of(step, "id");
+    if (ready || !is_shut(step)) continue;
+    const auto whole = findings.find(id);
+    causes.push_back(cause_of(whole == findings.end() ? step : *whole->second, id, words));
+  }
+  std::stable_partition(causes.begin(), causes.end(),
+                        [](const json& cause) { return text_of(cause, "verdict") == "fail"; });
+  return causes;
+}
+
+json steps_of(const Sources& sources, const PlanWords& words) {
+  json steps = json::array();
+  const bool ran = !list_of(sources.status, "steps").empty();
+  for (const json& step : ran ? list_of(sources.status, "steps") : list_of(sources.diagnosis, "steps")) {
+    const std::string id = text_of(step, ran ? "id" : "step");
+    const bool looked_at = ran || !text_of(step, "summary").empty();
+    steps.push_back({{"id", id},
+                     {"title", words.title(id).empty() ? text_of(step, "title") : words.title(id)},
+                     {"verdict", looked_at ? text_of(step, "verdict") : ""},
+                     {"status", text_of(step, ran ? "status" : "standing")},
+                     {"summary", text_of(step, "summary")}});
+  }
+  return steps;
+}
+
+// ---- redaction ------------------------------------------------------------------------------------------------------
+
+/// Replaces each `part`; what is too short to be one machine's alone stays.
+void replace_all(std::string& text, const std::string& part, std::string_view by) {
+  if (part.size() < 8) return;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + by.size()))
+    text.replace(at, part.size(), by);
+}
+
+/// Replaces the word that stands behind, or before, each `mark`.
+void replace_word_behind(std::string& text, std::string_view mark, std::string_view by) {
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + mark.size())) {
+    const std::size_t word = at + mark.size();
+    text.replace(word, std::min(text.find_first_of(" ,;.)", word), text.size()) - word, by);
+  }
+}
+void replace_word_before(std::string& text, std::string_view mark, std::string_view by) {
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+    const std::size_t blank = at == 0 ? std::string::npos : text.rfind(' ', at - 1);
+    const std::size_t word = blank == std::string::npos ? 0 : blank + 1;
+    text.replace(word, at - word, by);
+    at = word + by.size();
+  }
+}
+
+std::string redacted(std::string text, const Identity& identity) {
+  replace_all(text, identity.machine_id, "removed");
+  for (const std::string_view kind : {"GPU-", "MIG-"}) {  // the rest of such an id is a UUID of its own
+    for (std::size_t at = text.find(kind); at != std::string::npos; at = text.find(kind, at + kind.size())) {
+      const std::size_t id = at + kind.size();
+      text.replace(id, 36, without_ids(text.substr(id, 36)));
+    }
+  }
+  for (const char* kind : {"container lxc ", "container machine "}) replace_word_behind(text, kind, "name");
+  replace_word_before(text, " (process ", "process");
+  text = log_line_without_identity(without_unit_names(without_private_arguments(std::move(text))), identity.host_name);
+  return without_private_words(std::move(text), identity);
+}
+
+}  // namespace
+
+json report_document(const Sources& sources) {
+  const PlanWords words(sources.plans);
+  const bool ran = number_of(sources.status, "run").value_or(0) > 0;
+  const json proof = proof_of(sources);
+  json document = {{"schema", kReportSchema},
+                   {"version", P2PD_VERSION},
+                   {"made", sources.made},
+                   {"redacted", false},
+                   {"notes", sources.notes},
+                   {"verdict", ran ? verdict_of_run(sources.status) : verdict_of_diagnosis(sources.diagnosis)},
+                   {"ran", ran},
+                   {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
+                   {"causes", causes_of(sources, words)},
+                   {"steps", steps_of(sources, words)},
+                   {"proof", proof},
+                   {"pairs", pairs_with(sources.machine, proof)},
+                   {"before", before_of(sources.baseline)},
+                   {"numbers", numbers_of(sources, proof)}};
+  for (const char* key : {"environment", "gpus", "topology"}) document[key] = list_of(sources.machine, key);
+  document.update(timeline_of(sources.history, words));
+  return document;
+}
+
+void redact(json& document, const Identity& identity) {
+  json& environment = document["environment"];
+  std::erase_if(environment.get_ref<json::array_t&>(), [](const json& row) {
+    return text_of(row, "name") == "Host name" || text_of(row, "name") == "Machine id";
+  });
+  const std::function<void(json&)> visit = [&](json& value) {
+    if (const std::string source = text_of(value, "source"); source.starts_with("/proc/") && source.ends_with("/fd"))
+      if (std::string& seen = value["value"].get_ref<std::string&>(); seen.find(": ") != std::string::npos)
+        seen.replace(0, seen.find(": "), "process");
+    if (value.is_string()) {
+      value = redacted(value.get<std::string>(), identity);
+    } else if (value.is_structured()) {
+      for (json& inner : value) visit(inner);
+    }
+  };
+  visit(document);
+  document["redacted"] = true;
+}
+
+}  // namespace p2pd::ctl

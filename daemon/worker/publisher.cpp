@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "worker/publisher.hpp"
+
+#include <fmt/format.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "base/command.hpp"
+#include "base/log.hpp"
+#include "base/message_ids.hpp"
+#include "base/url.hpp"
+#include "engine/ready.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenMessages{200};
+constexpr const char* kReadyTarget = "p2pd-ready.target";
+constexpr const char* kBroker = "p2pd.service";
+constexpr std::string_view kNotes = "/run/motd.d/p2pd-notes";
+
+void systemctl(const char* verb, const char* unit) {
+  const auto done = ProcessRunner().run({{"systemctl", "--no-block", verb, unit}});
+  if (!done) log::warning("{}", done.error().message);
+}
+
+/// Which message tells of a state; empty: none.
+std::string_view message_of(const Run& run) {
+  switch (run.state) {
+    case RunState::blocked: return message_id::kBlocked;
+    case RunState::rebooting: return message_id::kRebooting;
+    case RunState::ready: return message_id::kReady;
+    case RunState::limited: return message_id::kLimited;
+    case RunState::failed: return message_id::kFailed;
+    case RunState::idle: return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
+    default: return {};
+  }
+}
+
+log::Level level_of(RunState state) {
+  if (state == RunState::failed) return log::Level::error;
+  return state == RunState::blocked || state == RunState::limited ? log::Level::warning : log::Level::info;
+}
+
+}  // namespace
+
+void Publisher::checking(const Step& step) {
+  if (step.id.empty()) return;  // whether what is undone is still in effect
+  lock_.reset();
+  activity_ = {true, step.id, "checking", ""};
+  publish();
+}
+
+void Publisher::checked(const Step& step, const Finding& finding) {
+  StepRecord& known = steps_[step.id];
+  nlohmann::json now = to_json(finding);
+  const bool news = known.finding.value("verdict", "") != now.value("verdict", "") ||
+                    known.finding.value("summary", "") != now.value("summary", "");
+  known.finding = std::move(now);
+  if (finding.holds() && known.status != StepStatus::fixed) known.status = StepStatus::holds;
+  if (!finding.holds() && known.status == StepStatus::holds) known.status = StepStatus::waiting;
+  if (news) {
+    const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged));
+    const log::Field name("P2PD_STEP", step.id);
+    const log::Field reason("P2PD_REASON", finding.summary);
+    const log::Field next("P2PD_NEXT", finding.next);
+    log::info("{}: {}: {}", step.id, to_string(finding.verdict), finding.summary);
+  }
+  publish();
+}
+
+void Publisher::fixing(const Step& step) {
+  activity_ = {true, step.id, "fixing", ""};
+  follow_ready_file();
+  lock("changing this machine: " + step.title);
+  const log::Field name("P2PD_STEP", step.id);
+  log::info("{}: making it so: {}", step.id, step.title);
+  publish();
+}
+
+void Publisher::fixed(const Step& step, const StepRecord& known, const Result<void>& result) {
+  lock_.reset();
+  steps_[step.id] = known;
+  const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged));
+  const log::Field name("P2PD_STEP", step.id);
+  const log::Field reason("P2PD_REASON", result ? std::string(to_string(known.status)) : result.error().message);
+  const log::Field next("P2PD_NEXT", result ? "" : result.error().next);
+  if (result)
+    log::info("{}: its fix is made", step.id);
+  else
+    log::error("{}: {}", step.id, result.error().message);
+  activity_ = {true, step.id, "checking", ""};
+  publish();
+}
+
+void Publisher::undoing(std::string_view step) {
+  activity_ = {true, std::string(step), "undoing", ""};
+  lock(fmt::format("undoing {}", step));
+  log::info("{}: undoing", step);
+  publish();
+}
+
+void Publisher::waiting(std::string_view why) {
+  lock_.reset();
+  if (activity_.doing == "waiting" && activity_.message == why) return;
+  log::info("waiting: {}", why);
+  activity_ = {true, "", "waiting", std::string(why)};
+  publish();
+}
+
+void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::string, StepRecord>& steps) {
+  const bool started = run.id != run_.id && run.reboot_from == "-";
+  run_ = run;
+  steps_ = steps;
+  activity_ = {};
+  activity_.at_work = run.state == RunState::walking || run.state == RunState::reverting;
+  error_.reset();
+  lock_.reset();
+  const bool superseded = run.result == "superseded";  // another one begins right behind it
+  told_ = true;
+  if (!superseded) mailbox_.note(run);
+  if (systemd_ && !std::exchange(broker_started_, true)) systemctl("start", kBroker);  // who watches the bus is told
+  plan_field_.emplace("P2PD_PLAN", run.plan);
+  run_field_.emplace("P2PD_RUN", std::to_string(run.id));
+  if (started) {
+    const log::Field id("MESSAGE_ID", std::string(message_id::kRunStarted));
+    log::info("run {} of plan {} begins", run.id, run.plan);
+  }
+  tell(run);
+  publish();
+  if (is_proven(run.state) || run.state == RunState::idle) publish_notes();
+  if (begun && !superseded) std::exchange(begun, nullptr)(run);
+}
+
+void Publisher::tell(const Run& run) {
+  const std::string_view message = message_of(run);
+  const log::Field state("P2PD_STATE", std::string(to_string(run.state)));
+  const log::Field reason("P2PD_REASON", run.reason);
+  const log::Field next("P2PD_NEXT", next_command(run));
+  std::optional<log::Field> id;
+  if (!message.empty()) id.emplace("MESSAGE_ID", std::string(message));
+  log::write(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
+  follow_ready_file();
+}
+
+/// What whoever logs in should know: steps that hold, with something to do all the same; nothing once they are undone.
+void Publisher::publish_notes() {
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.mode = 0644;
+  for (const auto& [id, step] : steps_)
+    if (is_proven(run_.state) && step.finding.value("verdict", "") == "pass" && step.finding.value("next", "") != "")
+      file.content += fmt::format("p2pd: {}. {}\n", step.finding.value("summary", ""), step.finding.value("next", ""));
+  Result<Root> root = Root::open("/");
+  if (!root) return;
+  const Result<void> done = file.content.empty() ? root->remove(kNotes) : root->put(kNotes, file);
+  if (!done) log::warning("{}", done.error().message);
+}
+
+/// p2pd-ready.target is active while the ready file is there.
+void Publisher::follow_ready_file() {
+  if (!systemd_) return;
+  const bool ready = ::access(ready_file().c_str(), F_OK) == 0;
+  if (std::exchange(target_, ready) != ready) systemctl(ready ? "start" : "stop", kReadyTarget);
+}
+
+void Publisher::know(const Run& run, const std::vector<StepRecord>& steps) {
+  run_ = run;
+  for (const StepRecord& step : steps) steps_[step.step] = step;
+}
+
+void Publisher::message(std::string_view text) {
+  if (activity_.doing != "fixing" && activity_.doing != "undoing") return;
+  if (std::exchange(telling_, true)) return;  // what cannot be published is logged, and comes back here
+  activity_.message = text;
+  if (std::chrono::steady_clock::now() - published_ > kBetweenMessages) publish();
+  telling_ = false;
+}
+
+void Publisher::error(const std::optional<Error>& error) {
+  error_ = error;
+  publish();
+}
+
+void Publisher::rest() {
+  activity_ = {};
+  lock_.reset();
+  if (told_ || error_) publish();
+}
+
+/// Without the lock the fix is made all the same: it only keeps people from a mistake.
+void Publisher::lock(const std::string& why) {
+  if (lock_) return;
+  Result<Descriptor> lock = logind_.inhibit(why);
+  if (lock) lock_ = *std::move(lock);
+}
+
+void Publisher::publish() {
+  published_ = std::chrono::steady_clock::now();
+  nlohmann::json status = status_of(run_, steps_, activity_);
+  if (error_) status["error"] = {{"message", error_->message}, {"code", to_string(error_->code)}, {"next", error_->next}};
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.mode = 0644;
+  file.content = without_user_info(status.dump(1, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
+  Result<Root> root = Root::open("/");
+  const Result<void> put = root ? root->put(status_file(), file) : Failure(root.error());
+  if (!put) log::error("{}", put.error().message);  // the walk goes on: the journal has it all
+  const auto& progress = status["progress"];
+  ::sd_notifyf(0, "STATUS=%s: %s%sstep %d of %d", std::string(to_string(run_.state)).c_str(), activity_.step.c_str(),
+               activity_.step.empty() ? "" : ", ", progress["done"].get<int>(), progress["total"].get<int>());
+}
+
+}  // namespace p2pd

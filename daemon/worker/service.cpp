@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+#include "worker/service.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "base/directories.hpp"
+#include "base/log.hpp"
+#include "base/root.hpp"
+#include "engine/ready.hpp"
+#include "engine/worker.hpp"
+#include "machine/boot/mounts.hpp"
+#include "plan/config.hpp"
+#include "worker/clock_sync.hpp"
+#include "worker/job_runner.hpp"
+#include "worker/listener.hpp"
+#include "worker/mailbox.hpp"
+#include "worker/publisher.hpp"
+#include "worker/restart.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr int kIdleSeconds = 5;
+/// Between the tries to go on with a run whose walk ended in an error: what is in the way may pass, and a boot has no other start.
+constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60), std::chrono::seconds(300)};
+constexpr std::chrono::seconds kLockPatience{30};  // for the one who proves, or makes anew, at the same boot
+
+int stop_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/// What surrounds the engine in this program.
+class Service {
+ public:
+  explicit Service(const Vocabulary& vocabulary)
+      : vocabulary_(vocabulary),
+        stop_fd_(stop_signal()),
+        config_(load_config()),
+        systemd_(::sd_booted() > 0),
+        mailbox_(config_ ? config_->plan : std::string()),
+        publisher_(mailbox_, systemd_),
+        restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
+        runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
+    log::start("p2pd-walk", config_ ? log::level_called(config_->log_level) : log::Level::info);
+    log::listen([this](std::string_view text) { publisher_.message(text); });
+    if (!config_) log::error("{}", config_.error().message);
+  }
+
+  int serve() {
+    const auto listener = Listener::open(mailbox_, stop_fd_.get());
+    if (!listener) {
+      log::error("{}", listener.error().text());
+      return 1;
+    }
+    ::sd_notify(0, "READY=1");
+    const char* idle = std::getenv("P2PD_IDLE_S");
+    const auto patience = std::chrono::seconds(idle == nullptr ? kIdleSeconds : std::atoi(idle));
+    bool well = start();
+    for (const auto* pause = std::begin(kPauses);;) {
+      const bool again = !well && pause != std::end(kPauses);
+      const std::optional<Request> request = mailbox_.wait(again ? *pause++ : patience);
+      if (request)
+        well = take(*request);
+      else if (again && !mailbox_.stopping())
+        well = start();
+      else
+        break;
+    }
+    ::sd_notify(0, "STOPPING=1");
+    return well ? 0 : 1;
+  }
+
+  /// Walks once, without a socket; the run.
+  Result<Run> once(const std::function<Result<Run>(Walk&)>& work, std::chrono::seconds patience = kLockPatience) {
+    patience_ = patience;
+    const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
+    ::sd_notify(0, "READY=1");
+    Result<Run> run = walk(work);
+    if (!run && run.error().code == ErrorCode::busy)
+      log::info("{}", run.error().message);
+    else if (!run)
+      log::error("{}", run.error().text());
+    return run;
+  }
+
+ private:
+  /// Goes on with what an earlier start left open; false where that ended in an error.
+  bool start() {
+    restart_.take_back();
+    const Result<std::optional<Run>> read = newest_run();  // what cannot be read is told by the walk
+    const std::optional<Run> newest = read ? *read : std::nullopt;
+    const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
+    const bool first = read && !newest && config_ && config_->apply_on_boot;
+    if (!open && !first) return true;
+    if (const std::string why = first ? forgets() : ""; !why.empty()) {
+      const std::string state = state_directory();
+      publisher_.error(Error{ErrorCode::state,
+                             fmt::format("apply_on_boot is refused: {} is lost with this boot ({}), and the number of reboots with it", state, why),
+                             fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"p2pctl apply\"", state)});
+      log::error("apply_on_boot is refused: {} is lost with this boot: {}", state, why);
+      return true;
+    }
+    wait_for_clock(mailbox_, publisher_);
+    const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
+      if (open) return walk.go_on();
+      return walk.apply(TRY(load_plan(*config_, "", vocabulary_)));
+    });
+    return settle(run);
+  }
+
+  bool take(const Request& request) {
+    publisher_.begun = [&](const Run& run) { request.answer(answer_of(run)); };
+    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.event == Event::revert);
+    const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
+    if (!told) request.answer(run ? answer_of(*run) : answer_of(run.error()));
+    return told ? settle(run) : true;  // an error before it began is the caller's to hear
+  }
+
+  Result<Run> answer(Walk& walk, const Request& request) const {
+    if (request.event == Event::revert) return walk.revert();
+    if (request.event != Event::apply) return walk.request(request.event);
+    Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, vocabulary_));
+    if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
+    return walk.apply(plan);
+  }
+
+  /// `undoes`: the undo records are enough for it: an unusable journal must not keep the changes here.
+  Result<Run> walk(const std::function<Result<Run>(Walk&)>& work, bool undoes = false) {
+    mailbox_.begin();
+    Result<Run> run = [&]() -> Result<Run> {
+      Worker::Options options;
+      options.holder = "p2pd-walk";
+      options.accept_state_loss = undoes;
+      options.patience = patience_;
+      Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
+      TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // ours: we hold the lock
+      return work(worker.walk());
+    }();
+    const std::optional<Event> promised = mailbox_.end();
+    publisher_.rest();
+    if (run && !is_open(run->state)) restart_.take_back();
+    if (promised == Event::pause && run && run->state != RunState::walking && next_state(run->state, Event::pause))
+      return walk([](Walk& walk) { return walk.request(Event::pause); });  // it came as the walk came to rest by itself
+    if (promised != Event::cancel && promised != Event::revert) return run;
+    return walk([&](Walk& walk) { return promised == Event::cancel ? walk.cancel_accepted() : walk.revert(); }, true);
+  }
+
+  /// False where the walk ended in an error, and not because it was to stop.
+  bool settle(const Result<Run>& run) {
+    const bool well = run || run.error().code == ErrorCode::interrupted || run.error().code == ErrorCode::state;
+    if (!well) {
+      log::error("{}", run.error().text());
+      publisher_.error(run.error());
+    }
+    return well;
+  }
+
+  /// Why the next boot knows nothing of this one; empty: it does.
+  static std::string forgets() {
+    const Result<Root> root = Root::open("/");
+    const auto table = root ? root->read(kMountInfo) : Failure(root.error());
+    auto mounts = table ? parse_mounts(*table) : Failure(table.error());
+    if (!mounts) return "";
+    for (Mount& mount : *mounts)  // what is not seen from here says nothing: in a container the path is another system's
+      if (!mount.upper.empty() && !root->exists(mount.upper)) mount.upper.clear();
+    std::error_code error;
+    const auto state = std::filesystem::weakly_canonical(state_directory(), error);
+    return why_volatile(*mounts, state.string(), root->read("/proc/cmdline").value_or(""));
+  }
+
+  /// Of which the publisher knows from here on; nothing: none was ever begun.
+  Result<std::optional<Run>> newest_run() {
+    const auto journal = Journal::open(state_directory(), Journal::Access::read);
+    if (!journal && journal.error().code == ErrorCode::not_found) return std::optional<Run>();
+    if (!journal) return Failure(journal.error());
+    std::optional<Run> run = TRY(journal->last_run());
+    if (run) publisher_.know(*run, TRY(journal->steps(run->id)));
+    return run;
+  }
+
+  const Vocabulary& vocabulary_;
+  Descriptor stop_fd_;
+  std::chrono::seconds patience_ = kLockPatience;
+  Result<Config> config_;
+  bool systemd_;
+  Mailbox mailbox_;
+  Publisher publisher_;
+  Restart restart_;
+  JobRunner runner_;
+};
+
+}  // namespace
+
+int serve(const Vocabulary& vocabulary) { return Service(vocabulary).serve(); }
+
+int prove(const Vocabulary& vocabulary) {
+  const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0; };
+  const bool before = proven();
+  const Result<Run> run = Service(vocabulary).once([&](Walk& walk) -> Result<Run> {
+    if (!before && proven()) return Run{};  // by the walk that this one waited for
+    return walk.prove_again();
+  });
+  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;  // who walks looks at all of it
+  return run->plan == "verify" && !is_proven(run->state) ? 3 : 0;
+}
+
+int reassert(const Vocabulary& vocabulary) {
+  const Result<Run> run = Service(vocabulary).once([](Walk& walk) { return walk.reassert(); });
+  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;
+  return run->plan == "each-boot" && run->result != "done" ? 3 : 0;
+}
+
+int add_kernel(const Vocabulary& vocabulary) {
+  const std::chrono::seconds none{0};  // the lock's holder may be waiting for the apt-get that installs the kernel
+  return Service(vocabulary).once([](Walk& walk) { return walk.add_kernel(); }, none) ? 0 : 1;
+}
+
+}  // namespace p2pd
