@@ -87,10 +87,10 @@ Result<void> apply(Host& host, const Parameters&) {
   const std::vector<Wanted> all = TRY(stale(host, installed));
   if (all.empty()) return {};
   TRY(host.will_change(kBeside, Restore::discarded));
-  TRY(host.discard(kBeside));
+  TRY(host.remove_tree(kBeside));
   TRY(host.make_directory(kBeside));
   const auto replaced = replace(host, all, installed);
-  const auto cleared = host.discard(kBeside);
+  const auto cleared = host.remove_tree(kBeside);
   return replaced ? cleared : replaced;
 }
 

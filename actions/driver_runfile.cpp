@@ -96,7 +96,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   TRY(host.will_change(file + ".part", Restore::discarded));
   TRY(host.will_change(file, Restore::discarded));
   TRY(host.make_directory(kRunfiles));
-  TRY(host.discard(file));
+  TRY(host.remove_tree(file));
   std::vector<std::string> reasons;
   for (const std::string& url : urls_of(all, entry, parameters)) {
     const auto fetched = fetch(host, entry, url);

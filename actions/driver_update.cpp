@@ -2,7 +2,7 @@
 // driver-update: upgrades the driver's packages to the newest version that the distribution offers and the catalogue has modules for.
 // One apt-get, simulated first: it may bring what the newer driver needs and nothing else, and removes nothing. p2pd's own pins do not
 // count for it. Runs only where the present packages can come back (way-back); undo installs those again and removes what came new.
-// Reference: apt-get(8); machine/packages/way_back.hpp.
+// Reference: apt-get(8); machine/packages/package_backup.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/apt_lists.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
@@ -73,7 +73,7 @@ Result<Upgrade> begin(Host& host) {
   const DriverUpdate update = TRY(driver_update(host));
   Upgrade packages = TRY(wanted(host, update));
   if (packages.empty()) return packages;
-  TRY_IN("not all packages could come back", complete_way_back(host, TRY(driver_packages(host))));
+  TRY_IN("not all packages could come back", complete_package_backup(host, TRY(driver_packages(host))));
   TRY(require_driver_only(TRY_IN("apt would not upgrade the driver", simulated(host, command_of(packages)))));
   const auto fetched = fetch_archives(host, command_of(packages));
   if (!fetched && blames_lists(fetched.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
@@ -92,15 +92,15 @@ Result<void> apply(Host& host, const Parameters&) {
   if (packages.empty()) return {};
   if (resumed) TRY(forget_torn_dkms(host));  // else a package of modules fails for ever
   TRY(change_packages(host, command_of(packages, resumed)));
-  return host.discard(kUpdateUnderWay);
+  return host.remove_tree(kUpdateUnderWay);
 }
 
 /// Packages of a driver that came with the newer one.
 Result<std::vector<std::string>> newly_installed(const Host& host) {
-  const WayBack way = TRY(read_way_back(host));
+  const PackageBackup way = TRY(read_package_backup(host));
   std::vector<std::string> ids = TRY(driver_packages(host)).ids();
   std::erase_if(ids, [&](const std::string& id) {
-    return std::ranges::any_of(way.packages, [&](const WayBack::Package& package) { return package.id() == id; });
+    return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; });
   });
   return ids;
 }

@@ -79,10 +79,10 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   const std::string log = log_of("nvidia-installer", entry.base_version);
   const std::string kept = TRY(begin_kept(host, kBefore));
   TRY(host.will_change(kScratch, Restore::discarded));
-  TRY(host.discard(kScratch));
+  TRY(host.remove_tree(kScratch));
   TRY(host.make_directory(kScratch));
   if (const auto copied = copy_verified(host, entry, install.argv[1]); !copied) {
-    TRY(host.discard(kScratch));
+    TRY(host.remove_tree(kScratch));
     return copied;
   }
   if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
@@ -96,10 +96,10 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   log::info("installing: {}", install.text());
   const auto done = host.run(install);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
-  TRY(host.discard(kScratch));
+  TRY(host.remove_tree(kScratch));
   if (done) {
     TRY(host.files().make_durable());  // what it laid down outlasts a power cut before the mark goes
-    return host.discard(kInstallerAtWork);
+    return host.remove_tree(kInstallerAtWork);
   }
   if (done.error().code != ErrorCode::command) return Failure(done.error());
   const Error why = installer_failure(host.files().read(log).value_or(""));
@@ -149,7 +149,7 @@ Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& pa
   if (!host.files().exists(kInstallerAtWork)) return std::vector<std::string>{TRY(kept_uninstaller(host))};
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::string runfile = install_of(entry).argv[1];
-  TRY(host.discard(kScratch));
+  TRY(host.remove_tree(kScratch));
   TRY(host.make_directory(kScratch));
   TRY(copy_verified(host, entry, runfile));
   TRY(clear_unnoted_files(host, TRY(unpacked_runfile(host, runfile))));
@@ -167,7 +167,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   command.own_unit = true;
   // depmod would change what the kernel's own step has put back
   options.argv.emplace_back("--advanced-options");
-  const auto known = host.ask(options);
+  const auto known = host.run_readonly(options);
   if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
   TRY_IN("the user space of " + manifest.version + " is not removed", host.run(command));
   for (const RunfileManifest::Installed& one : manifest.installed)
@@ -176,7 +176,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
 }
 
 Result<void> clear(Host& host) {
-  TRY(host.discard(kScratch));
+  TRY(host.remove_tree(kScratch));
   TRY(clear_kept(host, kBefore));
   (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
   return {};
@@ -208,8 +208,8 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
-  TRY(host.discard(kInstallerAtWork));
-  TRY(host.discard(kept + "/coming"));  // first: from now on undo only has to clear up
+  TRY(host.remove_tree(kInstallerAtWork));
+  TRY(host.remove_tree(kept + "/coming"));  // first: from now on undo only has to clear up
   return clear(host);
 }
 

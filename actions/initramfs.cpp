@@ -45,15 +45,15 @@ Result<void> keep(Host& host, const Initramfs& one, const std::string& kept) {
 Result<void> make_anew(Host& host, const Initramfs& one) {
   const std::string beside = unfinished(one.image), scratch = std::string(kKept) + "/.scratch";
   Command command = TRY(initramfs_command(host, one, beside));
-  TRY(host.discard(scratch));
+  TRY(host.remove_tree(scratch));
   TRY(host.make_directory(scratch));
   command.environment["TMPDIR"] = scratch;  // what a killed mkinitramfs leaves goes with it
   TRY(need_room(host, one.image, TRY(bytes_of(host, one.image)) + kInitramfsGrowth));  // the old one stays until the new is there
   log::info("making {} anew: {}", one.image, command.text());
   const auto made = host.run(command);
-  TRY(host.discard(scratch));
+  TRY(host.remove_tree(scratch));
   if (!made) {
-    TRY(host.discard(beside));
+    TRY(host.remove_tree(beside));
     return Failure(made.error());
   }
   if (host.files().exists(beside)) TRY(host.move(beside, one.image));
@@ -102,8 +102,8 @@ Result<void> undo(Host& host, const Parameters&) {
     const std::string kept = place + "/" + name;
     if (name.starts_with('.') || !host.files().exists(kept + ".ours")) continue;
     TRY_IN("the initramfs of " + name, put_back(host, name, kept));
-    TRY(host.discard(kept));
-    TRY(host.discard(kept + ".ours"));
+    TRY(host.remove_tree(kept));
+    TRY(host.remove_tree(kept + ".ours"));
   }
   return clear_kept(host, kKept);
 }

@@ -70,7 +70,7 @@ Result<void> require_one_time(const Host& host) {
   constexpr std::array<std::string_view, 8> kReadOnly{"btrfs", "cpiofs", "newc", "odc",
                                                       "romfs", "squash4", "tarfs", "zfs"};
   for (const std::string target : {"abstraction", "fs"}) {
-    const std::string found = TRY(host.query({{"grub-probe", "--target=" + target, "/boot/grub"}, {}, {}}));
+    const std::string found = TRY(host.output_of({{"grub-probe", "--target=" + target, "/boot/grub"}, {}, {}}));
     for (const KernelArgument& word : parse_kernel_line(found))
       if (word.key == "lvm" || word.key == "diskfilter" || word.key == "ldm" || word.key.starts_with("mdraid") ||
           std::find(kReadOnly.begin(), kReadOnly.end(), word.key) != kReadOnly.end())

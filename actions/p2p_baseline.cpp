@@ -37,7 +37,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 Result<void> apply(Host& host, const Parameters& parameters) {
   const auto file = parameters.at("file").get<std::string>();
   TRY(host.will_change(file));
-  const CommandResult result = TRY(host.ask(measuring(host, file)));
+  const CommandResult result = TRY(host.run_readonly(measuring(host, file)));
   if (host.files().exists(file)) return {};
   return host.write(file, nlohmann::json{{"not_measured", reason(result)}}.dump() + "\n");
 }

@@ -3,7 +3,7 @@
 // One apt-get, simulated first: whatever it would do beyond the list is an error. An interrupted dpkg is repaired
 // before, a lock is waited for, and a purge that was killed goes on where it stopped. A leftover mark that makes
 // NVIDIA's installer stop is removed. Changes what the packages brought; undo installs them from /var/lib/p2pd/way-back
-// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); machine/packages/way_back.hpp.
+// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); machine/packages/package_backup.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,7 +13,7 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
@@ -29,9 +29,9 @@ Command purge(const DriverPackages& list) {
 
 /// What a purge that was killed on its way leaves.
 Result<void> sweep_up(Host& host) {
-  if (!host.files().exists(WayBack::kPurging)) return {};
-  TRY(discard_torn_modules(host, TRY(read_way_back(host)).modules));
-  return host.discard(WayBack::kPurging);
+  if (!host.files().exists(PackageBackup::kPurging)) return {};
+  TRY(discard_torn_modules(host, TRY(read_package_backup(host)).modules));
+  return host.remove_tree(PackageBackup::kPurging);
 }
 
 Result<Description> describe(const Host& host, const Parameters&) {
@@ -57,18 +57,18 @@ Result<void> apply(Host& host, const Parameters&) {
                 fmt::format("{} is to stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
                 "Remove it, or replace it by one that needs no package of a driver.");
   if (list.empty()) return sweep_up(host);
-  const WayBack way = TRY_IN("not all packages could come back", complete_way_back(host, list));
+  const PackageBackup way = TRY_IN("not all packages could come back", complete_package_backup(host, list));
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   const auto repaired = repair_packages(host, way.archives());
   // in a purge that was cut short, a package that cannot be configured any more need not be: it goes
-  const bool goes = host.files().exists(WayBack::kPurging);
+  const bool goes = host.files().exists(PackageBackup::kPurging);
   if (!repaired && !(goes && repaired.error().code == ErrorCode::command)) return repaired;
   list = TRY(to_be_purged(host));
   if (!list.empty()) {
     const AptPlan plan = TRY_IN("apt would not purge the driver", simulated(host, purge(list)));
     TRY_IN("purging the driver", require_plan(plan, {}, list.ids()));
-    TRY(host.create(WayBack::kPurging));
+    TRY(host.create(PackageBackup::kPurging));
     log::info("purging {} packages", list.purged.size());
     TRY(change_packages(host, purge(list)));
   }

@@ -19,7 +19,7 @@
 #include "machine/packages/apt.hpp"
 #include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
@@ -35,16 +35,16 @@ Result<Description> describe(const Host& host, const Parameters&) {
   if (!list.empty())
     description.commands.push_back(
         fmt::format("apt-get download {}    # into {}/debs; else from the cache, or built again",
-                    fmt::join(list.ids(), " "), WayBack::kPath));
+                    fmt::join(list.ids(), " "), PackageBackup::kPath));
   return description;
 }
 
 /// apt would install the staged files and nothing else, were the packages gone.
-Result<void> rehearse(Host& host, const WayBack& way, const std::string& scratch) {
+Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& scratch) {
   const std::string status = TRY(dpkg_status_text(host));
   std::string without;
   for (const Paragraph& one : TRY(parse_paragraphs(status, {"package", "architecture"}))) {
-    const bool goes = std::ranges::any_of(way.packages, [&](const WayBack::Package& package) {
+    const bool goes = std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) {
       return package.name == one.value("package") && package.architecture == one.value("architecture");
     });
     if (!goes) without += std::string(one.text) + "\n";
@@ -54,22 +54,22 @@ Result<void> rehearse(Host& host, const WayBack& way, const std::string& scratch
   install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + scratch + "/status");
   const AptPlan plan = TRY_IN("apt would not install the staged packages again", simulated(host, install));
   std::vector<std::string> ids;
-  for (const WayBack::Package& package : way.packages) ids.push_back(package.id());
+  for (const PackageBackup::Package& package : way.packages) ids.push_back(package.id());
   TRY_IN("with the packages gone, and the staged ones alone", require_plan(plan, ids, {}));
-  return host.discard(scratch + "/status");
+  return host.remove_tree(scratch + "/status");
 }
 
 /// Gives the staged packages their name. What an earlier run had there is needed by its undo, and kept.
 Result<void> put_in_place(Host& host, const std::string& scratch) {
   const std::string kept = TRY(begin_kept(host, kBefore)), earlier = kept + "/way-back", none = kept + "/none";
-  TRY(host.will_change(WayBack::kPath, Restore::by_action));
+  TRY(host.will_change(PackageBackup::kPath, Restore::by_action));
   if (host.files().exists(earlier) || host.files().exists(none))
-    TRY(host.discard(WayBack::kPath));  // this run's own
-  else if (host.files().exists(WayBack::kPath))
-    TRY(host.move(WayBack::kPath, earlier));
+    TRY(host.remove_tree(PackageBackup::kPath));  // this run's own
+  else if (host.files().exists(PackageBackup::kPath))
+    TRY(host.move(PackageBackup::kPath, earlier));
   else
     TRY(host.create(none));
-  return host.move(scratch, WayBack::kPath);
+  return host.move(scratch, PackageBackup::kPath);
 }
 
 Result<void> stage(Host& host, const DriverPackages& list, const std::string& scratch) {
@@ -77,7 +77,7 @@ Result<void> stage(Host& host, const DriverPackages& list, const std::string& sc
   std::vector<DpkgPackage> packages;
   for (const DriverPackages::Purged& one : list.purged) packages.push_back(one.package);
   const std::vector<StagedDeb> debs = TRY(stage_debs(host, packages, scratch + "/debs"));
-  WayBack way;
+  PackageBackup way;
   for (std::size_t i = 0; i < packages.size(); ++i) {
     const std::string sum = TRY(sha256_of_file(host, scratch + "/debs/" + debs[i].file));
     way.packages.push_back({packages[i].name, packages[i].architecture, packages[i].version, debs[i].file, sum,
@@ -91,8 +91,8 @@ Result<void> stage(Host& host, const DriverPackages& list, const std::string& sc
 
 Result<void> apply(Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));
-  if (list.empty() || complete_way_back(host, list)) return {};
-  if (host.files().exists(WayBack::kPurging))
+  if (list.empty() || complete_package_backup(host, list)) return {};
+  if (host.files().exists(PackageBackup::kPurging))
     return fail(ErrorCode::state, "the packages are being purged, and what was staged of them is damaged",
                 "Install the driver's packages again by apt, then try again.");
   for (const DriverPackages::Purged& one : list.purged)
@@ -100,13 +100,13 @@ Result<void> apply(Host& host, const Parameters&) {
       return fail(ErrorCode::state, fmt::format("{} is {}: dpkg was interrupted", one.package.id(), one.package.state),
                   "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".");
   TRY(wait_for_package_locks(host));
-  TRY(need_room(host, WayBack::kPath, kRoomBytes));
-  const std::string scratch = unfinished(WayBack::kPath);
+  TRY(need_room(host, PackageBackup::kPath, kRoomBytes));
+  const std::string scratch = unfinished(PackageBackup::kPath);
   TRY(host.will_change(scratch, Restore::discarded));
-  TRY(host.discard(scratch));
+  TRY(host.remove_tree(scratch));
   TRY(host.make_directory(scratch));
   const auto staged = stage(host, list, scratch);
-  const auto cleared = host.discard(scratch);
+  const auto cleared = host.remove_tree(scratch);
   return staged ? cleared : staged;
 }
 
@@ -115,8 +115,8 @@ Result<void> undo(Host& host, const Parameters&) {
   const std::string kept = kept_for_undo(host, kBefore), earlier = kept + "/way-back";
   if (kept == kBefore) return {};  // of an older p2pd, which kept nothing
   const bool had_one = host.files().exists(earlier);
-  if (had_one || host.files().exists(kept + "/none")) TRY(host.discard(WayBack::kPath));
-  if (had_one) TRY(host.move(earlier, WayBack::kPath));
+  if (had_one || host.files().exists(kept + "/none")) TRY(host.remove_tree(PackageBackup::kPath));
+  if (had_one) TRY(host.move(earlier, PackageBackup::kPath));
   return clear_kept(host, kBefore);
 }
 

@@ -10,13 +10,13 @@
 #include "worker/service.hpp"
 
 int main(int argc, char** argv) {
-  const p2pd::Vocabulary vocabulary{p2pd::probes(), p2pd::actions()};
+  const p2pd::Registry registry{p2pd::probes(), p2pd::actions()};
   const std::string_view word = argc > 1 ? argv[1] : "";
   try {
-    if (word.empty()) return p2pd::serve(vocabulary);
-    if (word == "prove") return p2pd::prove(vocabulary);
-    if (word == "reassert") return p2pd::reassert(vocabulary);
-    if (word == "new-kernel") return p2pd::add_kernel(vocabulary);
+    if (word.empty()) return p2pd::serve(registry);
+    if (word == "prove") return p2pd::prove(registry);
+    if (word == "reassert") return p2pd::reassert(registry);
+    if (word == "new-kernel") return p2pd::add_kernel(registry);
     fmt::print(stderr, "usage: p2pd-walk [prove|reassert|new-kernel]\n");
     return 2;
   } catch (const std::exception& error) {

@@ -108,7 +108,7 @@ const Probe kAcsRedirection = {
     .id = "acs-redirection",
     .asserts = "no port at which the ways of two GPUs part redirects peer traffic",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -217,7 +217,7 @@ const Probe kBar1Size = {
     .asserts = "BAR1 of every GeForce GPU covers its VRAM",
     .parameters = kParameters,
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

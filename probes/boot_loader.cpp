@@ -171,7 +171,7 @@ const Probe kBootLoader = {
     .id = "boot-loader",
     .asserts = "GRUB booted this host and can boot a trial entry once",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -195,7 +195,7 @@ const Probe kBridgeWindows = {
     .id = "bridge-windows",
     .asserts = "the bridges above every GPU let BAR1 through at the size that covers its VRAM",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

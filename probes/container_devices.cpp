@@ -55,7 +55,7 @@ const Probe kContainerDevices = {
     .id = "container-devices",
     .asserts = "what CDI gives to containers is of the installed driver's version",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -198,7 +198,7 @@ const Probe kDisplayGpus = {
     .id = "display-gpus",
     .asserts = "no GPU that does P2P drives a display or carries the firmware's console",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

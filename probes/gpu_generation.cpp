@@ -48,7 +48,7 @@ const Probe kGpuGeneration = {
     .id = "gpu-generation",
     .asserts = "the GPUs are of one generation, and no GeForce among them is older than Ampere",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -250,8 +250,8 @@ const Probe kGpuHolders = {
     .parameters = kParameters,
     .validate = validate,
     .check = check,
-    .passes_by_itself = true,
-    .of_the_machine = true,
+    .transient = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

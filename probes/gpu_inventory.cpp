@@ -164,7 +164,7 @@ const Probe kGpuInventory = {
     .asserts = "at least `at_least` NVIDIA GPUs are on the PCI bus and answer",
     .parameters = kParameters,
     .check = gpu_inventory,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -103,7 +103,7 @@ const Probe kGpudirectRdma = {
     .id = "gpudirect-rdma",
     .asserts = "advice, never a gate: which network cards can read and write VRAM directly",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -249,7 +249,7 @@ const Probe kIommu = {
     .asserts = "no IOMMU of this system translates what the GPUs address",
     .parameters = kParameters,
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -152,7 +152,7 @@ const Probe kKernelLog = {
     .asserts = "what is left of the kernel's log of this boot holds no known sign of a failure",
     .check = check,
     .tells_danger = true,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -92,7 +92,7 @@ const Probe kModuleParameters = {
     .id = "module-parameters",
     .asserts = "no option or registry key of the loaded nvidia module is known to be wrong for its version",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

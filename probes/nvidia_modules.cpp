@@ -176,7 +176,7 @@ const Probe kNvidiaModules = {
     .id = "nvidia-modules",
     .asserts = "the NVIDIA modules are loaded, are the files that modprobe would load, and nouveau has no GPU",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

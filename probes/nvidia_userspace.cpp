@@ -68,7 +68,7 @@ const Probe kNvidiaUserspace = {
     .id = "nvidia-userspace",
     .asserts = "the driver's libraries on disk are of the version of the loaded kernel module",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -69,7 +69,7 @@ const Probe kOptionsInForce = {
     .id = "options-in-force",
     .asserts = "the loaded nvidia module runs with the options that modprobe.d gives it",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

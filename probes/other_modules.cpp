@@ -69,7 +69,7 @@ const Probe kOtherModules = {
     .asserts = "no kernel module of another driver than the installed one is loaded",
     .parameters = kParameters,
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

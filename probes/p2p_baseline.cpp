@@ -52,7 +52,7 @@ const Probe kP2pBaseline = {
     .asserts = "what the GPUs exchanged before anything was changed is on record",
     .parameters = kParameters,
     .check = p2p_baseline,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -88,8 +88,8 @@ const Probe kPackageActivity = {
     .id = "package-activity",
     .asserts = "nobody installs packages now, and nothing is at work that may",
     .check = check,
-    .passes_by_itself = true,
-    .of_the_machine = true,
+    .transient = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -12,7 +12,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
@@ -47,7 +47,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const DriverPackages list = TRY(to_be_purged(host));
   Finding finding;
   tell(list, finding);
-  const bool under_way = host.files().exists(WayBack::kPurging);
+  const bool under_way = host.files().exists(PackageBackup::kPurging);
   finding.verdict = list.empty() && !under_way ? Verdict::pass : Verdict::fail;
   if (list.empty()) {
     finding.summary = under_way ? "a purge was interrupted at its end" : "no package brings an NVIDIA driver";

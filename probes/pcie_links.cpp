@@ -198,7 +198,7 @@ const Probe kPcieLinks = {
     .id = "pcie-links",
     .asserts = "every visible link between two GPUs can leave Gen1; one with fewer lanes than its ends support is told",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -138,7 +138,7 @@ const Probe kSecureBoot = {
     .id = "secure-boot",
     .asserts = "the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

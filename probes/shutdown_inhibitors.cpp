@@ -60,8 +60,8 @@ const Probe kShutdownInhibitors = {
     .id = "shutdown-inhibitors",
     .asserts = "nobody has asked that this machine be not restarted now",
     .check = check,
-    .passes_by_itself = true,
-    .of_the_machine = true,
+    .transient = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -44,7 +44,7 @@ const Probe kVfioGuests = {
     .id = "vfio-guests",
     .asserts = "no device of this machine is given to a virtual machine (vfio-pci)",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -77,7 +77,7 @@ const Probe kVirtualization = {
     .id = "virtualization",
     .asserts = "GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data",
     .check = check,
-    .of_the_machine = true,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -10,16 +10,16 @@
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/driver_update.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
-nlohmann::json facts_of(const WayBack& way) {
+nlohmann::json facts_of(const PackageBackup& way) {
   nlohmann::json rows = nlohmann::json::array();
-  for (const WayBack::Package& one : way.packages)
+  for (const PackageBackup::Package& one : way.packages)
     rows.push_back({{"package", one.id()},
                     {"version", one.version},
                     {"from", one.from},
@@ -44,11 +44,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.evidence.push_back({std::string(kDpkgStatus), "no package of a driver"});
     return finding;
   }
-  const auto way = complete_way_back(host, list);
+  const auto way = complete_package_backup(host, list);
   if (!way && !can_be_made(way.error())) return Failure(way.error());
   finding.verdict = way ? Verdict::pass : Verdict::fail;
   finding.facts["packages"] = way ? facts_of(*way) : nlohmann::json(list.ids());
-  finding.evidence.push_back({std::string(WayBack::kPath), way ? "each .deb as it was staged" : way.error().message});
+  finding.evidence.push_back({std::string(PackageBackup::kPath), way ? "each .deb as it was staged" : way.error().message});
   finding.summary =
       way ? fmt::format("{} packages can be installed again without network", way->packages.size())
           : fmt::format("{} packages of the driver could not come back: {}", list.purged.size(), way.error().message);

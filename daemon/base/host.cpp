@@ -45,17 +45,17 @@ std::vector<std::string> Host::names(std::string_view path) const {
   return root_.list(path).value_or(std::vector<std::string>());
 }
 
-Result<std::string> Host::query(const Command& command) const {
-  CommandResult result = TRY(ask(command));
+Result<std::string> Host::output_of(const Command& command) const {
+  CommandResult result = TRY(run_readonly(command));
   TRY(require_success(command, result));
   return std::move(result.output);
 }
 
-Result<std::string> Host::query_about(std::string_view file, const Command& command) const {
+Result<std::string> Host::cached_output_of(std::string_view file, const Command& command) const {
   std::string version = version_of(TRY(root_.stat(file)));
   AboutFile& known = (*about_files_)[command.text()];
   if (known.version != version) {
-    known.answer = TRY(query(command));
+    known.answer = TRY(output_of(command));
     known.version = std::move(version);
   }
   return known.answer;

@@ -69,11 +69,11 @@ class Host {
   /// What a directory holds; nothing where it cannot be read.
   std::vector<std::string> names(std::string_view path) const;
   /// Runs a command that only reads; whatever it exits with is an answer.
-  Result<CommandResult> ask(const Command& command) const { return runner_->run(command); }
+  Result<CommandResult> run_readonly(const Command& command) const { return runner_->run(command); }
   /// The same where only success is one; its standard output.
-  Result<std::string> query(const Command& command) const;
+  Result<std::string> output_of(const Command& command) const;
   /// The same of a command whose answer is about one file: remembered until there is another one at that path.
-  Result<std::string> query_about(std::string_view file, const Command& command) const;
+  Result<std::string> cached_output_of(std::string_view file, const Command& command) const;
   /// True when `program` is an executable of this host's PATH.
   bool has_program(std::string_view program) const;
 
@@ -97,7 +97,7 @@ class Host {
   Result<Descriptor> create(std::string_view path, std::string content = {});
   Result<void> make_directory(std::string_view path);
   /// Removes a file, or a directory with all that is in it; fine when nothing is there.
-  Result<void> discard(std::string_view path) { return root_.discard(path); }
+  Result<void> remove_tree(std::string_view path) { return root_.remove_tree(path); }
   /// Gives what lies at `from` the name `to`, once all of it is on the disk.
   Result<void> move(std::string_view from, std::string_view to) { return root_.move(from, to); }
 

@@ -25,14 +25,14 @@ std::string kept_for_undo(const Host& host, std::string_view place) {
 
 Result<void> clear_kept(Host& host, std::string_view place) {
   const std::string kept = kept_for_undo(host, place);
-  if (kept == place) return host.discard(place);
-  for (const std::string& name : TRY(host.files().list(kept))) TRY(host.discard(kept + "/" + name));
+  if (kept == place) return host.remove_tree(place);
+  for (const std::string& name : TRY(host.files().list(kept))) TRY(host.remove_tree(kept + "/" + name));
   const std::vector<std::string> all = TRY(host.files().list(place));
   const bool in_use = std::ranges::any_of(all, [&](const std::string& name) {
     const auto inside = host.files().list(fmt::format("{}/{}", place, name));
     return !inside || !inside->empty();
   });
-  return in_use ? Result<void>() : host.discard(place);
+  return in_use ? Result<void>() : host.remove_tree(place);
 }
 
 }  // namespace p2pd

@@ -19,10 +19,10 @@ struct Probe {
   /// An Error means "could not find out" and becomes `unknown`.
   Result<Finding> (*check)(const Host&, const Parameters&) = nullptr;
   bool proves_p2p = false;  ///< a pass of this one makes the machine ready
-  bool passes_by_itself = false;  ///< what fails here ends without p2pd: a process, a lock; looked at again before a restart
+  bool transient = false;  ///< what fails here ends without p2pd: a process, a lock; looked at again before a restart
   std::string_view quick = {};    ///< parameters, JSON, with which it is cheap enough for every boot
   bool tells_danger = false;    ///< a fail may be a reason not to try a proof: asked before one, whatever else is in the way
-  bool of_the_machine = false;  ///< about hardware, or about what runs: of an image it is asked at the first boot
+  bool skip_on_image = false;  ///< about hardware, or about what runs: of an image it is asked at the first boot
 };
 
 }  // namespace p2pd

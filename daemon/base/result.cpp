@@ -16,7 +16,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::interrupted: return "interrupted";
     case ErrorCode::busy: return "busy";
     case ErrorCode::state: return "state";
-    case ErrorCode::set_aside: return "set_aside";
+    case ErrorCode::database_quarantined: return "database_quarantined";
   }
   return "io";
 }

@@ -21,7 +21,7 @@ enum class ErrorCode {
   interrupted,  ///< asked to stop
   busy,         ///< somebody else holds it
   state,        ///< the run is not in a state that allows this
-  set_aside,    ///< the state database was unusable and lies aside
+  database_quarantined,    ///< the state database was unusable and lies aside
 };
 
 /// Stable lower-case name of `code`, as printed in JSON.

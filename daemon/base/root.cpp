@@ -286,7 +286,7 @@ Result<void> Root::settle(std::string_view path_given) {
   return sync(parent->get(), path + ": directory");
 }
 
-Result<void> Root::discard(std::string_view path_given) {
+Result<void> Root::remove_tree(std::string_view path_given) {
   const std::string path = TRY(clean(path_given));
   const Result<Descriptor> parent = open_parent(path, false);
   if (!parent && parent.error().code == ErrorCode::not_found) return {};

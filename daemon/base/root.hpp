@@ -88,7 +88,7 @@ class Root : public RootReader {
   /// Removes what a killed put() of `path` left beside it, and makes sure that what it put in place is durable.
   Result<void> settle(std::string_view path);
   /// Removes a file, symlink or directory with all that is in it; what is absent already is fine.
-  Result<void> discard(std::string_view path);
+  Result<void> remove_tree(std::string_view path);
   /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an
   /// empty one.
   Result<void> move(std::string_view from, std::string_view to);

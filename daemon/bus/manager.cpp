@@ -29,7 +29,7 @@ const char* error_name(ErrorCode code) {
     case ErrorCode::invalid: return "org.p2pd1.Error.Invalid";
     case ErrorCode::denied: return "org.p2pd1.Error.Denied";
     case ErrorCode::timeout: return "org.p2pd1.Error.Timeout";
-    case ErrorCode::set_aside: return "org.p2pd1.Error.Unavailable";
+    case ErrorCode::database_quarantined: return "org.p2pd1.Error.Unavailable";
     default: return "org.p2pd1.Error.Io";
   }
 }

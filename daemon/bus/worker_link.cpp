@@ -35,7 +35,7 @@ Result<Descriptor> connect_worker() {
 }
 
 ErrorCode code_of(const std::string& name) {
-  for (int code = 0; code <= static_cast<int>(ErrorCode::set_aside); ++code)
+  for (int code = 0; code <= static_cast<int>(ErrorCode::database_quarantined); ++code)
     if (to_string(static_cast<ErrorCode>(code)) == name) return static_cast<ErrorCode>(code);
   return ErrorCode::io;
 }

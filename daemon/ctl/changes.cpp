@@ -28,12 +28,12 @@ void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
 void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
   const Step& step = *standing.step;
   if (standing.finding.verdict != Verdict::fail || step.fix.empty()) return;
-  auto told = vocabulary_.action(step.fix)->describe(host_, step.with);
+  auto told = registry_.action(step.fix)->describe(host_, step.with);
   if (told && !(told->files.empty() && told->commands.empty())) changes.made.push_back({&step, *std::move(told)});
 }
 
 void ChangeTeller::tell_fix(const Step& step, Changes& changes) const {
-  Result<Description> told = vocabulary_.action(step.fix)->describe(host_, step.with);
+  Result<Description> told = registry_.action(step.fix)->describe(host_, step.with);
   if (!told && is_not_run(told.error())) {
     told.emplace();
     told->summary = "not told of an image: only what runs in it knows";

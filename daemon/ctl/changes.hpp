@@ -26,8 +26,8 @@ struct Changes {
 /// Tells the changes of a plan, each once: at the step that is met first.
 class ChangeTeller {
  public:
-  ChangeTeller(const Plan& plan, const Vocabulary& vocabulary, const Host& host, const Assessment& seen)
-      : plan_(plan), vocabulary_(vocabulary), host_(host), seen_(seen) {}
+  ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen)
+      : plan_(plan), registry_(registry), host_(host), seen_(seen) {}
   Changes tell(const Standing& standing);
 
  private:
@@ -36,7 +36,7 @@ class ChangeTeller {
   void tell_fix(const Step& step, Changes& changes) const;
 
   const Plan& plan_;
-  const Vocabulary& vocabulary_;
+  const Registry& registry_;
   const Host& host_;
   const Assessment& seen_;
   std::set<std::string> told_;

@@ -43,14 +43,14 @@ struct Next {
   bool by_p2pd = true;
 };
 
-Next next_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary) {
+Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
   const std::vector<const Standing*> person = seen.for_a_person();
   switch (seen.outlook()) {
     case Outlook::ready: return {""};
     case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable: return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
     case Outlook::mendable: {
-      const Reboots reboots = seen.reboots(vocabulary);
+      const Reboots reboots = seen.reboots(registry);
       return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots.most == 0 ? "no reboot" : to_string(reboots) + " reboot")};
     }
     default: break;
@@ -78,7 +78,7 @@ std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
 
 /// Gates that are shut, or could not be found out, besides `gate`.
 std::vector<std::string> beside(const Assessment& seen, const Standing& gate) {
-  return ids(seen, [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_shut(); });
+  return ids(seen, [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_failing(); });
 }
 
 nlohmann::json to_json(const Standing& standing) {
@@ -124,10 +124,10 @@ void print_next(const Assessment& seen, const Next& next) {
   print_table(rows);
 }
 
-void print_person(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary, const Cost& cost) {
+void print_person(const Assessment& seen, const Plan& plan, const Registry& registry, const Cost& cost) {
   const Standing* cause = seen.root_cause();
   const auto looked_at = std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
-  const Next next = next_of(seen, plan, vocabulary);
+  const Next next = next_of(seen, plan, registry);
   if (cause != nullptr && cause == &seen.steps.front()) {  // nothing else is worth a look: one line says it all
     fmt::print("{} {}\n", mark(cause->finding.verdict), harmless(cause->finding.summary + ". " + next.text));
     return;
@@ -165,9 +165,9 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   return {mark(s.finding.verdict), s.step->id, summary};
 }
 
-nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary) {
+nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
   const Standing* cause = seen.root_cause();
-  const Next next = next_of(seen, plan, vocabulary);
+  const Next next = next_of(seen, plan, registry);
   nlohmann::json steps = nlohmann::json::array(), person = nlohmann::json::array();
   for (const Standing& s : seen.steps) steps.push_back(to_json(s));
   for (const Standing* s : seen.for_a_person()) person.push_back({{"step", s->step->id}, {"next", s->next}});
@@ -176,7 +176,7 @@ nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Voca
           {"holds", seen.outlook() == Outlook::ready},
           {"fit_for", seen.goal() == nullptr ? std::vector<std::string>() : seen.goal()->finding.fit_for},
           {"proven", seen.outlook() == Outlook::ready && seen.goal() != nullptr},
-          {"reboots", seen.reboots(vocabulary).most},
+          {"reboots", seen.reboots(registry).most},
           {"next", next.text},
           {"person", std::move(person)},
           {"steps", std::move(steps)},
@@ -199,16 +199,16 @@ Result<int> doctor(const Context& context) {
   CountingRunner counted(*runner);
   const auto host = TRY(context.host_of_plan(counted)).snapshot();
   const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.vocabulary, *host);
+  const Assessment seen = assess(plan, context.registry, *host);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   const Cost cost{took.count(), counted.count};
   if (context.options.json) {
-    nlohmann::json body = diagnosis_of(seen, plan, context.vocabulary);
+    nlohmann::json body = diagnosis_of(seen, plan, context.registry);
     body["commands_run"] = cost.commands;
     body["took_ms"] = cost.milliseconds;
     print_json("p2pd.doctor/1", std::move(body));
   } else {
-    print_person(seen, plan, context.vocabulary, cost);
+    print_person(seen, plan, context.registry, cost);
   }
   return exit_status(seen.outlook());
 }

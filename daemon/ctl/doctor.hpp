@@ -10,7 +10,7 @@
 namespace p2pd::ctl {
 
 /// What a look at every check of `plan` says: schema p2pd.doctor/1, but for what the look took.
-nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Vocabulary& vocabulary);
+nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Registry& registry);
 
 /// A step of `seen` as a row of a table: its mark, its name, what was seen.
 std::vector<std::string> row_of(const Standing& standing, const Assessment& seen);

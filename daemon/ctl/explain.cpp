@@ -27,8 +27,8 @@ Result<int> explain(const Context& context) {
     return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
                 near.empty() ? "\"p2pctl doctor\" lists those that are checked" : "did you mean \"" + near + "\"?");
   }
-  const Probe& probe = *context.vocabulary.probe(step->check);
-  const Action* action = step->fix.empty() ? nullptr : context.vocabulary.action(step->fix);
+  const Probe& probe = *context.registry.probe(step->check);
+  const Action* action = step->fix.empty() ? nullptr : context.registry.action(step->fix);
   if (context.options.json) {
     nlohmann::json body = {{"step", step->id}, {"title", step->title}, {"why", step->why}, {"check", step->check},
                            {"asserts", probe.asserts}, {"with", step->with}, {"operator", step->operator_text}};

@@ -179,10 +179,10 @@ Result<void> Context::require_directory() const {
               fmt::format("\"p2pctl record --unpack {} DIR\", then --root DIR", options.root));
 }
 
-Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), vocabulary, host); }
+Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), registry, host); }
 
 Result<Plan> Context::plan() const {
-  return load_plan(TRY(load_config()), options.plan, vocabulary);
+  return load_plan(TRY(load_config()), options.plan, registry);
 }
 
 std::filesystem::path Context::state() const {
@@ -190,10 +190,10 @@ std::filesystem::path Context::state() const {
   return options.state;
 }
 
-int main(int argc, char** argv, const Vocabulary& vocabulary) {
+int main(int argc, char** argv, const Registry& registry) {
   if (argc > 1 && !names_verb(argv[1])) return kError;
   Context context;
-  context.vocabulary = vocabulary;
+  context.registry = registry;
   CLI::App app{"p2pctl: GPU peer-to-peer over PCIe, made to work and proven"};
   app.set_version_flag("--version", "p2pctl " P2PD_VERSION);
   app.add_option("-H,--host", context.options.host, "[USER@]HOST: of that machine, over ssh; with the verbs that take it");

@@ -29,17 +29,17 @@ nlohmann::json to_json(const Change& change, const Host& host) {
           {"files", std::move(files)}};
 }
 
-Effect effect_of(const Step& step, const Vocabulary& vocabulary) {
-  return step.fix.empty() ? Effect::live : vocabulary.action(step.fix)->effect;
+Effect effect_of(const Step& step, const Registry& registry) {
+  return step.fix.empty() ? Effect::live : registry.action(step.fix)->effect;
 }
 
-nlohmann::json to_json(const Preview& preview, const Vocabulary& vocabulary, const Host& host) {
+nlohmann::json to_json(const Preview& preview, const Registry& registry, const Host& host) {
   const Standing& s = preview.standing;
   nlohmann::json document = {{"step", s.step->id}, {"kind", to_string(s.step->kind)}, {"standing", preview.blocked() ? "blocked" : to_string(s.kind)}, {"summary", s.finding.summary}};
   if (!preview.obstacle().empty()) document["obstacle"] = preview.obstacle();
   if (preview.blocked()) document["next"] = preview.next();
   if (preview.changes.made.empty()) return document;
-  document["effect"] = to_string(effect_of(*s.step, vocabulary));
+  document["effect"] = to_string(effect_of(*s.step, registry));
   for (const Change& change : preview.changes.made) document["changes"].push_back(to_json(change, host));
   return document;
 }
@@ -54,7 +54,7 @@ nlohmann::json alternatives(const Plan& plan) {
 
 nlohmann::json to_json(const PlanPreview& all) {
   nlohmann::json steps = nlohmann::json::array();
-  for (const Preview& preview : all.steps) steps.push_back(to_json(preview, all.vocabulary, all.host));
+  for (const Preview& preview : all.steps) steps.push_back(to_json(preview, all.registry, all.host));
   return {{"plan", all.plan.name},
           {"outlook", to_string(all.outlook)},
           {"changes", all.changes},
@@ -100,9 +100,9 @@ void print_diff(const PlanPreview& all) {
   fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), to_string(all.reboots), all.plan.policy.reboots);
 }
 
-PlanPreview preview_of(const Plan& plan, const Vocabulary& vocabulary, const Host& host, const Assessment& seen) {
-  PlanPreview all{plan, vocabulary, host, seen, {}, seen.outlook()};
-  ChangeTeller teller(plan, vocabulary, host, seen);
+PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen) {
+  PlanPreview all{plan, registry, host, seen, {}, seen.outlook()};
+  ChangeTeller teller(plan, registry, host, seen);
   for (const Standing& s : seen.steps) {
     const bool needless = all.outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
     all.steps.push_back({s, needless ? Changes{} : teller.tell(s)});
@@ -110,22 +110,22 @@ PlanPreview preview_of(const Plan& plan, const Vocabulary& vocabulary, const Hos
   all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
   all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
                 (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));
-  all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(vocabulary);
+  all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(registry);
   return all;
 }
 
 }  // namespace
 
 bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
-  return change.step == preview.standing.step && effect_of(*change.step, vocabulary) == Effect::reboot;
+  return change.step == preview.standing.step && effect_of(*change.step, registry) == Effect::reboot;
 }
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());
   const auto host = TRY(context.host_of_plan(*runner)).snapshot();
   const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.vocabulary, *host);
-  const PlanPreview all = preview_of(plan, context.vocabulary, *host, seen);
+  const Assessment seen = assess(plan, context.registry, *host);
+  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
   if (context.options.json)
     print_json("p2pd.plan-preview/1", to_json(all));
   else

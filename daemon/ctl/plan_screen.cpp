@@ -122,7 +122,7 @@ Rows open_rows(const PlanPreview& all) {
   std::vector<const Preview*> open;
   std::set<std::string> obstacles;
   for (const Preview& preview : all.steps) {
-    if (preview.blocked() || !preview.standing.is_shut() || all.outlook == Outlook::ready) continue;
+    if (preview.blocked() || !preview.standing.is_failing() || all.outlook == Outlook::ready) continue;
     open.push_back(&preview);
     if (!preview.obstacle().empty()) obstacles.insert(preview.obstacle());
   }
@@ -136,7 +136,7 @@ class Changed {
  public:
   explicit Changed(const PlanPreview& all) {
     for (const Preview& preview : all.steps)
-      for (const Change& change : preview.changes.made) add(change, *all.vocabulary.action(change.step->fix), all.reboots_for(preview, change));
+      for (const Change& change : preview.changes.made) add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
   }
 
   Rows rows() const {
@@ -203,7 +203,7 @@ Rows fallback_rows(const PlanPreview& all) {
       rows.push_back({paint(Colour::blue, "fallback"), fmt::format("if the proof fails: undo {}, then fix {}", step.id, fmt::join(steps_after(all.plan, step), ", "))});
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
-    const Action* const action = all.vocabulary.action(step.fix);
+    const Action* const action = all.registry.action(step.fix);
     const std::string told = action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;
     rows.push_back({paint(Colour::blue, "fallback"), "if the proof fails: " + shortened(told.empty() ? step.title : told, 2 * kLine)});
   }

@@ -21,7 +21,7 @@ struct Preview {
 /// Preview of a whole plan. Refers to the objects that it was made of.
 struct PlanPreview {
   const Plan& plan;
-  const Vocabulary& vocabulary;
+  const Registry& registry;
   const Host& host;
   const Assessment& seen;
   std::vector<Preview> steps;  ///< in the plan's order

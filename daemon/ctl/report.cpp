@@ -70,7 +70,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
   const Plan plan = TRY(context.plan(host));
   sources.plans.push_back(to_json(plan));
-  sources.diagnosis = diagnosis_of(assess(plan, context.vocabulary, host), plan, context.vocabulary);
+  sources.diagnosis = diagnosis_of(assess(plan, context.registry, host), plan, context.registry);
   return sources;
 }
 

@@ -67,7 +67,7 @@ struct Options {
 /// What a verb works with.
 struct Context {
   Options options;
-  Vocabulary vocabulary;
+  Registry registry;
 
   /// Commands for a look at the tree: of this machine, of an image what starts nothing of it, or as a record has them.
   /// `stop_fd` readable: kill what runs; -1 for never.
@@ -108,7 +108,7 @@ std::span<const Verb> verbs();
 void declare(CLI::App& app, const Verb& verb, Options& options);
 
 /// The whole program but the tables of probes and actions.
-int main(int argc, char** argv, const Vocabulary& vocabulary);
+int main(int argc, char** argv, const Registry& registry);
 
 // One file a verb.
 Result<int> doctor(const Context& context);

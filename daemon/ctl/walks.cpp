@@ -138,7 +138,7 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   StopRequests requests(stop_fd);
   AskSystemd rebooter(*runner, !options.no_reboot && options.root == "/");
   Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
-                                   context.vocabulary, {*runner, progress, requests, rebooter}));
+                                   context.registry, {*runner, progress, requests, rebooter}));
   const Run run = TRY(work(worker.walk()));
   if (options.root == "/") ::unlink(status_file().c_str());  // of the service's last walk
   pollfd stop{stop_fd, POLLIN, 0};

@@ -28,8 +28,8 @@ std::string next_for(const Step& step, const Finding& finding) { return finding.
 /// What keeps the steps of one plan from being made to hold.
 class Obstacles {
  public:
-  Obstacles(const Plan& plan, const Vocabulary& vocabulary, const Check& check, std::map<std::string, Finding>& needs)
-      : plan_(plan), vocabulary_(vocabulary), check_(check), needs_(needs) {}
+  Obstacles(const Plan& plan, const Registry& registry, const Check& check, std::map<std::string, Finding>& needs)
+      : plan_(plan), registry_(registry), check_(check), needs_(needs) {}
 
   /// Says of a step that does not hold whether it can be made to.
   void look_at(Standing& standing) {
@@ -72,7 +72,7 @@ class Obstacles {
   }
 
   bool passes(const Step& step, const Finding& found) const {
-    return found.verdict == Verdict::fail && vocabulary_.probe(step.check)->passes_by_itself;
+    return found.verdict == Verdict::fail && registry_.probe(step.check)->transient;
   }
 
   void obstruct(Standing& standing, const Step& step, const Finding& found) const {
@@ -84,7 +84,7 @@ class Obstacles {
   }
 
   const Plan& plan_;
-  const Vocabulary& vocabulary_;
+  const Registry& registry_;
   const Check& check_;
   std::map<std::string, Finding>& needs_;
 };
@@ -101,9 +101,9 @@ std::string_view to_string(Outlook outlook) {
   return kNames[static_cast<std::size_t>(outlook)];
 }
 
-Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& check, const std::set<std::string>& pending) {
+Assessment assess(const Plan& plan, const Registry& registry, const Check& check, const std::set<std::string>& pending) {
   Assessment all;
-  Obstacles obstacles(plan, vocabulary, check, all.needs);
+  Obstacles obstacles(plan, registry, check, all.needs);
   const Step* goal = plan.goal();
   std::set<std::string> unsettled;  // does not hold, or comes after such a step, however far
   std::set<std::string> hidden;     // blocked, or comes after such a step: what comes after it is not looked at
@@ -132,7 +132,7 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& c
   all.conclude();
   if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
   for (Standing& standing : all.steps) {  // the goal would be tried: what was passed over may be a reason not to
-    if (!standing.finding.summary.empty() || !vocabulary.probe(standing.step->check)->tells_danger) continue;
+    if (!standing.finding.summary.empty() || !registry.probe(standing.step->check)->tells_danger) continue;
     standing.finding = check(*standing.step);
     if (standing.finding.holds()) standing.kind = Kind::holds;
     if (endangers(standing)) obstacles.look_at(standing);
@@ -141,9 +141,9 @@ Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& c
   return all;
 }
 
-Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& host) {
-  Assessment all = assess(plan, vocabulary, [&](const Step& step) {
-    const Result<Finding> finding = vocabulary.probe(step.check)->check(host, step.with);
+Assessment assess(const Plan& plan, const Registry& registry, const Host& host) {
+  Assessment all = assess(plan, registry, [&](const Step& step) {
+    const Result<Finding> finding = registry.probe(step.check)->check(host, step.with);
     return finding ? *finding : unknown(finding.error());
   });
   if (const Result<Proof> proof = require_proof(host); proof && all.goal() != nullptr && !all.goal_waits_for_a_fix()) {
@@ -227,7 +227,7 @@ const Standing* Assessment::root_cause() const {
     return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
   };
   for (const Standing& s : steps)
-    if (s.step->kind != StepKind::upkeep && s.is_shut() && (first == nullptr || rank(s) > rank(*first))) first = &s;
+    if (s.step->kind != StepKind::upkeep && s.is_failing() && (first == nullptr || rank(s) > rank(*first))) first = &s;
   return first;
 }
 
@@ -239,13 +239,13 @@ std::vector<const Standing*> Assessment::for_a_person() const {
   return found;
 }
 
-Reboots Assessment::reboots(const Vocabulary& vocabulary) const {
+Reboots Assessment::reboots(const Registry& registry) const {
   Reboots due;
   if (nothing_to_mend()) return due;
   for (const Standing& s : steps) {
     const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
     if (!changes || s.step->fix.empty()) continue;
-    const Action& action = *vocabulary.action(s.step->fix);
+    const Action& action = *registry.action(s.step->fix);
     if (action.effect != Effect::reboot) continue;
     due.most = 1;
     if (!action.reboot_suffices || s.kind == Kind::pending) due.least = 1;

@@ -33,7 +33,7 @@ struct Standing {
   bool passes = false;   ///< of blocked and busy: it ends without p2pd
   bool impossible = false;  ///< of blocked: nobody can mend it with this hardware
 
-  bool is_shut() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
+  bool is_failing() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
 };
 std::string_view to_string(Standing::Kind kind);
 
@@ -82,7 +82,7 @@ struct Assessment {
   /// Everything that a person has to see to, in the plan's order: firmware first.
   std::vector<const Standing*> for_a_person() const;
   /// Reboots of a walk without surprises.
-  Reboots reboots(const Vocabulary& vocabulary) const;
+  Reboots reboots(const Registry& registry) const;
 };
 
 using Check = std::function<Finding(const Step&)>;
@@ -90,9 +90,9 @@ using Check = std::function<Finding(const Step&)>;
 /// Looks at every gate and upkeep of `plan`, not at its goal, which may be dangerous to try: judge_goal() is told of it.
 /// Changes nothing. `pending`: steps whose fix takes effect with the next boot. What comes after a blocked gate is not looked
 /// at, but for what the goal asks first, and for what may be a reason not to try it.
-Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Check& check, const std::set<std::string>& pending = {});
+Assessment assess(const Plan& plan, const Registry& registry, const Check& check, const std::set<std::string>& pending = {});
 
 /// The same of a host that is only looked at.
-Assessment assess(const Plan& plan, const Vocabulary& vocabulary, const Host& host);
+Assessment assess(const Plan& plan, const Registry& registry, const Host& host);
 
 }  // namespace p2pd

@@ -49,7 +49,7 @@ Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
 std::string Walk::in_use() const {
   std::string busy = s_.rebooter.in_the_way();
   for (const Step& step : plan_.steps) {
-    if (step.kind != StepKind::requires_ || !s_.vocabulary.probe(step.check)->passes_by_itself) continue;
+    if (step.kind != StepKind::requires_ || !s_.registry.probe(step.check)->transient) continue;
     const Finding finding = check(step);
     // what cannot be told is not waited for: it would be for ever
     if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);

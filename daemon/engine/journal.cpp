@@ -64,8 +64,8 @@ Result<std::string> defect(sqlite3* db) {
 /// What a reader meets when the first writer was killed while it made the database: no -shm yet, or a hot journal.
 bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PROTOCOL; }
 
-Failure set_aside_error(const fs::path& aside, std::string_view why) {
-  return fail(ErrorCode::set_aside,
+Failure quarantined_error(const fs::path& aside, std::string_view why) {
+  return fail(ErrorCode::database_quarantined,
               fmt::format("the state database is unusable ({}); it lies at {}, and p2pd only checks", why, aside.string()),
               "look at it; then \"p2pctl apply --accept-state-loss\" goes on without it. \"p2pctl revert\" still undoes "
               "every recorded change");
@@ -91,7 +91,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   const fs::path file = directory / "state.db";
   const fs::path aside = directory / "state.db.set-aside";
   std::error_code ignored;
-  if (fs::exists(aside, ignored)) return set_aside_error(aside, "found so at an earlier start");
+  if (fs::exists(aside, ignored)) return quarantined_error(aside, "found so at an earlier start");
   if (fs::is_directory(file, ignored))
     return fail(ErrorCode::invalid, fmt::format("{} is a directory; expected the state database", file.string()),
                 "move it away");
@@ -118,11 +118,11 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   const std::string why = TRY(found);
   if (!why.empty()) {
     journal.db_.reset();
-    if (!write) return fail(ErrorCode::set_aside, "the state database is unusable: " + why);
+    if (!write) return fail(ErrorCode::database_quarantined, "the state database is unusable: " + why);
     fs::rename(file, aside, ignored);
     fs::rename(directory / "state.db-wal", directory / "state.db.set-aside-wal", ignored);
     fs::remove(directory / "state.db-shm", ignored);
-    return set_aside_error(aside, why);
+    return quarantined_error(aside, why);
   }
   if (!write) {
     Statement made(raw, "PRAGMA user_version");

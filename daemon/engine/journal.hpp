@@ -106,7 +106,7 @@ class Journal {
   enum class Access { write, read };
 
   /// `directory`/state.db. A corrupt or newer-schema database is renamed to state.db.set-aside and stays so until
-  /// `accept_loss`: ErrorCode::set_aside. One that cannot be read now stays where it is: another Error. Read access to a journal that does not exist: ErrorCode::not_found.
+  /// `accept_loss`: ErrorCode::database_quarantined. One that cannot be read now stays where it is: another Error. Read access to a journal that does not exist: ErrorCode::not_found.
   static Result<Journal> open(const std::filesystem::path& directory, Access access);
   /// Told to go on without what lies aside; it is kept under another name.
   static Result<void> accept_loss(const std::filesystem::path& directory);

@@ -59,7 +59,7 @@ Result<void> announce(Host& host, const Proof& proof) {
   document["without"] = without;
   document["fit_for"] = proof.fit_for;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
-  TRY(host.discard(proof.limited ? ready_file() : limited_file()));
+  TRY(host.remove_tree(proof.limited ? ready_file() : limited_file()));
   TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
   return {};
 }
@@ -69,8 +69,8 @@ bool proven_on_this_machine(const Host& host) {
 }
 
 Result<void> withdraw_ready(Host& host) {
-  TRY(host.discard(limited_file()));
-  return host.discard(ready_file());
+  TRY(host.remove_tree(limited_file()));
+  return host.remove_tree(ready_file());
 }
 
 Result<Proof> require_proof(const Host& host) {

@@ -51,7 +51,7 @@ Result<Run> Walk::prove_again() {
   TRY(make_way(last));
   TRY(load(*proven));
   before_ = TRY(proof_of(*proven));
-  Plan checks = checks_of(std::move(plan_), s_.vocabulary, true);
+  Plan checks = checks_of(std::move(plan_), s_.registry, true);
   checks.name = kVerify;
   checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
   TRY(begin(checks, RunState::walking));
@@ -95,12 +95,12 @@ Proof Walk::what_stands(Proof before, const Finding& finding) {
 Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
   const std::optional<Run> proven = TRY(standing_proof());
-  const Result<Plan> plan = proven ? parse_plan(proven->resolved, "journal", s_.vocabulary) : Plan{};
+  const Result<Plan> plan = proven ? parse_plan(proven->resolved, "journal", s_.registry) : Plan{};
   if (!proven || !plan) return {};
-  const Plan checks = checks_of(*plan, s_.vocabulary, true);
+  const Plan checks = checks_of(*plan, s_.registry, true);
   const Step* goal = checks.goal();
   s_.host.leave_out_gpus(checks.left_out_gpus);  // the run ends with this
-  const Assessment seen = assess(checks, s_.vocabulary, [&](const Step& step) { return check(step); });
+  const Assessment seen = assess(checks, s_.registry, [&](const Step& step) { return check(step); });
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
   const Finding finding = TRY(prove(*goal));
   if (!finding.proves()) return {};
@@ -119,7 +119,7 @@ Result<Run> Walk::reassert() {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
     again.left_out_gpus = plan_.left_out_gpus;
-    for (Step& step : each_boot_of(std::move(plan_), s_.vocabulary).steps)
+    for (Step& step : each_boot_of(std::move(plan_), s_.registry).steps)
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
   }
   if (again.steps.empty()) return last.value_or(Run{});
@@ -204,7 +204,7 @@ Result<Run> Walk::request(Event event) {
 Result<void> Walk::load(const Run& run) {
   run_ = run;
   reason_ = run.rollback == Rollback::failed ? run.reason : "";  // the cause of the failure is kept over the rollback's reboot
-  plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.vocabulary));
+  plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.registry));
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
@@ -219,7 +219,7 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   run.plan = plan.name;
   run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
   if (!run.resolved.empty())  // what could not be read back after a reboot must not begin
-    TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.vocabulary));
+    TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.registry));
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is nobody's crash
@@ -233,7 +233,7 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
 
 /// Comes before the new state is on record, so that a kill in between repeats it.
 Result<void> Walk::rest() {
-  for (const Action& act : s_.vocabulary.actions) {
+  for (const Action& act : s_.registry.actions) {
     if (act.run_rests == nullptr) continue;
     s_.undo.begin({});
     const Result<void> done = act.run_rests(s_.host);

@@ -31,8 +31,8 @@ class Rebooter {
     called_off,  ///< somebody does not want it now
   };
   virtual ~Rebooter() = default;
-  /// `way_back`: what was done is being undone, and that cannot be paused.
-  virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) = 0;
+  /// `rolling_back`: what was done is being undone, and that cannot be paused.
+  virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool rolling_back) = 0;
   /// Why no restart may be made now; empty: one may.
   virtual std::string in_the_way() { return {}; }
 };

@@ -208,7 +208,7 @@ Result<void> UndoStore::clear_unfinished(const Owner& owner) {
   for (const Entry& entry : entries_)
     if (entry.owner == owner && entry.restore == Restore::discarded && is_unfinished(entry.path) &&
         host_.exists(entry.path))
-      TRY(host_.discard(entry.path));
+      TRY(host_.remove_tree(entry.path));
   return {};
 }
 
@@ -217,7 +217,7 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
   if (entry.restore == Restore::by_action) return std::string();
   if (entry.restore == Restore::discarded) {
     changed_ |= host_.exists(entry.path);
-    TRY(host_.discard(entry.path));
+    TRY(host_.remove_tree(entry.path));
     return std::string();
   }
   const FileState old = TRY(before(entry));

@@ -13,7 +13,7 @@
 
 namespace p2pd {
 
-std::string Walk::why_in_vain(const Step& step, const Finding& finding) {
+std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
   return fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary);
 }
 
@@ -21,7 +21,7 @@ Result<Run> Walk::walk() {
   if (run_.state == RunState::walking) TRY(choose());
   std::optional<Event> event = TRY(note_boot());
   for (;;) {
-    if (!event) event = run_.state == RunState::reverting ? TRY(unwind()) : TRY(pass());
+    if (!event) event = run_.state == RunState::reverting ? TRY(roll_back()) : TRY(pass());
     if (*event == Event::reboot_due) {
       const std::optional<Event> asked = TRY(wait_until_idle());
       event = asked ? *asked : TRY(restart());
@@ -32,9 +32,9 @@ Result<Run> Walk::walk() {
       return *event == Event::revert ? revert() : run_;
     }
     TRY(move(*event));
-    const bool way_back = run_.state == RunState::reverting;
+    const bool rolling_back = run_.state == RunState::reverting;
     if (*event == Event::reboot_due &&
-        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_, way_back)) == Rebooter::Outcome::called_off &&
+        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_, rolling_back)) == Rebooter::Outcome::called_off &&
         run_.state == RunState::rebooting) {
       reason_ = "the restart was called off";
       TRY(move(Event::pause));
@@ -46,7 +46,7 @@ Result<Run> Walk::walk() {
 
 /// Makes the choices that are still open; once made, they stand for the rest of the run.
 Result<void> Walk::choose() {
-  plan_ = resolve(std::move(plan_), s_.vocabulary, *s_.host.snapshot());
+  plan_ = resolve(std::move(plan_), s_.registry, *s_.host.snapshot());
   std::string resolved = to_json(plan_).dump();
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
@@ -70,12 +70,12 @@ Result<Event> Walk::pass() {
     for (const Step* step : fixable(pass.seen)) {
       if (const std::optional<Event> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
-        return give_up(step->fix.empty() ? why_in_vain(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
+        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
       pass.limited = false;
-      TRY(mend(*step, pass));
+      TRY(apply_fix(*step, pass));
       if (pass.asked) return *pass.asked;
       if (!pass.failure.empty()) return give_up(pass.failure);
-      again |= pass.brought || record(step->id).status == StepStatus::fixed;
+      again |= pass.requirements_changed || record(step->id).status == StepStatus::fixed;
     }
     if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
     if (!pass.blockers.empty()) {
@@ -115,7 +115,7 @@ Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
   std::set<std::string> pending;
   for (const auto& [name, known] : records_)
     if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) pending.insert(name);
-  pass.seen = assess(plan_, s_.vocabulary, looked, pending);
+  pass.seen = assess(plan_, s_.registry, looked, pending);
   if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
   if (const Step* goal = plan_.goal()) {
     StepRecord& known = record(goal->id);
@@ -157,7 +157,7 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
     pass.pending.push_back(step.id);
     return {};
   }
-  const bool refuses = standing.is_shut() && step.kind != StepKind::upkeep && refuses_trial(step);
+  const bool refuses = standing.is_failing() && step.kind != StepKind::upkeep && refuses_trial(step);
   pass.trial_refused |= refuses;
   const bool stands = step.kind != StepKind::upkeep && pass.seen.outlook() != Outlook::ready &&
                       (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy || refuses);
@@ -166,7 +166,7 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
     const bool in_vain = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
     block(step,
           !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
-          : in_vain                  ? why_in_vain(step, standing.finding)
+          : in_vain                  ? why_ineffective(step, standing.finding)
                                      : fmt::format("{}: {}", step.id, standing.finding.summary),
           standing.passes, pass);
   } else if (known.status != StepStatus::pending_reboot) {
@@ -207,7 +207,7 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
     Pass own;
     const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
     const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // for what is kept up by now
-    if (s.kind == Standing::Kind::fixable || its_turn) TRY(mend(*s.step, own));
+    if (s.kind == Standing::Kind::fixable || its_turn) TRY(apply_fix(*s.step, own));
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
     if (!finding.holds())
@@ -225,7 +225,7 @@ Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
     why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
   if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // better than nothing: kept
-  if (pass.in_vain) return give_up(std::move(why));
+  if (pass.ineffective) return give_up(std::move(why));
   if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
   reason_ = std::move(why);
   return Event::blocker;
@@ -265,7 +265,7 @@ std::optional<Event> Walk::asked_for() {
 Finding Walk::check(const Step& step) const { return check(step, s_.host); }
 
 Finding Walk::check(const Step& step, const Host& host) const {
-  const Probe* probe = s_.vocabulary.probe(step.check);
+  const Probe* probe = s_.registry.probe(step.check);
   if (probe == nullptr) return unknown({ErrorCode::not_found, "no check is called " + step.check, ""});
   s_.observer.checking(step);
   const Result<Finding> finding = probe->check(host, step.with);
@@ -279,7 +279,7 @@ Result<Finding> Walk::prove(const Step& step) {
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::proof, step.id, boot_}, event("proving", step.id, step.title)));
   s_.observer.checking(step);
-  const Result<Finding> found = s_.vocabulary.probe(step.check)->check(s_.host, step.with);
+  const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
   if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
   const Finding finding = found ? *found : unknown(found.error());
   TRY(s_.journal.close_intent(intent, run_, known, event("proof", step.id, finding.summary)));

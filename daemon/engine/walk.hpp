@@ -24,7 +24,7 @@ class Walk {
  public:
   struct Seams {
     Host& host;
-    const Vocabulary& vocabulary;
+    const Registry& registry;
     Journal& journal;
     UndoStore& undo;
     Clock& clock;
@@ -67,9 +67,9 @@ class Walk {
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of them does not pass by itself
     bool trial_refused = false;         ///< a gate says that what is tried first does not help
-    bool in_vain = false;               ///< one of them stands although what it comes after was changed
+    bool ineffective = false;               ///< one of them stands although what it comes after was changed
     std::string failure;                ///< why the run fails; empty while it does not
-    bool brought = false;               ///< what a step needs was not there, and is now
+    bool requirements_changed = false;               ///< what a step needs was not there, and is now
     std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
   };
 
@@ -91,13 +91,13 @@ class Walk {
   Result<std::optional<Event>> wait_a_while(std::string why);
   std::string in_use() const;
   Result<std::optional<Event>> wait_until_idle();
-  Result<bool> bring(const std::vector<std::string>& needs, Pass& pass);
+  Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
   bool refuses_trial(const Step& step) const;
   Result<bool> try_alternative();
-  Result<void> take_back(const Step& step);
-  Result<void> mend(const Step& step, Pass& pass);
-  static std::string why_in_vain(const Step& step, const Finding& finding);
+  Result<void> undo_step(const Step& step);
+  Result<void> apply_fix(const Step& step, Pass& pass);
+  static std::string why_ineffective(const Step& step, const Finding& finding);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
@@ -108,7 +108,7 @@ class Walk {
   static Proof what_stands(Proof before, const Finding& finding);
   Result<void> prove_earlier();
   std::optional<UndoStore::Owner> undoable() const;
-  Result<Event> unwind();
+  Result<Event> roll_back();
   Result<void> undo(const UndoStore::Owner& owner);
   Result<Event> restart();
   Event give_up(std::string reason);
@@ -126,7 +126,7 @@ class Walk {
   Result<void> rest();
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
   UndoStore::Owner owner(const Step& step) const;
-  const Action& action(const Step& step) const { return *s_.vocabulary.action(step.fix); }
+  const Action& action(const Step& step) const { return *s_.registry.action(step.fix); }
   bool reboot_suffices(const Step& step) const { return !step.fix.empty() && action(step).reboot_suffices; }
 
   // plans of runs that change nothing that was not there before

@@ -23,13 +23,13 @@ struct Worker::Parts {
   SystemClock clock;
   Walk walk;
 
-  Parts(StateLock held, Journal opened, UndoStore store, const Root& root, const Vocabulary& vocabulary,
+  Parts(StateLock held, Journal opened, UndoStore store, const Root& root, const Registry& registry,
         const Peers& peers, std::string boot_id)
       : lock(std::move(held)),
         journal(std::move(opened)),
         undo(std::move(store)),
         host(root, peers.runner, &undo),
-        walk({host, vocabulary, journal, undo, clock, peers.rebooter, peers.observer, peers.requests}, std::move(boot_id)) {}
+        walk({host, registry, journal, undo, clock, peers.rebooter, peers.observer, peers.requests}, std::move(boot_id)) {}
 };
 
 Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -39,14 +39,14 @@ Worker::~Worker() = default;
 Walk& Worker::walk() { return parts_->walk; }
 bool Worker::changed() const { return parts_->undo.changed(); }
 
-Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary, const Peers& peers) {
+Result<Worker> Worker::open(const Options& options, const Registry& registry, const Peers& peers) {
   const Root root = TRY(Root::open(options.root));
   ::umask(022);  // whoever starts it: what it makes on the host gets the usual modes
   StateLock lock = TRY(StateLock::take(options.root, options.state, options.holder, options.patience));
   const std::filesystem::path& state = lock.state();
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
   Result<Journal> opened = Journal::open(state, Journal::Access::write);
-  if (!opened && opened.error().code == ErrorCode::set_aside && options.accept_state_loss) {
+  if (!opened && opened.error().code == ErrorCode::database_quarantined && options.accept_state_loss) {
     TRY(Journal::accept_loss(state));
     opened = Journal::open(state, Journal::Access::write);
   }
@@ -54,7 +54,7 @@ Result<Worker> Worker::open(const Options& options, const Vocabulary& vocabulary
   lock.close_to_others();  // the database, where it is new
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
-  return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, vocabulary, peers,
+  return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, registry, peers,
                                         std::move(boot_id)));
 }
 

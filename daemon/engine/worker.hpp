@@ -35,7 +35,7 @@ class Worker {
     Rebooter& rebooter;
   };
 
-  static Result<Worker> open(const Options& options, const Vocabulary& vocabulary, const Peers& peers);
+  static Result<Worker> open(const Options& options, const Registry& registry, const Peers& peers);
   ~Worker();
   Worker(Worker&&) noexcept;
 

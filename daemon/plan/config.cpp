@@ -54,7 +54,7 @@ namespace {
 
 constexpr int kDeepest = 4;  // plans that are based on each other
 
-Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, int depth) {
+Result<Plan> load_plan(const std::string& name, const Registry& registry, int depth) {
   if (depth > kDeepest) return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
   const Root root = TRY(Root::open("/"));
   std::vector<fs::path> files;
@@ -65,8 +65,8 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, in
   }
   for (const fs::path& file : files) {
     if (!root.exists(file.string())) continue;
-    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), vocabulary,
-                      [&](const std::string& base) { return load_plan(base, vocabulary, depth + 1); });
+    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), registry,
+                      [&](const std::string& base) { return load_plan(base, registry, depth + 1); });
   }
   std::string looked;
   for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
@@ -79,8 +79,8 @@ Result<Plan> load_plan(const std::string& name, const Vocabulary& vocabulary, in
 
 bool is_plan_file(std::string_view word) { return word.find('/') != word.npos || word.ends_with(".yaml"); }
 
-Result<Plan> load_plan(const Config& config, const std::string& name, const Vocabulary& vocabulary) {
-  Plan plan = TRY(load_plan(name.empty() ? config.plan : name, vocabulary, 1));
+Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry) {
+  Plan plan = TRY(load_plan(name.empty() ? config.plan : name, registry, 1));
   for (const std::string& gpu : config.left_out_gpus)
     if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
   return plan;

@@ -31,6 +31,6 @@ bool is_plan_file(std::string_view word);
 
 /// A plan by name from config_directories(), or by path, relative to the current directory, where is_plan_file(name); "": the
 /// plan of `config`. With what `config` says of every plan.
-Result<Plan> load_plan(const Config& config, const std::string& name, const Vocabulary& vocabulary);
+Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry);
 
 }  // namespace p2pd

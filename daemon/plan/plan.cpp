@@ -18,7 +18,8 @@ constexpr std::string_view kReboot[] = {"automatic", "external"};
 constexpr std::string_view kBusy[] = {"wait", "block"};
 constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
-constexpr std::string_view kTried[] = {"no", "now", "in-vain"};
+constexpr std::string_view kTried[] = {"no", "now", "ineffective"};
+constexpr std::string_view kTriedBefore02[] = {"no", "now", "in-vain"};  // in the journals of 0.1
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
@@ -112,7 +113,7 @@ Result<StepKind> read_kind(const yaml::Node& node) {
   return Failure(node.error("expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"));
 }
 
-Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
+Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   static constexpr std::string_view kKeys[] = {"goal", "gate", "upkeep", "requires", "alternative", "title", "why", "check",
                                                "fix",  "with", "after",  "needs",    "where",       "operator", "first", "tried"};
   TRY(node.keys(kKeys));
@@ -125,8 +126,8 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
   step.after = TRY(optional_texts(node, "after"));
   step.needs = TRY(optional_texts(node, "needs"));
   step.where = TRY(optional_texts(node, "where"));
-  const Probe* probe = TRY(read_reference(node, "check", vocabulary.probes));
-  const Action* action = node.has("fix") ? TRY(read_reference(node, "fix", vocabulary.actions)) : nullptr;
+  const Probe* probe = TRY(read_reference(node, "check", registry.probes));
+  const Action* action = node.has("fix") ? TRY(read_reference(node, "fix", registry.actions)) : nullptr;
   step.check = probe->id;
   if (action != nullptr) step.fix = action->id;
   step.with = TRY(read_parameters(node, *probe, action));
@@ -147,7 +148,11 @@ Result<Step> read_step(const yaml::Node& node, const Vocabulary& vocabulary) {
     if (node.has(key) && step.kind != StepKind::alternative) return Failure(node.error(fmt::format("\"{}\" of what is no alternative", key)));
   if (node.has("first")) step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
   step.reset_trial();
-  if (node.has("tried")) step.tried = Tried(TRY(TRY(node.at("tried")).choice(kTried)));
+  if (node.has("tried")) {
+    const auto value = TRY(node.at("tried"));
+    const auto older = value.choice(kTriedBefore02);
+    step.tried = Tried(older ? *older : TRY(value.choice(kTried)));
+  }
   return step;
 }
 
@@ -210,7 +215,7 @@ Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
 
 /// Adds the steps of `list` to `plan`, or puts them in the place of those of their names. New alternatives come before those of
 /// the plan that it is based on: they are what it is about. New gates come before its goal.
-Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabulary, Plan& plan) {
+Result<StepNodes> read_steps(const yaml::Node& list, const Registry& registry, Plan& plan) {
   const std::vector<yaml::Node> all = TRY(list.list());
   if (all.empty()) return Failure(list.error("empty; expected at least one step"));
   if (all.size() + plan.steps.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
@@ -219,7 +224,7 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Vocabulary& vocabular
   auto before = static_cast<std::size_t>(later - plan.steps.begin());  // of the other plan, where new alternatives go
   const bool based = later != plan.steps.end();
   for (const yaml::Node& node : all) {
-    Step step = TRY(read_step(node, vocabulary));
+    Step step = TRY(read_step(node, registry));
     if (!nodes.emplace(step.id, node).second) return Failure(node.error("step \"" + step.id + "\" is there twice"));
     const auto place = std::ranges::find(plan.steps, step.id, &Step::id);
     if (place == plan.steps.end() && based && step.kind == StepKind::alternative)
@@ -254,16 +259,16 @@ void settle_alternative(Step& step) {
   step.tried = Tried::no;
 }
 
-Result<void> read_fixes(const yaml::Node& node, const Vocabulary& vocabulary, Plan& plan) {
+Result<void> read_fixes(const yaml::Node& node, const Registry& registry, Plan& plan) {
   static constexpr std::string_view kWords[] = {"all", "none"};
-  if (TRY(node.choice(kWords)) == 1) plan = checks_of(std::move(plan), vocabulary, false);
+  if (TRY(node.choice(kWords)) == 1) plan = checks_of(std::move(plan), registry, false);
   return {};
 }
 
 }  // namespace
 
-const Probe* Vocabulary::probe(std::string_view id) const { return find(probes, id); }
-const Action* Vocabulary::action(std::string_view id) const { return find(actions, id); }
+const Probe* Registry::probe(std::string_view id) const { return find(probes, id); }
+const Action* Registry::action(std::string_view id) const { return find(actions, id); }
 
 std::string_view to_string(StepKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 std::string_view to_string(Tried value) { return kTried[static_cast<std::size_t>(value)]; }
@@ -298,12 +303,12 @@ void Plan::remove_steps(const std::function<bool(const Step&)>& removed) {
   }
 }
 
-Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
+Plan checks_of(Plan plan, const Registry& registry, bool quick) {
   std::set<std::string> conditions;
   for (const Step& step : plan.steps) conditions.insert(step.where.begin(), step.where.end());
   plan.remove_steps([&](const Step& step) { return !step.is_checked() && !conditions.contains(step.id); });
   for (Step& step : plan.steps) {
-    const Probe& probe = *vocabulary.probe(step.check);
+    const Probe& probe = *registry.probe(step.check);
     settle_alternative(step);
     step.fix.clear();
     step.needs.clear();
@@ -316,9 +321,9 @@ Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick) {
   return plan;
 }
 
-Plan each_boot_of(Plan plan, const Vocabulary& vocabulary) {
+Plan each_boot_of(Plan plan, const Registry& registry) {
   std::erase_if(plan.steps, [&](const Step& step) {
-    const Action* action = vocabulary.action(step.fix);
+    const Action* action = registry.action(step.fix);
     return !step.is_checked() || action == nullptr || !action->each_boot;
   });
   for (Step& step : plan.steps) {
@@ -341,7 +346,7 @@ Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
   return names;
 }
 
-Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source) {
   static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "driver", "gpus", "steps"};
   const yaml::Node root = TRY(yaml::parse(text, file));
@@ -354,8 +359,8 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Voca
   if (root.has("driver")) plan.driver = DriverWanted(TRY(TRY(root.at("driver")).choice(kDrivers)));
   if (root.has("gpus")) plan.left_out_gpus = TRY(read_left_out_gpus(root));
   StepNodes nodes;
-  if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), vocabulary, plan));
-  if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), vocabulary, plan));
+  if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), registry, plan));
+  if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), registry, plan));
   TRY(check_references(plan, nodes, root));
   TRY(check_goal(plan, nodes, root));
   return plan;

@@ -20,7 +20,7 @@ class Node;
 }
 
 /// The checks and fixes that a plan may name.
-struct Vocabulary {
+struct Registry {
   std::span<const Probe> probes;
   std::span<const Action> actions;
 
@@ -40,7 +40,7 @@ inline constexpr StepKind kStepKinds[] = {StepKind::goal, StepKind::gate, StepKi
 std::string_view to_string(StepKind kind);
 
 /// What has become of an alternative in a run.
-enum class Tried { no, now, in_vain };
+enum class Tried { no, now, ineffective };
 std::string_view to_string(Tried value);
 
 /// One entry of a plan: what should be true, how it is checked, and what makes it so.
@@ -114,14 +114,14 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 ///
 /// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
 /// is YAML too, so that a resolved plan out of the journal is read by the same code.
-Result<Plan> parse_plan(std::string_view text, std::string_view file, const Vocabulary& vocabulary,
+Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source = nullptr);
 
 /// What `plan` asserts: its goal, gates and upkeep without fixes. `quick`: each check as the start of every boot can afford it.
-Plan checks_of(Plan plan, const Vocabulary& vocabulary, bool quick);
+Plan checks_of(Plan plan, const Registry& registry, bool quick);
 
 /// The steps of `plan` whose fix lasts for one boot only, by themselves; none: a plan without steps.
-Plan each_boot_of(Plan plan, const Vocabulary& vocabulary);
+Plan each_boot_of(Plan plan, const Registry& registry);
 
 /// The plan with every choice made, as frozen into a run; parse_plan reads it again.
 nlohmann::json to_json(const Plan& plan);

@@ -78,20 +78,20 @@ std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
 }
 
 /// The plan without what can only be told of the machine that an image will boot on.
-Plan of_an_image(Plan plan, const Vocabulary& vocabulary) {
+Plan of_an_image(Plan plan, const Registry& registry) {
   plan.remove_steps([&](const Step& step) {
-    const Probe* probe = vocabulary.probe(step.check);
-    return probe != nullptr && probe->of_the_machine;
+    const Probe* probe = registry.probe(step.check);
+    return probe != nullptr && probe->skip_on_image;
   });
   return plan;
 }
 
 }  // namespace
 
-Plan resolve(Plan plan, const Vocabulary& vocabulary, const Host& host) {
+Plan resolve(Plan plan, const Registry& registry, const Host& host) {
   const bool offered = plan.driver == DriverWanted::offered && !is_image(host);
   const Open kOpen[] = {{"entry", kChosenEntry, offered ? offered_entry : chosen_entry}, {"arguments", kChosenAcsArgument, chosen_acs_argument}};
-  if (is_image(host)) plan = of_an_image(std::move(plan), vocabulary);
+  if (is_image(host)) plan = of_an_image(std::move(plan), registry);
   for (const Open& open : kOpen) {
     const std::vector<nlohmann::json*> values = open_values(plan, open);
     if (values.empty()) continue;

@@ -196,7 +196,7 @@ void copy_commands(const Host& host, RecordTarget& target) {
     Command command;
     command.argv = argv;
     command.deadline = kCommandDeadline;
-    const auto result = host.ask(command);
+    const auto result = host.run_readonly(command);
     if (!result) {
       target.leave_out(command.text(), result.error());
       continue;

@@ -91,7 +91,7 @@ std::map<std::string, std::string> parse_modinfo(const std::string& text) {
 Result<std::map<std::string, std::string>> info_of(const Host& host, const std::string& file) {
   auto info = module_info(host, file);
   if (info || file.ends_with(".ko")) return info;
-  return parse_modinfo(TRY(host.query({{"modinfo", file}})));
+  return parse_modinfo(TRY(host.output_of({{"modinfo", file}})));
 }
 
 /// The lines of a header that hold a pattern of `rules`.

@@ -92,7 +92,7 @@ json cause_of(const json& finding, const std::string& step, const PlanWords& wor
   return cause;
 }
 
-bool is_shut(const json& finding) {
+bool is_failing(const json& finding) {
   return text_of(finding, "verdict") == "fail" || text_of(finding, "verdict") == "unknown";
 }
 
@@ -115,7 +115,7 @@ json causes_of(const Sources& sources, const PlanWords& words) {
   const bool ready = text_of(sources.status, "state") == "ready";  // a gate that is shut was not in the way then
   for (const json& step : list_of(sources.status, "steps")) {
     const std::string id = text_of(step, "id");
-    if (ready || !is_shut(step)) continue;
+    if (ready || !is_failing(step)) continue;
     const auto whole = findings.find(id);
     causes.push_back(cause_of(whole == findings.end() ? step : *whole->second, id, words));
   }

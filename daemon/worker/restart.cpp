@@ -72,7 +72,7 @@ Result<void> Restart::cancel_ours() {
   return {};
 }
 
-Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason, bool way_back) {
+Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view reason, bool rolling_back) {
   if (policy == RebootPolicy::external) {
     require_by_files();
     put(kMessageOfTheDay, fmt::format("p2pd waits for a restart of this machine: {}\n", reason));
@@ -84,7 +84,7 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
     return Outcome::under_way;
   }
   const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.", delay_.count(),
-                                       reason, way_back ? "" : "\"p2pctl pause\" or ");
+                                       reason, rolling_back ? "" : "\"p2pctl pause\" or ");
   put(kMessageOfTheDay, text + "\n");
   std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
   log::info("{}", text);
@@ -93,7 +93,7 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
   return outcome;
 }
 
-void Restart::take_back() {
+void Restart::cancel_announced_reboot() {
   const Result<Root> root = Root::open("/");
   if (!root || !root->exists(kMessageOfTheDay)) return;
   take_away(kMessageOfTheDay);

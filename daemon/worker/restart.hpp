@@ -18,12 +18,12 @@ class Restart : public Rebooter {
 
   /// Returns once the machine goes down, which ends p2pd, or somebody called it off. What somebody else has scheduled is never
   /// replaced: the restart is left to it.
-  Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool way_back) override;
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool rolling_back) override;
   std::string in_the_way() override;
 
   /// Cancels the restart that this or an earlier start scheduled, and removes its announcements; a run that still needs it
   /// schedules it again. A schedule of somebody else stays.
-  void take_back();
+  void cancel_announced_reboot();
 
  private:
   Result<Outcome> wait(std::string_view text);

@@ -44,8 +44,8 @@ int stop_signal() {
 /// What surrounds the engine in this program.
 class Service {
  public:
-  explicit Service(const Vocabulary& vocabulary)
-      : vocabulary_(vocabulary),
+  explicit Service(const Registry& registry)
+      : registry_(registry),
         stop_fd_(stop_signal()),
         config_(load_config()),
         systemd_(::sd_booted() > 0),
@@ -98,7 +98,7 @@ class Service {
  private:
   /// Goes on with what an earlier start left open; false where that ended in an error.
   bool start() {
-    restart_.take_back();
+    restart_.cancel_announced_reboot();
     const Result<std::optional<Run>> read = newest_run();  // what cannot be read is told by the walk
     const std::optional<Run> newest = read ? *read : std::nullopt;
     const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
@@ -115,7 +115,7 @@ class Service {
     wait_for_clock(mailbox_, publisher_);
     const Result<Run> run = walk([&](Walk& walk) -> Result<Run> {
       if (open) return walk.go_on();
-      return walk.apply(TRY(load_plan(*config_, "", vocabulary_)));
+      return walk.apply(TRY(load_plan(*config_, "", registry_)));
     });
     return settle(run);
   }
@@ -131,7 +131,7 @@ class Service {
   Result<Run> answer(Walk& walk, const Request& request) const {
     if (request.event == Event::revert) return walk.revert();
     if (request.event != Event::apply) return walk.request(request.event);
-    Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, vocabulary_));
+    Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, registry_));
     if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
     return walk.apply(plan);
   }
@@ -144,13 +144,13 @@ class Service {
       options.holder = "p2pd-walk";
       options.accept_state_loss = undoes;
       options.patience = patience_;
-      Worker worker = TRY(Worker::open(options, vocabulary_, {runner_, publisher_, mailbox_, restart_}));
+      Worker worker = TRY(Worker::open(options, registry_, {runner_, publisher_, mailbox_, restart_}));
       TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // ours: we hold the lock
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
     publisher_.rest();
-    if (run && !is_open(run->state)) restart_.take_back();
+    if (run && !is_open(run->state)) restart_.cancel_announced_reboot();
     if (promised == Event::pause && run && run->state != RunState::walking && next_state(run->state, Event::pause))
       return walk([](Walk& walk) { return walk.request(Event::pause); });  // it came as the walk came to rest by itself
     if (promised != Event::cancel && promised != Event::revert) return run;
@@ -190,7 +190,7 @@ class Service {
     return run;
   }
 
-  const Vocabulary& vocabulary_;
+  const Registry& registry_;
   Descriptor stop_fd_;
   std::chrono::seconds patience_ = kLockPatience;
   Result<Config> config_;
@@ -203,12 +203,12 @@ class Service {
 
 }  // namespace
 
-int serve(const Vocabulary& vocabulary) { return Service(vocabulary).serve(); }
+int serve(const Registry& registry) { return Service(registry).serve(); }
 
-int prove(const Vocabulary& vocabulary) {
+int prove(const Registry& registry) {
   const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0; };
   const bool before = proven();
-  const Result<Run> run = Service(vocabulary).once([&](Walk& walk) -> Result<Run> {
+  const Result<Run> run = Service(registry).once([&](Walk& walk) -> Result<Run> {
     if (!before && proven()) return Run{};  // by the walk that this one waited for
     return walk.prove_again();
   });
@@ -216,15 +216,15 @@ int prove(const Vocabulary& vocabulary) {
   return run->plan == "verify" && !is_proven(run->state) ? 3 : 0;
 }
 
-int reassert(const Vocabulary& vocabulary) {
-  const Result<Run> run = Service(vocabulary).once([](Walk& walk) { return walk.reassert(); });
+int reassert(const Registry& registry) {
+  const Result<Run> run = Service(registry).once([](Walk& walk) { return walk.reassert(); });
   if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;
   return run->plan == "each-boot" && run->result != "done" ? 3 : 0;
 }
 
-int add_kernel(const Vocabulary& vocabulary) {
+int add_kernel(const Registry& registry) {
   const std::chrono::seconds none{0};  // the lock's holder may be waiting for the apt-get that installs the kernel
-  return Service(vocabulary).once([](Walk& walk) { return walk.add_kernel(); }, none) ? 0 : 1;
+  return Service(registry).once([](Walk& walk) { return walk.add_kernel(); }, none) ? 0 : 1;
 }
 
 }  // namespace p2pd

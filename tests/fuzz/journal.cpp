@@ -32,7 +32,7 @@ void p2pd::fuzz::run(std::string_view input) {
   tree.write("/state/state.db", input);
   if (const auto reader = Journal::open(state, Journal::Access::read)) read_all(*reader);
   auto journal = Journal::open(state, Journal::Access::write);
-  if (!journal && journal.error().code == ErrorCode::set_aside) {
+  if (!journal && journal.error().code == ErrorCode::database_quarantined) {
     require(std::filesystem::exists(state / "state.db.set-aside"), "nothing lies aside");
     require(Journal::accept_loss(state).has_value(), "the loss cannot be accepted");
     journal = Journal::open(state, Journal::Access::write);

@@ -28,8 +28,8 @@ struct Assessed {
 };
 
 Assessed assessed(const std::string& yaml, const Facts& facts) {
-  Assessed out{parse_plan(yaml, "p.yaml", World::vocabulary()).value(), {}};
-  const Vocabulary words = World::vocabulary();
+  Assessed out{parse_plan(yaml, "p.yaml", World::registry()).value(), {}};
+  const Registry words = World::registry();
   out.seen = assess(out.plan, words, [&](const Step& step) {
     Finding finding;
     finding.verdict = facts.unknown.contains(step.id) ? Verdict::unknown : facts.holds.contains(step.id) ? Verdict::pass : Verdict::fail;
@@ -53,12 +53,12 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
   CHECK(shut.outlook() == "provable");
   CHECK(shut.seen.for_a_person().empty());
-  CHECK(to_string(shut.seen.reboots(World::vocabulary())) == "0");
+  CHECK(to_string(shut.seen.reboots(World::registry())) == "0");
 }
 
 TEST_CASE("assess: a reboot is expected where a change needs one, and may be where a change is tried without it first") {
   const auto reboots = [](const std::vector<std::string>& steps, const Facts& facts) {
-    return to_string(assessed(plan_of(steps), facts).seen.reboots(World::vocabulary()));
+    return to_string(assessed(plan_of(steps), facts).seen.reboots(World::registry()));
   };
   const std::vector<std::string> steps = {"boot:boot", "unload:reboot", "told", "p:proof after unload"};
   CHECK(reboots(steps, {.holds = {"boot", "told"}}) == "0 or 1");

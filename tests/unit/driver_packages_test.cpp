@@ -14,7 +14,7 @@
 #include "machine/packages/apt_lists.hpp"
 #include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 using namespace p2pd;
 

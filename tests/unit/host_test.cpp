@@ -163,10 +163,10 @@ TEST_CASE("lines, queries and programs") {
   CHECK(machine.host.line("/none").error().code == ErrorCode::not_found);
 
   machine.runner.answer.output = "6.1\n";
-  CHECK(machine.host.query({.argv = {"uname", "-r"}}).value() == "6.1\n");
+  CHECK(machine.host.output_of({.argv = {"uname", "-r"}}).value() == "6.1\n");
   machine.runner.answer.status = 3;
   machine.runner.answer.errors = "no\n";
-  CHECK(machine.host.query({.argv = {"uname", "-r"}}).error().message == "`uname -r` ended with status 3: no");
+  CHECK(machine.host.output_of({.argv = {"uname", "-r"}}).error().message == "`uname -r` ended with status 3: no");
   CHECK(machine.host.run({.argv = {"rm", "a b"}}).error().code == ErrorCode::command);
   CHECK(machine.runner.ran == std::vector<std::string>{"uname -r", "uname -r", "rm 'a b'"});
 
@@ -187,16 +187,16 @@ TEST_CASE("what is about one file is asked again for another file, and after an 
   Machine machine;
   machine.spill("boot/image", "old");
   const Command list{{"list", "/boot/image"}};
-  CHECK(machine.host.query_about("/boot/none", list).error().code == ErrorCode::not_found);  // nothing is run
+  CHECK(machine.host.cached_output_of("/boot/none", list).error().code == ErrorCode::not_found);  // nothing is run
   machine.runner.answer.status = 1;
-  CHECK_FALSE(machine.host.query_about("/boot/image", list));
+  CHECK_FALSE(machine.host.cached_output_of("/boot/image", list));
   machine.runner.answer = {0, "a\n", ""};
-  CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
+  CHECK(machine.host.cached_output_of("/boot/image", list).value() == "a\n");
   machine.runner.answer.output = "b\n";
-  CHECK(machine.host.query_about("/boot/image", list).value() == "a\n");
-  CHECK(machine.host.snapshot()->query_about("/boot/image", list).value() == "a\n");
+  CHECK(machine.host.cached_output_of("/boot/image", list).value() == "a\n");
+  CHECK(machine.host.snapshot()->cached_output_of("/boot/image", list).value() == "a\n");
   CHECK(machine.runner.ran.size() == 2);
   fs::rename(machine.directory / "boot/image", machine.directory / "boot/image.old");
   machine.spill("boot/image", "new");
-  CHECK(machine.host.query_about("/boot/image", list).value() == "b\n");
+  CHECK(machine.host.cached_output_of("/boot/image", list).value() == "b\n");
 }

@@ -113,7 +113,7 @@ TEST_CASE("journal: what memory is too small for is an error of that call") {
       const auto journal = Journal::open(state.path(), Journal::Access::write);
       if (is_set_aside(state)) ::_exit(2);
       if (journal) break;
-      if (journal.error().code == ErrorCode::set_aside || journal.error().next.empty()) ::_exit(3);
+      if (journal.error().code == ErrorCode::database_quarantined || journal.error().next.empty()) ::_exit(3);
       ++failed;
     }
     ::_exit(failed > 2 ? 0 : 4);
@@ -148,5 +148,5 @@ TEST_CASE("journal: a page that is damaged on a disk that reads sets it aside") 
   file.close();
   const auto journal = Journal::open(state.path(), Journal::Access::write);
   REQUIRE_FALSE(journal);
-  CHECK(journal.error().code == ErrorCode::set_aside);
+  CHECK(journal.error().code == ErrorCode::database_quarantined);
 }

@@ -111,7 +111,7 @@ TEST_CASE("a corrupt or newer database is set aside, and stays so until told") {
   for (int start = 0; start < 2; ++start) {
     const auto journal = Journal::open(state.path(), Journal::Access::write);
     REQUIRE_FALSE(journal);
-    CHECK(journal.error().code == ErrorCode::set_aside);
+    CHECK(journal.error().code == ErrorCode::database_quarantined);
     CHECK(journal.error().next.find("--accept-state-loss") != std::string::npos);
   }
   CHECK(std::filesystem::exists(state.path() / "state.db.set-aside"));

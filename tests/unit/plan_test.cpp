@@ -8,7 +8,7 @@ using namespace p2pd::test;
 namespace {
 
 std::string error_of(std::string_view yaml) {
-  const auto plan = parse_plan(yaml, "p.yaml", World::vocabulary());
+  const auto plan = parse_plan(yaml, "p.yaml", World::registry());
   return plan ? "" : plan.error().message;
 }
 
@@ -40,7 +40,7 @@ steps:
     with: {name: b}
     operator: do it
     after: [a]
-)", "p.yaml", World::vocabulary());
+)", "p.yaml", World::registry());
   REQUIRE(plan);
   CHECK(plan->policy.reboots == 3);
   CHECK(plan->policy.on_failure == OnFailure::keep);
@@ -51,7 +51,7 @@ steps:
   CHECK(plan->step("b")->operator_text == "do it");
   SECTION("and comes back out of the journal the same") {
     const std::string frozen = to_json(*plan).dump();
-    const auto again = parse_plan(frozen, "journal", World::vocabulary());
+    const auto again = parse_plan(frozen, "journal", World::registry());
     REQUIRE(again);
     CHECK(to_json(*again).dump() == frozen);
   }
@@ -114,10 +114,10 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
                       "  - {requires: space, title: t, check: now, with: {name: space}}\n"
                       "  - {gate: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
                       "  - {gate: b, title: t, check: now, with: {name: b}, after: [a]}\n",
-                      "base.yaml", World::vocabulary());
+                      "base.yaml", World::registry());
   };
   const auto read = [&](const std::string& rest) {
-    return parse_plan("name: mine\ntitle: m\nbased_on: base\n" + rest, "p.yaml", World::vocabulary(), source);
+    return parse_plan("name: mine\ntitle: m\nbased_on: base\n" + rest, "p.yaml", World::registry(), source);
   };
   const Plan plan = read("steps:\n  - {gate: c, title: t, check: now, with: {name: c}, after: [b]}\n"
                          "  - {gate: b, title: mine, check: now, with: {name: x}, after: [a]}\n").value();
@@ -129,19 +129,19 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   const Plan checks = read("fixes: none\n").value();
   REQUIRE(checks.steps.size() == 2);
   CHECK_FALSE(checks.steps[0].can_be_mended());
-  CHECK(parse_plan(to_json(checks).dump(), "journal", World::vocabulary()));
-  CHECK(parse_plan(to_json(plan).dump(), "journal", World::vocabulary()));
+  CHECK(parse_plan(to_json(checks).dump(), "journal", World::registry()));
+  CHECK(parse_plan(to_json(plan).dump(), "journal", World::registry()));
   const PlanSource escalates = [](const std::string&) {
     return parse_plan("name: base\ntitle: t\nsteps:\n"
                       "  - {gate: a, title: t, check: now, with: {name: a}}\n"
                       "  - {alternative: x, title: t, check: now, fix: live, with: {name: x}}\n"
                       "  - {goal: g, title: t, check: proof, with: {name: g}, after: [a]}\n",
-                      "base.yaml", World::vocabulary());
+                      "base.yaml", World::registry());
   };
   const Plan more = parse_plan("name: mine\ntitle: m\nbased_on: base\nsteps:\n"
                                "  - {alternative: y, title: t, check: now, fix: live, with: {name: y}}\n"
                                "  - {alternative: z, title: t, check: now, fix: live, with: {name: z}}\n",
-                               "p.yaml", World::vocabulary(), escalates).value();
+                               "p.yaml", World::registry(), escalates).value();
   std::string order;
   for (const Step& step : more.steps) order += step.id;
   CHECK(order == "ayzxg");
@@ -149,8 +149,8 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK(told("steps:\n  - {requires: a, title: t, check: now, with: {name: a}}\n") ==
         "p.yaml:1: based_on: step \"b\": after: no gate step is called \"a\"");
   CHECK(told("steps: []\n").find("p.yaml:4: steps: empty") == 0);
-  CHECK(parse_plan("name: m\ntitle: m\nbased_on: other\n", "p.yaml", World::vocabulary(), source).error().message ==
+  CHECK(parse_plan("name: m\ntitle: m\nbased_on: other\n", "p.yaml", World::registry(), source).error().message ==
         "p.yaml:3: based_on: no plan \"other\"");
-  CHECK(parse_plan("name: m\ntitle: m\nbased_on: base\n", "p.yaml", World::vocabulary()).error().message ==
+  CHECK(parse_plan("name: m\ntitle: m\nbased_on: base\n", "p.yaml", World::registry()).error().message ==
         "p.yaml:3: based_on: no other plan can be read here");
 }

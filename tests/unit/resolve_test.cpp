@@ -102,8 +102,8 @@ TEST_CASE("resolve: what the plan chose itself stays") {
 }
 
 TEST_CASE("resolve: of an image, what is about the machine is left to its first boot") {
-  constexpr Probe kProbes[] = {{.id = "bus", .asserts = "", .of_the_machine = true}, {.id = "file", .asserts = ""}};
-  const Vocabulary vocabulary{kProbes, {}};
+  constexpr Probe kProbes[] = {{.id = "bus", .asserts = "", .skip_on_image = true}, {.id = "file", .asserts = ""}};
+  const Registry registry{kProbes, {}};
   Plan plan;
   for (const auto& [id, check] : {std::pair{"gpus", "bus"}, {"quiet", "bus"}, {"driver", "file"}}) {
     plan.steps.emplace_back();
@@ -115,12 +115,12 @@ TEST_CASE("resolve: of an image, what is about the machine is left to its first 
   const test::ChangedRecord tree;
   RecordedRunner runner(tree.root());
   const Host host(tree.root(), runner);
-  const Plan left = resolve(plan, vocabulary, host);
+  const Plan left = resolve(plan, registry, host);
   REQUIRE(left.steps.size() == 1);
   CHECK(left.steps[0].id == "driver");
   CHECK(left.steps[0].after.empty());
   CHECK(left.steps[0].needs.empty());
   tree.file("sys/bus/pci/devices/none", "");  // a machine's tree, looked at from elsewhere
-  CHECK(resolve(plan, vocabulary, host).steps.size() == 3);
+  CHECK(resolve(plan, registry, host).steps.size() == 3);
   CHECK(resolved_on("no-gpu", plan).steps.size() == 3);
 }

@@ -18,7 +18,7 @@ std::string plan_with(const std::vector<std::string>& alternatives, const std::s
 }
 
 std::string told(const std::string& steps) {
-  const auto plan = parse_plan("name: n\ntitle: t\nsteps:\n" + steps, "p.yaml", World::vocabulary());
+  const auto plan = parse_plan("name: n\ntitle: t\nsteps:\n" + steps, "p.yaml", World::registry());
   return plan ? "" : plan.error().message;
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("first: where a gate after it stays shut, it is undone, and the gate i
   CHECK(world.has("live/swap"));
   CHECK_FALSE(world.has("want/b"));
   CHECK_FALSE(world.has("want/c"));
-  CHECK(run->resolved.find(R"("tried":"in-vain")") != std::string::npos);
+  CHECK(run->resolved.find(R"("tried":"ineffective")") != std::string::npos);
 }
 
 TEST_CASE("first: where the proof fails with it, the gates after it come before the next alternative") {

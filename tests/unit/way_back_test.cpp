@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 #include <sys/stat.h>
 
@@ -40,7 +40,7 @@ struct Machine : test::MadeTree {
   void status(const std::string& text) const { put("var/lib/dpkg/status", text); }
   /// libcuda1 with its .deb, and one configuration file.
   void stage() const {
-    WayBack way;
+    PackageBackup way;
     way.packages.push_back(
         {"libcuda1", "amd64", "570.1-1", "libcuda1_570.1-1_amd64.deb", sha256_of(kDeb), "cache", true, false});
     way.kept = {"/etc/nvidia/options.conf"};

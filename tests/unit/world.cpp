@@ -85,7 +85,7 @@ constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the t
 constexpr Parameter kProof[] = {{"name", Parameter::Type::string, true, "of the thing"}, {"mode", Parameter::Type::string, false, "quick or not"}};
 constexpr Probe kProbes[] = {
     {"now", "it is so", kName, nullptr, now},
-    {.id = "idle", .asserts = "nobody uses it", .parameters = kName, .check = now, .passes_by_itself = true},
+    {.id = "idle", .asserts = "nobody uses it", .parameters = kName, .check = now, .transient = true},
     {.id = "danger", .asserts = "nothing is dangerous", .parameters = kName, .check = now, .tells_danger = true},
     {.id = "proof", .asserts = "it is proven", .parameters = kProof, .check = proof, .proves_p2p = true, .quick = R"({"mode": "quick"})"},
 };
@@ -159,7 +159,7 @@ class NoCommands : public CommandRunner {
 
 World::World() { write("etc/shared", "user\n"); }
 
-Vocabulary World::vocabulary() { return {kProbes, kActions}; }
+Registry World::registry() { return {kProbes, kActions}; }
 
 void World::write(const std::string& path, const std::string& text) const { root_.put(path, text); }
 
@@ -192,7 +192,7 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
   FakeRebooter rebooter(reboots, calls_off, in_the_way);
   FakeRequests requests(asked, quiet_polls);
   FakeObserver observer(waited_for);
-  const Vocabulary words = vocabulary();
+  const Registry words = registry();
   Walk walk({host, words, journal, undo, clock, rebooter, observer, requests}, "boot-" + std::to_string(boot_));
   Result<Run> run = work(walk);
   applied_anything = undo.changed();
@@ -200,7 +200,7 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
 }
 
 Result<Run> World::apply(const std::string& yaml) {
-  const Plan plan = TRY(parse_plan(yaml, "test.yaml", vocabulary()));
+  const Plan plan = TRY(parse_plan(yaml, "test.yaml", registry()));
   return start([&](Walk& walk) { return walk.apply(plan); });
 }
 

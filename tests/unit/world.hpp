@@ -64,7 +64,7 @@ class World {
   std::string waited_for;         ///< what it said it waits for
   bool calls_off = false;         ///< somebody calls every restart off
   std::string in_the_way;         ///< why no restart may be made
-  static Vocabulary vocabulary();
+  static Registry registry();
 
  private:
   TemporaryDirectory root_;

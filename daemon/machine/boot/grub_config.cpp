@@ -24,7 +24,7 @@ Result<std::string> generated_config(const Host& host) {
     std::erase(value, '"');
     command.environment = {{"LANG", value}, {"LC_ALL", ""}};
   }
-  auto output = host.query(command);
+  auto output = host.output_of(command);
   if (!output)
     output.error().next = host.live() ? "Run grub-mkconfig, correct what it complains of, then try again."
                                       : "Bind /dev, /proc and /sys into the image, then try again.";
@@ -57,7 +57,7 @@ Result<void> check_grub_script(const Host& host, std::string_view name, const st
   Command command;
   command.argv = {"grub-script-check"};
   command.input = content;
-  auto answer = host.query(command);
+  auto answer = host.output_of(command);
   if (answer) return {};
   answer.error().next = "Correct that line where it comes from, /boot/grub/custom.cfg or /etc/grub.d, then try again.";
   return Failure(std::move(answer).error().in(std::string(name) + ", which was not put in place"));

@@ -130,7 +130,7 @@ done)sh";
     command.argv.push_back(stage.file);
     if (stage.file == kGrubDropIn) command.environment["P2PD_TEXT"] = stage.text;
   }
-  const CommandResult result = TRY(host.ask(command));
+  const CommandResult result = TRY(host.run_readonly(command));
   std::istringstream values(result.output);
   for (Stage& stage : stages) {
     if (std::getline(values, stage.all, '\0') && std::getline(values, stage.normal, '\0')) continue;

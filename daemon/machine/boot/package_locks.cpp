@@ -75,7 +75,7 @@ Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patie
       return fail(ErrorCode::busy, fmt::format("packages are being installed: {} for {} s", who, patience.count()),
                   "Wait until it has ended, then try again; do not remove the lock file.");
     if (std::exchange(told, who) != who) log::warning("waiting: {}", who);
-    TRY(host.ask({{"sleep", "1"}, {}, {}}));  // as a command, so that a request to stop ends it
+    TRY(host.run_readonly({{"sleep", "1"}, {}, {}}));  // as a command, so that a request to stop ends it
   }
 }
 

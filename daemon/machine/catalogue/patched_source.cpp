@@ -172,7 +172,7 @@ Result<void> lay_down(Host& host, const Catalogue& all, const CatalogueEntry& en
   TRY(store.check_out(tree));
   TRY(host.create(record, record_of(entry, made)));
   TRY(host.create(patch, made.patch));
-  TRY(host.discard(source_of(entry)));
+  TRY(host.remove_tree(source_of(entry)));
   TRY(host.move(patch, source_patch_of(entry)));
   TRY(host.move(record, source_record_of(entry)));
   return host.move(tree, source_of(entry));
@@ -237,7 +237,7 @@ Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry
   for (const std::string& file : {source_record_of(entry), source_patch_of(entry)}) TRY(host.will_change(file, Restore::discarded));
   const std::string scratch = TRY(make_unfinished(host, source_of(entry)));
   const auto done = lay_down(host, all, entry, scratch, mirrors);
-  const auto cleared = host.discard(scratch);  // after a failure, too: git cannot go on with what it has
+  const auto cleared = host.remove_tree(scratch);  // after a failure, too: git cannot go on with what it has
   if (!done) return done;
   TRY(cleared);
   const auto checked = check_source(host, entry);

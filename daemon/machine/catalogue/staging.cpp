@@ -117,7 +117,7 @@ Result<std::string> make_unfinished(Host& host, std::string_view path) {
   std::string beside = unfinished(path);
   TRY(host.will_change(beside, Restore::discarded));
   TRY(host.will_change(path, Restore::discarded));
-  TRY(host.discard(beside));
+  TRY(host.remove_tree(beside));
   TRY(host.make_directory(beside));
   return beside;
 }

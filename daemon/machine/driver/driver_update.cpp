@@ -19,7 +19,7 @@ Result<std::map<std::string, std::string>> candidates(const Host& host, const st
   if (ids.empty()) return found;
   Command policy{{"apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy"}, {}, {}};
   policy.argv.insert(policy.argv.end(), ids.begin(), ids.end());
-  std::istringstream lines(TRY(host.query(policy)));
+  std::istringstream lines(TRY(host.output_of(policy)));
   constexpr std::string_view kCandidate = "  Candidate: ";
   std::string package;
   for (std::string line; std::getline(lines, line);) {

@@ -205,7 +205,7 @@ bool is_service(const Host& host, const GpuHolder& holder) {
   const std::size_t space = holder.name.find(' ');
   const std::string runtime = holder.name.substr(0, space);
   if (runtime != "docker" && runtime != "podman") return false;
-  const auto policy = host.query(
+  const auto policy = host.output_of(
       {{runtime, "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", holder.name.substr(space + 1)}, {}, {}});
   return policy && (policy->starts_with("always") || policy->starts_with("unless-stopped"));
 }

@@ -23,7 +23,7 @@ void add(std::vector<std::string>& names, const std::string& name) {
 bool is_container(const std::string& service) { return service.find(' ') != std::string::npos; }
 
 bool is_active(const Host& host, std::string_view unit) {
-  const auto answer = host.ask({{"systemctl", "is-active", std::string(unit)}, {}, {}, kServiceDeadline});
+  const auto answer = host.run_readonly({{"systemctl", "is-active", std::string(unit)}, {}, {}, kServiceDeadline});
   return answer && answer->status == 0;
 }
 
@@ -35,7 +35,7 @@ std::vector<std::string> noted(const Host& host) {
 }
 
 Result<void> note(Host& host, const std::vector<std::string>& names) {
-  if (names.empty()) return host.discard(kStoppedServices);
+  if (names.empty()) return host.remove_tree(kStoppedServices);
   TRY(host.create(kStoppedServices, fmt::format("{}\n", fmt::join(names, "\n"))));
   return {};
 }

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "machine/modules/modprobe_d.hpp"
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
@@ -78,7 +78,7 @@ WantedBy=multi-user.target
 bool systemd_runs(const Host& host) { return host.live() && host.files().exists("/run/systemd/system"); }
 
 Result<bool> persistenced_runs(const Host& host) {
-  return TRY(host.ask({{"systemctl", "is-active", std::string(kPersistencedService)}, {}, {}})).status == 0;
+  return TRY(host.run_readonly({{"systemctl", "is-active", std::string(kPersistencedService)}, {}, {}})).status == 0;
 }
 
 }  // namespace p2pd

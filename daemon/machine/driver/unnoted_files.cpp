@@ -67,7 +67,7 @@ Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vec
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
   }
-  std::istringstream lines(TRY(host.ask(search)).output);  // its status says that one of them is not known
+  std::istringstream lines(TRY(host.run_readonly(search)).output);  // its status says that one of them is not known
   for (std::string line; std::getline(lines, line);)
     if (const std::size_t at = line.find(": /"); at != std::string::npos) {
       const std::string path = line.substr(at + 2);
@@ -84,7 +84,7 @@ Result<std::vector<std::string>> changed_since(const Host& host, const PackedByN
     for (const RunfileManifest::Installed& one : manifest->installed)
       noted.insert((one.path.starts_with("/lib") ? "/usr" : "") + one.path);
   std::vector<std::string> paths;
-  std::istringstream lines(TRY(host.query({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")",
+  std::istringstream lines(TRY(host.output_of({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")",
                                             "-cnewer", std::string(kInstallerAtWork)},
                                            {},
                                            {},
@@ -104,9 +104,9 @@ Result<void> clear_unnoted_files(Host& host, const std::string& unpacked) {
     if (owned.contains(path) || !is_packed(host, path, packed)) continue;
     log::info("{} is removed: NVIDIA's installer was killed before it noted it", path);
     TRY(host.will_change(path, Restore::by_action));  // the runfile's, as what it noted
-    TRY(host.discard(path));
+    TRY(host.remove_tree(path));
   }
-  return host.discard(unpacked);
+  return host.remove_tree(unpacked);
 }
 
 }  // namespace p2pd

@@ -95,11 +95,11 @@ Command GitStore::git(std::string_view repository, std::vector<std::string> word
   return command;
 }
 
-Result<std::string> GitStore::ask(const Command& command) const { return host_->query(command); }
+Result<std::string> GitStore::ask(const Command& command) const { return host_->output_of(command); }
 
 /// An empty repository: nothing that another place sent counts, or is in the way.
 Result<void> GitStore::empty(std::string_view repository) {
-  TRY(host_->discard(fmt::format("{}/{}", directory_, repository)));
+  TRY(host_->remove_tree(fmt::format("{}/{}", directory_, repository)));
   TRY(host_->run(git(repository, {"init", "--quiet", "--bare", "--template="})));
   TRY(host_->create(fmt::format("{}/{}/info/attributes", directory_, repository), kAttributes));
   return {};
@@ -164,8 +164,8 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
   const auto has_commit = [&](const std::string& id) { return ask(git("history", {"cat-file", "-e", id + "^{commit}"})).has_value(); };
   const bool is_there = has_commit(commit), has_ancestor = has_commit(ancestor);
   const auto shallow = ask(git("history", {"rev-parse", "--is-shallow-repository"}));
-  const bool descends = is_there && has_ancestor && TRY(host_->ask(git("history", {"merge-base", "--is-ancestor", ancestor, commit}))).status == 0;
-  TRY(host_->discard(directory_ + "/history"));
+  const bool descends = is_there && has_ancestor && TRY(host_->run_readonly(git("history", {"merge-base", "--is-ancestor", ancestor, commit}))).status == 0;
+  TRY(host_->remove_tree(directory_ + "/history"));
   if (descends) return {};
   if (!is_there) return fail(ErrorCode::not_found, fmt::format("{} does not have {:.12}", without_user_info(place), commit));
   if (trimmed(shallow.value_or("")) == "true")

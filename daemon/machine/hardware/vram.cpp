@@ -59,7 +59,7 @@ std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host) {
   if (!told.empty()) return told;
   Command command;
   command.argv = {"nvidia-smi", "-q"};
-  const auto answer = host.once<std::string>(command.text(), [&] { return host.query(command); });
+  const auto answer = host.once<std::string>(command.text(), [&] { return host.output_of(command); });
   return answer ? parse_vram(*answer) : std::map<std::string, std::uint64_t>();
 }
 

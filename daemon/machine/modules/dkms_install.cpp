@@ -58,11 +58,11 @@ Result<void> install_by_dkms(Host& host, const CatalogueEntry& entry, const Modu
   const bool begun = host.files().exists(built);
   TRY(forget_torn_dkms(host));
   if (host.files().exists(built)) TRY(host.run(dkms_command(entry, "remove", release)));
-  TRY(host.discard(built));  // of a build that was killed DKMS knows nothing, and yet would not build there again
+  TRY(host.remove_tree(built));  // of a build that was killed DKMS knows nothing, and yet would not build there again
   for (const std::string_view module : kModuleNames)  // DKMS would write over a file of its name
     for (const std::string& file : module_copies(host, release, kernel_name(module)))
       if (file.starts_with(place) && host.files().exists(file))  // what a killed DKMS had laid there is ours
-        TRY(begun ? host.discard(file) : put_aside(host, release, file));
+        TRY(begun ? host.remove_tree(file) : put_aside(host, release, file));
   TRY(host.run(dkms_command(entry, "install", release)));
   return {};
 }

@@ -44,7 +44,7 @@ bool is_driver_module(std::string_view path) {
 Result<std::string> listing(const Host& host, const Initramfs& initramfs) {
   for (const auto& argv : {std::vector<std::string>{"lsinitramfs", "-l", initramfs.image},
                            std::vector<std::string>{"lsinitrd", initramfs.image}})
-    if (host.has_program(argv[0])) return host.query_about(initramfs.image, {argv, {}, {}, kListDeadline});
+    if (host.has_program(argv[0])) return host.cached_output_of(initramfs.image, {argv, {}, {}, kListDeadline});
   return fail(ErrorCode::not_found, "neither lsinitramfs nor lsinitrd is there to look into " + initramfs.image,
               "Install initramfs-tools-core or dracut-core.");
 }

@@ -89,7 +89,7 @@ Result<std::string> notes_of(const Host& host, const std::string& file) {
 
 /// Of what a compressed module unpacks to only the beginning is kept. The notes are there: ld puts them behind the header.
 Result<std::string> packed_build_id(const Host& host, const char* packer, const std::string& file) {
-  const std::string bytes = TRY(host.query({{packer, "-dcq", file}}));
+  const std::string bytes = TRY(host.output_of({{packer, "-dcq", file}}));
   if (!bytes.starts_with(ELFMAG) || bytes.size() < sizeof(Elf64_Ehdr)) return std::string();
   return parse_build_id(std::string_view(bytes).substr(sizeof(Elf64_Ehdr)));
 }
@@ -186,7 +186,7 @@ Result<std::vector<ModuleIdentity>> module_identities(const Host& host, const st
     out[i].srcversion = found->second;
   }
   if (asked.empty()) return out;
-  std::istringstream answers(TRY(host.query(modinfo)));
+  std::istringstream answers(TRY(host.output_of(modinfo)));
   for (const std::size_t i : asked)
     if (!std::getline(answers, out[i].srcversion) || out[i].srcversion.empty())
       return fail(ErrorCode::invalid, modinfo.text() + ": not one line a file");

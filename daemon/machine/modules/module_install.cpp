@@ -24,7 +24,7 @@ Result<std::string> kernel_of_module(const Host& host, const std::string& file) 
     auto info = TRY(module_info(host, file));
     vermagic = info["vermagic"];
   } else {
-    vermagic = TRY(host.query({{"modinfo", "-F", "vermagic", file}, {}, {}}));
+    vermagic = TRY(host.output_of({{"modinfo", "-F", "vermagic", file}, {}, {}}));
   }
   return vermagic.substr(0, vermagic.find_first_of(" \n"));
 }

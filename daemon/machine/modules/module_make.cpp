@@ -101,7 +101,7 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
 Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch) {
   const std::string from = scratch + "/source/kernel-open", to = scratch + "/build";
   nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};
-  const std::string compiler = TRY(host.query({{build.target.compiler->text(), "--version"}, {}, {}}));
+  const std::string compiler = TRY(host.output_of({{build.target.compiler->text(), "--version"}, {}, {}}));
   record["compiler_version"] = compiler.substr(0, compiler.find('\n'));
   record["modules"] = TRY_IN("the build ended well, but", describe_modules(host, build, from));
   TRY(host.make_directory(to));
@@ -124,9 +124,9 @@ Result<void> build_in(Host& host, const Catalogue& all, const CatalogueEntry& en
   }
   TRY(run_make(host, all, build, scratch));
   const std::string made = TRY(collect(host, build, scratch));
-  TRY(host.discard(build.directory));
+  TRY(host.remove_tree(build.directory));
   TRY(host.move(made, build.directory));
-  return host.discard(build_log_of(build.name));
+  return host.remove_tree(build_log_of(build.name));
 }
 
 Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build) {
@@ -138,7 +138,7 @@ Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& 
   TRY(need_room(host, build.directory, kRoomBytes));
   const std::string scratch = TRY(make_unfinished(host, build.directory));
   const auto done = build_in(host, all, entry, build, scratch);
-  const auto cleared = host.discard(scratch);
+  const auto cleared = host.remove_tree(scratch);
   return done ? cleared : done;
 }
 

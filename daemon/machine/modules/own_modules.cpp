@@ -87,8 +87,8 @@ std::string name_before(const std::string& path) {
 }
 
 Result<void> remove(Host& host, const OwnModules& own) {
-  for (const std::string& file : own.files) TRY(host.discard(file));
-  for (const std::string& tree : own.trees) TRY(host.discard(tree));
+  for (const std::string& file : own.files) TRY(host.remove_tree(file));
+  for (const std::string& tree : own.trees) TRY(host.remove_tree(tree));
   for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
   for (const std::string& directory : own.directories) remove_empty(host, directory);
   for (const std::string& release : host.names("/lib/modules")) remove_empty(host, place_of(release, "updates"));  // packages left it for ours
@@ -97,9 +97,9 @@ Result<void> remove(Host& host, const OwnModules& own) {
 
 /// Puts back what keep_modules() kept. A file that was aside then has its own name now: it goes, the archive has it.
 Result<void> unpack_modules(Host& host, const std::string& archive) {
-  std::istringstream names(TRY(host.query({{"tar", "--list", "--file=" + archive}, {}, {}})));
+  std::istringstream names(TRY(host.output_of({{"tar", "--list", "--file=" + archive}, {}, {}})));
   for (std::string name; std::getline(names, name);)
-    if (const std::string before = name_before(name); !before.empty()) TRY(host.discard("/" + before));
+    if (const std::string before = name_before(name); !before.empty()) TRY(host.remove_tree("/" + before));
   return unpack(host, archive);
 }
 
@@ -113,7 +113,7 @@ std::string dkms_link(const Host& host, std::string_view release) {
 
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file) {
   for (const std::string& path : {file, "/usr" + file}) {  // of a merged /usr, packages use either
-    const CommandResult said = TRY(host.ask({{"dpkg-query", "--search", path}, {}, {}}));
+    const CommandResult said = TRY(host.run_readonly({{"dpkg-query", "--search", path}, {}, {}}));
     if (said.status == 0) return "package " + said.output.substr(0, said.output.find(": "));
   }
   const std::string name = file.substr(file.rfind('/') + 1);
@@ -167,7 +167,7 @@ Result<void> undo_modules(Host& host) {
     if (kept != kBeforeModules) TRY_IN("the modules of the run before", unpack_modules(host, archive));
     TRY(run_due_depmods(host));
   }
-  return own_modules(host).trees.empty() ? host.discard(kBeforeModules) : host.discard(archive);
+  return own_modules(host).trees.empty() ? host.remove_tree(kBeforeModules) : host.remove_tree(archive);
 }
 
 Result<void> run_due_depmods(Host& host) {

@@ -44,7 +44,7 @@ exit 0
 Result<void> link_place(Host& host, const std::string& release) {
   const std::string place = place_of(release, kOwnPlace), target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
   if (host.files().read_link(place).value_or("") == target) return {};
-  TRY(host.discard(place));
+  TRY(host.remove_tree(place));
   return host.link(place, target);
 }
 
@@ -105,7 +105,7 @@ Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
     TRY(host.run({{"cp", "--reflink=auto", build.module_file(module), fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))}, {}, {}, kCopyDeadline}));
   TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // what to compare with, when the build is gone
   TRY(sign_modules(host, build.target, beside));
-  TRY(host.discard(files));
+  TRY(host.remove_tree(files));
   TRY(host.move(beside, files));
   TRY(link_place(host, release));
   TRY(host.run({{"depmod", release}, {}, {}, kCopyDeadline}));

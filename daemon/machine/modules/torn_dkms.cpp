@@ -40,11 +40,11 @@ Result<void> forget_torn_dkms(Host& host) {
       if (version == "original_module" || host.files().read_link(there)) continue;  // kernel-RELEASE-ARCH
       const auto names = host.files().list(there);
       if (!names || std::ranges::find(*names, "source") != names->end()) continue;
-      TRY(host.discard(there));
+      TRY(host.remove_tree(there));
       for (const std::string& link : host.names(tree))
         if (host.files().read_link(tree + "/" + link).value_or("").starts_with(version + "/"))
-          TRY(host.discard(tree + "/" + link));
-      if (host.names(tree).empty()) TRY(host.discard(tree));
+          TRY(host.remove_tree(tree + "/" + link));
+      if (host.names(tree).empty()) TRY(host.remove_tree(tree));
     }
   }
   return {};
@@ -72,7 +72,7 @@ Result<void> discard_torn_modules(Host& host, const Names& modules) {
       const std::string file = place + "/" + name;
       if (std::ranges::find(modules, module_of(name)) == modules.end()) continue;
       if (!TRY(owner_of_module(host, release, file)).empty()) continue;
-      TRY(host.discard(file));
+      TRY(host.remove_tree(file));
     }
     if (lists_gone(host, release, modules)) TRY(host.run({{"depmod", release}, {}, {}, std::chrono::minutes(10)}));
   }

@@ -99,7 +99,7 @@ AptPlan parse_apt_plan(std::string_view output) {
 
 Result<AptPlan> simulated(const Host& host, Command command) {
   command.argv.insert(command.argv.begin() + 1, "--simulate");
-  return parse_apt_plan(TRY(host.query(command)));
+  return parse_apt_plan(TRY(host.output_of(command)));
 }
 
 Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
@@ -118,13 +118,13 @@ Result<void> fetch_archives(Host& host, Command command) {
 
 Result<void> change_packages(Host& host, Command command) {
   TRY(host.will_change(kScratch, Restore::discarded));
-  TRY(host.discard(kScratch));
+  TRY(host.remove_tree(kScratch));
   TRY(host.make_directory(kScratch));
   command.environment["TMPDIR"] = kScratch;
   command.own_unit = true;
   const auto done = host.run(command);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
-  const auto cleared = host.discard(kScratch);
+  const auto cleared = host.remove_tree(kScratch);
   if (!done) return Failure(done.error());
   return cleared;
 }

@@ -216,7 +216,7 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
     };
     TRY(take_away(host, "purge", TRY(those(host, brought, left))));
   }
-  return own == list ? host.discard(list) : clear_kept(host, place_of(list));
+  return own == list ? host.remove_tree(list) : clear_kept(host, place_of(list));
 }
 
 }  // namespace p2pd

@@ -40,7 +40,7 @@ Result<std::map<std::string, std::string>> listed_sums(const Host& host, const s
   Command show{{"apt-cache", "show"}, {}, {}, kDownloadDeadline};
   for (const DpkgPackage& package : packages) show.argv.push_back(package.id() + "=" + package.version);
   const CommandResult shown =
-      TRY(host.ask(show));  // its status says that one is not known; others are told all the same
+      TRY(host.run_readonly(show));  // its status says that one is not known; others are told all the same
   std::map<std::string, std::string> sums;
   for (const Paragraph& one :
        TRY_IN("apt-cache show", parse_paragraphs(shown.output, {"package", "version", "architecture", "sha256"})))
@@ -55,8 +55,8 @@ Result<std::map<std::string, std::string>> listed_sums(const Host& host, const s
 bool is_exact(const Host& host, const DpkgPackage& package, const std::string& deb, const std::string& sha256) {
   if (!host.files().exists(deb)) return false;
   if (!sha256.empty()) return sha256_of_file(host, deb).value_or("") == sha256;
-  const auto about = host.query({{"dpkg-deb", "--field", deb, "Package", "Version", "Architecture"}, {}, {}});
-  const auto sums = host.query({{"dpkg-deb", "--info", deb, "md5sums"}, {}, {}});
+  const auto about = host.output_of({{"dpkg-deb", "--field", deb, "Package", "Version", "Architecture"}, {}, {}});
+  const auto sums = host.output_of({{"dpkg-deb", "--info", deb, "md5sums"}, {}, {}});
   const auto known = host.files().read(info_of(host, package, "md5sums"));
   return about && sums && known && *sums == *known &&
          *about == fmt::format("Package: {}\nVersion: {}\nArchitecture: {}\n", package.name, package.version,
@@ -118,14 +118,14 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
                   {},
                   {},
                   kDownloadDeadline}));
-    TRY(host.discard(tar));
+    TRY(host.remove_tree(tar));
   }
   const std::string diversions = host.files().read(kDiversions).value_or("");
   for (const std::string& path : moved)
     TRY(host.run({{"cp", "--archive", diverted(diversions, path, package.name), tree + path}, {}, {}}));
   TRY(lay_control(host, package, tree));
   TRY(host.run({{"dpkg-deb", "-Zgzip", "-z1", "--build", tree, deb}, {}, {}, kDownloadDeadline}));
-  return host.discard(tree);
+  return host.remove_tree(tree);
 }
 
 /// Downloads what apt's lists know at the installed version; without network, nothing. apt does so as its user _apt,
@@ -133,7 +133,7 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
 Result<void> download(Host& host, const std::vector<std::string>& wanted, const std::string& directory) {
   if (wanted.empty()) return {};
   TRY(host.will_change(kDownloads, Restore::discarded));
-  TRY(host.discard(kDownloads));
+  TRY(host.remove_tree(kDownloads));
   TRY(host.make_directory(kDownloads));
   TRY(host.run({{"chown", "_apt", std::string(kDownloads)}}));
   Command get = apt_get({"download"});
@@ -152,7 +152,7 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   const bool any = copy.argv.back() != "--";
   copy.argv.push_back(directory);
   if (any) TRY(host.run(copy));
-  return host.discard(kDownloads);
+  return host.remove_tree(kDownloads);
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPack
     std::string& origin = from[package.id()];
     if (origin.empty() && !sum.empty() && is_exact(host, package, deb, sum)) origin = "archive";
     if (origin.empty()) {
-      TRY(host.discard(deb));
+      TRY(host.remove_tree(deb));
       TRY_IN(package.id() + " can neither be fetched nor built again", rebuild(host, package, deb));
       origin = "rebuilt";
     }

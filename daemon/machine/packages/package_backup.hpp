@@ -13,7 +13,7 @@ namespace p2pd {
 
 /// All that brings the packages of a purged driver back without network, in /var/lib/p2pd/way-back: a .deb of each,
 /// what they do not carry, and manifest.json, which is written last. Root's alone: configuration may hold secrets.
-struct WayBack {
+struct PackageBackup {
   static constexpr std::string_view kPath = "/var/lib/p2pd/way-back";
   /// Is there while packages are purged: what the manifest lists and is still there goes, too, when that is resumed.
   static constexpr std::string_view kPurging = "/var/lib/p2pd/way-back/purging";
@@ -42,23 +42,23 @@ struct WayBack {
   const Package* find(const DpkgPackage& package) const;
 };
 
-std::string to_json_text(const WayBack& way);
+std::string to_json_text(const PackageBackup& way);
 
 /// ErrorCode::not_found: none was made; invalid: its manifest is damaged.
-Result<WayBack> read_way_back(const Host& host);
+Result<PackageBackup> read_package_backup(const Host& host);
 
 /// Error unless each .deb is there as it was staged; names the package.
-Result<void> check_way_back(const Host& host, const WayBack& way);
+Result<void> check_package_backup(const Host& host, const PackageBackup& way);
 
 /// The way back, where it has all of `list` and is as it was staged; an Error names the first package that it lacks.
-Result<WayBack> complete_way_back(const Host& host, const DriverPackages& list);
+Result<PackageBackup> complete_package_backup(const Host& host, const DriverPackages& list);
 
 /// An apt-get that installs the .deb files of `way`, found below `directory`, and nothing else from anywhere.
-Command install_from(const WayBack& way, const std::string& directory);
+Command install_from(const PackageBackup& way, const std::string& directory);
 
 /// Notes in `way`, and copies below `directory`/kept, what the .deb files do not carry: configuration as it is now,
 /// links by which units are enabled, what is chosen of the alternatives; and which modules DKMS built of them.
-Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, WayBack& way);
+Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, PackageBackup& way);
 
 /// What purging has to take now: driver_packages(), and while a purge is under way also the rest of its way back.
 Result<DriverPackages> to_be_purged(const Host& host);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "machine/packages/way_back.hpp"
+#include "machine/packages/package_backup.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,8 +30,8 @@ constexpr std::string_view kUnits = "lib/systemd/system/";
 constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/var/lib/systemd/deb-systemd-helper-enabled",
                                             "/var/lib/systemd/deb-systemd-helper-masked"};
 
-WayBack from_json(const Json& json) {
-  WayBack way;
+PackageBackup from_json(const Json& json) {
+  PackageBackup way;
   for (const Json& row : json.at("packages"))
     way.packages.push_back({row.at("name"), row.at("architecture"), row.at("version"), row.at("deb"), row.at("sha256"),
                             row.at("from"), row.at("automatic"), row.at("held")});
@@ -48,7 +48,7 @@ WayBack from_json(const Json& json) {
 Result<std::set<std::string>> paths_of(const Host& host, const DriverPackages& list) {
   std::set<std::string> paths;
   for (const DriverPackages::Purged& one : list.purged) {
-    std::istringstream lines(TRY(host.query({{"dpkg-query", "--listfiles", one.package.id()}, {}, {}})));
+    std::istringstream lines(TRY(host.output_of({{"dpkg-query", "--listfiles", one.package.id()}, {}, {}})));
     for (std::string line; std::getline(lines, line);)
       if (line.starts_with('/')) paths.insert(line);
   }
@@ -57,7 +57,7 @@ Result<std::set<std::string>> paths_of(const Host& host, const DriverPackages& l
 
 /// Configuration as it is now, and links by which units are enabled: the .deb files do not carry them.
 Result<void> keep_files(Host& host, const DriverPackages& list, const std::set<std::string>& paths,
-                        const std::string& scratch, WayBack& way) {
+                        const std::string& scratch, PackageBackup& way) {
   for (const DriverPackages::Purged& one : list.purged)
     for (const std::string& path : one.package.conffiles) {
       const bool there = TRY(host.files().capture(path)).kind != FileState::Kind::absent;
@@ -77,8 +77,8 @@ Result<void> keep_files(Host& host, const DriverPackages& list, const std::set<s
 }
 
 /// What is chosen now of the alternatives that the packages give.
-Result<void> keep_alternatives(const Host& host, const std::set<std::string>& paths, WayBack& way) {
-  std::istringstream chosen(TRY(host.query({{"update-alternatives", "--get-selections"}, {}, {}})));
+Result<void> keep_alternatives(const Host& host, const std::set<std::string>& paths, PackageBackup& way) {
+  std::istringstream chosen(TRY(host.output_of({{"update-alternatives", "--get-selections"}, {}, {}})));
   for (std::string line; std::getline(chosen, line);) {
     const std::string name = line.substr(0, line.find(' '));
     std::istringstream record(host.files().read(fmt::format("{}/{}", kAlternatives, name)).value_or(""));
@@ -93,16 +93,16 @@ Result<void> keep_alternatives(const Host& host, const std::set<std::string>& pa
 
 /// Puts the kept file or link of `path` where it was, unless it is there.
 Result<void> put_back(Host& host, const std::string& path) {
-  const std::string kept = std::string(WayBack::kPath) + "/kept" + path;
+  const std::string kept = std::string(PackageBackup::kPath) + "/kept" + path;
   if (TRY(host.files().capture(path)) == TRY(host.files().capture(kept))) return {};
   const std::string beside = unfinished(path);
-  TRY(host.discard(beside));
+  TRY(host.remove_tree(beside));
   TRY(host.run({{"mkdir", "--parents", path.substr(0, path.rfind('/'))}, {}, {}}));
   TRY(host.run({{"cp", "--archive", "--no-target-directory", kept, beside}, {}, {}, kDeadline}));
   return host.move(beside, path);
 }
 
-Result<void> put_back_all(Host& host, const WayBack& way) {
+Result<void> put_back_all(Host& host, const PackageBackup& way) {
   for (const std::string& path : way.kept) TRY_IN(path, put_back(host, path));
   for (const std::string& path : way.absent) TRY(host.remove(path));
   for (const std::string& path : links_to_units(host, way.units))
@@ -110,14 +110,14 @@ Result<void> put_back_all(Host& host, const WayBack& way) {
   return {};
 }
 
-Result<void> mark(Host& host, const WayBack& way) {
+Result<void> mark(Host& host, const PackageBackup& way) {
   Command choose{{"update-alternatives", "--set-selections"}, {}, {}, kDeadline};
   choose.input = fmt::format("{}\n", fmt::join(way.alternatives, "\n"));
   if (!way.alternatives.empty()) TRY(host.run(choose));
   for (const auto& [verb, flag] :
-       {std::pair{"auto", &WayBack::Package::automatic}, {"hold", &WayBack::Package::held}}) {
+       {std::pair{"auto", &PackageBackup::Package::automatic}, {"hold", &PackageBackup::Package::held}}) {
     Command marks{{"apt-mark", verb}, {}, {}, kDeadline};
-    for (const WayBack::Package& package : way.packages)
+    for (const PackageBackup::Package& package : way.packages)
       if (package.*flag) marks.argv.push_back(package.id());
     if (marks.argv.size() > 2) TRY(host.run(marks));
   }
@@ -126,24 +126,24 @@ Result<void> mark(Host& host, const WayBack& way) {
 
 }  // namespace
 
-std::string WayBack::Package::id() const { return architecture == "all" ? name : name + ":" + architecture; }
+std::string PackageBackup::Package::id() const { return architecture == "all" ? name : name + ":" + architecture; }
 
-std::map<std::string, std::string> WayBack::archives() const {
+std::map<std::string, std::string> PackageBackup::archives() const {
   std::map<std::string, std::string> found;
   for (const Package& package : packages) found[package.id()] = package.path();
   return found;
 }
 
-const WayBack::Package* WayBack::find(const DpkgPackage& package) const {
+const PackageBackup::Package* PackageBackup::find(const DpkgPackage& package) const {
   const auto found = std::ranges::find_if(packages, [&](const Package& one) {
     return one.name == package.name && one.architecture == package.architecture && one.version == package.version;
   });
   return found == packages.end() ? nullptr : &*found;
 }
 
-std::string to_json_text(const WayBack& way) {
+std::string to_json_text(const PackageBackup& way) {
   Json packages = Json::array();
-  for (const WayBack::Package& one : way.packages)
+  for (const PackageBackup::Package& one : way.packages)
     packages.push_back({{"name", one.name},
                         {"architecture", one.architecture},
                         {"version", one.version},
@@ -161,7 +161,7 @@ std::string to_json_text(const WayBack& way) {
   return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Result<WayBack> read_way_back(const Host& host) {
+Result<PackageBackup> read_package_backup(const Host& host) {
   const std::string text = TRY(host.files().read(kManifest));
   try {
     return from_json(parse_json(text));
@@ -170,8 +170,8 @@ Result<WayBack> read_way_back(const Host& host) {
   }
 }
 
-Result<void> check_way_back(const Host& host, const WayBack& way) {
-  for (const WayBack::Package& package : way.packages) {
+Result<void> check_package_backup(const Host& host, const PackageBackup& way) {
+  for (const PackageBackup::Package& package : way.packages) {
     const std::string sum = TRY_IN("the way back of " + package.id(), sha256_of_file(host, package.path()));
     if (sum != package.sha256)
       return fail(ErrorCode::invalid,
@@ -179,12 +179,12 @@ Result<void> check_way_back(const Host& host, const WayBack& way) {
                   std::string(kNext));
   }
   for (const std::string& path : way.kept)
-    TRY_IN("the way back of " + path, host.files().capture(std::string(WayBack::kPath) + "/kept" + path));
+    TRY_IN("the way back of " + path, host.files().capture(std::string(PackageBackup::kPath) + "/kept" + path));
   return {};
 }
 
-Result<WayBack> complete_way_back(const Host& host, const DriverPackages& list) {
-  auto way = read_way_back(host);
+Result<PackageBackup> complete_package_backup(const Host& host, const DriverPackages& list) {
+  auto way = read_package_backup(host);
   if (!way && way.error().code == ErrorCode::not_found && !list.empty())
     return fail(ErrorCode::not_found, "none of them is staged", "The fix way-back stages them.");
   if (!way) return way;
@@ -192,23 +192,23 @@ Result<WayBack> complete_way_back(const Host& host, const DriverPackages& list) 
     if (way->find(one.package) == nullptr)
       return fail(ErrorCode::not_found, fmt::format("{} {} is not staged", one.package.id(), one.package.version),
                   "The fix way-back stages it.");
-  TRY(check_way_back(host, *way));
+  TRY(check_package_backup(host, *way));
   return way;
 }
 
-Command install_from(const WayBack& way, const std::string& directory) {
+Command install_from(const PackageBackup& way, const std::string& directory) {
   Command command =
       apt_get({kAptAsRoot, "-oDir::Etc::SourceList=/dev/null", "-oDir::Etc::SourceParts=/dev/null",
                "-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "--no-install-recommends",
                "--no-remove", "--allow-downgrades", "--allow-change-held-packages", "install"});
-  for (const WayBack::Package& package : way.packages) command.argv.push_back(directory + "/debs/" + package.deb);
+  for (const PackageBackup::Package& package : way.packages) command.argv.push_back(directory + "/debs/" + package.deb);
   return command;
 }
 
 Result<DriverPackages> to_be_purged(const Host& host) {
   DriverPackages found = TRY(driver_packages(host));
-  if (!host.files().exists(WayBack::kPurging)) return found;
-  const WayBack way = TRY(read_way_back(host));
+  if (!host.files().exists(PackageBackup::kPurging)) return found;
+  const PackageBackup way = TRY(read_package_backup(host));
   const std::vector<std::string> known = found.ids();
   for (DpkgPackage& package : TRY(dpkg_packages(host))) {
     const bool listed = std::ranges::any_of(way.packages, [&](const auto& one) { return one.id() == package.id(); });
@@ -218,7 +218,7 @@ Result<DriverPackages> to_be_purged(const Host& host) {
   return found;
 }
 
-Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, WayBack& way) {
+Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, PackageBackup& way) {
   const std::set<std::string> paths = TRY(paths_of(host, list));
   TRY(keep_files(host, list, paths, directory, way));
   way.modules = built_by_dkms(host, paths);
@@ -245,18 +245,18 @@ std::vector<std::string> links_to_units(const Host& host, const std::vector<std:
 }
 
 Result<void> bring_back(Host& host) {
-  const auto way = read_way_back(host);
+  const auto way = read_package_backup(host);
   if (!way)
     return fail(way.error().code, "the packages of the driver cannot be installed again: " + way.error().message,
                 std::string(kNext));
-  TRY(check_way_back(host, *way));
+  TRY(check_package_backup(host, *way));
   TRY(wait_for_package_locks(host));
   TRY(repair_packages(host, way->archives()));
-  TRY(change_packages(host, install_from(*way, std::string(WayBack::kPath))));
+  TRY(change_packages(host, install_from(*way, std::string(PackageBackup::kPath))));
   TRY(mark(host, *way));
   TRY(put_back_all(
       host, *way));  // last: an alternative that is chosen anew loses its links to configuration that was removed
-  return host.discard(WayBack::kPurging);
+  return host.remove_tree(PackageBackup::kPurging);
 }
 
 }  // namespace p2pd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The way back of a walk: what was changed is undone, newest first.
+// The rollback of a run: its changes are undone, newest first.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
 }
 
 /// Undoes the changes of this run, or of all runs, newest first.
-Result<Event> Walk::unwind() {
+Result<Event> Walk::roll_back() {
   for (;;) {
     const std::optional<Event> asked = asked_for();
     if (asked == Event::revert) TRY(move(Event::revert));
@@ -37,7 +37,7 @@ Result<Event> Walk::unwind() {
 }
 
 Result<void> Walk::undo(const UndoStore::Owner& changed) {
-  const Action* act = s_.vocabulary.action(changed.fix);
+  const Action* act = s_.registry.action(changed.fix);
   s_.observer.undoing(changed.step);
   TRY_IN("ready file", withdraw_ready(s_.host));  // what was proven is about to change
   const std::int64_t intent =

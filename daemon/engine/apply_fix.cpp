@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kBetweenAttempts{2};
 
 /// Notes an obstacle; where what the step comes after was changed by this run, that was in vain.
 void Walk::block(const Step& step, std::string why, bool passes, Pass& pass) const {
-  pass.in_vain |= !passes && follows_a_change(step);
+  pass.ineffective |= !passes && follows_a_change(step);
   pass.lasting |= !passes;
   pass.blockers.push_back(std::move(why));
 }
@@ -47,8 +47,8 @@ Result<bool> Walk::try_alternative() {
   bool spent = false;
   if (const auto trial = std::ranges::find(plan_.steps, Tried::now, &Step::tried); trial != plan_.steps.end()) {
     const bool goes_on = trial->first && is_changed(trial->id);
-    TRY(take_back(*trial));
-    trial->tried = Tried::in_vain;
+    TRY(undo_step(*trial));
+    trial->tried = Tried::ineffective;
     spent = true;
     if (goes_on) {
       run_.resolved = to_json(plan_).dump();
@@ -60,7 +60,7 @@ Result<bool> Walk::try_alternative() {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
     spent = true;
     if (check(step).holds()) {
-      step.tried = Tried::in_vain;
+      step.tried = Tried::ineffective;
       continue;
     }
     step.tried = Tried::now;
@@ -75,7 +75,7 @@ Result<bool> Walk::try_alternative() {
 }
 
 /// Undoes what a step of this run changed, and so what this run changed after it.
-Result<void> Walk::take_back(const Step& step) {
+Result<void> Walk::undo_step(const Step& step) {
   while (is_changed(step.id)) {
     const std::optional<UndoStore::Owner> newest = undoable();
     if (!newest) return {};  // its fix ran, and changed nothing
@@ -85,10 +85,10 @@ Result<void> Walk::take_back(const Step& step) {
 }
 
 /// Makes a step hold that does not, and can be made to.
-Result<void> Walk::mend(const Step& step, Pass& pass) {
+Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
-  if (!TRY(bring(step.needs, pass))) return {};
+  if (!TRY(satisfy_requirements(step.needs, pass))) return {};
   if (!pass.pending.empty() && reboot_suffices(step)) {
     known.status = StepStatus::pending_reboot;
     known.applied_boot = boot_;
@@ -99,18 +99,18 @@ Result<void> Walk::mend(const Step& step, Pass& pass) {
     TRY(fix(step, pass));
   } else if (const Finding finding = check(step); finding.holds()) {
     known.status = StepStatus::fixed;
-  } else if (pass.brought) {  // what the step comes after was found to hold before that: it is looked at again
+  } else if (pass.requirements_changed) {  // what the step comes after was found to hold before that: it is looked at again
     known.status = StepStatus::waiting;
   } else {
     known.status = StepStatus::blocked;
-    block(step, why_in_vain(step, finding), false, pass);
+    block(step, why_ineffective(step, finding), false, pass);
   }
   if (known.status == StepStatus::pending_reboot) pass.pending.push_back(step.id);
   return {};
 }
 
 /// Brings what is needed, in order; false where that did not come to its end: `pass` has why.
-Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
+Result<bool> Walk::satisfy_requirements(const std::vector<std::string>& needs, Pass& pass) {
   for (const std::string& name : needs) {
     const Step& need = *plan_.step(name);
     if (check(need).holds()) {
@@ -118,12 +118,12 @@ Result<bool> Walk::bring(const std::vector<std::string>& needs, Pass& pass) {
       continue;
     }
     if ((pass.asked = asked_for())) return false;
-    if (!TRY(bring(need.needs, pass))) return false;
+    if (!TRY(satisfy_requirements(need.needs, pass))) return false;
     TRY(fix(need, pass));
     if (!pass.failure.empty() || pass.asked) return false;
-    pass.brought = true;
+    pass.requirements_changed = true;
     if (const Finding finding = check(need); !finding.holds()) {
-      const bool passes = finding.verdict == Verdict::fail && s_.vocabulary.probe(need.check)->passes_by_itself;
+      const bool passes = finding.verdict == Verdict::fail && s_.registry.probe(need.check)->transient;
       block(need, fmt::format("{}: {}", name, finding.summary), passes, pass);
       return false;
     }
