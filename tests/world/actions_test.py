@@ -79,7 +79,7 @@ GROUND = [
     ("swapped", "purged", [("driver-userspace", OF_ENTRY)], put_cards),
     ("kept", None, [], with_keep),
     ("kept and built", "kept", [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], None),
-    ("kept and backed up", "kept", [("way-back", OFFERED)], None),
+    ("kept and backed up", "kept", [("way-back", OFFERED)], put_cards),
     ("with cards", "with packages", [], put_cards),
     ("without tools", "with cards", [], with_compilers),
     ("without toolkit", "with packages", [], without_toolkit),

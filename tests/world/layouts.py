@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 
-from actions_test import KEPT, OFFERED, with_keep
+from actions_test import KEPT, OFFERED, put_cards, with_keep
 from world_tree import Archive, Tree, need
 
 OLD = KEPT["entry"].removeprefix("driver-world/").removesuffix("-p2p")  # version of the installed packages
@@ -181,6 +181,8 @@ class Machine:
             tree = self.made[name] = self.tree(name.replace(" ", "-"))
             status, told = tree.p2pctl("apply", tree.plan(self.STAGED[name]), "--state", f"/mnt/{tree.name}.state", live=True)
             need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
+            if name == "backed up":
+                put_cards(tree)  # whether a driver fits is asked of the cards
         return self.made[name]
 
     def tree(self, name, on=None, since=None):
