@@ -11,9 +11,9 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "base/probe.hpp"
+#include "machine/hardware/aer.hpp"
 #include "machine/hardware/pcie_path.hpp"
 
 namespace p2pd {
@@ -74,12 +74,9 @@ nlohmann::json atomic_facts(const PciDevice& device, std::size_t express) {
 
 /// What the kernel counted since boot: correctable errors, packets sent again among them; null where it counts none.
 nlohmann::json counted_errors(const Host& host, const PciDevice& device) {
-  const auto text = host.files().read("/sys/bus/pci/devices/" + device.address + "/aer_dev_correctable", 4096);
-  if (!text) return nullptr;
-  std::map<std::string, std::uint64_t> counts;
-  std::istringstream lines(*text);
-  for (auto [name, count] = std::pair(std::string(), std::uint64_t{0}); lines >> name >> count;) counts[name] = count;
-  return {{"correctable", counts["TOTAL_ERR_COR"]}, {"replayed", counts["Timeout"] + counts["Rollover"]}};
+  auto counts = aer_counts(host, device.address, "correctable");
+  if (!counts) return nullptr;
+  return {{"correctable", (*counts)["TOTAL_ERR_COR"]}, {"replayed", (*counts)["Timeout"] + (*counts)["Rollover"]}};
 }
 
 /// What a function at either end of a link says of itself beyond the link; null where it cannot be read.

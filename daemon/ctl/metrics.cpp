@@ -6,7 +6,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <sstream>
 
 #include "base/p2p_use.hpp"
 #include "ctl/print.hpp"
@@ -14,6 +16,8 @@
 #include "ctl/status.hpp"
 #include "engine/journal.hpp"
 #include "engine/ready.hpp"
+#include "machine/hardware/aer.hpp"
+#include "machine/hardware/pcie_path.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
 
@@ -24,12 +28,12 @@ using nlohmann::json;
 
 constexpr int kRuns = 30;  // the newest, among which the last proof is looked for; a boot makes one or two
 
-/// Adds a sample to the newest gauge where it has that name, else to a new one. A value that is not known is left out.
-void add(std::vector<Gauge>& gauges, const char* name, const char* help, std::optional<double> value,
+/// Adds a sample to the newest metric where it has that name, else to a new one. A value that is not known is left out.
+void add(std::vector<Metric>& metrics, const char* name, const char* help, std::optional<double> value,
          Labels labels = {}) {
   if (!value) return;
-  if (gauges.empty() || gauges.back().name != name) gauges.push_back({name, help, {}});
-  gauges.back().samples.emplace(std::move(labels), *value);
+  if (metrics.empty() || metrics.back().name != name) metrics.push_back({name, help, {}});
+  metrics.back().samples.emplace(std::move(labels), *value);
 }
 
 /// The words of an enum, up to that of `last`.
@@ -48,49 +52,49 @@ std::optional<double> seconds_of(const std::string& time) {
   return static_cast<double>(::timegm(&parts));
 }
 
-void add_state(std::vector<Gauge>& gauges, const json& status, bool ready, const std::vector<std::string>& fit_for) {
+void add_state(std::vector<Metric>& metrics, const json& status, bool ready, const std::vector<std::string>& fit_for) {
   Labels info = {{"version", P2PD_VERSION}};
   if (const std::string plan = text_of(status, "plan"); !plan.empty()) info.emplace_back("plan", plan);
-  add(gauges, "p2pd_info", "Version of p2pd, and the plan of the last run.", 1, info);
+  add(metrics, "p2pd_info", "Version of p2pd, and the plan of the last run.", 1, info);
   const std::string now = text_of(status, "state");
   for (const std::string& state : words_up_to(RunState::reverting))
     if (!now.empty())
-      add(gauges, "p2pd_state", "Whether the last run is in this state.", now == state, {{"state", state}});
-  add(gauges, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
+      add(metrics, "p2pd_state", "Whether the last run is in this state.", now == state, {{"state", state}});
+  add(metrics, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
   for (const P2pUse use : kP2pUses)
-    add(gauges, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.", std::ranges::count(fit_for, to_string(use)) > 0,
+    add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.", std::ranges::count(fit_for, to_string(use)) > 0,
         {{"use", std::string(to_string(use))}});
   if (const json& required = field_of(status, "reboot_required"); required.is_boolean())
-    add(gauges, "p2pd_reboot_required", "Whether changes wait for a reboot.", required.get<bool>());
+    add(metrics, "p2pd_reboot_required", "Whether changes wait for a reboot.", required.get<bool>());
 }
 
-void add_run(std::vector<Gauge>& gauges, const json& status) {
+void add_run(std::vector<Metric>& metrics, const json& status) {
   if (number_of(status, "run").value_or(0) <= 0) return;
   const json& steps = list_of(status, "steps");
-  add(gauges, "p2pd_run_reboots", "Reboots of the last run, crashes included.", number_of(status, "reboots"));
+  add(metrics, "p2pd_run_reboots", "Reboots of the last run, crashes included.", number_of(status, "reboots"));
   if (!steps.empty())  // its plan is known
-    add(gauges, "p2pd_run_reboots_max", "Reboots that the plan of the last run allows.",
+    add(metrics, "p2pd_run_reboots_max", "Reboots that the plan of the last run allows.",
         number_of(status, "reboots_at_most"));
-  add(gauges, "p2pd_run_start_timestamp_seconds", "When the last run began.", seconds_of(text_of(status, "started")));
-  add(gauges, "p2pd_run_end_timestamp_seconds", "When the last run ended.", seconds_of(text_of(status, "ended")));
+  add(metrics, "p2pd_run_start_timestamp_seconds", "When the last run began.", seconds_of(text_of(status, "started")));
+  add(metrics, "p2pd_run_end_timestamp_seconds", "When the last run ended.", seconds_of(text_of(status, "ended")));
   for (const std::string& word : words_up_to(StepStatus::reverted)) {
     const auto count = std::ranges::count_if(steps, [&](const json& step) { return text_of(step, "status") == word; });
-    add(gauges, "p2pd_steps", "Steps of the last run with this status.", static_cast<double>(count),
+    add(metrics, "p2pd_steps", "Steps of the last run with this status.", static_cast<double>(count),
         {{"status", word}});
   }
   for (const json& step : steps)
     if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
-      add(gauges, "p2pd_note", "A step that holds, and of which the owner should know something.", 1,
+      add(metrics, "p2pd_note", "A step that holds, and of which the owner should know something.", 1,
           {{"step", text_of(step, "id")}, {"text", text_of(step, "summary")}});
   for (const json& step : steps)
     if (text_of(step, "status") == "blocked")
-      add(gauges, "p2pd_blocked_step", "A step that waits for a person.", 1, {{"step", text_of(step, "id")}});
+      add(metrics, "p2pd_blocked_step", "A step that waits for a person.", 1, {{"step", text_of(step, "id")}});
 }
 
 bool proves(const json& judgement) { return flag_of(judgement, "proven") || flag_of(judgement, "limited"); }
 
-/// The last proof in `history`, as a report has it; measurements that proved nothing do not count.
-json last_proof(const json& history) {
+/// The runs in `history` that proved P2P, with the steps that did, newest first; measurements that proved nothing do not count.
+json proving_runs(const json& history) {
   json runs = json::array();
   for (json run : list_of(history, "runs")) {
     json steps = json::array();
@@ -100,13 +104,18 @@ json last_proof(const json& history) {
     run["steps"] = std::move(steps);
     runs.push_back(std::move(run));
   }
+  return runs;
+}
+
+/// The proof in `runs`, as a report has it.
+json proof_in(json runs, const json& history) {
   Sources sources;
   sources.history = {{"runs", std::move(runs)}, {"events", list_of(history, "events")}};
   return proof_of(sources);
 }
 
-/// A figure of every ordered pair of GPUs; `unit`: what one of the figure is in the unit of the gauge.
-void add_pairs(std::vector<Gauge>& gauges, const json& proof, const char* figure, const char* name, const char* help,
+/// A figure of every ordered pair of GPUs; `unit`: what one of the figure is in the unit of the metric.
+void add_pairs(std::vector<Metric>& metrics, const json& proof, const char* figure, const char* name, const char* help,
                double unit) {
   const json& gpus = list_of(proof, "addresses");
   for (const json& matrix : list_of(proof, "matrices")) {
@@ -114,20 +123,51 @@ void add_pairs(std::vector<Gauge>& gauges, const json& proof, const char* figure
     for (std::size_t from = 0; from < gpus.size(); ++from) {
       for (std::size_t to = 0; to < gpus.size(); ++to) {
         const auto value = number_of(cell_of(field_of(matrix, "after"), from, to));
-        if (value) add(gauges, name, help, *value * unit, {{"from", text_of(gpus[from])}, {"to", text_of(gpus[to])}});
+        if (value) add(metrics, name, help, *value * unit, {{"from", text_of(gpus[from])}, {"to", text_of(gpus[to])}});
       }
     }
   }
 }
 
-void add_proof(std::vector<Gauge>& gauges, const json& proof) {
-  const json& again = field_of(proof, "again");
-  add(gauges, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.",
-      seconds_of(text_of(again.is_object() ? again : proof, "time")));
-  add_pairs(gauges, proof, "copy", "p2pd_pair_copy_bytes_per_second",
-            "Rate of a copy from one GPU to another, in the last full proof.", 1e9);
-  add_pairs(gauges, proof, "latency", "p2pd_pair_latency_seconds",
+void add_proofs(std::vector<Metric>& metrics, const json& history) {
+  const json runs = proving_runs(history);
+  if (runs.empty()) return;
+  const json last = proof_in(json::array({runs.front()}), history);
+  add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", seconds_of(text_of(last, "time")));
+  add_pairs(metrics, last, "copy", "p2pd_pair_copy_bytes_per_second", "Rate of a copy from one GPU to another, in the last proof.", 1e9);
+  add_pairs(metrics, proof_in(runs, history), "latency", "p2pd_pair_latency_seconds",
             "Latency of a load by one GPU from another, in the last full proof.", 1e-6);
+}
+
+/// When this boot began, in seconds since 1970.
+std::optional<double> boot_time(const Host& host) {
+  std::istringstream words(host.files().read("/proc/stat", 1U << 20).value_or(""));
+  for (std::string word; words >> word;)
+    if (double time = 0; word == "btime" && words >> time) return time;
+  return std::nullopt;
+}
+
+/// The sum of the errors that the kernel counted at a function; nothing where it counts none.
+std::optional<double> errors_at(const Host& host, const std::string& address, std::string_view severity) {
+  const auto counts = aer_counts(host, address, severity).value_or(std::map<std::string, std::uint64_t>());
+  const auto total = std::ranges::find_if(counts, [](const auto& one) { return one.first.starts_with("TOTAL_ERR_"); });
+  if (total == counts.end()) return std::nullopt;
+  return static_cast<double>(total->second);
+}
+
+/// Either end of a link counts what arrives at it.
+void add_errors(std::vector<Metric>& metrics, const Host& host) {
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
+  const PciTree tree(devices);
+  for (const PciDevice& gpu : devices) {
+    if (!gpu.takes_part()) continue;
+    const PciTree::Way above = tree.above(gpu);
+    const std::string port = above.ports.empty() ? "" : above.ports.front()->address;
+    for (const auto& [end, address] : {std::pair("gpu", gpu.address), {"port", port}})
+      for (const std::string_view severity : kAerSeverities)
+        add(metrics, "p2pd_pci_errors_total", "PCI errors that the kernel counted since boot at this end of the link of a GPU.",
+            errors_at(host, address, severity), {{"gpu", gpu.address}, {"end", end}, {"kind", std::string(severity)}});
+  }
 }
 
 /// A label's value between its quotes: UTF-8, without what acts on a terminal.
@@ -141,36 +181,46 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-json list_of_gauges(const std::vector<Gauge>& gauges) {
+json list_of_metrics(const std::vector<Metric>& metrics) {
   json list = json::array();
-  for (const Gauge& gauge : gauges) {
+  for (const Metric& metric : metrics) {
     json samples = json::array();
-    for (const auto& [labels, value] : gauge.samples)
+    for (const auto& [labels, value] : metric.samples)
       samples.push_back({{"labels", std::map(labels.begin(), labels.end())}, {"value", value}});
-    list.push_back({{"name", gauge.name}, {"help", gauge.help}, {"samples", std::move(samples)}});
+    list.push_back({{"name", metric.name}, {"help", metric.help}, {"samples", std::move(samples)}});
   }
   return list;
 }
 
 }  // namespace
 
-std::vector<Gauge> gauges_of(const json& status, const json& history, const std::optional<Proof>& proof) {
-  std::vector<Gauge> gauges;
-  add_state(gauges, status, proof && !proof->limited, proof ? proof->fit_for : std::vector<std::string>());
-  add_run(gauges, status);
-  add_proof(gauges, last_proof(history));
-  return gauges;
+std::vector<Metric> metrics_of_runs(const json& status, const json& history, const std::optional<Proof>& proof) {
+  std::vector<Metric> metrics;
+  add_state(metrics, status, proof && !proof->limited, proof ? proof->fit_for : std::vector<std::string>());
+  add_run(metrics, status);
+  add_proofs(metrics, history);
+  return metrics;
 }
 
-std::string exposition(const std::vector<Gauge>& gauges) {
+std::vector<Metric> metrics_of_machine(const Host& host) {
+  std::vector<Metric> metrics;
+  add(metrics, "p2pd_boot_timestamp_seconds", "When this machine was booted.", boot_time(host));
+  const auto drift = drift_since_proof(host).value_or(std::map<std::string, bool>());
+  for (const auto& [part, changed] : drift)
+    add(metrics, "p2pd_drift", "Whether this differs from what P2P was proven with on this boot.", changed, {{"part", part}});
+  add_errors(metrics, host);
+  return metrics;
+}
+
+std::string exposition(const std::vector<Metric>& metrics) {
   std::string text;
-  for (const Gauge& gauge : gauges) {
-    text += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", gauge.name, gauge.help);
-    for (const auto& [labels, value] : gauge.samples) {
+  for (const Metric& metric : metrics) {
+    text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name, metric.help, metric.name.ends_with("_total") ? "counter" : "gauge");
+    for (const auto& [labels, value] : metric.samples) {
       std::string inner;
       for (const auto& [name, word] : labels)
         inner += fmt::format("{}{}=\"{}\"", inner.empty() ? "" : ",", name, label_value(word));
-      text += fmt::format("{}{} {:.12g}\n", gauge.name, inner.empty() ? "" : "{" + inner + "}", value);
+      text += fmt::format("{}{} {:.12g}\n", metric.name, inner.empty() ? "" : "{" + inner + "}", value);
     }
   }
   return text;
@@ -182,15 +232,18 @@ Result<int> metrics(const Context& context) {
     return fail(ErrorCode::invalid, "--json prints the metrics and writes no file", "leave out --output, or --json");
   const json history = known_history(context, kRuns).value_or(json());  // first: it takes longest, and changes least
   const auto runner = TRY(context.runner());
-  const Result<Proof> proof = require_proof(TRY(context.host(*runner)));
+  const Host live = TRY(context.host(*runner));
+  const auto host = live.snapshot();
+  const Result<Proof> proof = require_proof(*host);
   const Result<json> status = known_status(context);
-  const std::vector<Gauge> gauges = gauges_of(status ? *status : json(), history, proof ? std::optional(*proof) : std::nullopt);
+  std::vector<Metric> known = metrics_of_runs(status ? *status : json(), history, proof ? std::optional(*proof) : std::nullopt);
+  std::ranges::move(metrics_of_machine(*host), std::back_inserter(known));
   if (!options.name.empty())
-    TRY(replace_file(options.name, exposition(gauges), 0644));
+    TRY(replace_file(options.name, exposition(known), 0644));
   else if (options.json && status)
-    print_json(kMetricsSchema, {{"metrics", list_of_gauges(gauges)}});
+    print_json(kMetricsSchema, {{"metrics", list_of_metrics(known)}});
   else if (!options.json)
-    fmt::print("{}", exposition(gauges));
+    fmt::print("{}", exposition(known));
   if (!status) return Failure(status.error());  // what is known without it is told all the same
   return kDone;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host.hpp"
 #include "base/json.hpp"
 #include "engine/ready.hpp"
 
@@ -17,8 +18,8 @@ inline constexpr std::string_view kMetricsSchema = "p2pd.metrics/1";
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values, in the order of printing
 
-/// A metric that may go up and down. Its name ends in its unit, a base unit of Prometheus, where it has one.
-struct Gauge {
+/// A gauge, or a counter where its name ends in "_total". Else the name ends in its unit, a base unit of Prometheus, where it has one.
+struct Metric {
   std::string_view name;
   std::string_view help;
   std::map<Labels, double> samples;
@@ -26,9 +27,12 @@ struct Gauge {
 
 /// How P2P stands, out of documents p2pd.status/1 and p2pd.history/1 and of the `proof` of this boot. What they do
 /// not tell is left out.
-std::vector<Gauge> gauges_of(const nlohmann::json& status, const nlohmann::json& history, const std::optional<Proof>& proof);
+std::vector<Metric> metrics_of_runs(const nlohmann::json& status, const nlohmann::json& history, const std::optional<Proof>& proof);
+
+/// What the machine tells by itself: when it booted, what differs from what was proven on this boot, PCI errors of its GPUs.
+std::vector<Metric> metrics_of_machine(const Host& host);
 
 /// Prometheus' text exposition format, without timestamps.
-std::string exposition(const std::vector<Gauge>& gauges);
+std::string exposition(const std::vector<Metric>& metrics);
 
 }  // namespace p2pd::ctl

@@ -29,6 +29,37 @@ std::string line_or_nothing(const Host& host, const std::string& path) { return 
 std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
 std::string proven_on_file() { return state_directory() / "proven-on"; }
 
+/// What announce() wrote on this boot.
+struct Announced {
+  bool limited = false;
+  nlohmann::json document;
+};
+
+Result<Announced> announced(const Host& host) {
+  Announced proven{.limited = !host.files().exists(ready_file()), .document = {}};
+  const auto text = host.files().read(proven.limited ? limited_file() : ready_file(), 1U << 20);
+  if (!text && text.error().code == ErrorCode::not_found)
+    return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
+  proven.document = parse_json(TRY(Result<std::string>(text)));
+  return proven;
+}
+
+/// Each key of proof_context(), and whether it is no longer as `proven` has it.
+Result<std::map<std::string, bool>> drift_from(const nlohmann::json& proven, const Host& host) {
+  const nlohmann::json now = TRY(proof_context(host, json_texts(proven, "without")));
+  const auto stands = [&](const std::string& key, const nlohmann::json& here) {
+    const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
+    if (key == "build_ids" && then.is_null()) return true;  // an older p2pd proved it
+    if (key != "modules" && key != "build_ids") return then == here;
+    return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
+             return here.value(module.key(), nlohmann::json()) == module.value();
+           });
+  };
+  std::map<std::string, bool> drift;
+  for (const auto& [key, value] : now.items()) drift[key] = !stands(key, value);
+  return drift;
+}
+
 }  // namespace
 
 std::string ready_file() { return runtime_directory() + "/ready"; }
@@ -73,27 +104,19 @@ Result<void> withdraw_ready(Host& host) {
   return host.remove_tree(ready_file());
 }
 
+Result<std::map<std::string, bool>> drift_since_proof(const Host& host) {
+  const Announced proven = TRY(announced(host));
+  return drift_from(proven.document, host);
+}
+
 Result<Proof> require_proof(const Host& host) {
-  Proof proof{.limited = !host.files().exists(ready_file()), .fit_for = {}};
-  const auto text = host.files().read(proof.limited ? limited_file() : ready_file(), 1U << 20);
-  if (!text && text.error().code == ErrorCode::not_found)
-    return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
-  const auto proven = parse_json(TRY(Result<std::string>(text)));
-  const nlohmann::json now = TRY(proof_context(host, json_texts(proven, "without")));
-  const auto stands = [&](const std::string& key, const nlohmann::json& here) {
-    const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
-    if (key == "build_ids" && then.is_null()) return true;  // an older p2pd proved it
-    if (key != "modules" && key != "build_ids") return then == here;
-    return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
-             return here.value(module.key(), nlohmann::json()) == module.value();
-           });
-  };
-  for (const auto& [key, value] : now.items())
-    if (!stands(key, value))
+  const Announced proven = TRY(announced(host));
+  const auto drift = TRY(drift_from(proven.document, host));
+  for (const auto& [key, changed] : drift)
+    if (changed)
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
-  proof.fit_for = json_texts(proven, "fit_for");
-  return proof;
+  return Proof{.limited = proven.limited, .fit_for = json_texts(proven.document, "fit_for")};
 }
 
 Result<Proof> require_ready(const Host& host) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ Result<void> withdraw_ready(Host& host);
 
 /// False where the last proof was another machine's, of which this one has a copy of the disk.
 bool proven_on_this_machine(const Host& host);
+
+/// Each key of proof_context(), and whether it is no longer as it was when P2P was proven on this boot; an Error where nothing is.
+Result<std::map<std::string, bool>> drift_since_proof(const Host& host);
 
 /// What is proven of what `host` is now; the reason where nothing is.
 Result<Proof> require_proof(const Host& host);

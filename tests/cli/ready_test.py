@@ -45,13 +45,19 @@ class Proven(Case):
                          {"ready": "true" if values["p2pd_ready",] else "false", **{f"fit-for-{use}": "true" if use in fit else "false" for use in USES}})
         return values["p2pd_ready",], fit
 
+    def drift(self):
+        """Part to p2pd_drift of it."""
+        return {sample["labels"]["part"]: sample["value"] for one in self.json("metrics")["metrics"] if one["name"] == "p2pd_drift" for sample in one["samples"]}
+
     def test_nothing_is_proven(self):
         for words in ((), ("--for", "nccl"), ("--for", "copies,atomics")):
             self.assert_ready(3, *words, says="P2P is not proven on this boot")
         self.assertEqual(self.fit_for(), (0, []))
+        self.assertEqual(self.drift(), {})
 
     def test_ready(self):
         self.prove(ALL)
+        self.assertEqual(self.drift(), dict.fromkeys(("boot_id", "build_ids", "gpus", "machine_id", "modules"), 0))
         for words in ((), ("--for", "nccl"), ("--for", "nccl,custom-all-reduce"), ("--for", "nccl", "--for", "copies"), ("--for=copies",)):
             with self.subTest(words=words):
                 self.assert_ready(0, *words)
@@ -82,6 +88,7 @@ class Proven(Case):
                     for words in ((), ("--for", "nccl")):
                         self.assert_ready(3, *words, says=f"not with what is here now: {next(iter(other))}")
                     self.assertEqual(self.fit_for(), (0, []))
+                    self.assertEqual([part for part, changed in self.drift().items() if changed], [next(iter(other))])
                     (self.tree / "run/p2pd" / ("limited" if limited else "ready")).unlink()
 
     def test_build_ids(self):

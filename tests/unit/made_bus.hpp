@@ -122,6 +122,14 @@ class MadeBus {
   Finding look(const Probe& probe, const Parameters& parameters = Parameters::object()) {
     return try_look(probe, parameters).value();
   }
+  /// What `read` makes of the machine as a Host.
+  template <class Read>
+  auto see(Read read) {
+    file("lspci-xxxx.txt", text_);
+    const Root root = Root::open(directory_.path()).value();
+    RecordedRunner runner(root);
+    return read(Host(root, runner));
+  }
   static Result<Finding> look_at(const Probe& probe, const std::filesystem::path& machine,
                                  const Parameters& parameters = Parameters::object()) {
     const Root root = Root::open(machine).value();

@@ -8,9 +8,11 @@
 #include <cstdlib>
 
 #include "catch.hpp"
+#include "made_bus.hpp"
 
 using namespace p2pd;
 using namespace p2pd::ctl;
+using namespace p2pd::test;
 using nlohmann::json;
 
 namespace {
@@ -51,7 +53,7 @@ json proven_history() {
   const json latency = {{"median", 1180.0}};
   return {{"runs",
            {run_with(3, "2026-11-24T11:00:00Z", bench("quick", false, json::array({pair(0, 1, 3, nullptr)}))),
-            run_with(2, "2026-11-23T11:00:00Z", bench("quick", true, json::array({pair(0, 1, 24, nullptr)}))),
+            run_with(2, "2026-11-23T11:00:00Z", bench("quick", true, {pair(0, 1, 24, nullptr), pair(1, 0, 23.5, nullptr)})),
             run_with(1, "2026-11-22T11:09:00Z",
                      bench("full", true, {pair(0, 1, 26.1, latency), pair(1, 0, 25.5, nullptr)}))}},
           {"events", json::array()}};
@@ -65,19 +67,19 @@ json idle_status() {
 std::string ready_text() {
   json status = status_of_run("ready", {step("gpus", "holds"), step("acs", "fixed"), step("p2p-proven", "holds")});
   status["ended"] = "2026-11-22T11:09:00Z";
-  return exposition(gauges_of(status, proven_history(), Proof{false, {"copies", "nccl"}}));
+  return exposition(metrics_of_runs(status, proven_history(), Proof{false, {"copies", "nccl"}}));
 }
 
 std::string blocked_text() {
   const json steps = {step("gpus", "holds"), step("secure-boot", "blocked"), step("driver", "blocked"),
                       step("proof", "waiting")};
-  return exposition(gauges_of(status_of_run("blocked", steps), nullptr, std::nullopt));
+  return exposition(metrics_of_runs(status_of_run("blocked", steps), nullptr, std::nullopt));
 }
 
 std::string strange_text() {
   json status = status_of_run("blocked", json::array({step("a\"b\\c\nd\xff\x1b", "blocked")}));
   status["plan"] = "\"}\np2pd_ready 1";
-  return exposition(gauges_of(status, nullptr, std::nullopt));
+  return exposition(metrics_of_runs(status, nullptr, std::nullopt));
 }
 
 bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
@@ -138,10 +140,10 @@ p2pd_steps{status="waiting"} 0
 # HELP p2pd_last_proof_timestamp_seconds When P2P was proven last.
 # TYPE p2pd_last_proof_timestamp_seconds gauge
 p2pd_last_proof_timestamp_seconds 1795431600
-# HELP p2pd_pair_copy_bytes_per_second Rate of a copy from one GPU to another, in the last full proof.
+# HELP p2pd_pair_copy_bytes_per_second Rate of a copy from one GPU to another, in the last proof.
 # TYPE p2pd_pair_copy_bytes_per_second gauge
-p2pd_pair_copy_bytes_per_second{from="0000:03:00.0",to="0000:04:00.0"} 26100000000
-p2pd_pair_copy_bytes_per_second{from="0000:04:00.0",to="0000:03:00.0"} 25500000000
+p2pd_pair_copy_bytes_per_second{from="0000:03:00.0",to="0000:04:00.0"} 24000000000
+p2pd_pair_copy_bytes_per_second{from="0000:04:00.0",to="0000:03:00.0"} 23500000000
 # HELP p2pd_pair_latency_seconds Latency of a load by one GPU from another, in the last full proof.
 # TYPE p2pd_pair_latency_seconds gauge
 p2pd_pair_latency_seconds{from="0000:03:00.0",to="0000:04:00.0"} 1.18e-06
@@ -159,12 +161,41 @@ TEST_CASE("metrics: a blocked machine") {
 
 TEST_CASE("metrics: nothing has run") {
   const std::string text =
-      exposition(gauges_of(idle_status(), {{"runs", json::array()}, {"events", json::array()}}, std::nullopt));
+      exposition(metrics_of_runs(idle_status(), {{"runs", json::array()}, {"events", json::array()}}, std::nullopt));
   for (const char* told : {"p2pd_info{version=\"" P2PD_VERSION "\"} 1\n", "p2pd_state{state=\"idle\"} 1\n",
                            "p2pd_ready 0\n", "p2pd_reboot_required 0\n"})
     CHECK(holds(text, told));
   for (const char* unknown : {"p2pd_run", "p2pd_steps", "p2pd_blocked_step", "p2pd_last_proof", "p2pd_pair"})
     CHECK(!holds(text, unknown));
+}
+
+TEST_CASE("metrics: what the machine tells by itself") {
+  MadeBus bus;
+  bus.add_slot(3);
+  bus.add_slot(4);
+  const auto text = [&] { return bus.see([](const Host& host) { return exposition(metrics_of_machine(host)); }); };
+  CHECK(text().empty());
+  bus.file("proc/stat", "cpu  1 2 3\nintr 5 0 0\nctxt 7\nbtime 1795345100\nprocesses 9\n");
+  bus.file("run/p2pd/ready", R"({"machine_id": "", "boot_id": "", "gpus": [], "modules": {}, "without": []})");
+  bus.file("sys/bus/pci/devices/0000:03:00.0/aer_dev_correctable", "RxErr 1\nBadTLP 2\nTOTAL_ERR_COR 3\n");
+  bus.file("sys/bus/pci/devices/0000:00:03.0/aer_dev_fatal", "DLP 4\nTOTAL_ERR_FATAL 4\n");
+  bus.file("sys/bus/pci/devices/0000:00:03.0/aer_dev_nonfatal", "DLP 4\n");
+  bus.file("sys/bus/pci/devices/0000:04:00.0/aer_dev_correctable", "TOTAL_ERR_COR many\n");
+  CHECK(text() == R"(# HELP p2pd_boot_timestamp_seconds When this machine was booted.
+# TYPE p2pd_boot_timestamp_seconds gauge
+p2pd_boot_timestamp_seconds 1795345100
+# HELP p2pd_drift Whether this differs from what P2P was proven with on this boot.
+# TYPE p2pd_drift gauge
+p2pd_drift{part="boot_id"} 0
+p2pd_drift{part="build_ids"} 0
+p2pd_drift{part="gpus"} 1
+p2pd_drift{part="machine_id"} 0
+p2pd_drift{part="modules"} 0
+# HELP p2pd_pci_errors_total PCI errors that the kernel counted since boot at this end of the link of a GPU.
+# TYPE p2pd_pci_errors_total counter
+p2pd_pci_errors_total{gpu="0000:03:00.0",end="gpu",kind="correctable"} 3
+p2pd_pci_errors_total{gpu="0000:03:00.0",end="port",kind="fatal"} 4
+)");
 }
 
 TEST_CASE("metrics: names from elsewhere stay within their quotes") {
@@ -183,7 +214,7 @@ TEST_CASE("metrics: JSON of any shape makes a text") {
       {{"runs", {1, {{"steps", {1, "x"}}}}}},
       {{"run", "3"}, {"steps", {1, nullptr}}, {"started", 5}, {"reboot_required", "no"}, {"state", 1}}};
   for (const json& shape : shapes) {
-    const std::string text = exposition(gauges_of(shape, shape, std::nullopt));
+    const std::string text = exposition(metrics_of_runs(shape, shape, std::nullopt));
     CHECK(holds(text, "p2pd_ready 0\n"));
     CHECK(!holds(text, "p2pd_state"));
   }
