@@ -225,15 +225,18 @@ def case_ready_target(machine):
 def case_metrics(machine):
     """Where node_exporter looks for files, there is one; it is written anew when the status changes."""
     folder = "/var/lib/prometheus/node-exporter"
-    machine.run("systemctl start p2pd-metrics.path")
-    expect(machine.shell("systemctl -q is-active p2pd-metrics.path").returncode != 0, "it watches, and nobody reads")
-    machine.run(f"mkdir -p {folder} && systemctl start p2pd-metrics.path && systemctl -q is-active p2pd-metrics.path")
+    for unit in ("p2pd-metrics.path", "p2pd-metrics.timer"):
+        machine.run(f"systemctl start {unit}")
+        expect(machine.shell(f"systemctl -q is-active {unit}").returncode != 0, f"{unit} is active, and nobody reads")
+    machine.run(f"mkdir -p {folder} && systemctl start p2pd-metrics.path p2pd-metrics.timer")
+    for unit in ("p2pd-metrics.path", "p2pd-metrics.timer"):
+        machine.run(f"systemctl -q is-active {unit}")
     machine.until(f"grep -q '^p2pd_ready 0$' {folder}/p2pd.prom", "the file is there", 30)
     machine.run(f"rm {folder}/p2pd.prom && touch /run/p2pd/status.json")
     machine.until(f"test -s {folder}/p2pd.prom", "it is written anew", 30)
     expect(machine.run(f"ls -A {folder}") == "p2pd.prom", "more than the file is left there")
     expect(machine.run("systemctl show -P Result p2pd-metrics.service") == "success", "the service failed")
-    machine.run(f"systemctl stop p2pd-metrics.path p2pd-metrics.service && rm -r {folder}")
+    machine.run(f"systemctl stop p2pd-metrics.path p2pd-metrics.timer p2pd-metrics.service && rm -r {folder}")
 
 
 def case_features(machine):
