@@ -14,11 +14,11 @@
 #include "base/json_number.hpp"
 #include "base/log.hpp"
 #include "bus/log_control.hpp"
+#include "protocol/bus_names.hpp"
 
 namespace p2pd {
 namespace {
 
-constexpr const char* kName = "org.p2pd1";
 constexpr int kIdle = 30;  // seconds
 
 /// The event loop and what is in it.
@@ -54,7 +54,7 @@ class Broker {
     TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, guarded<published>, this)));
     TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, guarded<tick>, this)));
     note_activity();
-    TRY(need("its name on the bus", sd_bus_request_name(bus_, kName, 0)));  // last: from now on it answers
+    TRY(need("its name on the bus", sd_bus_request_name(bus_, bus_names::kService, 0)));  // last: from now on it answers
     tell_systemd("READY=1\n");
     return {};
   }
@@ -95,7 +95,7 @@ class Broker {
     sd_event_now(broker->event_, CLOCK_MONOTONIC, &now);
     if (!broker->leaving_ && broker->manager_->idle() && now > broker->active_ + broker->idle_) {
       ::sd_notify(0, "STOPPING=1");
-      sd_bus_release_name(broker->bus_, kName);
+      sd_bus_release_name(broker->bus_, bus_names::kService);
       broker->leaving_ = true;
     }
     if (broker->leaving_ && broker->manager_->idle() && sd_bus_process(broker->bus_, nullptr) == 0) return sd_event_exit(broker->event_, 0);

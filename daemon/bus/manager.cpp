@@ -11,14 +11,13 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "engine/status.hpp"
+#include "protocol/bus_names.hpp"
 
 namespace p2pd {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kPath = "/org/p2pd1";
-constexpr const char* kInterface = "org.p2pd1.Manager";
 constexpr std::uint32_t kHistoryLimit = 1000;
 
 const char* error_name(ErrorCode code) {
@@ -232,8 +231,8 @@ Manager::Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus
 
 Result<void> Manager::publish() {
   look();
-  const int code = sd_bus_add_object_vtable(bus_, nullptr, kPath, kInterface, kManagerVtable, this);
-  if (code < 0) return fail(ErrorCode::io, fmt::format("{}: {}", kPath, error_text(code)));
+  const int code = sd_bus_add_object_vtable(bus_, nullptr, bus_names::kPath, bus_names::kManager, kManagerVtable, this);
+  if (code < 0) return fail(ErrorCode::io, fmt::format("{}: {}", bus_names::kPath, error_text(code)));
   return {};
 }
 
@@ -261,7 +260,7 @@ void Manager::tell(const json& before) {
     if (told(property, value_of(before, property)) != told(property, value_of(status_, property)))
       changed.push_back(const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and leaves it alone
   changed.push_back(nullptr);
-  if (changed.size() > 1) sd_bus_emit_properties_changed_strv(bus_, kPath, kInterface, changed.data());
+  if (changed.size() > 1) sd_bus_emit_properties_changed_strv(bus_, bus_names::kPath, bus_names::kManager, changed.data());
 
   std::map<std::string, json> known;
   if (before.value("run", json()) == status_.value("run", json()))
@@ -269,13 +268,13 @@ void Manager::tell(const json& before) {
   for (const json& step : status_.value("steps", json::array())) {
     const std::string id = text(step.value("id", json()));
     if (step.value("verdict", "").empty() || (known.contains(id) && known[id] == step)) continue;
-    sd_bus_emit_signal(bus_, kPath, kInterface, "StepChanged", "ssss", id.c_str(), text(step.value("status", json())).c_str(),
+    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "StepChanged", "ssss", id.c_str(), text(step.value("status", json())).c_str(),
                        text(step.value("verdict", json())).c_str(), text(step.value("summary", json())).c_str());
   }
   const std::string result = text(status_.value("result", json()));
   const bool ended = !result.empty() && (before.value("result", json()) != result || before.value("run", json()) != status_.value("run", json()));
   if (ended)
-    sd_bus_emit_signal(bus_, kPath, kInterface, "RunFinished", "tss", json_number<std::uint64_t>(status_, "run"), result.c_str(),
+    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "RunFinished", "tss", json_number<std::uint64_t>(status_, "run"), result.c_str(),
                        text(status_.value("reason", json())).c_str());
 }
 

@@ -13,13 +13,11 @@
 #include <cstdlib>
 
 #include "bus/sd_bus.hpp"
+#include "protocol/bus_names.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
-constexpr const char* kName = "org.p2pd1";
-constexpr const char* kPath = "/org/p2pd1";
-constexpr const char* kInterface = "org.p2pd1.Manager";
 constexpr std::uint64_t kPatience = 150'000'000;  // microseconds: somebody types a password
 constexpr int kLookAgain = 2'000;                 // milliseconds: a service that was killed tells of nothing
 
@@ -84,7 +82,7 @@ Result<Service> Service::open(const Options& options) {
 Result<std::uint64_t> Service::apply(const std::string& plan, bool reboot) {
   BusError error;
   MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "Apply", error, reply.out(), "sa{sv}", plan.c_str(), 1,
+  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "Apply", error, reply.out(), "sa{sv}", plan.c_str(), 1,
                                       "reboot", "b", reboot ? 1 : 0);
   if (code < 0) return failed(error, code);
   return run_of(reply);
@@ -93,7 +91,7 @@ Result<std::uint64_t> Service::apply(const std::string& plan, bool reboot) {
 Result<std::uint64_t> Service::ask(const char* method) {
   BusError error;
   MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, method, error, reply.out(), "");
+  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, method, error, reply.out(), "");
   if (code < 0) return failed(error, code);
   return run_of(reply);
 }
@@ -101,7 +99,7 @@ Result<std::uint64_t> Service::ask(const char* method) {
 Result<nlohmann::json> Service::report() {
   BusError error;
   MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetReport", error, reply.out(), "");
+  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetReport", error, reply.out(), "");
   if (code < 0) return failed(error, code);
   return document_of(reply);
 }
@@ -110,8 +108,8 @@ Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
   BusError error;
   MessageRef reply;
   const auto count = static_cast<std::uint32_t>(runs);
-  const int code = before == 0 ? sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistory", error, reply.out(), "u", count)
-                               : sd_bus_call_method(bus_.get(), kName, kPath, kInterface, "GetHistoryBefore", error, reply.out(), "ut",
+  const int code = before == 0 ? sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetHistory", error, reply.out(), "u", count)
+                               : sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetHistoryBefore", error, reply.out(), "ut",
                                                     count, static_cast<std::uint64_t>(before));
   if (code < 0) return failed(error, code);
   return document_of(reply);
@@ -120,7 +118,7 @@ Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
 Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd) {
   bool news = true;
   sd_bus_slot* slot = nullptr;
-  sd_bus_match_signal(bus_.get(), &slot, kName, kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", guarded<changed>, &news);
+  sd_bus_match_signal(bus_.get(), &slot, bus_names::kService, bus_names::kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", guarded<changed>, &news);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> matched(slot, sd_bus_slot_unref);
   for (;;) {
     if (std::exchange(news, false)) {

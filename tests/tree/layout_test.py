@@ -22,6 +22,7 @@ TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".gitigno
 MACHINE = [f"machine/{room}" for room in ("hardware", "fetch", "catalogue", "boot", "modules", "packages", "driver")]
 ROOMS = [
     ("daemon/base", []),
+    ("daemon/protocol", ["base"]),
     ("daemon/machine/hardware", ["base"]),
     ("daemon/machine/fetch", ["base"]),
     ("daemon/machine/catalogue", ["base", "machine/fetch"]),
@@ -32,15 +33,15 @@ ROOMS = [
     ("daemon/record", ["base", *MACHINE]),
     ("daemon/plan", ["base", *MACHINE]),
     ("daemon/engine", ["base", *MACHINE, "plan"]),
-    ("daemon/bus", ["base", "engine/status.hpp"]),
+    ("daemon/bus", ["base", "protocol", "engine/status.hpp"]),
     ("daemon/worker", ["base", *MACHINE, "plan", "engine", "bus/logind.hpp"]),
     ("daemon/report", ["base", *MACHINE, "record", "plan", "engine"]),
-    ("daemon/ctl", ["base", *MACHINE, "record", "plan", "engine", "report", "bus/sd_bus.hpp"]),
+    ("daemon/ctl", ["base", "protocol", *MACHINE, "record", "plan", "engine", "report", "bus/sd_bus.hpp"]),
     ("daemon", ["base", *MACHINE, "record", "plan", "engine", "bus", "worker", "ctl", "probes/registry.hpp", "actions/registry.hpp"]),
     ("probes/bench", ["base", *MACHINE, "record"]),
     ("probes", ["base", *MACHINE]),
     ("actions", ["base", *MACHINE]),
-    ("tests", ["base", "machine", "record", "plan", "engine", "bus", "worker", "report", "ctl", "probes", "actions"]),
+    ("tests", ["base", "protocol", "machine", "record", "plan", "engine", "bus", "worker", "report", "ctl", "probes", "actions"]),
 ]
 HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 ROOM_LINES = 4000  # more, and it is two
