@@ -41,7 +41,7 @@ TEST_CASE("looking at an image starts nothing of it", "[attack]") {
   for (const std::vector<std::string>& argv :
        {std::vector<std::string>{"nvidia-smi", "-q"}, {"p2p-bench", "--driver-peers"}, {"sh", "-c", "true"}, {"apt-get", "--simulate", "install", "x"},
         {"/usr/bin/nvidia-smi"}, {"../bin/sh"}, {}}) {
-    const auto asked = tree.run_readonly(argv);
+    const auto asked = tree.ask(argv);
     REQUIRE_FALSE(asked);
     CHECK(is_not_run(asked.error()));
   }
@@ -50,15 +50,15 @@ TEST_CASE("looking at an image starts nothing of it", "[attack]") {
 
 TEST_CASE("of an image, this machine's own programs read the files and the database of dpkg", "[attack]") {
   Tree tree;
-  const auto owner = tree.run_readonly({"dpkg-query", "--search", "/usr/lib/x.so"});
+  const auto owner = tree.ask({"dpkg-query", "--search", "/usr/lib/x.so"});
   REQUIRE(owner);
   CHECK(owner->output == "libnvidia-x: /usr/lib/x.so\n");
   tree.directory.put("lib/modules/x.ko", "no module");
-  const auto read = tree.run_readonly({"modinfo", "/lib/modules/x.ko"});
+  const auto read = tree.ask({"modinfo", "/lib/modules/x.ko"});
   REQUIRE(read);
   CHECK(read->errors.find(tree.directory.path().string()) == std::string::npos);
-  CHECK(tree.run_readonly({"modinfo", "/lib/modules/none.ko"}).error().code == ErrorCode::not_found);
+  CHECK(tree.ask({"modinfo", "/lib/modules/none.ko"}).error().code == ErrorCode::not_found);
   std::filesystem::create_symlink("/etc/passwd", tree.directory / "lib/modules/outside.ko");
-  CHECK_FALSE(tree.run_readonly({"modinfo", "/lib/modules/outside.ko"}));  // a link does not lead out of the tree
+  CHECK_FALSE(tree.ask({"modinfo", "/lib/modules/outside.ko"}));  // a link does not lead out of the tree
   CHECK_FALSE(tree.marked());
 }
