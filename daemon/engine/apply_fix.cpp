@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a walk does about a step that does not hold: what it needs first, then its fix, as often as the plan allows.
+// Fixing a step that does not hold: its requirements first, then its fix, as often as the plan allows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,21 +15,21 @@ constexpr std::chrono::seconds kBetweenAttempts{2};
 
 }  // namespace
 
-/// Notes an obstacle; where what the step comes after was changed by this run, that was in vain.
+/// Records a blocker. If this run changed a prerequisite of the step, that change was ineffective.
 void Walk::block(const Step& step, std::string why, bool passes, Pass& pass) const {
   pass.ineffective |= !passes && follows_a_change(step);
   pass.lasting |= !passes;
   pass.blockers.push_back(std::move(why));
 }
 
-/// Whether this run has changed what `step` needs or comes after, however far: then that was to make it hold.
+/// True if this run has changed a direct or indirect requirement or prerequisite of `step`.
 bool Walk::follows_a_change(const Step& step) const {
   const auto changed = [&](const std::string& name) { return is_changed(name) || follows_a_change(*plan_.step(name)); };
   return std::ranges::any_of(step.after, changed) || std::ranges::any_of(step.needs, changed);
 }
 
-/// A gate without a fix of its own that comes, however far, after an alternative on trial that this run made hold: that does not
-/// help. What the gate needs is for later.
+/// True for a gate without a fix of its own that follows, at any distance, a changed alternative that is tried first: the alternative
+/// does not help. The requirements of the gate are not considered.
 bool Walk::refuses_trial(const Step& step) const {
   if (!step.fix.empty()) return false;
   const std::function<bool(const Step&)> follows = [&](const Step& one) {
@@ -41,8 +41,8 @@ bool Walk::refuses_trial(const Step& step) const {
   return follows(step);
 }
 
-/// The proof failed, or a gate that the alternative on trial was to open: it is undone, and the plan's next one that does not hold
-/// yet becomes a gate. One that was tried first leaves its place to the gates after it. False: there is none left.
+/// Undoes the alternative on trial after a failed proof or a failing gate, and makes the plan's next alternative that does not hold
+/// a gate. After an alternative that was tried first, the gates after it are next. Returns false if no alternative is left.
 Result<bool> Walk::try_alternative() {
   bool spent = false;
   if (const auto trial = std::ranges::find(plan_.steps, Tried::now, &Step::tried); trial != plan_.steps.end()) {
@@ -74,7 +74,7 @@ Result<bool> Walk::try_alternative() {
   return false;
 }
 
-/// Undoes what a step of this run changed, and so what this run changed after it.
+/// Undoes the changes of a step of this run, and with them the later changes of this run.
 Result<void> Walk::undo_step(const Step& step) {
   while (is_changed(step.id)) {
     const std::optional<UndoStore::Owner> newest = undoable();
@@ -84,7 +84,7 @@ Result<void> Walk::undo_step(const Step& step) {
   return {};
 }
 
-/// Makes a step hold that does not, and can be made to.
+/// Fixes a step that does not hold.
 Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.status == StepStatus::pending_reboot && !TRY(survived(step, known, pass))) return {};
@@ -99,7 +99,7 @@ Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
     TRY(fix(step, pass));
   } else if (const Finding finding = check(step); finding.holds()) {
     known.status = StepStatus::fixed;
-  } else if (pass.requirements_changed) {  // what the step comes after was found to hold before that: it is looked at again
+  } else if (pass.requirements_changed) {  // the requirements are new: the step's prerequisites are checked again
     known.status = StepStatus::waiting;
   } else {
     known.status = StepStatus::blocked;
@@ -109,7 +109,7 @@ Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
   return {};
 }
 
-/// Brings what is needed, in order; false where that did not come to its end: `pass` has why.
+/// Satisfies requirements in order. Returns false if one was not satisfied: `pass` has the reason.
 Result<bool> Walk::satisfy_requirements(const std::vector<std::string>& needs, Pass& pass) {
   for (const std::string& name : needs) {
     const Step& need = *plan_.step(name);
@@ -131,7 +131,7 @@ Result<bool> Walk::satisfy_requirements(const std::vector<std::string>& needs, P
   return true;
 }
 
-/// A step that does not hold after its reboot fails, unless that boot may have crashed for the first time.
+/// Fails a step that does not hold after its reboot, except after the first possible crash of that boot.
 Result<bool> Walk::survived(const Step& step, StepRecord& known, Pass& pass) {
   const std::string seen = known.finding.value("summary", "");
   if (!action(step).hazard) {
@@ -162,7 +162,7 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
     why = TRY(attempt(step));
     if (why.empty()) return {};
   }
-  if ((pass.asked = asked_for())) {  // what may have been cut short by it is no failure
+  if ((pass.asked = asked_for())) {  // an attempt that the request may have interrupted is no failure
     known.attempts = 0;
     return {};
   }
@@ -172,19 +172,19 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
   return {};
 }
 
-/// One try of a fix, between two journal entries; why it did not work, or empty.
+/// Runs a fix once, between two journal entries. Returns the reason why it did not work, or empty.
 Result<std::string> Walk::attempt(const Step& step) {
   const Action& act = action(step);
   StepRecord& known = record(step.id);
   const Intent::Kind kind = act.hazard && act.effect == Effect::live ? Intent::Kind::hazard : Intent::Kind::fix;
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, kind, step.id, boot_}, event("fixing", step.id, step.title)));
-  TRY_IN("ready file", withdraw_ready(s_.host));  // what was proven is about to change
+  TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
   s_.undo.begin(owner(step));
   s_.observer.fixing(step);
   Result<void> done = act.apply(s_.host, step.with);
   if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-  if (done) done = s_.host.files().make_durable();  // before it is on record as fixed
+  if (done) done = s_.host.files().make_durable();  // before the journal records it as fixed
   if (done) done = s_.undo.note_result();
   std::string why = done ? "" : done.error().text();
   ++known.attempts;

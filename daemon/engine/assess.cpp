@@ -17,28 +17,28 @@ bool names_any(const std::vector<std::string>& names, const std::set<std::string
   return std::ranges::any_of(names, [&](const std::string& name) { return steps.contains(name); });
 }
 
-/// A proof would put the machine at risk, and p2pd cannot change that: no other step is worth waiting for.
+/// True if the finding reports a danger to a proof that p2pd cannot fix: no other step is worth waiting for.
 bool endangers(const Standing& standing) {
   return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->can_be_mended();
 }
 
-/// What a person does about a step that does not hold; empty: nobody says.
+/// Next action of the operator for a step that does not hold; empty: none known.
 std::string next_for(const Step& step, const Finding& finding) { return finding.next.empty() ? step.operator_text : finding.next; }
 
-/// What keeps the steps of one plan from being made to hold.
+/// Finds the obstacles that keep the steps of one plan from being fixed.
 class Obstacles {
  public:
   Obstacles(const Plan& plan, const Registry& registry, const Check& check, std::map<std::string, Finding>& needs)
       : plan_(plan), registry_(registry), check_(check), needs_(needs) {}
 
-  /// Says of a step that does not hold whether it can be made to.
+  /// Sets the state of a step that does not hold: fixable, busy or blocked.
   void look_at(Standing& standing) {
     const Step& step = *standing.step;
     if (standing.finding.verdict == Verdict::unknown || !step.can_be_mended() || standing.finding.impossible)
       return obstruct(standing, step, standing.finding);
     standing.kind = Kind::fixable;
     const bool lacks = look_at_needs(step, standing);
-    if (!lacks && step.fix.empty()) obstruct(standing, step, standing.finding);  // everything it needs is there already
+    if (!lacks && step.fix.empty()) obstruct(standing, step, standing.finding);  // every requirement holds already
   }
 
   bool holds(const std::string& name) { return finding(name).holds(); }
@@ -50,8 +50,8 @@ class Obstacles {
     return seen->second;
   }
 
-  /// Whether something of what `step` needs, by itself or through another, does not hold. The first that cannot be brought is
-  /// the obstacle; what passes by itself gives way to what does not.
+  /// True if a direct or indirect requirement of `step` does not hold. The obstacle is the first requirement that p2pd cannot satisfy;
+  /// a lasting one takes precedence over a transient one.
   bool look_at_needs(const Step& step, Standing& standing) {
     bool lacks = false;
     for (const std::string& name : step.needs) {
@@ -105,8 +105,8 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   Assessment all;
   Obstacles obstacles(plan, registry, check, all.needs);
   const Step* goal = plan.goal();
-  std::set<std::string> unsettled;  // does not hold, or comes after such a step, however far
-  std::set<std::string> hidden;     // blocked, or comes after such a step: what comes after it is not looked at
+  std::set<std::string> unsettled;  // steps that do not hold, and all steps after them
+  std::set<std::string> hidden;     // blocked steps, and all steps after them: those are not checked
   for (const Step& step : plan.steps) {
     if (!step.is_checked()) continue;
     Standing& standing = all.steps.emplace_back();
@@ -131,7 +131,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   }
   all.conclude();
   if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
-  for (Standing& standing : all.steps) {  // the goal would be tried: what was passed over may be a reason not to
+  for (Standing& standing : all.steps) {  // the goal would be tried: a skipped check may report a danger
     if (!standing.finding.summary.empty() || !registry.probe(standing.step->check)->tells_danger) continue;
     standing.finding = check(*standing.step);
     if (standing.finding.holds()) standing.kind = Kind::holds;
@@ -174,7 +174,7 @@ void Assessment::judge_goal(Finding finding) {
   conclude();
 }
 
-/// What the goal means for the gates, and they for it.
+/// Derives the state of the goal from its finding and the gates.
 void Assessment::conclude() {
   Standing* const reached = goal();
   if (reached == nullptr) return;
@@ -224,7 +224,7 @@ const Standing* Assessment::root_cause() const {
     if (s.impossible) return 4;
     if (s.kind != Kind::blocked) return 0;
     if (!s.finding.danger.empty()) return 3;
-    return s.finding.verdict == Verdict::fail ? 2 : 1;  // what could not be found out explains little
+    return s.finding.verdict == Verdict::fail ? 2 : 1;  // an unknown result explains little
   };
   for (const Standing& s : steps)
     if (s.step->kind != StepKind::upkeep && s.is_failing() && (first == nullptr || rank(s) > rank(*first))) first = &s;

@@ -13,42 +13,42 @@
 
 namespace p2pd {
 
-/// How one step of a plan stands.
+/// State of one step of a plan.
 struct Standing {
   enum class Kind {
     holds,
-    note,      ///< does not hold, and is not in the way: the goal is reached, or can be tried; of upkeep: not p2pd's to keep
-    untried,   ///< the goal: nothing keeps it from being tried
+    note,      ///< does not hold, and p2pd does not maintain it: an upkeep step with a `where` step that does not hold
+    untried,   ///< goal that can be tried
     fixable,   ///< p2pd can make it hold
-    busy,      ///< the same, once what uses the machine has ended: that is waited for
-    pending,   ///< its fix is made, and takes effect with the next boot
+    busy,      ///< fixable once the processes that use the machine have ended; p2pd waits for them
+    pending,   ///< its fix is applied, and takes effect with the next boot
     blocked,   ///< p2pd cannot make it hold
-    waits      ///< for a step that it comes after
+    waits      ///< waits for a step in its `after`
   };
   const Step* step = nullptr;
   Kind kind = Kind::holds;
-  Finding finding;       ///< of what was not looked at: unknown, without a summary
-  std::string obstacle;  ///< of blocked and busy: what it needs that is not there, "STEP: why"; empty: the step itself
-  std::string next;      ///< of blocked: what a person does
-  bool passes = false;   ///< of blocked and busy: it ends without p2pd
-  bool impossible = false;  ///< of blocked: nobody can mend it with this hardware
+  Finding finding;       ///< unknown, without a summary, if the step was not checked
+  std::string obstacle;  ///< for blocked and busy: the requirement that is missing, "STEP: why"; empty: the step itself
+  std::string next;      ///< for blocked: next action of the operator
+  bool passes = false;   ///< for blocked and busy: transient, ends without p2pd
+  bool impossible = false;  ///< for blocked: cannot be fixed with this hardware
 
   bool is_failing() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
 };
 std::string_view to_string(Standing::Kind kind);
 
-/// What is to be said of the whole machine.
+/// Overall state of the machine.
 enum class Outlook {
-  ready,       ///< the goal is reached; without a goal: every gate holds
-  limited,     ///< less of it is reached than the plan wants, and p2pd knows nothing more to change
-  provable,    ///< the goal can be tried now, and nothing has to be changed before that
-  mendable,    ///< p2pd can change what is in the way
-  person,      ///< a person is needed
-  impossible,  ///< not with this hardware
+  ready,       ///< goal reached; without a goal: every gate holds
+  limited,     ///< goal reached in part; p2pd has no further change to make
+  provable,    ///< goal can be tried now, without a change before it
+  mendable,    ///< p2pd can fix the failing gates
+  person,      ///< the operator must act
+  impossible,  ///< impossible with this hardware
 };
 std::string_view to_string(Outlook outlook);
 
-/// Reboots that are expected: more than `least` where what is tried without one may take one.
+/// Number of reboots to expect. `most` is above `least` if a fix that is tried without a reboot may need one.
 struct Reboots {
   int least = 0;
   int most = 0;
@@ -56,43 +56,43 @@ struct Reboots {
 /// "1", "0 or 1"
 std::string to_string(const Reboots& reboots);
 
-/// How a plan stands on a host: the one evaluation that the walk, doctor, plan and the report share.
+/// State of a plan on a host. The walk, doctor, plan and the report share this one evaluation.
 struct Assessment {
   std::vector<Standing> steps;           ///< in the plan's order
-  std::map<std::string, Finding> needs;  ///< of the requires steps that were looked at
+  std::map<std::string, Finding> needs;  ///< findings of the requires steps that were checked
 
   Standing* goal();
   const Standing* goal() const { return const_cast<Assessment*>(this)->goal(); }
-  /// A step that the goal comes after does not hold and has a fix: what was proven before is not what the plan wants.
+  /// True if a step in the goal's `after` does not hold and has a fix. An earlier proof is then not what the plan wants.
   bool goal_waits_for_a_fix();
-  /// The goal was tried, or is known to be reached: `finding`.
+  /// Sets the finding of a goal that was tried, or that is known to be reached.
   void judge_goal(Finding finding);
-  /// Says of the goal what the gates mean for it.
+  /// Derives the state of the goal from the gates.
   void conclude();
 
-  /// The goal is reached, or can be tried: no gate is in the way.
+  /// True if the goal is reached or can be tried.
   bool nothing_to_mend() const;
   bool gates_hold() const;
-  /// Why the goal must not be tried now; empty: nothing that was seen makes that dangerous.
+  /// Reason not to try the goal now; empty: no check found a danger.
   std::string danger() const;
   Outlook outlook() const;
-  /// What explains best that the goal is not reached: what nobody can mend, then what p2pd cannot, first of that what makes a proof
-  /// dangerous, then the first gate that is shut. Null where nothing is in the way.
+  /// Best explanation for a goal that is not reached. Order: impossible with this hardware, blocked with a danger to a proof, blocked with
+  /// a failed check, blocked with an unknown result, first failing gate. Null if the goal is reached or can be tried.
   const Standing* root_cause() const;
-  /// Everything that a person has to see to, in the plan's order: firmware first.
+  /// Blocked steps that the operator must act on, in the plan's order: firmware first.
   std::vector<const Standing*> for_a_person() const;
-  /// Reboots of a walk without surprises.
+  /// Number of reboots of a walk in which every fix works.
   Reboots reboots(const Registry& registry) const;
 };
 
 using Check = std::function<Finding(const Step&)>;
 
-/// Looks at every gate and upkeep of `plan`, not at its goal, which may be dangerous to try: judge_goal() is told of it.
-/// Changes nothing. `pending`: steps whose fix takes effect with the next boot. What comes after a blocked gate is not looked
-/// at, but for what the goal asks first, and for what may be a reason not to try it.
+/// Checks every gate and upkeep step of `plan`. Does not try the goal, which may be dangerous: see judge_goal(). Changes nothing.
+/// `pending`: steps whose fix takes effect with the next boot. A step after a blocked gate is not checked, except for the steps in
+/// the goal's `after` and the checks that may report a danger.
 Assessment assess(const Plan& plan, const Registry& registry, const Check& check, const std::set<std::string>& pending = {});
 
-/// The same of a host that is only looked at.
+/// Assesses a host outside of a walk; a valid proof of this boot judges the goal.
 Assessment assess(const Plan& plan, const Registry& registry, const Host& host);
 
 }  // namespace p2pd

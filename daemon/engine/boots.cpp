@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The boots of a walk: which were asked for, how many there may be, and what is prepared before each.
+// Boots of a walk: expected boots, limit of reboots, preparation of each reboot.
 #include <fmt/format.h>
 
 #include "engine/walk.hpp"
@@ -8,13 +8,13 @@ namespace p2pd {
 namespace {
 
 constexpr int kSecondsBetweenLooks = 10;
-// Longest wait for users of the machine before the reboot that ends a rollback: the time that an upgrade with a DKMS build
-// takes. What hangs in the driver is ended by nothing but that reboot.
+// Longest wait for users of the machine before the reboot that ends a rollback: the time of an upgrade with a DKMS build. Only that
+// reboot ends a process that hangs in the driver.
 constexpr int kRollbackPatience = 15 * 60;
 
 }  // namespace
 
-/// Journals a boot that is new to the run. One that nobody asked for counts as a crash.
+/// Records a boot that is new to the run. An unexpected boot counts as a crash.
 Result<std::optional<Event>> Walk::note_boot() {
   if (TRY(s_.journal.knows_boot(run_.id, boot_))) return std::nullopt;
   const bool expected = !run_.reboot_from.empty();
@@ -35,7 +35,7 @@ Result<std::optional<Event>> Walk::note_boot() {
   return give_up(fmt::format("{} reboots, crashes among them; the plan allows {}", run_.reboots, plan_.policy.reboots));
 }
 
-/// Some seconds, unless somebody wants something else meanwhile.
+/// Waits some seconds; a request ends the wait.
 Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
   s_.observer.waiting(why);
   for (int second = 0; second < kSecondsBetweenLooks; ++second) {
@@ -45,21 +45,21 @@ Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
   return std::nullopt;
 }
 
-/// What keeps the machine from a restart now and passes by itself; empty: nothing does.
+/// Transient reasons against a restart now; empty: none.
 std::string Walk::in_use() const {
   std::string busy = s_.rebooter.in_the_way();
   for (const Step& step : plan_.steps) {
     if (step.kind != StepKind::requires_ || !s_.registry.probe(step.check)->transient) continue;
     const Finding finding = check(step);
-    // what cannot be told is not waited for: it would be for ever
+    // an unknown result is not waited for: the wait might never end
     if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
   }
   return busy;
 }
 
-/// Before a restart: what uses the machine ends first, or is a person's to end. On a rollback the wait is bounded.
+/// Waits before a restart until the machine is idle, or returns a blocker. During a rollback the wait is bounded.
 Result<std::optional<Event>> Walk::wait_until_idle() {
-  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // that somebody looks for himself
+  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // the operator checks that himself
   const bool back = run_.state == RunState::reverting;
   for (int waited = 0;; waited += kSecondsBetweenLooks) {
     const std::string busy = in_use();
@@ -77,7 +77,7 @@ Result<std::optional<Event>> Walk::wait_until_idle() {
   }
 }
 
-/// Counts a reboot and prepares it; the walk makes it once that is durable. One is kept for the way back.
+/// Counts and prepares a reboot; the walk reboots once that is durable. One reboot is reserved for the rollback.
 Result<Event> Walk::restart() {
   const bool back = run_.state == RunState::reverting;
   const bool counted = run_.reboot_from == boot_;

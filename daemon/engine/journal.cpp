@@ -27,13 +27,13 @@ CREATE TABLE boots(run INT, boot_id TEXT, PRIMARY KEY(run, boot_id));
 CREATE TABLE events(id INTEGER PRIMARY KEY, time TEXT, boot_id TEXT, run INT, step TEXT, type TEXT, text TEXT);
 )";
 
-constexpr int kEvents = 20'000;  // the newest, of all runs: one that is retried for ever makes ever more
+constexpr int kEvents = 20'000;  // newest events of all runs: a run that is retried endlessly adds events endlessly
 constexpr std::string_view kStatus[] = {"waiting", "holds", "fixed", "pending-reboot", "blocked", "failed", "reverted"};
 constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo", "proof"};
 
-/// The result code in what quick_check says of a page that it could not get; 0: the page was read, and is damaged.
+/// Result code in the answer of quick_check about an unreadable page; 0: the page was read, and is damaged.
 int code_of_unread_page(std::string_view found) {
-  if (found.find("failed to get page") != found.npos) return SQLITE_IOERR;  // of an overflow page it does not say the code
+  if (found.find("failed to get page") != found.npos) return SQLITE_IOERR;  // for an overflow page the answer has no code
   constexpr std::string_view kMark = "error code=";
   const std::size_t at = found.find(kMark);
   int code = 0;
@@ -41,8 +41,8 @@ int code_of_unread_page(std::string_view found) {
   return code;
 }
 
-/// Why the database is damaged, or newer than this program; empty where it is neither. Whatever else keeps it from being
-/// read is an Error.
+/// Reason why the database is damaged or has a newer schema; empty if it is neither. Any other failure to read it is an
+/// Error.
 Result<std::string> defect(sqlite3* db) {
   const auto unread = [db](const Error& error) -> Result<std::string> {
     if (is_damage(sqlite3_errcode(db))) return std::string(sqlite3_errmsg(db));
@@ -61,7 +61,7 @@ Result<std::string> defect(sqlite3* db) {
   return found == "ok" ? "" : found;
 }
 
-/// What a reader meets when the first writer was killed while it made the database: no -shm yet, or a hot journal.
+/// True for the codes of a reader after the first writer was killed while it created the database: no -shm yet, or a hot journal.
 bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PROTOCOL; }
 
 Failure quarantined_error(const fs::path& aside, std::string_view why) {
@@ -219,7 +219,7 @@ Result<void> Journal::save(const Run& run, const std::vector<StepRecord>& steps,
   });
 }
 
-/// Brings `applied` of every run but the open one to what the undo records say: they are what revert undoes.
+/// Sets `applied` of every run except the open one from the undo records, which are what revert undoes.
 Result<void> Journal::put_in_place(const Run& run, const ChangedSteps& in_place) {
   TRY(Statement(db_.get(), "UPDATE steps SET applied=0 WHERE applied<>0 AND run<>?").bind(is_open(run.state) ? run.id : 0).run());
   for (const auto& [id, step] : in_place) {

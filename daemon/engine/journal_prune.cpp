@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Size of the journal: each boot proves again, so a machine makes runs for as long as it lives.
+// Size limit of the journal: each boot adds a proof run, for the lifetime of the machine.
 #include <fmt/format.h>
 
 #include "engine/journal.hpp"
@@ -9,17 +9,17 @@ namespace p2pd {
 namespace {
 
 constexpr int kFull = 30;    // newest runs that keep facts, evidence and plan
-constexpr int kKnown = 500;  // newest runs that are kept at all
+constexpr int kKnown = 500;  // newest runs that are kept
 
-/// Runs that are kept whatever their age: their changes are in place, or the next proof asks for them.
+/// Runs that are kept at any age: their changes are in place, or the next proof needs them.
 constexpr std::string_view kNeeded =
     "(SELECT run FROM steps WHERE applied<>0 UNION "
     "SELECT max(id) FROM runs WHERE result IN ('ready','limited','reverted') GROUP BY plan,result)";
 
-/// What verdict_of() leaves of a finding, made by SQLite: a journal may hold megabytes of them.
+/// Result of verdict_of() for a finding, computed by SQLite: a journal may hold megabytes of findings.
 constexpr std::string_view kVerdict =
     "CASE WHEN json_valid(finding) THEN json_remove(finding,'$.danger','$.evidence','$.facts') ELSE '{}' END";
-/// Whether that was done: the keys of an object are in order.
+/// True if a finding is already reduced: the keys of an object are sorted.
 constexpr std::string_view kPruned = "(finding='{}' OR finding GLOB '{\"fi*' OR finding GLOB '{\"[in]*')";
 
 std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER BY id DESC LIMIT {})", count); }

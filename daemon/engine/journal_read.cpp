@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Questions to the journal, and its rows as JSON.
+// Queries of the journal, and its rows as JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace p2pd {
 namespace {
 
-/// A number of the database as one of an enumeration's values, up to `last`.
+/// Value of an enumeration from a number in the database, up to `last`.
 template <class Enum>
 Result<Enum> known(int number, Enum last) {
   if (number >= 0 && number <= static_cast<int>(last)) return static_cast<Enum>(number);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kLoadedModules = "/sys/module";
 constexpr std::string_view kPci = "/sys/bus/pci/devices";
 
-/// "pci0000:00/0000:00:01.1/0000:01:00.0": the ports above a function, and itself.
+/// "pci0000:00/0000:00:01.1/0000:01:00.0": the ports above a function, and the function.
 std::string place_of(const Host& host, const std::string& address) {
   const std::string path = host.files().read_link(fmt::format("{}/{}", kPci, address)).value_or(address);
   const std::size_t at = path.find("pci");

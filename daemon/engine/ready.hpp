@@ -11,34 +11,34 @@
 
 namespace p2pd {
 
-/// What was proven on this boot.
+/// Result of a proof on this boot.
 struct Proof {
   bool limited = false;              ///< less than the plan wants
   std::vector<std::string> fit_for;  ///< uses of P2P, "nccl"
 };
 
-/// The file that is there while P2P is proven on this boot, and the one where it is fit for less than the plan wants.
+/// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan wants.
 std::string ready_file();
 std::string limited_file();
 
-/// What a proof is good for: this machine and boot, these GPUs in these places (all but those at the addresses `without`), these
+/// Context in which a proof is valid: this machine and boot, these GPUs at their places (except those at the addresses `without`), these
 /// modules by srcversion and build id.
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without = {});
 
-/// Writes the file that says so, in place of the other; withdraws both. Neither is recorded: it is no state that undo brings
-/// back.
+/// `announce` writes the file for `proof` and removes the other one; `withdraw_ready` removes both. Neither is recorded for undo: the
+/// files describe the running boot.
 Result<void> announce(Host& host, const Proof& proof);
 Result<void> withdraw_ready(Host& host);
 
-/// False where the last proof was another machine's, of which this one has a copy of the disk.
+/// False if the last proof was on another machine, whose disk was copied to this one.
 bool proven_on_this_machine(const Host& host);
 
-/// Each key of proof_context(), and whether it is no longer as it was when P2P was proven on this boot; an Error where nothing is.
+/// Keys of proof_context(), true where the value has changed since P2P was proven on this boot; an Error if nothing was proven.
 Result<std::map<std::string, bool>> drift_since_proof(const Host& host);
 
-/// What is proven of what `host` is now; the reason where nothing is.
+/// Proof that is valid for the current state of `host`; an Error with the reason if there is none.
 Result<Proof> require_proof(const Host& host);
-/// The same, where it is all that the plan wants.
+/// The same for a proof of all that the plan wants.
 Result<Proof> require_ready(const Host& host);
 
 }  // namespace p2pd

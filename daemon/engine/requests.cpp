@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is asked of a walk: how it begins, goes on, turns back, looks again at each boot, and rests.
+// Requests to a walk: begin, continue, cancel, revert, check again at each boot, end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Result<Run> Walk::apply(const Plan& plan) {
       return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
                   fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
     } else {
-      if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // walk() saves it
+      if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
       TRY(move(Event::apply));
       return walk();
     }
@@ -34,8 +34,8 @@ Result<Run> Walk::go_on() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
   TRY(load(*last));
-  if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot asks anew
-  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;  // a person is needed
+  if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot begins a new run
+  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;  // the operator must act
   TRY(move(Event::go_on));
   return walk();
 }
@@ -44,7 +44,7 @@ Result<Run> Walk::prove_again() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (!plan_.only_checks()) return run_;  // it proves for itself
+    if (!plan_.only_checks()) return run_;  // the open run proves P2P itself
   }
   const std::optional<Run> proven = TRY(standing_proof());
   if (!proven) return last.value_or(Run{});
@@ -58,14 +58,14 @@ Result<Run> Walk::prove_again() {
   return walk();
 }
 
-/// Ends the last run where it is open: one that only looks, which is asked anew by whoever wants to know.
+/// Ends the last run if it is open. Such a run only checks, and a new request repeats it.
 Result<void> Walk::make_way(const std::optional<Run>& last) {
   if (!last || !is_open(last->state)) return {};
   TRY(load(*last));
   return move(Event::superseded);
 }
 
-/// The newest run that proved P2P on this machine; nothing where another one has changed it since, or undid all changes.
+/// Newest run that proved P2P on this machine; nothing if a later run changed the machine, or undid all changes.
 Result<std::optional<Run>> Walk::standing_proof() const {
   std::optional<Run> proven = TRY(s_.journal.newest_proven());
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
@@ -82,16 +82,16 @@ Result<Proof> Walk::proof_of(const Run& run) const {
   return proof;
 }
 
-/// What a quick proof leaves of an earlier one: it takes away, and adds nothing.
+/// Reduces an earlier proof by the finding of a quick one, which never adds anything.
 Proof Walk::what_stands(Proof before, const Finding& finding) {
-  if (before.fit_for.empty()) before.fit_for = finding.fit_for;  // of a version that did not say
+  if (before.fit_for.empty()) before.fit_for = finding.fit_for;  // the proof is of a version without this field
   std::erase_if(before.fit_for, [&](const std::string& use) { return std::ranges::count(finding.unfit_for, use) > 0; });
   before.limited |= finding.verdict == Verdict::limited;
   return before;
 }
 
-/// Once the changes of a run are undone: proves again, in the quick form, what an earlier run proved before them. A proof
-/// that brought the machine down in this run is left to the next boot.
+/// Repeats, in the quick form, the proof of an earlier run after the rollback of a run. A proof that crashed the machine
+/// in this run is left to the next boot.
 Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
   const std::optional<Run> proven = TRY(standing_proof());
@@ -112,7 +112,7 @@ Result<Run> Walk::reassert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (!plan_.only_checks()) return run_;  // it sees to all of it
+    if (!plan_.only_checks()) return run_;  // the open run handles all steps
   }
   Plan again{.name = std::string(kEachBoot), .title = "What lasts for one boot", .policy = {.reboots = 0, .on_failure = OnFailure::keep}, .steps = {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
@@ -141,7 +141,7 @@ Result<Run> Walk::add_kernel() {
     for (const Step& step : plan_.steps)
       if (!step.fix.empty() && action(step).new_kernel != nullptr && record(step.id).applied) steps.push_back(&step);
     if (steps.empty()) continue;
-    if (check(*steps.back()).holds()) return run_;  // what the others stage is there already
+    if (check(*steps.back()).holds()) return run_;  // the files that the other steps stage are already there
     for (const Step* step : steps) {
       s_.undo.begin(owner(*step));
       TRY_IN(step->id, action(*step).new_kernel(s_.host, step->with));
@@ -177,7 +177,7 @@ Result<Run> Walk::cancel_accepted() {
   if (is_open(last->state) && last->state != RunState::reverting) return request(Event::cancel);
   if (is_open(last->state) || std::ranges::count(last->stays, last->id, &RunChanges::run) == 0) return *last;
   TRY(load(*last));
-  run_.state = RunState::walking;  // as it was when the cancel was accepted
+  run_.state = RunState::walking;  // the state when the cancel was accepted
   run_.rollback = Rollback::own;
   run_.result = run_.ended = "";
   TRY(move(Event::cancel));
@@ -218,11 +218,11 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   Run run;
   run.plan = plan.name;
   run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
-  if (!run.resolved.empty())  // what could not be read back after a reboot must not begin
+  if (!run.resolved.empty())  // a plan that cannot be read back after a reboot must not begin
     TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.registry));
   run.state = state;
   run.started = event("", "", "").time;
-  run.reboot_from = "-";  // the first boot of a run is nobody's crash
+  run.reboot_from = "-";  // the first boot of a run is not a crash
   if (state == RunState::reverting) run.rollback = Rollback::all;
   const ChangedSteps changed = in_place();
   for (const auto& [id, step] : changed) run.id = std::max(run.id, id);  // the journal of those runs may be lost
@@ -231,7 +231,7 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   return {};
 }
 
-/// Comes before the new state is on record, so that a kill in between repeats it.
+/// Runs before the new state is recorded, so that a kill in between repeats it.
 Result<void> Walk::rest() {
   for (const Action& act : s_.registry.actions) {
     if (act.run_rests == nullptr) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The rollback of a run: its changes are undone, newest first.
+// Rollback of a run: its changes are undone, newest first.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,7 +8,7 @@
 
 namespace p2pd {
 
-/// Owner of the newest change that this run may undo: one of its own, unless all are to be undone.
+/// Owner of the newest change that this run may undo: one of its own, unless it undoes all runs.
 std::optional<UndoStore::Owner> Walk::undoable() const {
   std::optional<UndoStore::Owner> newest = s_.undo.newest();
   if (newest && run_.rollback != Rollback::all && newest->run != run_.id) newest.reset();
@@ -39,7 +39,7 @@ Result<Event> Walk::roll_back() {
 Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const Action* act = s_.registry.action(changed.fix);
   s_.observer.undoing(changed.step);
-  TRY_IN("ready file", withdraw_ready(s_.host));  // what was proven is about to change
+  TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
   const std::int64_t intent =
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
   const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
@@ -61,7 +61,7 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   return s_.undo.forget_newest();
 }
 
-/// The run fails for `reason_`; what follows is the plan's choice.
+/// Fails the run with `reason_`; the plan decides between rollback and keep.
 Event Walk::give_up(std::string reason) {
   reason_ = std::move(reason);
   if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return Event::failure;

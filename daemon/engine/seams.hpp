@@ -23,36 +23,36 @@ class Clock {
   virtual void wait(std::chrono::milliseconds time) = 0;
 };
 
-/// Restarts the machine, or leaves that to somebody else.
+/// Restarts the machine, or leaves the restart to the operator.
 class Rebooter {
  public:
   enum class Outcome {
-    under_way,   ///< or left to somebody else, as `policy` says
-    called_off,  ///< somebody does not want it now
+    under_way,   ///< restarting, or left to the operator, as `policy` says
+    called_off,  ///< a restart is not wanted now
   };
   virtual ~Rebooter() = default;
-  /// `rolling_back`: what was done is being undone, and that cannot be paused.
+  /// `rolling_back`: changes are being undone; this cannot be paused.
   virtual Result<Outcome> reboot(RebootPolicy policy, std::string_view reason, bool rolling_back) = 0;
-  /// Why no restart may be made now; empty: one may.
+  /// Reason why no restart may happen now; empty: a restart may happen.
   virtual std::string in_the_way() { return {}; }
 };
 
-/// Hears what the walk does, while it does it.
+/// Receives the events of the walk while it runs.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void checking(const Step&) {}
   virtual void checked(const Step&, const Finding&) {}
   virtual void fixing(const Step&) {}
-  /// `known`: how the step stands after its fix.
+  /// `known`: record of the step after its fix.
   virtual void fixed(const Step&, const StepRecord& /*known*/, const Result<void>&) {}
   virtual void undoing(std::string_view /*step*/) {}
-  /// The state of the run changed, or it was taken up again; `steps`: what is known of them.
+  /// Reports a new state of the run, or its continuation; `steps`: records of its steps.
   virtual void run_changed(const Run&, const Plan&, const std::map<std::string, StepRecord>& /*steps*/) {}
   virtual void waiting(std::string_view /*why*/) {}
 };
 
-/// A request that arrived while the walk was busy: pause, cancel, revert or stopped; each is told once.
+/// Request that arrived while the walk was busy: pause, cancel, revert or stopped. poll() returns each once.
 class Requests {
  public:
   virtual ~Requests() = default;

@@ -16,15 +16,15 @@
 namespace p2pd {
 namespace {
 
-/// The process that holds the lock of an open file, as the kernel lists it; empty where it does not tell.
+/// Process that holds the lock of an open file, from /proc/locks; empty if it is not listed.
 std::string holder_of(int fd) {
   struct stat file {};
   std::ifstream locks("/proc/locks");
   if (::fstat(fd, &file) != 0) return {};
-  const std::string inode = fmt::format(":{}", file.st_ino);  // the device in front of it is another one on an overlay
+  const std::string inode = fmt::format(":{}", file.st_ino);  // the device number in front of it differs on an overlay
   std::string number, kind, mode, access, pid, where, rest;
   while (locks >> number >> kind) {
-    if (kind == "->") locks >> kind;  // somebody who waits for it
+    if (kind == "->") locks >> kind;  // a process that waits for the lock
     locks >> mode >> access >> pid >> where && std::getline(locks, rest);
     if (kind != "FLOCK" || !where.ends_with(inode)) continue;
     struct stat process {};
@@ -51,7 +51,7 @@ Result<StateLock> StateLock::take(const std::filesystem::path& root, const std::
   const std::string path = lock.state_ / "lock";
   lock.file_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.file_) return fail_errno("cannot open " + path);
-  (void)!::fchmod(lock.file_.get(), 0600);  // who may open it may hold it
+  (void)!::fchmod(lock.file_.get(), 0600);  // every user who may open it may hold it
   const auto until = std::chrono::steady_clock::now() + patience;
   while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (std::chrono::steady_clock::now() >= until) return lock.refuse(path);
@@ -66,7 +66,7 @@ Result<StateLock> StateLock::take(const std::filesystem::path& root, const std::
 void StateLock::close_to_others() const {
   const struct group* readers = ::getgrnam("p2pd");
   const auto set = [&](const std::filesystem::path& path, mode_t mode) {
-    // by name and not through a link: to close a descriptor of a database would drop SQLite's locks
+    // by name, not through a link: closing a descriptor of a database would drop SQLite's locks
     if (readers != nullptr) (void)!::fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), readers->gr_gid, AT_SYMLINK_NOFOLLOW);
     (void)!::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW);
   };

@@ -10,20 +10,20 @@
 
 namespace p2pd {
 
-/// STATE/lock, held while this lives: one worker at a time for a tree.
+/// Lock STATE/lock, held for the lifetime of the object: one worker at a time for a tree.
 class StateLock {
  public:
-  /// Makes the state directory where there is none. `named`: another than state_directory(root); empty: that.
-  /// `holder` ("p2pctl apply") is told to whoever finds the lock taken; `patience`: for somebody else who is at work.
+  /// Makes the state directory if there is none. `named`: a directory in place of state_directory(root); empty: that one.
+  /// `holder` ("p2pctl apply") is reported to a process that finds the lock taken. `patience`: longest wait for another holder.
   ///
-  /// ErrorCode::busy names the process that holds it, as the kernel knows it, and what it does where that is a worker.
+  /// ErrorCode::busy names the process that holds the lock, as the kernel lists it, and the command of a worker.
   static Result<StateLock> take(const std::filesystem::path& root, const std::filesystem::path& named, const std::string& holder,
                                 std::chrono::seconds patience = {});
 
   const std::filesystem::path& state() const { return state_; }
 
-  /// Keeps the state to root and the service p2pd, which reads it: every reader could hold its locks. Closes what an older
-  /// version left open to all.
+  /// Restricts the state to root and the group p2pd, for the service: every reader could hold its locks. Also corrects the
+  /// permissions that an older version left open to all.
   void close_to_others() const;
 
  private:
@@ -31,7 +31,7 @@ class StateLock {
   Failure refuse(const std::string& path) const;
 
   std::filesystem::path state_;
-  bool own_ = false;  ///< the directory is p2pd's, not one that somebody named
+  bool own_ = false;  ///< the directory is state_directory(root), not a named one
   Descriptor file_;
 };
 

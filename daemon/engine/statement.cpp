@@ -10,7 +10,7 @@
 namespace p2pd {
 namespace {
 
-constexpr int kPrimary = 0xff;  // of an extended result code
+constexpr int kPrimary = 0xff;  // primary part of an extended result code
 
 struct Advice {
   int code;

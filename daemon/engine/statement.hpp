@@ -12,15 +12,15 @@
 
 namespace p2pd {
 
-/// True of a result code that says that the file itself is no intact database; all others are errors of one call.
+/// True if a result code means that the file is no intact database; other codes are errors of one call.
 bool is_damage(int code);
 
-/// The error of a call that SQLite answered with `code` and the words `why`; names the next step.
+/// Error of a call to which SQLite answered `code` and the text `why`; names the next step.
 Failure sqlite_error(int code, std::string_view doing, std::string_view why);
-/// That of the last call on `db`.
+/// Error of the last call on `db`.
 Failure sqlite_error(sqlite3* db, std::string_view doing);
 
-/// A prepared statement; values are bound in order.
+/// Prepared statement; values are bound in order.
 class Statement {
  public:
   Statement(sqlite3* db, const char* sql) : db_(db), sql_(sql) { sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr); }
@@ -33,7 +33,7 @@ class Statement {
     (bind_one(values), ...);
     return *this;
   }
-  /// True when there is a row.
+  /// True if there is a row.
   Result<bool> step();
   Result<void> run();
   std::string text(int column) const {

@@ -17,8 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kStatusLimit = 4U << 20;
-constexpr std::size_t kPageLimit = 2U << 20;  // of runs in a page of history: the bus takes no message of 32 MiB
-constexpr int kEventsOfRun = 10;              // of a page, on average
+constexpr std::size_t kPageLimit = 2U << 20;  // for the runs in a page of history: the bus rejects a message of 32 MiB
+constexpr int kEventsOfRun = 10;              // average per run in a page
 constexpr const char* kNotProven = "P2P was proven, but not on this boot, or not with what is here now";
 
 bool holds(const json& finding) {
@@ -26,7 +26,7 @@ bool holds(const json& finding) {
   return verdict == "pass" || verdict == "not_applicable";
 }
 
-/// A step of the resolved plan with what is known of it.
+/// Step of the resolved plan with its recorded state.
 json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   std::string kind;
   for (const StepKind known_kind : kStepKinds)
@@ -55,7 +55,7 @@ json nothing_yet() {
   return status_of(run, {});
 }
 
-/// A run with its steps; where that is larger than a page, without what its findings rest on.
+/// Run with its steps. If it is larger than a page, its findings are reduced to verdicts.
 Result<json> entry_of(const Journal& journal, const Run& run) {
   json entry = to_json(run);
   for (const StepRecord& step : TRY(journal.steps(run.id))) entry["steps"].push_back(to_json(step));

@@ -12,32 +12,32 @@ namespace p2pd {
 
 inline constexpr std::string_view kStatusSchema = "p2pd.status/1";
 
-/// What a worker is at.
+/// Current activity of a worker.
 struct Activity {
-  bool at_work = false; ///< a worker walks
-  std::string step;     ///< its id; empty between steps
+  bool at_work = false; ///< a worker runs a walk
+  std::string step;     ///< id of the step; empty between steps
   std::string doing;    ///< "checking", "fixing", "undoing", "waiting", or empty
-  std::string message;  ///< the newest line of what runs
+  std::string message;  ///< newest output line of the running command
 };
 
-/// How a run stands, in the one form in which everybody is told: status.json, the bus, p2pctl status --json.
+/// Status of a run as JSON, for status.json, the bus and p2pctl status --json.
 nlohmann::json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity = {});
 
-/// What a person does next about a run in this state; empty where nothing is to be done.
+/// Next action of the operator for a run in this state; empty if none is needed.
 std::string next_command(const Run& run);
 
-/// The same out of the journal in `state`. A run that ended ready is `idle` unless `proven`: on this boot.
+/// Status from the journal in `state`. A run that ended ready is `idle` unless `proven` (on this boot).
 Result<nlohmann::json> status_in_journal(const std::filesystem::path& state, bool proven);
 
-/// What the worker published on this boot, else what the journal says.
+/// Status that the worker published on this boot, else the status from the journal.
 Result<nlohmann::json> current_status(const std::filesystem::path& state);
 
-/// A page of history, schema p2pd.history/1: the newest `count` runs with their steps and events, of those older than run
-/// `before` where that is not 0. Fewer where that many would be too large for a message; "before" of the answer asks for
-/// the next page, and is 0 in the last one.
+/// Page of history, schema p2pd.history/1: the newest `count` runs older than run `before` (0: all), with steps and events. The page
+/// has fewer runs if that many are too large for a message. "before" in the answer requests the next page;
+/// it is 0 in the last one.
 Result<nlohmann::json> history_in_journal(const std::filesystem::path& state, int count, std::int64_t before = 0);
 
-/// Where the worker publishes.
+/// Path of the status that the worker publishes.
 std::string status_file();
 
 }  // namespace p2pd

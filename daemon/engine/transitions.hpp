@@ -10,35 +10,35 @@ enum class RunState { idle, walking, rebooting, ready, limited, blocked, failed,
 std::string_view to_string(RunState state);
 std::optional<RunState> run_state(std::string_view name);
 
-/// What moves a run: requests of a person, and what a pass over the plan came to.
+/// Event that changes the state of a run: a request of the operator, or the result of a pass over the plan.
 enum class Event {
-  apply,      ///< asked: make it so
-  go_on,      ///< the worker started again: after a boot, a kill, a stop
-  pause,      ///< asked
-  resume,     ///< asked
-  retry,      ///< asked
-  cancel,     ///< asked: stop and undo what this run changed
-  revert,     ///< asked: undo everything, of all runs
-  superseded, ///< asked for another plan, and this one only looks
-  stopped,    ///< the worker was told to end (SIGTERM); the run stays open
-  blocker,    ///< a person is needed
+  apply,      ///< request: satisfy the plan
+  go_on,      ///< the worker started again: after a boot, a kill or a stop
+  pause,      ///< request
+  resume,     ///< request
+  retry,      ///< request
+  cancel,     ///< request: stop and undo the changes of this run
+  revert,     ///< request: undo all changes of all runs
+  superseded, ///< request for another plan, while this one only checks
+  stopped,    ///< the worker received SIGTERM; the run stays open
+  blocker,    ///< the operator must act
   reboot_due, ///< steps wait for a reboot
-  proven,     ///< the goal is reached: P2P is proven
-  in_part,    ///< P2P is proven for less than the plan wants, and nothing is left to mend
-  settled,    ///< all steps hold; the plan holds no proof
-  failure,    ///< and the plan keeps what was done
-  give_back,  ///< failure, and the plan undoes what the run changed
-  reverted,   ///< all that was to be is undone, as asked
-  given_back  ///< what the run changed is undone, after a failure
+  proven,     ///< goal reached: P2P is proven
+  in_part,    ///< P2P is proven for less than the plan wants, and nothing is left to fix
+  settled,    ///< all steps hold; the plan has no proof
+  failure,    ///< failure; the plan keeps the changes
+  give_back,  ///< failure; the plan undoes the changes of the run
+  reverted,   ///< requested rollback is complete
+  given_back  ///< rollback after a failure is complete
 };
 std::string_view to_string(Event event);
 
-/// The state after `event`; nothing when `state` does not allow it.
+/// State after `event`; nothing if `state` does not allow it.
 std::optional<RunState> next_state(RunState state, Event event);
 
-/// A run in this state waits for something; otherwise it has ended.
+/// True if a run in this state is open; otherwise it has ended.
 bool is_open(RunState state);
-/// P2P was proven, be it for less than the plan wants.
+/// True if P2P was proven, also in part.
 inline bool is_proven(RunState state) { return state == RunState::ready || state == RunState::limited; }
 
 }  // namespace p2pd

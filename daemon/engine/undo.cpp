@@ -35,7 +35,7 @@ json attributes(const FileState& state) {
           {"xattrs", std::move(xattrs)}};
 }
 
-/// SHA-256 of everything a path holds.
+/// SHA-256 of everything at a path.
 std::string digest(const FileState& state) { return sha256_of(attributes(state).dump() + state.content); }
 
 constexpr std::pair<Restore, std::string_view> kRestore[] = {{Restore::bytes, "bytes"},
@@ -52,7 +52,7 @@ std::optional<Restore> restore_named(const std::string& name) {
   return found == std::end(kRestore) ? std::nullopt : std::optional(found->first);
 }
 
-/// What lies there is kept, and put back on undo.
+/// True if the existing content is saved and restored on undo.
 bool is_kept(Restore restore) { return restore == Restore::bytes || restore == Restore::generated; }
 
 FileState::Kind kind_named(std::string_view name) {
@@ -62,7 +62,7 @@ FileState::Kind kind_named(std::string_view name) {
   return FileState::Kind::absent;
 }
 
-/// True when every member of an undo record that is there has its type.
+/// True if every present member of an undo record has its type.
 bool is_sound(const json& record) {
   const auto all = [&](auto is, std::initializer_list<const char*> keys) {
     return std::all_of(keys.begin(), keys.end(),
@@ -127,7 +127,7 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
     TRY(state_.put(base + ".bytes", file));
   }
   file.content = record.dump(1) + "\n";
-  return state_.put(base + ".json", file);  // last: a record without its bytes cannot be
+  return state_.put(base + ".json", file);  // last: without its .bytes a record would be invalid
 }
 
 Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
@@ -136,7 +136,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.path == path; });
   if (found != entries_.rend() && found->owner == owner_) {
     if (found->result.empty()) return {};
-    found->result.clear();  // what the owner left is about to change: until it is noted anew, nothing looks foreign
+    found->result.clear();  // the content is about to change: no change counts as foreign until the new content is recorded
     return save(*found, nullptr);
   }
   const FileState now = is_kept(restore) ? TRY_IN("cannot keep what undo needs", host_.capture(path)) : FileState{};
@@ -212,7 +212,7 @@ Result<void> UndoStore::clear_unfinished(const Owner& owner) {
   return {};
 }
 
-/// Puts one path back; the result names what had to be left or kept aside, or is empty.
+/// Restores one path. Returns a note about a file that was left in place or saved aside, or an empty string.
 Result<std::string> UndoStore::put_back(const Entry& entry) {
   if (entry.restore == Restore::by_action) return std::string();
   if (entry.restore == Restore::discarded) {
@@ -223,7 +223,7 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
   const FileState old = TRY(before(entry));
   const FileState now = TRY(host_.capture(entry.path));
   const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);
-  if (now == old) {  // not written again: on a full or read-only disk that would fail, and there is nothing to undo
+  if (now == old) {  // not written again: a write fails on a full or read-only disk, and there is nothing to undo
     TRY(host_.settle(entry.path));
     return std::string();
   }

@@ -13,13 +13,13 @@
 
 namespace p2pd {
 
-/// What every changed path held before p2pd touched it, as plain files that need no database:
+/// Original state of every changed path, as plain files that need no database:
 /// STATE/undo/NNNNNN.json (path, mode, owner, xattrs, step) and NNNNNN.bytes (content).
 ///
-/// A path is kept durably before a step first changes it, and again when another step did in between.
+/// A path is saved durably before a step first changes it, and again if another step changed it in between.
 class UndoStore : public ChangeRecorder {
  public:
-  /// A step of some run that changed something; enough to undo it without journal or plan.
+  /// Step of a run that made a change; enough to undo it without journal or plan.
   struct Owner {
     std::int64_t run = 0;
     std::string step;
@@ -30,32 +30,32 @@ class UndoStore : public ChangeRecorder {
     bool operator==(const Owner& other) const { return run == other.run && step == other.step; }
   };
 
-  /// `state`: the state directory; `host`: the tree that changes. Entries of earlier runs are read.
+  /// `state`: the state directory; `host`: the tree that changes. Reads the entries of earlier runs.
   static Result<UndoStore> open(Root state, Root host);
 
-  /// From now on changes are the owner's; of run 0: nobody's, and not kept.
+  /// Sets the owner of the changes that follow. With run 0 they have no owner, and are not saved.
   void begin(Owner owner) { owner_ = std::move(owner), undone_ = {}; }
-  /// The same while an action undoes what `owner` changed: changes are nobody's then.
+  /// Marks that an action undoes the changes of `owner`: changes have no owner then.
   void begin_undo(Owner owner) { owner_ = {}, undone_ = std::move(owner); }
   std::string change() const override;
   Result<void> before_change(std::string_view path, Restore restore) override;
-  /// Removes what a fix of `owner` that was cut short left unfinished: once its step holds, it is of no use.
+  /// Removes unfinished data of an interrupted fix of `owner`, which is not needed once its step holds.
   Result<void> clear_unfinished(const Owner& owner);
-  /// Notes what the owner's paths hold after its fix, so that a later change by somebody else is recognised.
+  /// Records the content of the owner's paths after its fix, to detect later changes by others.
   Result<void> note_result();
 
-  /// Owner of the newest change; nothing when all is as it was found. Changes are undone strictly newest first, in
-  /// stretches of one owner. The changes of an open run are newer than those of all other runs.
+  /// Owner of the newest change; nothing if no change is left. Changes are undone strictly newest first, in
+  /// groups of one owner. The changes of an open run are newer than those of all other runs.
   std::optional<Owner> newest() const;
-  /// Owner of the newest change that was made for `step`, of whatever run.
+  /// Owner of the newest change for `step`, in any run.
   std::optional<Owner> newest_for(std::string_view step) const;
-  /// Each owner of a change that is in place, once, oldest first.
+  /// Owners of changes that are in place, each once, oldest first.
   std::vector<Owner> owners() const;
-  /// Puts back the newest stretch; what somebody else changed since is kept aside and named in the result. The
+  /// Restores the newest group. A file that others changed since is saved aside and named in the result. The
   /// entries stay until forget_newest(), so that a kill in between loses nothing.
   Result<std::vector<std::string>> restore_newest();
   Result<void> forget_newest();
-  bool changed() const { return changed_; }  ///< anything was changed or put back since open()
+  bool changed() const { return changed_; }  ///< true if anything was changed or restored since open()
 
  private:
   struct Entry {
@@ -63,7 +63,7 @@ class UndoStore : public ChangeRecorder {
     Owner owner;
     std::string path;
     Restore restore = Restore::bytes;
-    std::string result;  ///< digest of what the fix left; empty while unknown
+    std::string result;  ///< digest of the content after the fix; empty while unknown
   };
 
   UndoStore(Root state, Root host) : state_(std::move(state)), host_(std::move(host)) {}

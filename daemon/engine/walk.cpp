@@ -27,7 +27,7 @@ Result<Run> Walk::walk() {
       event = asked ? *asked : TRY(restart());
     }
     const bool back = *event == Event::cancel || *event == Event::revert;
-    if (back && plan_.only_checks()) {  // of what only looks there is nothing to undo; of what was done before it, there may be
+    if (back && plan_.only_checks()) {  // a plan that only checks has nothing to undo; earlier runs may have
       TRY(move(Event::superseded));
       return *event == Event::revert ? revert() : run_;
     }
@@ -44,7 +44,7 @@ Result<Run> Walk::walk() {
   }
 }
 
-/// Makes the choices that are still open; once made, they stand for the rest of the run.
+/// Makes the open choices; they are fixed for the rest of the run.
 Result<void> Walk::choose() {
   plan_ = resolve(std::move(plan_), s_.registry, *s_.host.snapshot());
   std::string resolved = to_json(plan_).dump();
@@ -53,8 +53,8 @@ Result<void> Walk::choose() {
   return s_.journal.save(run_, event("chosen", "", "the plan with every choice made"));
 }
 
-/// The goal first; where it is not reached, every gate is looked at before anything is changed, what can be mended is, and
-/// it is looked again.
+/// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed, and
+/// checks again.
 Result<Event> Walk::pass() {
   std::set<std::string> mended;
   for (bool goal_first = is_untouched();; goal_first = false) {
@@ -82,19 +82,19 @@ Result<Event> Walk::pass() {
       mended.clear();
       continue;
     }
-    if (again) continue;  // what waited for it can be judged now
+    if (again) continue;  // steps that waited for it can be checked now
     if (pass.pending.empty()) return give_up("no gate is left to mend, and the goal is not reached");
     reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
     return Event::reboot_due;
   }
 }
 
-/// This run has changed nothing so far.
+/// True if this run has changed nothing so far.
 bool Walk::is_untouched() const {
   return std::ranges::none_of(records_, [](const auto& known) { return known.second.applied; });
 }
 
-/// Gates that p2pd can make hold, in order; what a reboot does by itself last: whether another one waits for it is known then.
+/// Gates that p2pd can fix, in order. Those that a reboot alone fixes are last: by then it is known whether another one needs a reboot.
 std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
   std::vector<const Step*> steps;
   for (const Standing& s : seen.steps)
@@ -103,10 +103,10 @@ std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
   return steps;
 }
 
-/// Looks at every gate, and tries the goal where it is time to: with every gate open, or before anything is changed.
+/// Checks every gate. Tries the goal if all gates hold, or before any change.
 Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
   if (const std::optional<Event> asked = asked_for()) return asked;
-  const auto host = s_.host.snapshot();  // what many checks read is read once
+  const auto host = s_.host.snapshot();  // shared data is read once
   const Check looked = [&](const Step& step) {
     Finding finding = check(step, *host);
     s_.observer.checked(step, finding);
@@ -116,7 +116,7 @@ Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
   for (const auto& [name, known] : records_)
     if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) pending.insert(name);
   pass.seen = assess(plan_, s_.registry, looked, pending);
-  if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
+  if (const std::optional<Event> asked = asked_for()) return asked;  // the request may have interrupted a check
   if (const Step* goal = plan_.goal()) {
     StepRecord& known = record(goal->id);
     if (known.crashes >= kCrashes) {
@@ -141,7 +141,7 @@ Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
   return {};
 }
 
-/// Puts on record how a step stands, and what that means for the pass.
+/// Records the state of a step, and its consequence for the pass.
 Result<void> Walk::note(const Standing& standing, Pass& pass) {
   const Step& step = *standing.step;
   StepRecord& known = record(step.id);
@@ -149,8 +149,8 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
   if (standing.kind == Standing::Kind::holds) {
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
     known.attempts = 0;
-    known.crashes = 0;  // it came up: what fails later is another story
-    TRY(s_.undo.clear_unfinished(owner(step)));  // of a fix that was cut short after its last effect
+    known.crashes = 0;  // the machine booted: a later failure has another cause
+    TRY(s_.undo.clear_unfinished(owner(step)));  // left by a fix that was interrupted after its last effect
     return close_intents(known, "held");
   }
   if (standing.kind == Standing::Kind::pending) {
@@ -175,20 +175,20 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
   return {};
 }
 
-/// The goal is reached, or as much of it as can be: what was on trial becomes permanent, and what keeps the machine so is seen to.
+/// Commits the changes on trial and keeps up the machine, once the goal is reached or reached as far as possible.
 Result<Event> Walk::arrive(Pass& pass) {
   if (const std::optional<Event> asked = asked_for()) return *asked;
   if (const std::optional<Event> failed = TRY(commit())) return *failed;
   const std::string left = TRY(keep_up(pass.seen));
   if (const std::optional<Event> asked = asked_for()) return *asked;
-  std::string less;  // than the plan wants
+  std::string less;  // proven part of the goal
   if (pass.proven || pass.limited) {
     const Finding& finding = pass.seen.goal()->finding;
     proof_ = run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for};
     pass.limited = proof_.limited;
     StepRecord& known = record(pass.seen.goal()->step->id);
     known.finding["fit_for"] = proof_.fit_for;
-    if (pass.limited) known.status = StepStatus::waiting;  // a person is not asked for anything
+    if (pass.limited) known.status = StepStatus::waiting;  // the operator need not act
     less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_.fit_for, ", ")) : finding.summary;
   }
   reason_ = (pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
@@ -199,14 +199,14 @@ Result<Event> Walk::arrive(Pass& pass) {
   return pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled;
 }
 
-/// Upkeep that does not hold and is p2pd's: made to hold. What cannot be is told, and is no reason to give the goal up.
+/// Fixes upkeep steps that do not hold. A failure is reported, and does not fail the goal.
 Result<std::string> Walk::keep_up(const Assessment& seen) {
   std::vector<std::string> left;
   for (const Standing& s : seen.steps) {
     if (s.step->kind != StepKind::upkeep || s.kind == Standing::Kind::holds || s.kind == Standing::Kind::note) continue;
     Pass own;
     const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
-    const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // for what is kept up by now
+    const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
     if (s.kind == Standing::Kind::fixable || its_turn) TRY(apply_fix(*s.step, own));
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
@@ -216,22 +216,22 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
   return fmt::format("{}", fmt::join(left, "; "));
 }
 
-/// What comes of blockers: an alternative or some time, after which it is looked again; else the end, or a person's turn.
+/// Handles blockers: tries an alternative, waits and checks again, ends the run, or asks the operator to act.
 Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (pass.blockers.empty()) return std::nullopt;
-  if (const std::optional<Event> asked = asked_for()) return asked;  // a check may have been cut short by it
+  if (const std::optional<Event> asked = asked_for()) return asked;  // the request may have interrupted a check
   if (((pass.refuted && pass.seen.gates_hold()) || pass.trial_refused) && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
   if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
     why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
-  if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // better than nothing: kept
+  if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // limited P2P is better than none: it is kept
   if (pass.ineffective) return give_up(std::move(why));
   if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
   reason_ = std::move(why);
   return Event::blocker;
 }
 
-/// Everything holds: what was on trial becomes permanent.
+/// Commits the changes on trial: everything holds.
 Result<std::optional<Event>> Walk::commit() {
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);
@@ -252,12 +252,12 @@ Result<std::optional<Event>> Walk::commit() {
   return std::nullopt;
 }
 
-// ---- small parts ---------------------------------------------------------------------------------------------------
+// ---- helpers --------------------------------------------------------------------------------------------------------
 
-/// What somebody wants of the walk before it goes on.
+/// Pending request, which the walk handles before it continues.
 std::optional<Event> Walk::asked_for() {
   const std::optional<Event> asked = s_.requests.poll();
-  if (asked && run_.rollback != Rollback::failed)  // why it failed outlives that
+  if (asked && run_.rollback != Rollback::failed)  // the reason of a failure is kept
     reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
   return asked;
 }
@@ -272,7 +272,7 @@ Finding Walk::check(const Step& step, const Host& host) const {
   return finding ? *finding : unknown(finding.error());
 }
 
-/// The check that proves P2P may hang or crash the machine: between two journal entries, like a hazardous fix.
+/// Runs the proof between two journal entries, like a hazardous fix: it may hang or crash the machine.
 Result<Finding> Walk::prove(const Step& step) {
   StepRecord& known = record(step.id);
   TRY(close_intents(known, "proving-again"));
@@ -286,7 +286,7 @@ Result<Finding> Walk::prove(const Step& step) {
   return finding;
 }
 
-/// Whether this run has changed something for a step.
+/// True if this run has changed something for a step.
 bool Walk::is_changed(const std::string& step) const {
   const auto known = records_.find(step);
   return known != records_.end() && known->second.applied;
@@ -298,7 +298,7 @@ StepRecord& Walk::record(const std::string& step) {
   return known;
 }
 
-/// What was begun for a step is judged now: its open intents are closed. A fix that was cut short counts as applied.
+/// Closes the open intents of a step after its check. An interrupted fix counts as applied.
 Result<void> Walk::close_intents(StepRecord& known, std::string_view outcome) {
   for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
     if (intent.step != known.step) continue;
@@ -308,7 +308,7 @@ Result<void> Walk::close_intents(StepRecord& known, std::string_view outcome) {
   return {};
 }
 
-/// Changes the state of the run, durably, with all that is known of its steps.
+/// Changes the state of the run durably, together with the records of its steps.
 Result<void> Walk::move(Event change) {
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
@@ -329,7 +329,7 @@ Result<void> Walk::move(Event change) {
                   : change == Event::superseded ? "superseded"
                                               : "failed";
   }
-  // who changes the machine withdraws the ready file before
+  // every change withdraws the ready file first
   if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, proof_));
   if (change == Event::blocker && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
@@ -346,7 +346,7 @@ JournalEvent Walk::event(std::string_view type, std::string_view step, std::stri
           boot_, run_.id, std::string(step), std::string(type), std::move(text)};
 }
 
-/// Whether what this run finds is news of what was proven: no other plan than its own was.
+/// True if the findings of this run apply to the proven state: the proof is of the same plan.
 Result<bool> Walk::proves_for_itself() const {
   const std::optional<Run> proven = TRY(s_.journal.newest_proven(kVerify));
   return run_.plan == kVerify || (proven && proven->plan == run_.plan);
@@ -358,7 +358,7 @@ ChangedSteps Walk::in_place() const {
   return changed;
 }
 
-/// Whose changes for a step are: what is made again at each boot stays that of the run that made it first.
+/// Owner of changes for a step. A fix that is repeated at each boot keeps the run that applied it first.
 UndoStore::Owner Walk::owner(const Step& step) const {
   const UndoStore::Owner own{run_.id, step.id, step.check, step.fix, step.with};
   return run_.plan == kEachBoot ? s_.undo.newest_for(step.id).value_or(own) : own;

@@ -18,8 +18,8 @@
 
 namespace p2pd {
 
-/// Walks a resolved plan until it settles. Level-triggered: where it stands is asked of the host, never of the disk;
-/// the journal only counts (attempts, reboots, crashes) and remembers what was begun.
+/// Walks a resolved plan until it settles. Level-triggered: the state is read from the host, never from the records; the
+/// journal only counts (attempts, reboots, crashes) and records what was begun.
 class Walk {
  public:
   struct Seams {
@@ -33,44 +33,44 @@ class Walk {
     Requests& requests;
   };
 
-  /// `boot_id`: of the boot that is running, any word for a tree that is not.
+  /// `boot_id`: id of the running boot; any word for a tree that is not booted.
   Walk(Seams seams, std::string boot_id) : s_(seams), boot_(std::move(boot_id)) {}
 
-  /// Begins a run of `plan`, or goes on with the open one; the run as it stands when there is nothing more to do now.
+  /// Begins a run of `plan`, or continues the open one. Returns the run once there is nothing more to do now.
   Result<Run> apply(const Plan& plan);
-  /// Goes on with the open run after a boot, a kill or a stop; no run: idle. Paused stays paused.
+  /// Continues the open run after a boot, a kill or a stop. Without a run: idle. A paused run stays paused.
   Result<Run> go_on();
-  /// Looks again whether what an earlier boot proved holds, the proof in its quick form: a run of a plan "verify" that
-  /// changes nothing. Where nothing was proven, or a run is open: the last run.
+  /// Checks again what an earlier boot proved, with the quick form of the proof: a run of a plan "verify" that
+  /// changes nothing. Returns the last run if nothing was proven or a run is open.
   Result<Run> prove_again();
-  /// Makes anew what lasts for one boot only, of what the newest run applied: a run of a plan "each-boot".
+  /// Applies again the fixes of the runs in place that last for one boot only: a run of a plan "each-boot".
   Result<Run> reassert();
-  /// Makes what a newly installed kernel needs, of the newest run that changed something for each kernel. It is part of that
-  /// run's change, and undone with it. ErrorCode::busy: a run is open.
+  /// Prepares a newly installed kernel, for the newest run that changed something for each kernel. The change belongs to
+  /// that run, and is undone with it. ErrorCode::busy: a run is open.
   Result<Run> add_kernel();
-  /// Undoes everything that is recorded, of all runs. All else that undoes (a failure, a cancel, an alternative that did
-  /// not help) undoes what its own run changed.
+  /// Undoes every recorded change of all runs. Every other rollback (a failure, a cancel, an alternative that did
+  /// not help) undoes the changes of its own run only.
   Result<Run> revert();
-  /// Cancels the last run where that was accepted while it walked, and it has ended since.
+  /// Cancels the last run, also if it has ended since its cancel was accepted.
   Result<Run> cancel_accepted();
-  /// pause, resume, retry or cancel, of a run that is not being walked.
+  /// Handles pause, resume, retry or cancel of a run that no walk is working on.
   Result<Run> request(Event event);
 
  private:
-  /// What one pass over the plan has met so far.
+  /// State of one pass over the plan.
   struct Pass {
     Assessment seen;
     bool proven = false;                ///< on this boot, by this run
-    bool limited = false;               ///< the same, for less than the plan wants, and nothing was changed since
-    bool refuted = false;               ///< the proof was tried, and did not give all that the plan wants
+    bool limited = false;               ///< the same, for less than the plan wants, and nothing changed since
+    bool refuted = false;               ///< the proof was tried, and failed or was limited
     std::vector<std::string> pending;   ///< steps that wait for a reboot
     std::vector<std::string> blockers;  ///< "step: why"
-    bool lasting = false;               ///< one of them does not pass by itself
-    bool trial_refused = false;         ///< a gate says that what is tried first does not help
-    bool ineffective = false;               ///< one of them stands although what it comes after was changed
-    std::string failure;                ///< why the run fails; empty while it does not
-    bool requirements_changed = false;               ///< what a step needs was not there, and is now
-    std::optional<Event> asked;         ///< what somebody wanted in the middle of a fix's needs
+    bool lasting = false;               ///< one of the blockers is not transient
+    bool trial_refused = false;         ///< a gate shows that the alternative on trial does not help
+    bool ineffective = false;               ///< one of the blockers remains although its prerequisites were changed
+    std::string failure;                ///< reason of the run's failure; empty: no failure
+    bool requirements_changed = false;               ///< a missing requirement was satisfied
+    std::optional<Event> asked;         ///< request that arrived while requirements were satisfied
   };
 
   Result<void> load(const Run& run);
@@ -129,18 +129,18 @@ class Walk {
   const Action& action(const Step& step) const { return *s_.registry.action(step.fix); }
   bool reboot_suffices(const Step& step) const { return !step.fix.empty() && action(step).reboot_suffices; }
 
-  // plans of runs that change nothing that was not there before
+  // names of plans for runs that only check or repeat changes
   static constexpr std::string_view kVerify = "verify";
   static constexpr std::string_view kEachBoot = "each-boot";
-  static constexpr int kCrashes = 2;  ///< of one step, then it failed: once may have been the power
+  static constexpr int kCrashes = 2;  ///< crashes after which a step fails; one may have been a power cut
 
   Seams s_;
   std::string boot_;
   Plan plan_;
   Run run_;
-  std::string reason_;  ///< of the next move
-  Proof before_;        ///< of a run "verify": what it looks at again
-  Proof proof_;         ///< what the next move to ready, or limited, tells
+  std::string reason_;  ///< reason of the next move
+  Proof before_;        ///< for a run "verify": the proof that it checks again
+  Proof proof_;         ///< proof that the next move to ready or limited announces
   std::map<std::string, StepRecord> records_;
 };
 

@@ -41,7 +41,7 @@ bool Worker::changed() const { return parts_->undo.changed(); }
 
 Result<Worker> Worker::open(const Options& options, const Registry& registry, const Peers& peers) {
   const Root root = TRY(Root::open(options.root));
-  ::umask(022);  // whoever starts it: what it makes on the host gets the usual modes
+  ::umask(022);  // files on the host get the usual modes, regardless of the caller's umask
   StateLock lock = TRY(StateLock::take(options.root, options.state, options.holder, options.patience));
   const std::filesystem::path& state = lock.state();
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
@@ -51,7 +51,7 @@ Result<Worker> Worker::open(const Options& options, const Registry& registry, co
     opened = Journal::open(state, Journal::Access::write);
   }
   Journal journal = TRY(std::move(opened));
-  lock.close_to_others();  // the database, where it is new
+  lock.close_to_others();  // restricts the database too, if it is new
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
   return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, registry, peers,

@@ -16,18 +16,18 @@
 
 namespace p2pd {
 
-/// Everything a walk needs, opened: the lock, the journal, what undo needs, the host. One at a time for a tree.
+/// Open resources of a walk: the lock, the journal, the undo store, the host. One at a time for a tree.
 class Worker {
  public:
   struct Options {
     std::filesystem::path root = "/";
     std::filesystem::path state;        ///< empty: state_directory(root)
-    std::string holder;                 ///< "p2pctl apply": named to whoever finds the lock taken
-    bool accept_state_loss = false;     ///< go on without a state database that is unusable
-    std::chrono::seconds patience{0};   ///< for somebody else who is at work
+    std::string holder;                 ///< "p2pctl apply": reported to a process that finds the lock taken
+    bool accept_state_loss = false;     ///< continue without an unusable state database
+    std::chrono::seconds patience{0};   ///< longest wait for another worker
   };
 
-  /// What it hears from, asks and tells: each outlives the worker.
+  /// Interfaces of the worker; each must outlive it.
   struct Peers {
     CommandRunner& runner;
     Observer& observer;
@@ -40,7 +40,7 @@ class Worker {
   Worker(Worker&&) noexcept;
 
   Walk& walk();
-  /// Something of the host was changed since open().
+  /// True if the host was changed since open().
   bool changed() const;
 
  private:
