@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pd: answers the bus, as a user of its own that may do nothing. What changes the machine is p2pd-walk.
+// p2pd: answers the bus, as a user of its own without rights. p2pd-walk changes the machine.
 
 #include <algorithm>
 #include <exception>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The GPUs of this machine, each with the name of its model.
+/// GPUs of this machine, each with the name of its model.
 p2pd::Result<p2pd::Manager::Gpus> gpus_here() {
   p2pd::ProcessRunner runner;
   const p2pd::Host host(TRY(p2pd::Root::open("/")), runner);

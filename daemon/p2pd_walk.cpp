@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pd-walk: the root worker. Without a word it serves its socket and walks; "prove" and "reassert" are for each boot, "new-kernel" for each kernel.
+// p2pd-walk: the root worker. Without an argument it serves its socket and walks. "prove", "reassert": each boot; "new-kernel": a kernel.
 #include <fmt/format.h>
 
 #include <exception>

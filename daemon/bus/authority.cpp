@@ -13,11 +13,11 @@ namespace {
 
 constexpr int kPendingOfOne = 8;
 constexpr int kPending = 128;
-constexpr std::uint64_t kPatience = 120'000'000;  // microseconds: somebody types a password
+constexpr std::uint64_t kPatience = 120'000'000;  // microseconds: a person types a password
 
 constexpr const char* kDenied = SD_BUS_ERROR_ACCESS_DENIED;
 
-/// Of who calls; nothing where the bus does not say.
+/// User of the caller; nothing if the bus does not know it.
 std::optional<uid_t> user_of(sd_bus_message* call) {
   sd_bus_creds* creds = nullptr;
   uid_t uid = 0;
@@ -80,7 +80,7 @@ int Authority::authorize(sd_bus_message* call, const char* action, std::function
   if (code >= 0) code = sd_bus_track_new(bus, &question->caller, guarded<left>, question.get());
   if (code >= 0) code = sd_bus_track_add_name(question->caller, sender);
   if (code < 0) return code;
-  (void)question.release();  // until polkit has answered, a timeout has, or the caller has left
+  (void)question.release();  // until polkit has answered, the call has timed out, or the caller has left
   return 1;
 }
 

@@ -11,15 +11,15 @@
 
 namespace p2pd {
 
-/// Says who may change something: root may, others where polkit allows them the action. Where polkit is not on the bus,
-/// only root may.
+/// Authorizes changes: root may make them, other users if polkit allows the action. If polkit is not on the bus, only
+/// root may.
 ///
-/// Works with polkit 0.105: the subject is the caller's bus name, nothing is cached here.
+/// Works with polkit 0.105: the subject is the caller's bus name, and nothing is cached here.
 /// Reference: org.freedesktop.PolicyKit1.Authority, CheckAuthorization.
 class Authority {
  public:
-  /// Calls `allowed` once the sender of `call` may do `action`; else answers the call with an error. The caller waits as
-  /// long as a person takes to type a password, and nobody else does; who leaves is forgotten. Returns what a method handler returns.
+  /// Calls `allowed` once the sender of `call` may do `action`; otherwise answers the call with an error. Allows a person the time to
+  /// type a password, without blocking other callers. Drops a caller that leaves. Returns the return value of a method handler.
   int authorize(sd_bus_message* call, const char* action, std::function<void(const MessageRef&)> allowed);
   bool idle() const { return pending_ == 0; }
 
@@ -28,7 +28,7 @@ class Authority {
   static int answered(sd_bus_message* reply, void* question, sd_bus_error*);
   static int left(sd_bus_track*, void* question);
 
-  std::map<uid_t, int> pending_of_;  ///< user to the questions of all its callers that polkit has not answered
+  std::map<uid_t, int> pending_of_;  ///< questions that polkit has not answered, by user, for all callers of that user
   int pending_ = 0;
 };
 

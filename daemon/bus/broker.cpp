@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kIdle = 30;  // seconds
 
-/// The event loop and what is in it.
+/// Event loop and its sources.
 class Broker {
  public:
   ~Broker() {
@@ -54,7 +54,7 @@ class Broker {
     TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, guarded<published>, this)));
     TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, guarded<tick>, this)));
     note_activity();
-    TRY(need("its name on the bus", sd_bus_request_name(bus_, bus_names::kService, 0)));  // last: from now on it answers
+    TRY(need("its name on the bus", sd_bus_request_name(bus_, bus_names::kService, 0)));  // last: the service answers from now on
     tell_systemd("READY=1\n");
     return {};
   }
@@ -87,8 +87,8 @@ class Broker {
     return 0;
   }
 
-  /// Ends where nothing was asked for long. systemd is told first, then the name goes: who calls from then on starts p2pd
-  /// anew.
+  /// Exits after a long time without requests. Tells systemd first, then releases the name: a call from then on starts p2pd
+  /// again.
   static int tick(sd_event_source* source, std::uint64_t, void* data) {
     auto* broker = static_cast<Broker*>(data);
     std::uint64_t now = 0;
@@ -117,7 +117,7 @@ class Broker {
   std::optional<Manager> manager_;
   std::uint64_t active_ = 0;  ///< CLOCK_MONOTONIC, microseconds
   std::uint64_t idle_ = 0;
-  bool leaving_ = false;  ///< the name is gone; what came before that is answered
+  bool leaving_ = false;  ///< the name is released; earlier calls are still answered
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace p2pd {
 
-/// Answers the bus until nothing has been asked for a while, SIGTERM comes, or the bus goes; the exit code.
+/// Answers the bus until no request has come for a while, SIGTERM arrives, or the bus ends. Returns the exit code.
 int answer_the_bus(const std::filesystem::path& state, Manager::Gpus gpus);
 
 }  // namespace p2pd

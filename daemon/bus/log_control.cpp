@@ -13,7 +13,7 @@
 namespace p2pd {
 namespace {
 
-// syslog has more levels than we: each of ours is shown by the first name, and set by all
+// syslog has more levels than p2pd: a level is shown by its first name, and set by any of its names
 constexpr std::array<std::pair<const char*, log::Level>, 8> kLevels = {{
     {"debug", log::Level::debug},
     {"info", log::Level::info},

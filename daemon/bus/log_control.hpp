@@ -7,7 +7,7 @@
 
 namespace p2pd {
 
-/// Publishes org.freedesktop.LogControl1, with which "systemctl service-log-level" reads and sets the level of the log.
+/// Publishes org.freedesktop.LogControl1, with which "systemctl service-log-level" reads and sets the log level.
 /// Reference: org.freedesktop.LogControl1(5).
 Result<void> publish_log_control(sd_bus* bus);
 

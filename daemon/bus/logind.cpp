@@ -43,7 +43,7 @@ Result<Descriptor> Logind::inhibit(const std::string& why) {
                                       "shutdown:sleep", "p2pd", why.c_str(), "block");
   int fd = -1;
   if (code < 0 || sd_bus_message_read(reply, "h", &fd) < 0) return failed("inhibit", error, code);
-  Descriptor lock(::fcntl(fd, F_DUPFD_CLOEXEC, 3));  // the message owns its own
+  Descriptor lock(::fcntl(fd, F_DUPFD_CLOEXEC, 3));  // the message owns its own descriptor
   if (!lock) return fail_errno("logind: inhibit");
   return lock;
 }

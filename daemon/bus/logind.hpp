@@ -11,25 +11,25 @@
 
 namespace p2pd {
 
-/// Restarts and locks of systemd-logind. Each call makes a connection of its own to the system bus, which may have been
-/// started anew since the last one, and waits five seconds at most. ErrorCode::not_found where there is no bus.
+/// Restarts and locks of systemd-logind. Each call opens its own connection to the system bus, which may have been
+/// restarted since the last one, and waits five seconds at most. ErrorCode::not_found if there is no bus.
 /// Reference: org.freedesktop.login1(5).
 class Logind {
  public:
-  /// A block lock on shutdown and sleep, held as long as the descriptor is open.
+  /// Takes a block lock on shutdown and sleep, held as long as the descriptor is open.
   Result<Descriptor> inhibit(const std::string& why);
-  /// A shutdown that is to come: "reboot", "poweroff", ... at so many microseconds of the wall clock.
+  /// Scheduled shutdown: "reboot", "poweroff", ... at `when`, in microseconds of the wall clock.
   struct Schedule {
     std::string kind;
     std::uint64_t when = 0;
     bool operator==(const Schedule&) const = default;
   };
-  /// The one that logind has. It has room for one: another one takes its place without a word.
+  /// Shutdown that logind has scheduled. It stores one: a new schedule replaces it without notice.
   Result<std::optional<Schedule>> scheduled();
-  /// Everybody who is logged in is told `message`, and again as it comes closer.
+  /// Schedules a shutdown. logind sends `message` to all logged-in users, and repeats it as the time comes closer.
   Result<void> schedule(const Schedule& schedule, const std::string& message);
   Result<void> cancel();
-  /// The machine goes down.
+  /// True if the machine is shutting down.
   Result<bool> going_down();
 };
 

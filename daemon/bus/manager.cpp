@@ -38,7 +38,7 @@ int reply_error(sd_bus_message* call, const Error& error) {
                                     error.next.empty() ? "" : "; next: ", error.next.c_str());
 }
 
-/// D-Bus takes UTF-8 alone.
+/// Text of a JSON string as valid UTF-8, which D-Bus requires.
 std::string text(const json& value) {
   return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
 }
@@ -46,7 +46,7 @@ std::string text(const json& value) {
 int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }
 
 
-/// A property and what of the status it shows.
+/// Property and the part of the status that it shows.
 struct Shown {
   const char* name;
   const char* pointer;
@@ -88,7 +88,7 @@ json value_of(const json& status, const Shown& property) {
   return status.contains(at) ? status[at] : json();
 }
 
-/// What of `value` a property tells, to see whether it changed.
+/// Part of `value` that a property shows, to detect a change.
 json told(const Shown& property, const json& value) {
   if (std::string_view(property.name) != "Reboots") return value;
   return {value.value("reboots", json()), value.value("reboots_at_most", json())};
@@ -96,7 +96,7 @@ json told(const Shown& property, const json& value) {
 
 }  // namespace
 
-/// The handlers of the vtable.
+/// Handlers of the vtable.
 struct Handlers {
   static int property(sd_bus*, const char*, const char*, const char* name, sd_bus_message* reply, void* data, sd_bus_error*) {
     const auto& manager = *static_cast<Manager*>(data);
@@ -173,7 +173,7 @@ struct Handlers {
   }
   static int history(sd_bus_message* call, void* data, sd_bus_error* error) {
     std::uint32_t count = 0;
-    std::uint64_t before = 0;  // all, unless GetHistoryBefore names a run
+    std::uint64_t before = 0;  // all runs, unless GetHistoryBefore names a run
     int code = sd_bus_message_read(call, "u", &count);
     if (code >= 0 && sd_bus_message_at_end(call, 1) == 0) code = sd_bus_message_read(call, "t", &before);
     if (code < 0) return code;
@@ -192,7 +192,7 @@ namespace {
 #define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
 #define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<handler>, SD_BUS_VTABLE_UNPRIVILEGED)
 
-// NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml tells the same to people; a test compares the two.
+// NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml documents the same interface; a test compares the two.
 const sd_bus_vtable kManagerVtable[] = {
     SD_BUS_VTABLE_START(0),
     SD_BUS_PROPERTY("Version", "s", guarded<Handlers::version>, 0, SD_BUS_VTABLE_PROPERTY_CONST),
@@ -258,7 +258,7 @@ void Manager::tell(const json& before) {
   std::vector<char*> changed;
   for (const Shown& property : shown())
     if (told(property, value_of(before, property)) != told(property, value_of(status_, property)))
-      changed.push_back(const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and leaves it alone
+      changed.push_back(const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and does not change it
   changed.push_back(nullptr);
   if (changed.size() > 1) sd_bus_emit_properties_changed_strv(bus_, bus_names::kPath, bus_names::kManager, changed.data());
 

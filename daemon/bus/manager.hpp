@@ -15,18 +15,18 @@
 
 namespace p2pd {
 
-/// The object /org/p2pd1: what is published, as properties and signals; requests, once polkit allows them, to the worker.
+/// Object /org/p2pd1: shows the published status as properties and signals, and forwards requests that polkit allows to the worker.
 class Manager {
  public:
   using Gpus = std::vector<std::pair<std::string, std::string>>;  ///< PCI address, name
 
-  /// `state`: where the journal lies.
+  /// `state`: directory of the journal.
   Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus gpus);
   Result<void> publish();
 
-  /// Reads anew what the worker published, and tells what changed.
+  /// Reads the published status again, and reports what changed.
   void look();
-  /// Nobody waits for an answer, and no run is walked.
+  /// True if no call waits for an answer, and no run is being walked.
   bool idle() const;
   const nlohmann::json& status() const { return status_; }
 

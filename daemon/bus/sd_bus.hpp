@@ -14,10 +14,10 @@
 
 namespace p2pd {
 
-/// What a negative return code of libsystemd means.
+/// Message for a negative return code of libsystemd.
 inline std::string error_text(int code) { return std::generic_category().message(code < 0 ? -code : code); }
 
-/// What `work` returns, or -EIO where it ends in an exception, which is logged: none may pass through libsystemd, which is C.
+/// Returns the result of `work`, or -EIO after an exception, which is logged: none may pass through libsystemd, which is C.
 template <class Work>
 int guard(const Work& work) noexcept {
   try {
@@ -36,22 +36,22 @@ template <class First, class... Rest, int (*callback)(First, Rest...)>
 struct Guarded<callback> {
   static int call(First first, Rest... rest) noexcept {
     const int code = guard([&] { return callback(first, rest...); });
-    // a source of the event loop that answers with an error is switched off, and nothing is heard of it again
+    // the event loop disables a source that returns an error, for good
     return std::is_same_v<First, sd_event_source*> && code < 0 ? 0 : code;
   }
 };
-/// `callback` as libsystemd may call it. Of the bus: an exception becomes an error of the call. Of the event loop: it goes on.
+/// `callback` in a form that libsystemd may call. On the bus an exception becomes an error of the call; the event loop continues.
 template <auto callback>
 inline constexpr auto guarded = &Guarded<callback>::call;
 
-/// An sd_bus_error that is freed.
+/// An sd_bus_error that is freed on destruction.
 class BusError {
  public:
   BusError() = default;
   BusError(const BusError&) = delete;
   BusError& operator=(const BusError&) = delete;
   ~BusError() { sd_bus_error_free(&error_); }
-  operator sd_bus_error*() { return &error_; }  // NOLINT: stands for what it wraps
+  operator sd_bus_error*() { return &error_; }  // NOLINT: implicit conversion to the wrapped type
   const sd_bus_error& get() const { return error_; }
   bool is(const char* name) const { return sd_bus_error_has_name(&error_, name) != 0; }
   std::string text(int code) const { return error_.message != nullptr ? error_.message : error_text(code); }
@@ -60,7 +60,7 @@ class BusError {
   sd_bus_error error_{};
 };
 
-/// A reference to a message.
+/// Reference to a message.
 class MessageRef {
  public:
   MessageRef() = default;
@@ -73,7 +73,7 @@ class MessageRef {
   MessageRef(const MessageRef& other) : message_(sd_bus_message_ref(other.message_)) {}
   MessageRef& operator=(const MessageRef&) = delete;
   ~MessageRef() { sd_bus_message_unref(message_); }
-  operator sd_bus_message*() const { return message_; }  // NOLINT: stands for what it wraps
+  operator sd_bus_message*() const { return message_; }  // NOLINT: implicit conversion to the wrapped type
   sd_bus_message** out() { return &message_; }
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kWorkerPatience = 60'000'000;  // microseconds: the worker may start, and wait for its lock
 constexpr std::size_t kAnswer = 64U << 10;
-constexpr int kTries = 3;  // a worker that was just ending takes no more requests: the next start does
+constexpr int kTries = 3;  // a worker that is just ending accepts no request: the next start does
 
 Result<Descriptor> connect_worker() {
   const std::string path = runtime_directory() + "/walk.sock";
@@ -68,7 +68,7 @@ struct WorkerLink::Call {
 
 void WorkerLink::ask(const nlohmann::json& request, Answered answered) {
   ++calls_;
-  auto* call = new Call{this, request.dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // finish() ends it
+  auto* call = new Call{this, request.dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // deleted by finish()
   if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kWorkerPatience, 0, guarded<late>, call) < 0)
     return finish(call, fail(ErrorCode::io, "no timer for a request"));
   start(call);

@@ -11,13 +11,13 @@
 
 namespace p2pd {
 
-/// The way to the worker: one line of JSON over its socket, one back. systemd starts the worker for it.
+/// Connection to the worker: one line of JSON over its socket, one line back. systemd starts the worker on demand.
 class WorkerLink {
  public:
   using Answered = std::function<void(const Result<nlohmann::json>&)>;
 
   explicit WorkerLink(sd_event* event) : event_(event) {}
-  /// `answered` is called once, from the event loop: with the worker's answer, its error, or why there is none.
+  /// `answered` is called once, from the event loop, with the worker's answer, its error, or the reason for no answer.
   void ask(const nlohmann::json& request, Answered answered);
   bool idle() const { return calls_ == 0; }
 

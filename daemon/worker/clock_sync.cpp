@@ -12,7 +12,7 @@ namespace p2pd {
 namespace {
 
 constexpr double kEarly = 15 * 60;  // seconds since the boot
-constexpr std::chrono::seconds kClockPatience{60};  // there may be no time server
+constexpr std::chrono::seconds kClockPatience{60};  // limit of the wait: there may be no time server
 
 double uptime() {
   double seconds = kEarly;
@@ -20,7 +20,7 @@ double uptime() {
   return seconds;
 }
 
-/// Whether somebody sets the clock who has not yet.
+/// True if a time service runs that has not yet set the clock.
 bool is_due() {
   std::error_code unread;
   return std::filesystem::exists("/run/systemd/timesync", unread) && !std::filesystem::exists("/run/systemd/timesync/synchronized", unread);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kUnit = "p2pd-job.service";
 constexpr std::chrono::milliseconds kBetweenLooks{300};
-constexpr int kShareOfAsking = 10;  // systemd is asked for a tenth of the time at most
+constexpr int kShareOfAsking = 10;  // queries of systemd take a tenth of the time at most
 constexpr std::chrono::seconds kStartLimit{20};
 constexpr std::chrono::hours kLongest{2};
 constexpr int kTries = 10;
@@ -26,14 +26,14 @@ constexpr std::chrono::milliseconds kBetweenTries{500};
 using Properties = std::map<std::string, std::string>;
 
 Result<std::string> ask(const std::vector<std::string>& argv) {
-  ProcessRunner runner;  // not halted with the worker: it is how the worker learns what goes on without it
+  ProcessRunner runner;  // not stopped with the worker, which must still query the job
   const Command command{argv};
   CommandResult result = TRY(runner.run(command));
   TRY(require_success(command, result));
   return std::move(result.output);
 }
 
-/// The same of a systemd that may be executing itself anew, and then does not answer for a moment.
+/// Repeats the query while systemd re-executes itself and does not answer.
 Result<std::string> ask_until_answered(const std::vector<std::string>& argv) {
   for (int tries = 1;; ++tries) {
     Result<std::string> answer = ask(argv);
@@ -55,14 +55,14 @@ bool runs(const Properties& unit) {
   return state == "activating" || state == "deactivating" || state == "reloading";
 }
 
-/// Takes away what is left of a job that has ended.
+/// Removes the unit of a job that has ended.
 void clear(const Properties& unit) {
   const std::string& state = unit.at("ActiveState");
   if (state == "inactive") return;
   (void)ask_until_answered({"systemctl", state == "failed" ? "reset-failed" : "stop", kUnit}).has_value();
 }
 
-/// Whether a process of the job is left: its control group tells without systemd being asked. False where there is none yet.
+/// True if the job's control group has a process. Needs no query of systemd. False if there is no group yet.
 bool populated() {
   std::ifstream events(fmt::format("/sys/fs/cgroup/system.slice/{}/cgroup.events", kUnit));
   int value = 0;
@@ -86,7 +86,7 @@ std::vector<std::string> start_line(const Command& command) {
   return argv;
 }
 
-/// The lines that a file got since the last look.
+/// Lines added to a file since the last look.
 class Tail {
  public:
   explicit Tail(std::string path) : path_(std::move(path)) {}
@@ -113,9 +113,9 @@ class Tail {
 Result<CommandResult> JobRunner::run(const Command& command) {
   if (!systemd_ || !command.own_unit || !command.input.empty()) return inner_.run(command);
   TRY(wait_for_last());
-  for (const char* stream : {"out", "err"}) ::unlink(output_file(stream).c_str());  // the last job's
+  for (const char* stream : {"out", "err"}) ::unlink(output_file(stream).c_str());  // files of the last job
   const Result<std::string> started = ask(start_line(command));
-  if (!started && !runs(TRY(unit_now())))  // else only the answer was lost
+  if (!started && !runs(TRY(unit_now())))  // otherwise only the answer was lost
     return Failure(Error(started.error()).in("`" + command.text() + "`"));
   return follow(command);
 }
@@ -151,7 +151,7 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
     output.look(on_line);
     errors.look(on_line);
     if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
-    if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // to end it would tear dpkg
+    if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // not killed: that would interrupt dpkg
       log::warning("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
     const auto asked_at = std::chrono::steady_clock::now();
     const bool left = populated();
@@ -159,7 +159,7 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
     if (asked_at < ask_at && (left || !begun)) continue;
     const Properties unit = TRY(unit_now());
     ask_at = asked_at + kShareOfAsking * (std::chrono::steady_clock::now() - asked_at);
-    const bool waits = unit.at("ActiveState") == "inactive";  // it remains after its exit: this is before, or somebody stopped it
+    const bool waits = unit.at("ActiveState") == "inactive";  // the unit stays after its exit: not yet started, or stopped
     if (waits && std::chrono::steady_clock::now() > begun_until)
       return fail(ErrorCode::command, fmt::format("`{}`: {} was stopped", command.text(), kUnit));
     if (!waits && !runs(unit)) {

@@ -25,13 +25,13 @@ namespace {
 
 constexpr const char* kUser = "p2pd";
 
-/// One who asks; answers may come from another thread, after it has left.
+/// Client connection; answers may come from another thread, after the client has left.
 struct Connection {
   Descriptor fd;
   std::string received;
 };
 
-/// Writes a line, or drops it: who does not read must not hold up the worker.
+/// Writes a line, or drops it: a client that does not read must not block the worker.
 void send_line(int fd, const nlohmann::json& answer) {
   const std::string line = answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   (void)!::send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -64,7 +64,7 @@ Result<Descriptor> make_socket(const std::string& path) {
 
 std::string socket_path() { return runtime_directory() + "/walk.sock"; }
 
-/// Takes what there is to read; false when nothing more will come.
+/// Reads the available data; returns false at the end of the input.
 bool take(Connection& connection, Mailbox& mailbox) {
   std::array<char, Listener::kLine> buffer;
   const ssize_t count = ::recv(connection.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);

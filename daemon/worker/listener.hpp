@@ -11,10 +11,10 @@
 
 namespace p2pd {
 
-/// The worker's socket, served by a thread of its own, so that the walk can be plain synchronous code: it reads lines,
-/// posts them to the mailbox, writes the answers. It also waits for the signal to stop.
+/// Socket of the worker, served by a thread of its own, so that the walk can be plain synchronous code. The thread reads
+/// lines, posts them to the mailbox and writes the answers. It also waits for the stop signal.
 ///
-/// Who may ask: root, and the user that p2pd runs as. At most kConnections at once, kLine bytes a line.
+/// Permitted clients: root, and the user that p2pd runs as. At most kConnections at once, kLine bytes a line.
 class Listener {
  public:
   static constexpr std::size_t kLine = 4096;
@@ -22,7 +22,7 @@ class Listener {
 
   /// Takes the socket that systemd passed, else makes RUNTIME/walk.sock. `stop_fd`: a signalfd.
   static Result<std::unique_ptr<Listener>> open(Mailbox& mailbox, int stop_fd);
-  /// Only waits for the signal.
+  /// Waits for the signal only.
   static std::unique_ptr<Listener> for_signals(Mailbox& mailbox, int stop_fd);
   ~Listener();
 
@@ -33,7 +33,7 @@ class Listener {
   Mailbox& mailbox_;
   int stop_fd_;
   Descriptor socket_;
-  bool own_;  ///< made here: goes with us
+  bool own_;  ///< the socket was made here, and is removed with the listener
   Descriptor quit_;
   std::thread thread_;
 };

@@ -23,7 +23,7 @@ constexpr Event kRequests[] = {Event::apply, Event::pause, Event::resume, Event:
 
 std::string asked_file() { return runtime_directory() + "/asked"; }
 
-/// Whether the run leaves its restarts to somebody else.
+/// True if the run leaves its restarts to the operator.
 bool is_external(const Run& run) {
   const json plan = parse_json(run.resolved);
   return plan.is_object() && plan.value(nlohmann::json::json_pointer("/policy/reboot"), "") == to_string(RebootPolicy::external);
@@ -36,7 +36,7 @@ void lower(const Descriptor& event) {
   ::eventfd_read(event.get(), &value);
 }
 
-/// A walk that ends soon, and then hears of nothing that is posted to it.
+/// True if the walk in this state ends soon and reads no further request.
 bool is_at_rest(RunState state) {
   return state != RunState::walking && state != RunState::rebooting && state != RunState::reverting;
 }
@@ -114,7 +114,7 @@ void Mailbox::post(Request request) {
   request.answer(answer);
 }
 
-/// The run that is walked answers for itself. The last request wins, but a cancel has ended what ran: nothing goes on after it.
+/// Answers a request during a walk. The last one wins, but after a cancel or revert nothing continues the run.
 json Mailbox::take_while_walking(const Request& request) {
   const bool undoing = run_->state == RunState::reverting || undoes(asked_);
   switch (request.event) {
@@ -134,7 +134,7 @@ json Mailbox::take_while_walking(const Request& request) {
     case Event::revert:
       if (run_->state == RunState::reverting && request.event == Event::cancel) break;
       asked_ = request.event;
-      if (!undoing) raise(halt_);  // an undo is not cut short
+      if (!undoing) raise(halt_);  // an undo is not interrupted
       break;
     default: break;
   }
@@ -214,8 +214,8 @@ void Mailbox::note(const Run& run) {
     if (!walking_) return;
     run_ = run;
     told_.reset();
-    if (is_at_rest(run.state)) return;  // the worker takes what waits, once the walk has ended
-    for (Request& request : waiting_) {  // came before it was known what is walked, or how it goes on
+    if (is_at_rest(run.state)) return;  // the worker takes waiting requests once the walk has ended
+    for (Request& request : waiting_) {  // requests that came before the run and its state were known
       json answer = take_while_walking(request);
       answered.emplace_back(std::move(request), std::move(answer));
     }
@@ -228,7 +228,7 @@ std::optional<Event> Mailbox::end() {
   const std::lock_guard lock(mutex_);
   walking_ = false;
   run_.reset();
-  if (stopping_) return std::nullopt;  // the next start hears of it
+  if (stopping_) return std::nullopt;  // the next start reads the request
   lower(halt_);
   const std::optional<Event> promised = std::exchange(asked_, std::nullopt);
   remember();

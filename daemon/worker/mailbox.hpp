@@ -15,11 +15,11 @@
 
 namespace p2pd {
 
-/// What somebody asked of the worker. `answer` is called once, from any thread.
+/// Request to the worker. `answer` is called once, from any thread.
 struct Request {
   Event event = Event::apply;  ///< apply, pause, resume, retry, cancel or revert
-  std::string plan;            ///< of apply; empty: the configured one
-  bool reboot = true;          ///< of apply: false leaves restarts to somebody else
+  std::string plan;            ///< for apply; empty: the configured plan
+  bool reboot = true;          ///< for apply: false leaves restarts to the operator
   std::function<void(const nlohmann::json&)> answer;
 };
 
@@ -29,34 +29,34 @@ Result<Request> parse_request(std::string_view line);
 nlohmann::json answer_of(const Run& run);
 nlohmann::json answer_of(const Error& error);
 
-/// Requests on their way from the listener's thread to the walk. What was promised to somebody outlives a kill of the
-/// worker: RUNTIME/asked. While a run is walked each is answered at once, and the
-/// walk hears of the last one between two steps; else it waits until the worker takes it.
+/// Requests from the listener's thread to the walk. An accepted request survives a kill of the
+/// worker, in RUNTIME/asked. During a walk each request is answered at once, and the
+/// walk gets the last one between two steps. Otherwise a request waits until the worker takes it.
 class Mailbox : public Requests {
  public:
-  /// `configured`: the plan of an apply that names none.
+  /// `configured`: the plan of an apply without a plan.
   explicit Mailbox(std::string configured = {});
 
-  // For the listener.
+  // Used by the listener.
   void post(Request request);
-  void stop();  ///< SIGTERM came
+  void stop();  ///< after SIGTERM
 
-  // For the walk.
+  // Used by the walk.
   std::optional<Event> poll() override;
-  /// Readable: commands end now, because p2pd is to stop, or what they do is to be undone.
+  /// Readable when running commands must end, because p2pd stops or undoes their changes.
   int halt_fd() const { return halt_.get(); }
   bool stopping() const;
-  std::optional<Event> asked() const;  ///< what poll() will tell
-  void done_with(Event event);         ///< poll() need not tell it any more
-  bool has_waiting() const;            ///< wait() would return at once
+  std::optional<Event> asked() const;  ///< request that poll() will return
+  void done_with(Event event);         ///< cancels the request for poll()
+  bool has_waiting() const;            ///< true if wait() would return at once
 
-  // For the worker.
-  /// The next request; nothing after `patience`, or when p2pd is to stop.
+  // Used by the worker.
+  /// Next request; nothing after `patience`, or when p2pd stops.
   std::optional<Request> wait(std::chrono::milliseconds patience);
-  /// A walk began: what is posted from now on is answered with how it stands, which `note` says.
+  /// Begins a walk: requests posted from now on are answered with its state, which `note` sets.
   void begin();
   void note(const Run& run);
-  /// The walk has come to its end; what was promised to somebody and is still to do.
+  /// Ends the walk. Returns a request that was accepted and is still to be handled.
   std::optional<Event> end();
 
  private:
@@ -67,8 +67,8 @@ class Mailbox : public Requests {
   mutable std::mutex mutex_;
   std::deque<Request> waiting_;
   std::optional<Event> asked_;
-  std::optional<Event> told_;  ///< to the walk, which is about to act on it
-  std::optional<Run> run_;  ///< that is walked
+  std::optional<Event> told_;  ///< returned to the walk, which is about to act on it
+  std::optional<Run> run_;  ///< run that is being walked
   bool walking_ = false;
   bool stopping_ = false;
   Descriptor wake_;

@@ -24,7 +24,7 @@ void systemctl(const char* verb, const char* unit) {
   if (!done) log::warning("{}", done.error().message);
 }
 
-/// Which message tells of a state; empty: none.
+/// Message id for the state of a run; empty: none.
 std::string_view message_of(const Run& run) {
   switch (run.state) {
     case RunState::blocked: return message_id::kBlocked;
@@ -45,7 +45,7 @@ log::Level level_of(RunState state) {
 }  // namespace
 
 void Publisher::checking(const Step& step) {
-  if (step.id.empty()) return;  // whether what is undone is still in effect
+  if (step.id.empty()) return;  // check whether an undone change is still in effect
   lock_.reset();
   activity_ = {true, step.id, "checking", ""};
   publish();
@@ -116,10 +116,10 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
   activity_.at_work = run.state == RunState::walking || run.state == RunState::reverting;
   error_.reset();
   lock_.reset();
-  const bool superseded = run.result == "superseded";  // another one begins right behind it
+  const bool superseded = run.result == "superseded";  // another run begins immediately after it
   told_ = true;
   if (!superseded) mailbox_.note(run);
-  if (systemd_ && !std::exchange(broker_started_, true)) systemctl("start", kBroker);  // who watches the bus is told
+  if (systemd_ && !std::exchange(broker_started_, true)) systemctl("start", kBroker);  // for clients on the bus
   plan_field_.emplace("P2PD_PLAN", run.plan);
   run_field_.emplace("P2PD_RUN", std::to_string(run.id));
   if (started) {
@@ -143,7 +143,7 @@ void Publisher::tell(const Run& run) {
   follow_ready_file();
 }
 
-/// What whoever logs in should know: steps that hold, with something to do all the same; nothing once they are undone.
+/// Writes the login notes: steps that hold with an action still to take. Removes the file once they are undone.
 void Publisher::publish_notes() {
   FileState file;
   file.kind = FileState::Kind::regular;
@@ -157,7 +157,7 @@ void Publisher::publish_notes() {
   if (!done) log::warning("{}", done.error().message);
 }
 
-/// p2pd-ready.target is active while the ready file is there.
+/// p2pd-ready.target is active while the ready file exists.
 void Publisher::follow_ready_file() {
   if (!systemd_) return;
   const bool ready = ::access(ready_file().c_str(), F_OK) == 0;
@@ -171,7 +171,7 @@ void Publisher::know(const Run& run, const std::vector<StepRecord>& steps) {
 
 void Publisher::message(std::string_view text) {
   if (activity_.doing != "fixing" && activity_.doing != "undoing") return;
-  if (std::exchange(telling_, true)) return;  // what cannot be published is logged, and comes back here
+  if (std::exchange(telling_, true)) return;  // a failure to publish is logged, and calls this function again
   activity_.message = text;
   if (std::chrono::steady_clock::now() - published_ > kBetweenMessages) publish();
   telling_ = false;
@@ -188,7 +188,7 @@ void Publisher::rest() {
   if (told_ || error_) publish();
 }
 
-/// Without the lock the fix is made all the same: it only keeps people from a mistake.
+/// Takes the lock, which only prevents accidental restarts. Without it the fix runs all the same.
 void Publisher::lock(const std::string& why) {
   if (lock_) return;
   Result<Descriptor> lock = logind_.inhibit(why);
@@ -205,7 +205,7 @@ void Publisher::publish() {
   file.content = without_user_info(status.dump(1, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
   Result<Root> root = Root::open("/");
   const Result<void> put = root ? root->put(status_file(), file) : Failure(root.error());
-  if (!put) log::error("{}", put.error().message);  // the walk goes on: the journal has it all
+  if (!put) log::error("{}", put.error().message);  // the walk continues: the journal has the full record
   const auto& progress = status["progress"];
   ::sd_notifyf(0, "STATUS=%s: %s%sstep %d of %d", std::string(to_string(run_.state)).c_str(), activity_.step.c_str(),
                activity_.step.empty() ? "" : ", ", progress["done"].get<int>(), progress["total"].get<int>());

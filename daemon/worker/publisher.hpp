@@ -15,11 +15,11 @@
 
 namespace p2pd {
 
-/// Tells how the walk stands: in status.json, the journal, systemctl's status line and p2pd-ready.target. While a fix
-/// runs it holds a lock of logind's, so that nobody restarts the machine in the middle by mistake.
+/// Publishes the state of the walk: in status.json, the journal, systemctl's status line and p2pd-ready.target. During a
+/// fix it holds a lock of logind, so that nobody restarts the machine by mistake.
 class Publisher : public Observer {
  public:
-  /// `systemd`: it runs here.
+  /// `systemd`: systemd runs on this machine.
   Publisher(Mailbox& mailbox, bool systemd) : mailbox_(mailbox), systemd_(systemd) {}
 
   void checking(const Step& step) override;
@@ -30,18 +30,18 @@ class Publisher : public Observer {
   void run_changed(const Run& run, const Plan& plan, const std::map<std::string, StepRecord>& steps) override;
   void waiting(std::string_view why) override;
 
-  /// The run that is about to be gone on with; nothing is published.
+  /// Sets the run that is about to continue; publishes nothing.
   void know(const Run& run, const std::vector<StepRecord>& steps);
-  /// A line of what is going on.
+  /// Sets the current output line.
   void message(std::string_view text);
-  /// What keeps the worker from its work; none: that is over.
+  /// Publishes the error that stops the worker; nothing: no error any more.
   void error(const std::optional<Error>& error);
-  /// The worker is at rest.
+  /// Marks the worker as idle.
   void rest();
-  /// A walk is not at its end.
+  /// True while a walk is not finished.
   bool walking() const { return told_ && (run_.state == RunState::walking || run_.state == RunState::reverting); }
 
-  /// What to tell as soon as the run is known to have begun.
+  /// called as soon as the run is known to have begun
   std::function<void(const Run&)> begun;
 
  private:
@@ -59,11 +59,11 @@ class Publisher : public Observer {
   Activity activity_;
   std::optional<Error> error_;
   Descriptor lock_;
-  std::optional<log::Field> plan_field_, run_field_;  ///< of every record of the journal while the run is walked
+  std::optional<log::Field> plan_field_, run_field_;  ///< set on every record of the journal while the run is walked
   bool broker_started_ = false;
   bool telling_ = false;
-  bool told_ = false;             ///< of a run that is walked here
-  std::optional<bool> target_;    ///< what p2pd-ready.target was last told
+  bool told_ = false;             ///< a run that is walked here has been published
+  std::optional<bool> target_;    ///< last state requested for p2pd-ready.target
   std::chrono::steady_clock::time_point published_;
 };
 

@@ -18,9 +18,9 @@ namespace {
 constexpr std::string_view kMessageOfTheDay = "/run/motd.d/p2pd";
 constexpr std::string_view kRequired = "/run/reboot-required";
 constexpr std::string_view kRequiredBy = "/run/reboot-required.pkgs";
-constexpr std::chrono::minutes kShutdownPatience{10};  // for a machine to go down
+constexpr std::chrono::minutes kShutdownPatience{10};  // time that a shutdown may take
 
-/// Courtesies: what they fail at is logged, and no reason not to restart.
+/// Writes a notice. A failure is logged, and does not prevent the restart.
 void put(std::string_view path, std::string text) {
   FileState file;
   file.kind = FileState::Kind::regular;
@@ -43,8 +43,8 @@ void require_by_files() {
   put(kRequired, "*** System restart required ***\n");
 }
 
-/// RUNTIME/restart: what p2pd itself scheduled, "KIND WHEN". Written before logind is asked, so that no kill between the two
-/// makes it somebody else's.
+/// RUNTIME/restart: schedule made by p2pd, "KIND WHEN". Written before the call to logind, so that after a kill between the two
+/// p2pd still recognises its schedule.
 std::string schedule_file() { return runtime_directory() + "/restart"; }
 
 Logind::Schedule our_schedule() {
@@ -58,7 +58,7 @@ Logind::Schedule our_schedule() {
 std::string Restart::in_the_way() {
   if (const Result<bool> down = logind_.going_down(); down && *down) return "this machine is going down";
   const auto found = logind_.scheduled();
-  if (!found) {  // no bus to ask: the file tells
+  if (!found) {  // without a bus the file has the schedule
     const Result<Root> root = Root::open("/");
     return root ? scheduled_shutdown(*root) : "";
   }
@@ -116,7 +116,7 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
   put(schedule_file(), fmt::format("{} {}\n", ours.kind, ours.when));
   const Result<void> scheduled = logind_.schedule(ours, std::string(text));
   if (!scheduled && scheduled.error().code != ErrorCode::not_found) return Failure(scheduled.error());
-  if (!scheduled) {  // no bus, no manners
+  if (!scheduled) {  // no bus: restart without an announcement
     const Command command{{"systemctl", "reboot"}};
     TRY(require_success(command, TRY_IN("cannot restart", ProcessRunner().run(command))));
     return Outcome::under_way;
@@ -126,10 +126,10 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
     if (mailbox_.stopping()) return Outcome::under_way;
     if (mailbox_.asked()) {
       TRY(cancel_ours());
-      mailbox_.done_with(Event::pause);  // a cancel is still to be heard
+      mailbox_.done_with(Event::pause);  // a cancel is still to be handled
       return Outcome::called_off;
     }
-    // from its time on logind has other things to do than to tell of it
+    // at the scheduled time logind may no longer report the schedule
     if (now < due - std::chrono::seconds(1) && TRY(logind_.scheduled()) != ours && !TRY(logind_.going_down())) return Outcome::called_off;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }

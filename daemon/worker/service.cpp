@@ -28,9 +28,9 @@ namespace p2pd {
 namespace {
 
 constexpr int kIdleSeconds = 5;
-/// Between the tries to go on with a run whose walk ended in an error: what is in the way may pass, and a boot has no other start.
+/// Pauses before a run is continued whose walk ended in an error: the cause may be transient, and a boot starts the worker only once.
 constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60), std::chrono::seconds(300)};
-constexpr std::chrono::seconds kLockPatience{30};  // for the one who proves, or makes anew, at the same boot
+constexpr std::chrono::seconds kLockPatience{30};  // for a prove or reassert of the same boot
 
 int stop_signal() {
   sigset_t set;
@@ -41,7 +41,7 @@ int stop_signal() {
   return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/// What surrounds the engine in this program.
+/// Environment of the engine in this program.
 class Service {
  public:
   explicit Service(const Registry& registry)
@@ -82,7 +82,7 @@ class Service {
     return well ? 0 : 1;
   }
 
-  /// Walks once, without a socket; the run.
+  /// Walks once, without a socket; returns the run.
   Result<Run> once(const std::function<Result<Run>(Walk&)>& work, std::chrono::seconds patience = kLockPatience) {
     patience_ = patience;
     const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
@@ -96,10 +96,10 @@ class Service {
   }
 
  private:
-  /// Goes on with what an earlier start left open; false where that ended in an error.
+  /// Continues the run that an earlier start left open; returns false if it ended in an error.
   bool start() {
     restart_.cancel_announced_reboot();
-    const Result<std::optional<Run>> read = newest_run();  // what cannot be read is told by the walk
+    const Result<std::optional<Run>> read = newest_run();  // the walk reports a read error
     const std::optional<Run> newest = read ? *read : std::nullopt;
     const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
     const bool first = read && !newest && config_ && config_->apply_on_boot;
@@ -125,7 +125,7 @@ class Service {
     const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.event == Event::revert);
     const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
     if (!told) request.answer(run ? answer_of(*run) : answer_of(run.error()));
-    return told ? settle(run) : true;  // an error before it began is the caller's to hear
+    return told ? settle(run) : true;  // an error before the run began is reported to the caller
   }
 
   Result<Run> answer(Walk& walk, const Request& request) const {
@@ -136,7 +136,7 @@ class Service {
     return walk.apply(plan);
   }
 
-  /// `undoes`: the undo records are enough for it: an unusable journal must not keep the changes here.
+  /// `undoes`: the undo records suffice; an unusable journal must not prevent a rollback.
   Result<Run> walk(const std::function<Result<Run>(Walk&)>& work, bool undoes = false) {
     mailbox_.begin();
     Result<Run> run = [&]() -> Result<Run> {
@@ -145,19 +145,19 @@ class Service {
       options.accept_state_loss = undoes;
       options.patience = patience_;
       Worker worker = TRY(Worker::open(options, registry_, {runner_, publisher_, mailbox_, restart_}));
-      TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // ours: we hold the lock
+      TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // p2pd's job: the lock is held
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
     publisher_.rest();
     if (run && !is_open(run->state)) restart_.cancel_announced_reboot();
     if (promised == Event::pause && run && run->state != RunState::walking && next_state(run->state, Event::pause))
-      return walk([](Walk& walk) { return walk.request(Event::pause); });  // it came as the walk came to rest by itself
+      return walk([](Walk& walk) { return walk.request(Event::pause); });  // the pause came as the walk ended by itself
     if (promised != Event::cancel && promised != Event::revert) return run;
     return walk([&](Walk& walk) { return promised == Event::cancel ? walk.cancel_accepted() : walk.revert(); }, true);
   }
 
-  /// False where the walk ended in an error, and not because it was to stop.
+  /// Returns false if the walk ended in an error other than a stop.
   bool settle(const Result<Run>& run) {
     const bool well = run || run.error().code == ErrorCode::interrupted || run.error().code == ErrorCode::state;
     if (!well) {
@@ -167,20 +167,20 @@ class Service {
     return well;
   }
 
-  /// Why the next boot knows nothing of this one; empty: it does.
+  /// Reason why the state is lost with this boot; empty: it is kept.
   static std::string forgets() {
     const Result<Root> root = Root::open("/");
     const auto table = root ? root->read(kMountInfo) : Failure(root.error());
     auto mounts = table ? parse_mounts(*table) : Failure(table.error());
     if (!mounts) return "";
-    for (Mount& mount : *mounts)  // what is not seen from here says nothing: in a container the path is another system's
+    for (Mount& mount : *mounts)  // an invisible upper directory proves nothing: in a container the path belongs to another system
       if (!mount.upper.empty() && !root->exists(mount.upper)) mount.upper.clear();
     std::error_code error;
     const auto state = std::filesystem::weakly_canonical(state_directory(), error);
     return why_volatile(*mounts, state.string(), root->read("/proc/cmdline").value_or(""));
   }
 
-  /// Of which the publisher knows from here on; nothing: none was ever begun.
+  /// Newest run, passed to the publisher as well; nothing: no run was ever begun.
   Result<std::optional<Run>> newest_run() {
     const auto journal = Journal::open(state_directory(), Journal::Access::read);
     if (!journal && journal.error().code == ErrorCode::not_found) return std::optional<Run>();
@@ -209,10 +209,10 @@ int prove(const Registry& registry) {
   const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0; };
   const bool before = proven();
   const Result<Run> run = Service(registry).once([&](Walk& walk) -> Result<Run> {
-    if (!before && proven()) return Run{};  // by the walk that this one waited for
+    if (!before && proven()) return Run{};  // proven by the walk that this one waited for
     return walk.prove_again();
   });
-  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;  // who walks looks at all of it
+  if (!run) return run.error().code == ErrorCode::busy ? 0 : 1;  // a running walk checks everything itself
   return run->plan == "verify" && !is_proven(run->state) ? 3 : 0;
 }
 

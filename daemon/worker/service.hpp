@@ -5,15 +5,15 @@
 
 namespace p2pd {
 
-/// Serves the socket and walks: goes on with the open run, then does what is asked, and ends after some seconds without
-/// work. The exit code.
+/// Serves the socket and walks: continues the open run, then handles requests, and ends after some seconds without
+/// work. Returns the exit code.
 int serve(const Registry& registry);
 
-/// At each boot: `prove` looks again whether what was proven holds, `reassert` makes anew what lasts for one boot only.
-/// The exit code: 0 where it holds or there is nothing to do, 3 where it does not hold.
+/// Run at each boot: `prove` checks again what was proven, `reassert` applies again the fixes that last for one boot only.
+/// Exit code: 0 if it holds or there is nothing to do, 3 if it does not hold.
 int prove(const Registry& registry);
 int reassert(const Registry& registry);
-/// For a hook of the kernel's packages: makes what a new kernel needs of what was proven, where no walk is under way.
+/// Prepares a new kernel for the proven setup, unless a walk is running. Called by a hook of the kernel's packages.
 int add_kernel(const Registry& registry);
 
 }  // namespace p2pd
