@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl bench: becomes p2p-bench, the one that lies beside this program.
+// p2pctl bench: executes the p2p-bench in the directory of this program.
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with what the solver says of it here.
+// p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with the solver's verdict for this machine.
 #include "machine/catalogue/catalogue.hpp"
 
 #include <fmt/format.h>
@@ -19,14 +19,14 @@ namespace {
 using nlohmann::json;
 using Fit = EntryVerdict::Fit;
 
-/// The catalogue as a machine sees it.
+/// Catalogue with the verdicts for a machine.
 struct Listing {
   Catalogue all;
   Choice choice;
-  std::string not_judged;  ///< why there is no verdict on any entry; empty: there is one on each
+  std::string not_judged;  ///< reason why no entry has a verdict; empty: every entry has one
 };
 
-/// Why no entry can be judged: the solver leaves out what is not known, and then everything would seem to fit.
+/// Reason why no entry can be judged. The solver ignores unknown values, and without these every entry would seem to fit.
 std::string missing_for_verdicts(const Machine& machine) {
   if (machine.gpus.empty()) return "no NVIDIA GPU is here, so none of them can be judged";
   for (const Machine::Gpu& gpu : machine.gpus)

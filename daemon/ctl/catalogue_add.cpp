@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue add REPOSITORY BRANCH: pins a build that the catalogue has not. Finds out the commit, the release that it
+// p2pctl catalogue add REPOSITORY BRANCH: pins a build that the catalogue lacks. Finds the commit, the release that it
 // changes and the runfile with its sum, makes the patch, writes all of it as a drop-in, builds the modules for this
-// machine's kernels, and asks whether the next apply may use them. Neither source nor runfile is run but by that build.
+// machine's kernels, and asks for permission to use them in an apply. Only that build runs code of the source or the runfile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -29,14 +29,14 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-/// The new entry, as far as it is known.
+/// Known values of the new entry.
 struct Pins {
   std::string id, repository, branch, commit, version, base_commit, path;
   Runfile runfile;
   std::vector<std::string> compat;
 };
 
-/// What was typed as an address that a catalogue can hold: https or file.
+/// Typed address in a form that a catalogue accepts: https or file.
 Result<std::string> repository_of(const std::string& typed) {
   std::error_code error;
   const bool here = typed.find("://") == std::string::npos && fs::is_directory(typed, error);
@@ -46,7 +46,7 @@ Result<std::string> repository_of(const std::string& typed) {
               "Clone it, and name the directory of the clone.");
 }
 
-/// "tinygrad" of https://github.com/tinygrad/open-gpu-kernel-modules; of a directory its own name.
+/// "tinygrad" for https://github.com/tinygrad/open-gpu-kernel-modules; for a directory its own name.
 std::string fork_of(std::string repository) {
   const bool local = repository.starts_with("file://");
   while (repository.ends_with('/')) repository.pop_back();
@@ -55,10 +55,10 @@ std::string fork_of(std::string repository) {
   return local ? path.filename().string() : path.parent_path().filename().string();
 }
 
-/// Part of an id that can be a file's name and a word of a command, too.
+/// True if a part of an id is also valid as a file name and as a word of a command.
 bool is_word(const std::string& text) { return is_id_part(text) && text.size() <= 100 && text.front() != '-' && text.front() != '.'; }
 
-/// A drop-in can be read by all.
+/// Refuses addresses with user info: every user can read a drop-in.
 Result<void> check_secrets(const Options& options) {
   std::vector<std::string> addresses = options.runfile_hosts;
   addresses.push_back(options.repository);
@@ -69,7 +69,7 @@ Result<void> check_secrets(const Options& options) {
   return {};
 }
 
-/// Names and place of the entry; refuses what is there already.
+/// Id and file of the new entry; an Error if the id is invalid or exists.
 Result<Pins> named(const Options& options, const Catalogue& all, const Host& host) {
   TRY(check_secrets(options));
   Pins pins;
@@ -93,7 +93,7 @@ Result<Pins> named(const Options& options, const Catalogue& all, const Host& hos
   return pins;
 }
 
-/// Compat rules of which the source does not know the change itself.
+/// Compat rules for changes that the source does not contain itself.
 std::vector<std::string> needed_rules(const Catalogue& all, const std::string& conftest) {
   std::vector<std::string> needed;
   for (const auto& [name, rule] : all.compat_rules)
@@ -103,7 +103,7 @@ std::vector<std::string> needed_rules(const Catalogue& all, const std::string& c
 
 Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, int stop_fd) {
   const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
-  ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
+  ProcessRunner runner("/", stop_fd);  // runs git of this machine, even for an entry of another tree
   Host host(TRY(Root::open("/")), runner);
   GitStore store = TRY(GitStore::make(host, scratch.path()));
   const std::string place = local_path(pins.repository).value_or(pins.repository), ref = "refs/heads/" + pins.branch;
@@ -122,7 +122,7 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, 
   return {};
 }
 
-/// The GPUs of this machine, or of the generations that have peers at all; an Error where the driver is too old for them.
+/// Architectures of this machine's GPUs, or of all generations with peer access; an Error if the driver is too old for them.
 Result<std::string> architectures(const Host& host, const Catalogue& all, const std::string& version) {
   const Result<Machine> machine = machine_of(host, all);
   std::set<std::string> names = machine ? generations(*machine) : std::set<std::string>();
@@ -133,7 +133,7 @@ Result<std::string> architectures(const Host& host, const Catalogue& all, const 
   return fmt::format("{}: unknown", fmt::join(names, ": unknown, "));
 }
 
-/// The drop-in. `tree` is empty as long as it was not made.
+/// Text of the drop-in. `tree` is empty until the tree is made.
 std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree) {
   const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
   std::string text = fmt::format("# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module options.\n"
@@ -149,12 +149,12 @@ std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& g
                       pins.branch, pins.commit, pins.version);
   if (!tree.empty()) text += fmt::format("    tree: \"{}\"\n", tree);
   text += fmt::format("    architectures: {{{}}}\n", gpus);
-  if (*parse_version(pins.version) < Version{575})  // 1 was the mailbox until then, which undoes BAR1
+  if (*parse_version(pins.version) < Version{575})  // until then 1 selected the mailbox, which overrides BAR1
     text += "    registry_dwords_forbidden: {RMForceP2PType: 1}\n";
   return text;
 }
 
-/// The entry that the drop-in makes.
+/// Entry that results from the drop-in.
 Result<CatalogueEntry> entry_in(const Host& host, const Pins& pins, const std::string& text, Catalogue& all) {
   all = TRY(p2pd::catalogue(host, {TRY(catalogue_file(pins.path, text))}));
   return entry_of(all, pins.id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue allow ID: shows what is known of an entry, what is not, and what it changes, and asks whether this
-// machine may use it. Hashes that nobody has are asked of NVIDIA and pinned with the answer. Nothing is built or run.
+// p2pctl catalogue allow ID: shows the known and unknown facts of an entry and its changes, and asks for permission to use
+// it on this machine. Fetches missing hashes from NVIDIA and pins them with the answer. Builds and runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

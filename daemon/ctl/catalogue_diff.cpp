@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue diff ID: prints the change of an entry to NVIDIA's source as a patch that git-apply(1) takes, after
-// comments with the entry's facts. Fetches release and fork into a directory of its own, and runs nothing of them.
+// p2pctl catalogue diff ID: prints the change of an entry to NVIDIA's source as a patch for git-apply(1), after
+// comments with the entry's facts. Fetches release and fork into a directory of its own, and runs nothing from them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ Result<int> catalogue_diff(const Context& context) {
   for (const auto& row : what_is_known(all, entry)) fmt::print("# {:8} {}\n", row.front(), harmless(row.back()));
   fmt::print("# {:8} {} with the patch\n", "tree", source.tree);
   if (!source.left_out.empty()) fmt::print("# {:8} {} (no part of the modules)\n", "left out", harmless(fmt::format("{}", fmt::join(source.left_out, ", "))));
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;  // a program gets it byte for byte
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;  // a program gets the exact bytes
   fmt::print("#\n# {}\n\n{}", harmless(fmt::format("{}", fmt::join(source.stat, "\n# "))), is_terminal ? harmless(source.patch) : source.patch);
   return kDone;
 }

@@ -15,7 +15,7 @@
 namespace p2pd::ctl {
 namespace {
 
-/// "aikitoria/570.86.16-p2p" as part of a file's name.
+/// "aikitoria/570.86.16-p2p" as part of a file name.
 std::string file_name(const std::string& id) {
   const std::size_t slash = id.find('/');
   return id.substr(0, slash) + "--" + id.substr(slash + 1);
@@ -83,7 +83,7 @@ void print_entry(const Catalogue& all, const CatalogueEntry& entry, const Patche
 Result<PatchedSource> patched(const Options& options, const Catalogue& all, const CatalogueEntry& entry, int stop_fd) {
   TRY(check_mirrors(options.mirrors));
   const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
-  ProcessRunner runner("/", stop_fd);  // git of this machine, whatever tree the entry is for
+  ProcessRunner runner("/", stop_fd);  // runs git of this machine, even for an entry of another tree
   Host host(TRY(Root::open("/")), runner);
   GitStore store = TRY(GitStore::make(host, scratch.path()));
   return make_patched_source(host, store, all, entry, options.mirrors);

@@ -24,7 +24,7 @@ void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
   }
 }
 
-/// What waits for another step, and fails now: its change as far as it can be told before that.
+/// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
 void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
   const Step& step = *standing.step;
   if (standing.finding.verdict != Verdict::fail || step.fix.empty()) return;

@@ -10,20 +10,20 @@
 
 namespace p2pd::ctl {
 
-/// What a fix would do.
+/// Description of a fix.
 struct Change {
-  const Step* step;  ///< the one that does not hold, or one that it needs
+  const Step* step;  ///< step that does not hold, or one of its requirements
   Description description;
 };
 
-/// What apply would change about one step that does not hold.
+/// Changes that apply would make for one step that does not hold.
 struct Changes {
   std::vector<Change> made;  ///< in order
-  std::string obstacle;      ///< why one of them cannot be told, so cannot be made; empty: all can
+  std::string obstacle;      ///< reason why one of them cannot be described, and so not made; empty: none
   std::string next;
 };
 
-/// Tells the changes of a plan, each once: at the step that is met first.
+/// Describes the changes of a plan, each once, at the first step that needs it.
 class ChangeTeller {
  public:
   ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen)
@@ -42,7 +42,7 @@ class ChangeTeller {
   std::set<std::string> told_;
 };
 
-/// What the fixes or the restart end, as the requirements that were looked at say: services, sessions.
+/// Services and sessions that the fixes or the restart end, from the checked requirements.
 std::vector<std::string> ends(const Assessment& seen);
 
 }  // namespace p2pd::ctl

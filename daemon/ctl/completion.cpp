@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl completion: what bash and zsh complete, out of the table of verbs and the options that each declares.
+// p2pctl completion: completions for bash and zsh, from the table of verbs and their declared options.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 namespace p2pd::ctl {
 namespace {
 
-/// What may be typed behind a verb: its options, and a second verb with its own.
+/// Adds the words that may follow a verb: its options, and subcommands with theirs.
 void add_words(CLI::App& app, std::vector<std::string>& words) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) words.push_back("--" + name);

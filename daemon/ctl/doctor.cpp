@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl doctor: every check of the plan, what explains best that the goal is not reached, and what is to be done next.
+// p2pctl doctor: every check of the plan, the root cause of a goal that is not reached, and the next action.
 #include "ctl/doctor.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 namespace p2pd::ctl {
 namespace {
 
-/// Counts what a diagnosis had to ask of other programs: files and registers say most of it.
+/// Counts the commands of a diagnosis; most data comes from files and registers.
 class CountingRunner : public CommandRunner {
  public:
   explicit CountingRunner(CommandRunner& inner) : inner_(inner) {}
@@ -31,13 +31,13 @@ class CountingRunner : public CommandRunner {
   CommandRunner& inner_;
 };
 
-/// What the diagnosis took.
+/// Cost of the diagnosis.
 struct Cost {
   std::int64_t milliseconds;
   int commands;
 };
 
-/// What is to be done next, and who does it.
+/// Next action, and who takes it.
 struct Next {
   std::string text;
   bool by_p2pd = true;
@@ -65,7 +65,7 @@ std::vector<std::string> ids(const Assessment& seen, const std::function<bool(co
   return names;
 }
 
-/// Gates that wait for `gate`, directly or behind each other.
+/// Gates that wait for `gate`, directly or indirectly.
 std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
   std::set<std::string> names = {gate.step->id};
   return ids(seen, [&](const Standing& s) {
@@ -76,7 +76,7 @@ std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
   });
 }
 
-/// Gates that are shut, or could not be found out, besides `gate`.
+/// Failing gates, also with an unknown result, besides `gate`.
 std::vector<std::string> beside(const Assessment& seen, const Standing& gate) {
   return ids(seen, [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_failing(); });
 }
@@ -115,7 +115,7 @@ void print_cause(const Assessment& seen, const Standing& gate) {
   print_table(rows);
 }
 
-/// What comes of it: one line where p2pd goes on, everything that a person has to see to otherwise.
+/// Prints the next action: one line if p2pd can act, otherwise every action of the operator.
 void print_next(const Assessment& seen, const Next& next) {
   std::vector<std::vector<std::string>> rows;
   if (next.by_p2pd) rows.push_back({"next", paint(Colour::bold, next.text)});
@@ -128,7 +128,7 @@ void print_person(const Assessment& seen, const Plan& plan, const Registry& regi
   const Standing* cause = seen.root_cause();
   const auto looked_at = std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
   const Next next = next_of(seen, plan, registry);
-  if (cause != nullptr && cause == &seen.steps.front()) {  // nothing else is worth a look: one line says it all
+  if (cause != nullptr && cause == &seen.steps.front()) {  // the first step is the root cause: one line is enough
     fmt::print("{} {}\n", mark(cause->finding.verdict), harmless(cause->finding.summary + ". " + next.text));
     return;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl explain STEP: what a step asserts, why P2P needs it, what its fix does, and the parameters of both.
+// p2pctl explain STEP: assertion of a step, reason why P2P needs it, effect of its fix, and the parameters of both.
 #include <fmt/format.h>
 
 #include "ctl/print.hpp"

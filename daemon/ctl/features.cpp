@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl features: how P2P stands, as labels that node feature discovery (NFD) gives a node of Kubernetes.
+// p2pctl features: state of P2P, as labels that node feature discovery (NFD) gives a node of Kubernetes.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ using std::chrono::system_clock;
 constexpr std::string_view kPrefix = "feature.node.kubernetes.io/p2pd.";
 constexpr std::chrono::minutes kGoodFor{10};  // p2pd-features.timer writes them each minute
 
-/// A file for NFD's local source. Labels have their names in full, as NFD 0.19 wants them.
+/// File for NFD's local source. Labels have their full names, as NFD 0.19 requires.
 /// https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html
 std::string feature_file(const json& labels) {
   const std::time_t end = system_clock::to_time_t(system_clock::now() + kGoodFor);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl history: what was done, when, on which boot, as the journal has it.
+// p2pctl history: past changes with time and boot, from the journal.
 #include <fmt/format.h>
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace p2pd::ctl {
 
 namespace {
 
-/// As many pages as `runs` runs take: `page` gives one, of so many runs older than another.
+/// History of `runs` runs, collected in pages: `page` returns one, of a number of runs older than a given run.
 Result<nlohmann::json> in_pages(int runs, const std::function<Result<nlohmann::json>(int, std::int64_t)>& page) {
   nlohmann::json all = TRY(page(runs, 0));
   for (;;) {
@@ -22,7 +22,7 @@ Result<nlohmann::json> in_pages(int runs, const std::function<Result<nlohmann::j
     const int left = runs - static_cast<int>(all["runs"].size());
     if (before <= 0 || left <= 0) return all;
     nlohmann::json more = TRY(page(left, before));
-    if (more["runs"].empty() || json_number<std::int64_t>(more, "before") >= before) return all;  // no page of ours
+    if (more["runs"].empty() || json_number<std::int64_t>(more, "before") >= before) return all;  // invalid page
     all["runs"].insert(all["runs"].end(), more["runs"].begin(), more["runs"].end());
     more["events"].insert(more["events"].end(), all["events"].begin(), all["events"].end());  // oldest first
     all["events"] = std::move(more["events"]);
@@ -38,7 +38,7 @@ Result<nlohmann::json> known_history(const Context& context, int runs) {
     Result<Service> service = Service::open(context.options);
     read = service ? in_pages(runs, [&](int count, std::int64_t before) { return service->history(count, before); }) : Failure(service.error());
   }
-  if (!read && context.options.host.empty())  // it is as good
+  if (!read && context.options.host.empty())  // the journal has the same data
     read = in_pages(runs, [&](int count, std::int64_t before) { return history_in_journal(context.state(), count, before); });
   return read;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl logs: what the journal of systemd has of p2pd's units; journalctl prints it, and explains with -x.
+// p2pctl logs: records of p2pd's units in systemd's journal; journalctl prints them, and explains with -x.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The verb table of p2pctl, its options, and what happens around a verb: signals, errors, exit codes.
+// Verb table of p2pctl, its options, and the code around a verb: signals, errors, exit codes.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <signal.h>
@@ -123,7 +123,7 @@ constexpr Verb kVerbs[] = {
     {"completion", "print what a shell completes", takes_shell, completion, false, true},
 };
 
-/// Says so when the first word is no verb.
+/// Returns false, with a message, if the first word is no verb.
 bool names_verb(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Verb& verb : kVerbs) names.push_back(verb.name);
@@ -215,7 +215,7 @@ int main(int argc, char** argv, const Registry& registry) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kError;
   }
-  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error, not a death
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes an error instead of a signal
   log::start("p2pctl", log::Level::warning);
   try {
     const Result<int> code = chosen->run(context);

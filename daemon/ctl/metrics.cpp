@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl metrics: how P2P stands, as text for the textfile collector of Prometheus' node_exporter. Nothing is measured.
+// p2pctl metrics: state of P2P, as text for the textfile collector of Prometheus' node_exporter. Measures nothing.
 #include "ctl/metrics.hpp"
 
 #include <fmt/format.h>
@@ -26,9 +26,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kRuns = 30;  // the newest, among which the last proof is looked for; a boot makes one or two
+constexpr int kRuns = 30;  // newest runs, which are searched for the last proof; a boot makes one or two
 
-/// Adds a sample to the newest metric where it has that name, else to a new one. A value that is not known is left out.
+/// Adds a sample to the newest gauge if it has that name, else to a new one. Leaves out an unknown value.
 void add(std::vector<Metric>& metrics, const char* name, const char* help, std::optional<double> value,
          Labels labels = {}) {
   if (!value) return;
@@ -36,7 +36,7 @@ void add(std::vector<Metric>& metrics, const char* name, const char* help, std::
   metrics.back().samples.emplace(std::move(labels), *value);
 }
 
-/// The words of an enum, up to that of `last`.
+/// Names of the values of an enum, up to `last`.
 template <class Enum>
 std::vector<std::string> words_up_to(Enum last) {
   std::vector<std::string> words;
@@ -44,7 +44,7 @@ std::vector<std::string> words_up_to(Enum last) {
   return words;
 }
 
-/// Seconds since 1970 of a time in ISO 8601 UTC; nothing where it is none.
+/// Seconds since 1970 of a time in ISO 8601 UTC; nothing for other text.
 std::optional<double> seconds_of(const std::string& time) {
   std::tm parts{};
   const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
@@ -72,7 +72,7 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
   if (number_of(status, "run").value_or(0) <= 0) return;
   const json& steps = list_of(status, "steps");
   add(metrics, "p2pd_run_reboots", "Reboots of the last run, crashes included.", number_of(status, "reboots"));
-  if (!steps.empty())  // its plan is known
+  if (!steps.empty())  // the plan is known
     add(metrics, "p2pd_run_reboots_max", "Reboots that the plan of the last run allows.",
         number_of(status, "reboots_at_most"));
   add(metrics, "p2pd_run_start_timestamp_seconds", "When the last run began.", seconds_of(text_of(status, "started")));
@@ -93,7 +93,7 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
 
 bool proves(const json& judgement) { return flag_of(judgement, "proven") || flag_of(judgement, "limited"); }
 
-/// The runs in `history` that proved P2P, with the steps that did, newest first; measurements that proved nothing do not count.
+/// Last proof in `history`, in the form of a report; measurements without a proof do not count.
 json proving_runs(const json& history) {
   json runs = json::array();
   for (json run : list_of(history, "runs")) {
@@ -114,7 +114,7 @@ json proof_in(json runs, const json& history) {
   return proof_of(sources);
 }
 
-/// A figure of every ordered pair of GPUs; `unit`: what one of the figure is in the unit of the metric.
+/// Adds a figure of every ordered pair of GPUs. `unit`: one unit of the figure in the unit of the gauge.
 void add_pairs(std::vector<Metric>& metrics, const json& proof, const char* figure, const char* name, const char* help,
                double unit) {
   const json& gpus = list_of(proof, "addresses");
@@ -244,7 +244,7 @@ Result<int> metrics(const Context& context) {
     print_json(kMetricsSchema, {{"metrics", list_of_metrics(known)}});
   else if (!options.json)
     fmt::print("{}", exposition(known));
-  if (!status) return Failure(status.error());  // what is known without it is told all the same
+  if (!status) return Failure(status.error());  // the available metrics are printed all the same
   return kDone;
 }
 

@@ -18,7 +18,7 @@ inline constexpr std::string_view kMetricsSchema = "p2pd.metrics/1";
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  ///< names and values, in the order of printing
 
-/// A gauge, or a counter where its name ends in "_total". Else the name ends in its unit, a base unit of Prometheus, where it has one.
+/// Metric that may go up and down. Its name ends in its unit, a base unit of Prometheus, if it has one.
 struct Metric {
   std::string_view name;
   std::string_view help;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl plan: what apply would change. On one screen; with --diff as diffs and commands, with every check.
+// p2pctl plan: changes that apply would make, on one screen. With --diff: every check, diffs and commands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -44,7 +44,7 @@ nlohmann::json to_json(const Preview& preview, const Registry& registry, const H
   return document;
 }
 
-/// What is tried where the proof fails, in order.
+/// Alternatives that are tried if the proof fails, in order.
 nlohmann::json alternatives(const Plan& plan) {
   nlohmann::json found = nlohmann::json::array();
   for (const Step& step : plan.steps)
@@ -83,7 +83,7 @@ const char* verdict_text(const PlanPreview& all) {
   return all.changes ? "p2pctl apply makes these changes; p2pctl revert takes them back." : "Nothing to do.";
 }
 
-/// Every check and every change, in the plan's order.
+/// Prints every check and every change, in the plan's order.
 void print_diff(const PlanPreview& all) {
   fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), all.plan.title);
   for (const Preview& preview : all.steps) {

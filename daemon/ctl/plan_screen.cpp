@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl plan on one screen: failing checks, the changes of apply, their cost, and how they are undone. Each text comes from a
+// p2pctl plan on one screen: failing checks, changes of apply, their cost, and the command that undoes them. Each text comes from a
 // check or an action; the changes of one topic share a row.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,9 +23,9 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kScreen = 78;      ///< characters of a line of 80 columns that has no topic
-constexpr std::size_t kLine = 69;        ///< characters that a row has beside its topic
-constexpr std::size_t kLongest = 52;     ///< of a word: a kernel argument lists ports
+constexpr std::size_t kScreen = 78;      ///< characters in a line of 80 columns without a topic
+constexpr std::size_t kLine = 69;        ///< characters of a row next to its topic
+constexpr std::size_t kLongest = 52;     ///< for a word: a kernel argument lists ports
 constexpr std::size_t kNotes = 2;        ///< lines
 
 std::string without_parentheses(const std::string& text) {
@@ -39,7 +39,7 @@ std::string without_parentheses(const std::string& text) {
   return out;
 }
 
-/// Where to cut `word`: behind the last item of a list that fits, and never within a character of UTF-8.
+/// Position at which to cut `word`: after the last list item that fits, and never within a UTF-8 character.
 std::size_t end_of(const std::string& word) {
   if (const std::size_t item = word.find_last_of(";,", kLongest); item != std::string::npos) return item + 1;
   std::size_t end = kLongest;
@@ -55,7 +55,7 @@ std::string shortened_words(const std::string& text) {
   return out;
 }
 
-/// `text` where it has at most `limit` characters; else without what is in parentheses, then cut.
+/// `text` if it has at most `limit` characters; otherwise without the parts in parentheses, then cut.
 std::string shortened(const std::string& text, std::size_t limit) {
   std::string out = shortened_words(text);
   if (out.size() > limit) out = without_parentheses(out);
@@ -99,7 +99,7 @@ Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& 
   return rows;
 }
 
-/// Steps that a person has to mend first, those with the same obstacle together, and how.
+/// Blocked steps, grouped by obstacle, with the obstacle and the next action of the operator.
 Rows blocked_rows(const PlanPreview& all) {
   Rows rows;
   std::set<std::string> done;
@@ -117,7 +117,7 @@ Rows blocked_rows(const PlanPreview& all) {
   return rows;
 }
 
-/// Failing steps that apply mends, and obstacles that pass by themselves.
+/// Failing steps that apply fixes, and transient obstacles.
 Rows open_rows(const PlanPreview& all) {
   std::vector<const Preview*> open;
   std::set<std::string> obstacles;
@@ -187,7 +187,7 @@ class Changed {
   std::vector<std::string> costs_, notes_;
 };
 
-/// Steps that are made to hold where `trial`, which is tried first, does not help.
+/// Steps that are fixed if `trial`, which is tried first, does not help.
 std::vector<std::string> steps_after(const Plan& plan, const Step& trial) {
   std::vector<std::string> names;
   for (const Step& step : plan.steps)
@@ -195,7 +195,7 @@ std::vector<std::string> steps_after(const Plan& plan, const Step& trial) {
   return names;
 }
 
-/// Alternatives, in the order in which they are tried.
+/// Alternatives, in the order of the trials.
 Rows fallback_rows(const PlanPreview& all) {
   Rows rows;
   for (const Preview& preview : all.steps)
@@ -210,7 +210,7 @@ Rows fallback_rows(const PlanPreview& all) {
   return rows;
 }
 
-/// Steps that are checked again once the changes are made.
+/// Steps that are checked again after the changes.
 std::vector<std::string> later(const PlanPreview& all) {
   std::vector<std::string> names;
   for (const Preview& preview : all.steps)

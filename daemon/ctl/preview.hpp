@@ -9,7 +9,7 @@
 
 namespace p2pd::ctl {
 
-/// A standing with what apply would do about it.
+/// State of a step with the changes that apply would make.
 struct Preview {
   const Standing& standing;
   Changes changes;
@@ -18,7 +18,7 @@ struct Preview {
   const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
 };
 
-/// Preview of a whole plan. Refers to the objects that it was made of.
+/// Preview of a whole plan. Refers to the objects that it was made from.
 struct PlanPreview {
   const Plan& plan;
   const Registry& registry;
@@ -26,15 +26,15 @@ struct PlanPreview {
   const Assessment& seen;
   std::vector<Preview> steps;  ///< in the plan's order
   Outlook outlook = Outlook::ready;
-  bool changes = false;  ///< something would be changed
-  bool blocked = false;  ///< nothing is changed before a person has done something
+  bool changes = false;  ///< apply would change something
+  bool blocked = false;  ///< nothing is changed before the operator has acted
   Reboots reboots{};     ///< expected
 
-  /// The change takes effect with a reboot.
+  /// True if the change takes effect with a reboot.
   bool reboots_for(const Preview& preview, const Change& change) const;
 };
 
-/// Prints "p2pctl plan": on a terminal of 24 lines of 80 columns it fits, as long as checks and actions keep their texts short.
+/// Prints "p2pctl plan". Fits a terminal of 24 lines of 80 columns as long as checks and actions keep their texts short.
 void print_screen(const PlanPreview& preview);
 
 }  // namespace p2pd::ctl

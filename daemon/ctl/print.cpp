@@ -25,10 +25,10 @@ bool colours() {
 std::size_t terminal_width() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 10'000;  // not a terminal: whoever reads it wraps
+  return 10'000;  // not a terminal: the reader wraps lines
 }
 
-/// Columns that `text` takes: UTF-8 continuation bytes and colour sequences take none.
+/// Columns of `text`: UTF-8 continuation bytes and colour sequences take none.
 std::size_t columns(std::string_view text) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -58,9 +58,9 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
   return out;
 }
 
-constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< of Colour
+constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< codes of Colour
 
-/// Bytes at the start of `text` that act on a terminal: a control character, or one that changes the direction of writing.
+/// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing direction.
 std::size_t acting(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) return 1;
@@ -70,7 +70,7 @@ std::size_t acting(std::string_view text) {
   return 0;
 }
 
-/// Bytes of a colour of paint() at the start of `text`; 0: there is none.
+/// Number of bytes of a colour of paint() at the start of `text`; 0: none.
 std::size_t colour_at(std::string_view text) {
   for (const std::string_view code : kCodes)
     if (text.starts_with(fmt::format("\x1b[{}m", code))) return code.size() + 3;

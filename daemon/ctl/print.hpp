@@ -12,10 +12,10 @@ namespace p2pd::ctl {
 
 enum class Colour { plain, bold, dim, red, green, yellow, blue };
 
-/// Wraps `text` in a colour when standard output is a terminal and NO_COLOR is not set.
+/// Wraps `text` in a colour if standard output is a terminal and NO_COLOR is not set.
 std::string paint(Colour colour, std::string_view text);
 
-/// `text` without what would act on a terminal, but for the colours of paint(): it may come from a stranger's record or patch.
+/// `text` without characters that act on a terminal, except the colours of paint(): it may come from an untrusted record or patch.
 std::string harmless(std::string_view text);
 
 /// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.
@@ -27,7 +27,7 @@ void print_json(std::string_view schema, nlohmann::json body);
 /// "✓", "✗", "–" or "?", coloured.
 std::string mark(Verdict verdict);
 
-/// A unified diff of a file's content against a new one, coloured; `diff -u` with standard input.
+/// Unified diff of a file's content against a new one, coloured, from `diff -u` with standard input.
 std::string unified_diff(std::string_view path, const std::string& before, const std::string& after);
 
 }  // namespace p2pd::ctl

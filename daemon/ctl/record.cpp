@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl record FILE: writes this machine into one file that every verb which only reads takes as --root. With --unpack, writes what is
-// in such a file into a directory.
+// p2pctl record FILE: writes this machine into one file that every read-only verb accepts as --root. With --unpack, writes the
+// content of such a file into a directory.
 #include "record/record.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Prints what is in `record`, which was written to `path`.
+/// Prints a summary of `record`, which was written to `path`.
 int told(const Context& context, const MachineRecord& record, const std::string& path) {
   const nlohmann::ordered_json unreadable = record.machine.value("unreadable", nlohmann::ordered_json::array());
   if (context.options.json) {
@@ -47,7 +47,7 @@ Result<int> record(const Context& context) {
   const Host host = TRY(context.host(*runner));
   const MachineRecord record = TRY(record_machine(host, fs::path(file).stem()));
   std::string text = to_text(record);
-  TRY_IN("this machine's record", parse_record(text));  // what --root refuses is not written
+  TRY_IN("this machine's record", parse_record(text));  // a record that --root would refuse is not written
   TRY(replace_file(file, std::move(text), 0644));
   return told(context, record, file);
 }

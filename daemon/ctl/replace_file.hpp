@@ -9,8 +9,8 @@
 
 namespace p2pd::ctl {
 
-/// Writes `text` into the file `name` so that whoever reads it sees the old one or the new one, whole. A link is
-/// replaced, not followed. Its directory must be there.
+/// Writes `text` into the file `name`; a reader sees the complete old or the complete new one. A link is
+/// replaced, not followed. The directory must exist.
 Result<void> replace_file(const std::string& name, std::string text, mode_t mode);
 
 }  // namespace p2pd::ctl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl report [FILE]: what is known of this machine and of what p2pd did to it, as one HTML file to hand on.
+// p2pctl report [FILE]: all data about this machine and p2pd's changes to it, as one HTML file to hand on.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -31,14 +31,14 @@ std::string now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)));
 }
 
-/// What `found` holds; what it does not is noted.
+/// Value of `found`; an Error is added to `notes`.
 json known_or_noted(Result<json> found, std::string_view what, std::vector<std::string>& notes) {
   if (found) return *std::move(found);
   notes.push_back(fmt::format("{}: {}", what, found.error().text()));
   return nullptr;
 }
 
-/// What the GPUs exchanged before the first change: where the plans keep it.
+/// P2P measurements from before the first change, as the plans store them.
 json baseline_of(const Context& context, std::vector<std::string>& notes) {
   const Result<Root> root = Root::open(context.state());
   const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
@@ -46,7 +46,7 @@ json baseline_of(const Context& context, std::vector<std::string>& notes) {
   return text ? parse_json(*text) : json();
 }
 
-/// The plans that runs walked, newest first; what is not there any more is left out.
+/// Plans of past runs, newest first; plans that no longer exist are left out.
 json walked_plans(const Context& context, const json& history, const Host& host) {
   json plans = json::array();
   std::set<std::string> names;
@@ -74,7 +74,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   return sources;
 }
 
-/// Where nothing has run there is a diagnosis to tell, and it is said that it is no more than that.
+/// Reports that the report has a diagnosis only, if nothing has run.
 void say_what_is_missing(const json& document) {
   if (document.value("ran", false)) return;
   fmt::print(stderr,

@@ -123,7 +123,7 @@ Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& l
   for (;;) {
     if (std::exchange(news, false)) {
       Result<nlohmann::json> now = report();
-      if (!now) now = report();  // a service that was killed with the question starts anew for the next
+      if (!now) now = report();  // a service that was killed during the call starts again for the next one
       if (look(TRY(std::move(now)))) return {};
     }
     int code = 0;
@@ -145,11 +145,11 @@ PasswordAgent::PasswordAgent(const Options& options) {
   if (pid_ == 0) {
     ::close(ready[0]);
     ::execlp("pkttyagent", "pkttyagent", "--process", process.c_str(), "--notify-fd", descriptor.c_str(), "--fallback", nullptr);
-    ::_exit(127);  // no agent: polkit then says that nobody can be asked
+    ::_exit(127);  // no agent: polkit then reports that it cannot ask anyone
   }
   ::close(ready[1]);
   pollfd registered{ready[0], POLLIN, 0};
-  ::poll(&registered, 1, 5'000);  // it closes its end once it is registered
+  ::poll(&registered, 1, 5'000);  // pkttyagent closes its end once it is registered
   ::close(ready[0]);
 }
 

@@ -14,22 +14,22 @@ struct sd_bus;
 
 namespace p2pd::ctl {
 
-/// Whether what is typed goes over the bus to the service: this machine or another one, and not a tree, an image, or a
-/// machine on which systemd does not run.
+/// True if a command uses the service over the bus: on this or another machine, except for a tree, an image, or a
+/// machine without systemd.
 bool over_the_bus(const Options& options);
 
-/// The service org.p2pd1 of this machine, or of another one over ssh. Calls may start it.
+/// Service org.p2pd1 of this machine, or of another one over ssh. Calls may start it.
 class Service {
  public:
   static Result<Service> open(const Options& options);
 
-  /// Apply, with plan and options, or a method without arguments; the run.
+  /// Calls Apply, with plan and options, or a method without arguments; returns the run.
   Result<std::uint64_t> apply(const std::string& plan, bool reboot);
   Result<std::uint64_t> ask(const char* method);
-  /// The documents of schema p2pd.status/1 and p2pd.history/1.
+  /// Documents of schema p2pd.status/1 and p2pd.history/1.
   Result<nlohmann::json> report();
   Result<nlohmann::json> history(int runs, std::int64_t before);
-  /// Calls `look` with each report, now and whenever something changed, until it returns true. `stop_fd` readable ends it.
+  /// Calls `look` with each report, now and after each change, until it returns true. Ends once `stop_fd` is readable.
   Result<void> follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd);
 
  private:
@@ -40,7 +40,7 @@ class Service {
   std::unique_ptr<sd_bus, Close> bus_;
 };
 
-/// While it lives, a person at this terminal is asked for passwords that polkit wants: by pkttyagent.
+/// Asks a person at this terminal, by pkttyagent, for the passwords that polkit requires, as long as the object exists.
 class PasswordAgent {
  public:
   explicit PasswordAgent(const Options& options);

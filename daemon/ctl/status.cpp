@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl status and is-ready, and following a run of the service: its steps as they change, and a line of progress.
+// p2pctl status and is-ready, and following a run of the service: its steps as they change, and a progress line.
 #include "ctl/status.hpp"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ std::string progress_line(const json& status) {
   return line;
 }
 
-/// Whether the run of a report has changed something, be it to undo it.
+/// True if the run of a report has changed something, even if it undid that.
 bool changed_something(const json& status) {
   const json steps = status.value("steps", json::array());
   return std::ranges::any_of(steps, [](const json& step) { return has_changed(step_status(text(step, "status"))); });
@@ -57,7 +57,7 @@ std::string listed(const json& names) {
   return list;
 }
 
-/// Where something was undone: its steps, and whose changes stay.
+/// Rows about a rollback: the undone steps, and the changes in place of other runs.
 std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   const std::string undone = listed(status.value("undone", json::array()));
   if (undone.empty()) return {};
@@ -68,18 +68,18 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   return rows;
 }
 
-/// Nothing more happens by itself before the next boot.
+/// True if nothing more happens by itself before the next boot.
 bool at_rest(const json& status) {
   const std::string state = text(status, "state");
   if (state != "walking" && state != "reverting") return true;
   return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
 }
 
-/// Shows a run as it goes: a line for each finding that is new (what was found before a fix is no news after it), and below them one
-/// of progress, where there is a terminal.
+/// Prints a run as it proceeds: a line for each new finding (one from before a fix is not new after it), and on a terminal a
+/// progress line below them.
 class Show {
  public:
-  /// `ends`: tell, too, how a run comes to rest.
+  /// `ends`: also print the final state of a run.
   Show(bool silent, bool ends) : silent_(silent), ends_(ends), live_(!silent && ::isatty(STDOUT_FILENO) == 1) {}
   ~Show() { clear(); }
   Show(const Show&) = delete;
@@ -103,7 +103,7 @@ class Show {
     if (!at_rest(status)) told_.clear();
     std::fflush(stdout);
   }
-  /// Without a terminal, a line for each fix as it begins.
+  /// Prints a line for each fix as it begins, without a terminal.
   void tell_change(const json& step) {
     const std::string doing = text(step, "doing"), now = text(step, "id") + " " + doing;
     if (std::exchange(doing_, now) != now && (doing == "fixing" || doing == "undoing"))
@@ -118,12 +118,12 @@ class Show {
   bool ends_;
   bool live_;
   bool drawn_ = false;
-  std::map<std::string, std::string> found_;  ///< verdict and summary last told of a step
-  std::string doing_;  ///< the step at work, and what is done about it
-  std::string told_;  ///< the state in which it last came to rest
+  std::map<std::string, std::string> found_;  ///< last printed verdict and summary of a step
+  std::string doing_;  ///< the current step, and its operation
+  std::string told_;  ///< last printed final state
 };
 
-/// Follows until `end`; the newest report.
+/// Follows a run until `end`; returns the newest report.
 Result<json> follow(Service& service, const Context& context, const std::function<bool(const json&)>& end) {
   Show show(context.options.json, context.options.watch);
   json newest;
@@ -133,7 +133,7 @@ Result<json> follow(Service& service, const Context& context, const std::functio
       [&](const json& status) {
         newest = status;
         show.look(status);
-        const bool abandoned = !context.options.watch && !status.value("at_work", false) && ++idle_looks > 10;  // nobody walks: the worker was stopped
+        const bool abandoned = !context.options.watch && !status.value("at_work", false) && ++idle_looks > 10;  // the worker was stopped
         if (status.value("at_work", false)) idle_looks = 0;
         return end(status) || abandoned;
       },
@@ -152,7 +152,7 @@ Result<json> known_status(const Context& context) {
   if (!over_the_bus(context.options)) return status_here(context);
   Result<Service> service = Service::open(context.options);
   Result<json> report = service ? service->report() : Failure(service.error());
-  if (!report && context.options.host.empty()) return current_status(context.state());  // the bus is down: what is published is as good
+  if (!report && context.options.host.empty()) return current_status(context.state());  // the bus is down: the published status will do
   return report;
 }
 
@@ -171,7 +171,7 @@ int print_status(const Context& context, json status, const Ending& ending) {
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
     if (const std::string uses = listed(status.value("fit_for", json::array())); !uses.empty()) print_table({{"fit for", uses}});
     print_table(changes_in_place(status));
-    for (const json& step : status.value("steps", json::array()))  // it holds, and there is something to know all the same
+    for (const json& step : status.value("steps", json::array()))  // the step holds, with a note
       if (text(step, "verdict") == "pass" && !text(step, "next").empty())
         print_table({{"note", text(step, "summary") + ". " + text(step, "next")}});
     if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
@@ -187,7 +187,7 @@ Result<int> ask_service(const Context& context, const std::function<Result<std::
     const PasswordAgent agent(context.options);
     TRY(ask(service));
   }
-  if (context.options.no_block) {  // asked for, which is all that was wanted: how it ends is told by status
+  if (context.options.no_block) {  // --no-block: status reports the result
     print_status(context, TRY(service.report()));
     return kDone;
   }
@@ -213,11 +213,11 @@ Result<int> status(const Context& context) {
   const auto settled = [&](const json& now) { return options.wait && at_rest(now) && text(now, "state") != "rebooting"; };
   Service service = TRY(Service::open(options));
   const Result<json> seen = follow(service, context, settled);
-  if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // seen enough
+  if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // ended by the user
   return print_status(context, TRY(Result<json>(seen)));
 }
 
-/// What a machine is ready for, by a report of its service.
+/// Proof of a machine, from a report of its service.
 static Result<Proof> proof_told(const json& status) {
   const std::optional<RunState> state = run_state(text(status, "state"));
   if (!state || !is_proven(*state)) return fail(ErrorCode::state, fmt::format("{}  {}", text(status, "state"), text(status, "reason")));
@@ -234,7 +234,7 @@ Result<int> is_ready(const Context& context) {
   } else {
     proof = proof_told(TRY(TRY(Service::open(options)).report()));
   }
-  std::string missing;  // of a machine that is proven
+  std::string missing;  // missing part of a proven machine
   if (proof && proof->limited && options.uses.empty()) missing = fmt::format("fit for less than the plan wants: {}", fmt::join(proof->fit_for, ", "));
   for (const std::string& use : options.uses)
     if (proof && missing.empty() && std::ranges::count(proof->fit_for, use) == 0) missing = fmt::format("not proven fit for {}", use);

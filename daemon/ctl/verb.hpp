@@ -25,21 +25,21 @@ enum Exit : int {
   kError = 1,    ///< an error, named on standard error
   kChanges = 2,  ///< `plan --detailed-exitcode`: something would change
   kNotReady = 3, ///< `is-ready`: P2P is not proven on this boot
-  kBlocked = 4,  ///< a person is needed first
+  kBlocked = 4,  ///< the operator must act first
   kLimited = 5,  ///< P2P is proven on this boot, for less than the plan wants
 };
 
 struct Context;
 
-/// What was typed after the verb.
+/// Options and arguments after the verb.
 struct Options {
   std::string root = "/";
   std::string state;
   bool json = false;
-  std::string name;  ///< step or file, as the verb says
+  std::string name;  ///< step or file, depending on the verb
   std::string plan;
   bool no_reboot = false;
-  std::string host;      ///< [USER@]HOST, reached by ssh; empty: here
+  std::string host;      ///< [USER@]HOST, reached by ssh; empty: this machine
   bool no_dbus = false;  ///< walk in this process
   bool no_block = false;
   bool wait = false;
@@ -52,7 +52,7 @@ struct Options {
   bool unpack = false;    ///< `record`: the file `name` into `directory`
   std::string directory;
   int lines = 20;
-  Result<int> (*catalogue_verb)(const Context&) = nullptr;  ///< `catalogue add`, diff or allow, with what follows
+  Result<int> (*catalogue_verb)(const Context&) = nullptr;  ///< `catalogue add`, diff or allow, with their arguments
   bool yes = false;
   bool no_build = false;
   std::vector<std::string> mirrors;
@@ -61,38 +61,38 @@ struct Options {
   std::string id;
   std::vector<std::string> runfile_hosts;
   std::vector<std::string> uses;   ///< `is-ready --for`
-  std::vector<std::string> words;  ///< what `bench` passes on
+  std::vector<std::string> words;  ///< arguments that `bench` passes on
 };
 
-/// What a verb works with.
+/// Input of a verb.
 struct Context {
   Options options;
   Registry registry;
 
-  /// Commands for a look at the tree: of this machine, of an image what starts nothing of it, or as a record has them.
-  /// `stop_fd` readable: kill what runs; -1 for never.
+  /// Runner for read-only commands on the tree: of this machine, of an image without starting programs in it, or from a record.
+  /// Kills the running command once `stop_fd` is readable; -1: never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;
   /// The same without the GPUs that the plan leaves out.
   Result<Host> host_of_plan(CommandRunner& runner) const;
-  /// The tree: of a record in one file, what is in it, unpacked as long as a context lives.
+  /// The tree. A record in one file is unpacked for the lifetime of the context.
   Result<Root> root() const;
-  /// For what writes to the tree: fails where it is a record in one file.
+  /// Error if the tree is a record in one file, which cannot be written to.
   Result<void> require_directory() const;
-  /// The plan named on the command line, else the configured one.
+  /// Plan named on the command line, else the configured one.
   Result<Plan> plan() const;
-  /// The same with every choice made that can be made for `host`.
+  /// The same with every choice made that is possible for `host`.
   Result<Plan> plan(const Host& host) const;
-  /// Where the state of the tree lies.
+  /// State directory of the tree.
   std::filesystem::path state() const;
-  /// A path of the tree as a person finds it here.
+  /// Path of the tree as a path on this machine.
   std::string outside(const std::string& path) const { return options.root == "/" ? path : options.root + path; }
 
  private:
-  mutable std::shared_ptr<NamedRoot> opened_;  ///< by the first who asks
+  mutable std::shared_ptr<NamedRoot> opened_;  ///< opened on first use
 };
 
-/// A verb of p2pctl, as a row of a table.
+/// Verb of p2pctl, as a row of a table.
 struct Verb {
   std::string_view name;
   std::string_view summary;
@@ -104,13 +104,13 @@ struct Verb {
 
 std::span<const Verb> verbs();
 
-/// Adds what `verb` takes to `app`.
+/// Adds the options and arguments of `verb` to `app`.
 void declare(CLI::App& app, const Verb& verb, Options& options);
 
-/// The whole program but the tables of probes and actions.
+/// The whole program except the tables of probes and actions.
 int main(int argc, char** argv, const Registry& registry);
 
-// One file a verb.
+// One file per verb.
 Result<int> doctor(const Context& context);
 Result<int> show_plan(const Context& context);
 Result<int> apply(const Context& context);

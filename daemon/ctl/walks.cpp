@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The verbs that walk: apply, revert, pause, resume, retry, cancel. The worker runs in this process.
+// Verbs that walk: apply, revert, pause, resume, retry, cancel. They use the service, or a worker in this process.
 #include "ctl/walks.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace p2pd::ctl {
 namespace {
 
-/// Whether this is a command of cloud-init's (runcmd), which goes on when it has ended.
+/// True if cloud-init runs this command (runcmd), and continues after its end.
 bool cloud_init_waits() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);)
@@ -30,13 +30,13 @@ bool cloud_init_waits() {
   return false;
 }
 
-/// Commands for a verb that changes the tree: of an image they run inside (chroot), as those that only look must not.
+/// Runner for a verb that changes the tree: in an image the commands run inside (chroot), unlike those of read-only verbs.
 Result<std::unique_ptr<CommandRunner>> changing_runner(const Context& context, int stop_fd) {
   if (RecordedRunner::is_record(TRY(context.root()))) return context.runner(stop_fd);
   return std::make_unique<ProcessRunner>(context.options.root, stop_fd);
 }
 
-/// Prints each step as the walk meets it.
+/// Prints each step as the walk checks it.
 class Progress : public Observer {
  public:
   explicit Progress(bool silent) : silent_(silent) {}
@@ -66,7 +66,7 @@ class Progress : public Observer {
   std::map<std::string, StepRecord> steps_;
 };
 
-/// Asks systemd; of a tree that is not running, and where nobody wants it, the restart is somebody else's.
+/// Restarts through systemd. Leaves the restart to the operator for a tree that is not running, or if none is wanted.
 class AskSystemd : public Rebooter {
  public:
   AskSystemd(CommandRunner& runner, bool allowed) : runner_(runner), allowed_(allowed) {}
@@ -86,7 +86,7 @@ class AskSystemd : public Rebooter {
   bool allowed_;
 };
 
-/// The one request that a signal can make: end soon.
+/// Stop request, the only one that a signal can make.
 class StopRequests : public Requests {
  public:
   explicit StopRequests(int fd) : fd_(fd) {}
@@ -100,7 +100,7 @@ class StopRequests : public Requests {
   int fd_;
 };
 
-/// next_command(), as somebody who walks without the service sees it.
+/// next_command() for a walk without the service.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
   if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
   if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" goes on";
@@ -112,7 +112,7 @@ Result<void> require_no_options_of_the_plan(const Options& options) {
   return fail(ErrorCode::invalid, "who restarts the machine is said when a run begins: --no-reboot goes with apply", "leave it out, or walk without the service: --no-dbus");
 }
 
-/// p2pd never worked on this tree: there is no state, and none is made to say so.
+/// True if p2pd never worked on this tree: it has no state, and this function makes none.
 bool untouched(const Context& context) {
   std::error_code error;
   return !std::filesystem::exists(context.state(), error) && !error;
@@ -140,7 +140,7 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
                                    context.registry, {*runner, progress, requests, rebooter}));
   const Run run = TRY(work(worker.walk()));
-  if (options.root == "/") ::unlink(status_file().c_str());  // of the service's last walk
+  if (options.root == "/") ::unlink(status_file().c_str());  // status file of the service's last walk
   pollfd stop{stop_fd, POLLIN, 0};
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
   nlohmann::json status = status_of(run, progress.steps());
@@ -170,7 +170,7 @@ Result<int> revert(const Context& context) {
     return ask_service(context, [](Service& service) { return service.ask("Revert"); }, true);
   }
   if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
-  Context undoing = context;  // the undo records are enough: an unusable journal must not keep the changes here
+  Context undoing = context;  // the undo records suffice: an unusable journal must not prevent a rollback
   undoing.options.accept_state_loss = true;
   return walk_with(undoing, "revert", [](Walk& walk) { return walk.revert(); });
 }
@@ -180,7 +180,7 @@ Result<int> request(const Context& context, std::string_view event) {
     const char* method = event == "pause" ? "Pause" : event == "resume" ? "Resume" : event == "retry" ? "Retry" : "Cancel";
     TRY(require_no_options_of_the_plan(context.options));
     Context asked = context;
-    asked.options.no_block |= event == "pause";  // it holds between two steps, and this one may take its time
+    asked.options.no_block |= event == "pause";  // a pause takes effect between two steps, and the current step may take long
     return ask_service(asked, [&](Service& service) { return service.ask(method); }, event == "cancel");
   }
   if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", event));

@@ -8,10 +8,10 @@
 
 namespace p2pd::ctl {
 
-/// SIGTERM and SIGINT become readable, so that what runs ends at a safe point; the descriptor.
+/// Makes SIGTERM and SIGINT readable, so that a running walk ends at a safe point. Returns the descriptor.
 int stop_signals();
 
-/// Opens a worker, lets `work` walk, prints how the run stands; the exit code of the verb.
+/// Opens a worker, runs `work`, prints the state of the run. Returns the exit code of the verb.
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work);
 
 }  // namespace p2pd::ctl

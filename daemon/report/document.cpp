@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The content of a report: what a person wants to know first, drawn from status, history, diagnosis and measurements.
+// Content of a report: the answers that a person needs first, from status, history, diagnosis and measurements.
 #include "report/document.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 struct Headline {
-  const char* state;  ///< of a run, or the result of one that is idle
-  const char* tone;   ///< good, warn, bad, open: no verdict yet
+  const char* state;  ///< state of a run, or result of an idle one
+  const char* tone;   ///< good, warn, bad; open: no verdict yet
   const char* headline;
 };
 constexpr Headline kHeadlines[] = {
@@ -82,7 +82,7 @@ json verdict_of_diagnosis(const json& diagnosis) {
   return verdict;
 }
 
-// ---- what keeps P2P from working, or kept it ------------------------------------------------------------------------
+// ---- causes of a missing proof --------------------------------------------------------------------------------------
 
 json cause_of(const json& finding, const std::string& step, const PlanWords& words) {
   json cause = {{"step", step}, {"title", words.title(step)}, {"why", words.why(step)}, {"evidence", json::array()}};
@@ -96,7 +96,7 @@ bool is_failing(const json& finding) {
   return text_of(finding, "verdict") == "fail" || text_of(finding, "verdict") == "unknown";
 }
 
-/// The run's findings, or those of the diagnosis: those that are shut, in the order of the plan, what is not known
+/// Failing steps from the run's findings and the diagnosis, in the order of the plan; those with verdict unknown are
 /// last.
 json causes_of(const Sources& sources, const PlanWords& words) {
   json causes = json::array();
@@ -112,7 +112,7 @@ json causes_of(const Sources& sources, const PlanWords& words) {
   const json& run = item_of(list_of(sources.history, "runs"), 0);
   std::map<std::string, const json*> findings;
   for (const json& step : list_of(run, "steps")) findings[text_of(step, "step")] = &field_of(step, "finding");
-  const bool ready = text_of(sources.status, "state") == "ready";  // a gate that is shut was not in the way then
+  const bool ready = text_of(sources.status, "state") == "ready";  // a gate that fails now did not prevent the proof
   for (const json& step : list_of(sources.status, "steps")) {
     const std::string id = text_of(step, "id");
     if (ready || !is_failing(step)) continue;
@@ -141,14 +141,14 @@ json steps_of(const Sources& sources, const PlanWords& words) {
 
 // ---- redaction ------------------------------------------------------------------------------------------------------
 
-/// Replaces each `part`; what is too short to be one machine's alone stays.
+/// Replaces each `part`, unless it is too short to identify one machine.
 void replace_all(std::string& text, const std::string& part, std::string_view by) {
   if (part.size() < 8) return;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + by.size()))
     text.replace(at, part.size(), by);
 }
 
-/// Replaces the word that stands behind, or before, each `mark`.
+/// Replaces the word after, or before, each `mark`.
 void replace_word_behind(std::string& text, std::string_view mark, std::string_view by) {
   for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + mark.size())) {
     const std::size_t word = at + mark.size();
@@ -166,7 +166,7 @@ void replace_word_before(std::string& text, std::string_view mark, std::string_v
 
 std::string redacted(std::string text, const Identity& identity) {
   replace_all(text, identity.machine_id, "removed");
-  for (const std::string_view kind : {"GPU-", "MIG-"}) {  // the rest of such an id is a UUID of its own
+  for (const std::string_view kind : {"GPU-", "MIG-"}) {  // the rest of such an id is a UUID
     for (std::size_t at = text.find(kind); at != std::string::npos; at = text.find(kind, at + kind.size())) {
       const std::size_t id = at + kind.size();
       text.replace(id, 36, without_ids(text.substr(id, 36)));

@@ -9,7 +9,7 @@
 
 namespace p2pd::ctl {
 
-// Fields of JSON that another program wrote, or a stranger's file: what is absent, or of another type, reads as empty.
+// Fields of JSON from another program or an untrusted file: an absent field, or one of another type, reads as empty.
 
 inline const nlohmann::json& field_of(const nlohmann::json& object, const char* key) {
   static const nlohmann::json kNothing;
@@ -33,7 +33,7 @@ inline const nlohmann::json& item_of(const nlohmann::json& list, std::size_t ind
   return list.is_array() && index < list.size() ? list[index] : kNothing;
 }
 
-/// The entry [row][column] of a list of lists.
+/// Entry [row][column] of a list of lists.
 inline const nlohmann::json& cell_of(const nlohmann::json& grid, std::size_t row, std::size_t column) {
   return item_of(item_of(grid, row), column);
 }

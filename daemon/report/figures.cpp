@@ -11,15 +11,15 @@ namespace {
 
 using nlohmann::json;
 
-/// A figure of a pair, and the one that stands for it where there was no P2P.
+/// Figure of a pair, and the figure that replaces it without P2P.
 struct Kind {
   const char* id;
   const char* title;
   const char* unit;
   const char* figure;
-  const char* staged;  ///< null: none, and it is not compared with an earlier report
-  double divisor;      ///< from what is measured to `unit`
-  double limits;       ///< how many times the limit of the path; 0: it has none
+  const char* staged;  ///< null: none; not compared with an earlier report
+  double divisor;      ///< from the measured value to `unit`
+  double limits;       ///< multiple of the limit of the path; 0: no limit
 };
 constexpr Kind kKinds[] = {
     {"copy", "Copy, one way", "GB/s", "copy_gb_s", "staged_gb_s", 1, 1},
@@ -31,16 +31,16 @@ constexpr Kind kKinds[] = {
     {"ping_pong", "Ping-pong, there and back", "µs", "ping_pong_ns", nullptr, 1000, 0},
     {"staged", "Copy through host memory, without P2P", "GB/s", "staged_gb_s", nullptr, 1, 0},
 };
-constexpr std::size_t kMostGpus = 64;  // of a file that somebody made up, too
+constexpr std::size_t kMostGpus = 64;  // limit also for a forged file
 
 std::size_t size_of(const json& bench) { return std::min(list_of(bench, "gpus").size(), kMostGpus); }
 
 json grid(std::size_t size) { return json(size, json(size, nullptr)); }
 
-/// Where the GPUs of a report stand in the grid, by their numbers there.
+/// Position of each GPU of a report in the grid, by its number in the report.
 using Places = std::map<std::size_t, std::size_t>;
 
-/// A number of a GPU; anything else counts as one that is not there.
+/// Number of a GPU; any other value counts as absent.
 std::size_t index_of(const json& object, const char* key) {
   const double number = number_of(object, key).value_or(-1);
   return number >= 0 && number < kMostGpus ? static_cast<std::size_t>(number) : kMostGpus;
@@ -52,7 +52,7 @@ Places own_places(const json& bench) {
   return places;
 }
 
-/// A driver may number the GPUs anew.
+/// Positions of an earlier report's GPUs by UUID: a driver may renumber the GPUs.
 Places places_in(const json& bench, const json& earlier) {
   std::map<std::string, std::size_t> by_uuid;
   for (std::size_t i = 0; i < size_of(bench); ++i) by_uuid[text_of(list_of(bench, "gpus")[i], "uuid")] = i;
@@ -64,7 +64,7 @@ Places places_in(const json& bench, const json& earlier) {
   return places;
 }
 
-/// Calls `put` with the place of every ordered pair, and the pair.
+/// Calls `put` with the position of every ordered pair, and the pair.
 template <class Put>
 void each_pair(const json& bench, const Places& places, Put put) {
   for (const json& pair : list_of(bench, "pairs")) {
@@ -81,7 +81,7 @@ std::optional<double> median_of(const json& pair, const char* figure) {
 struct Grid {
   json cells;
   bool any = false;
-  bool staged = false;  ///< some are of copies through host memory
+  bool staged = false;  ///< some values are of copies through host memory
 };
 
 Grid figures_of(const json& bench, const Places& places, std::size_t size, const Kind& kind, bool stand_in) {

@@ -16,9 +16,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSteps = 7;
-constexpr double kFastest = 0.5;  // µs; colours of latencies go by its powers
+constexpr double kFastest = 0.5;  // µs; the colours of latencies use a logarithmic scale
 constexpr double kSlowest = 32;
-constexpr std::size_t kMany = 5;  // GPUs; cells of more are small
+constexpr std::size_t kMany = 5;  // GPUs; cells of larger maps are small
 
 std::string number_text(double value) {
   return fmt::format("{:.{}f}", value, value < 9.95 ? 2 : value < 999.5 ? 1 : 0);
@@ -26,7 +26,7 @@ std::string number_text(double value) {
 
 int step_of(double share) { return static_cast<int>(std::clamp(share * kSteps, 0.0, kSteps - 1.0)); }
 
-/// The colour of a cell: of a share of the limit, or of a latency, on a scale that is the same in every report.
+/// Colour of a cell, from a share of the limit or from a latency; the scale is the same in every report.
 std::string colour_of(const HeatMap& map, double value, std::optional<double> limit) {
   if (map.unit == "µs")
     return fmt::format("l{}", step_of(std::log(std::max(value, kFastest) / kFastest) / std::log(kSlowest / kFastest)));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-/// A character of UTF-8 at the start of `text`; length 0 where there is none.
+/// UTF-8 character at the start of `text`; length 0 if there is none.
 struct Character {
   std::uint32_t code = 0;
   std::size_t length = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The machine of a report: its software and firmware, its GPUs, and the ways between them as a tree to be drawn.
+// Machine of a report: its software and firmware, its GPUs, and the paths between them as a tree.
 #include "report/machine.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ std::string of_device(const Host& host, const std::string& address, const char* 
   return line_of(host, "/sys/bus/pci/devices/" + address + "/" + name);
 }
 
-/// The value of the first line of a file that starts with `key`, without the quotes around it.
+/// Value of the first line of a file that starts with `key`, without the quotes around it.
 std::string value_of(const Host& host, const char* path, std::string_view key, char between) {
   std::istringstream lines(host.files().read(path).value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -77,7 +77,7 @@ std::string machine_text(const Host& host, const std::vector<PciDevice>& devices
                      guest.hypervisor.empty() ? "" : " of ", guest.hypervisor);
 }
 
-/// Rows of a table, in the order in which a person asks for them.
+/// Rows of a table, in the order in which a person needs them.
 json environment_of(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus) {
   const std::string bios =
       fmt::format("{} {} {}", line_of(host, "/sys/class/dmi/id/bios_vendor"),
@@ -129,9 +129,9 @@ json gpus_of(const Host& host, const std::vector<PciDevice>& devices, const std:
   return gpus;
 }
 
-// ---- the tree: CPU, switches, GPUs; root ports and downstream ports are what a line below them names ----------------
+// ---- tree of CPUs, switches and GPUs; a line below a root port or downstream port names that port -------------------
 
-/// The upstream port of a switch, which stands for all of it; else a port that has its link below.
+/// True for the upstream port of a switch, which represents the whole switch; the link of another port is below it.
 bool is_upstream_port(const PciDevice& port) {
   constexpr std::uint8_t kExpressId = 0x10;
   constexpr int kUpstream = 5;
@@ -149,7 +149,7 @@ json link_json(const std::map<std::string, Link>& links, const std::string& addr
           {"width_most", link.width_most}};
 }
 
-/// Grows the tree node by node; one that is there already is left as it is.
+/// Tree that is built node by node; an existing node is not changed.
 class Tree {
  public:
   Tree(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus,

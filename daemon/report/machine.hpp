@@ -9,8 +9,8 @@
 
 namespace p2pd::ctl {
 
-/// The machine as it is now: keys `environment`, `gpus`, `topology` and `pairs` of schema p2pd.report/1. What cannot be
-/// read is left out.
+/// Current machine: keys `environment`, `gpus`, `topology` and `pairs` of schema p2pd.report/1. Unreadable data is
+/// left out.
 nlohmann::json machine_facts(const Host& host);
 
 }  // namespace p2pd::ctl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The page of a report: its sections, in the order in which a person asks.
+// Page of a report: its sections, in the order in which a person needs them.
 #include "report/page.hpp"
 
 #include <fmt/format.h>
@@ -22,11 +22,11 @@ constexpr std::string_view kSkeleton =
 #include "report_page.html.inc"  // page.html as a raw string, made by CMake
     ;
 constexpr std::string_view kStyle =
-#include "report_page.css.inc"  // page.css, the same way
+#include "report_page.css.inc"  // page.css as a raw string, made by CMake
     ;
 constexpr std::size_t kMostEvents = 200;
 
-/// A command line in `text` between quotes is set as one.
+/// Escapes `text`, and marks each quoted command line in it as code.
 std::string with_commands(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -51,7 +51,7 @@ std::string known(std::string_view word, std::initializer_list<std::string_view>
   return std::string(std::ranges::find(words, word) == words.end() ? otherwise : word);
 }
 
-// ---- the sections ---------------------------------------------------------------------------------------------------
+// ---- sections -------------------------------------------------------------------------------------------------------
 
 std::string head_of(const json& document) {
   std::string line = fmt::format("Made {} UTC by p2pd {}", escaped(time_text(text_of(document, "made"))),
@@ -177,7 +177,7 @@ double most_of(const json& grid, double most = 0) {
   return most;
 }
 
-/// Before and after beside each other, in the same colours.
+/// Maps before and after, side by side, in the same colours.
 std::string pair_of_maps(const json& matrix, const json& grades) {
   static const json kNone;
   const json &after = field_of(matrix, "after"), &before = field_of(matrix, "before"),

@@ -20,7 +20,7 @@ struct Candidate {
   std::int64_t run;
 };
 
-/// When the proof of a run ended.
+/// Time at which the proof of a run ended.
 std::string time_of(const json& history, const json& run) {
   std::string time = text_of(run, "ended").empty() ? text_of(run, "started") : text_of(run, "ended");
   for (const json& event : list_of(history, "events"))
@@ -29,7 +29,7 @@ std::string time_of(const json& history, const json& run) {
   return time;
 }
 
-/// Newest first.
+/// Measurements, newest first.
 std::vector<Candidate> candidates_of(const Sources& sources) {
   std::vector<Candidate> found;
   for (const json& step : list_of(sources.diagnosis, "steps"))
@@ -85,7 +85,7 @@ json limits_of(const json& bench) {
   return grid;
 }
 
-/// The values of a grid, in order.
+/// Values of a grid, sorted.
 std::vector<double> values_of(const json& grid) {
   std::vector<double> values;
   for (const json& row : grid)
@@ -105,7 +105,7 @@ json number(std::string label, std::string value, std::string note) {
   return {{"label", std::move(label)}, {"value", std::move(value)}, {"note", std::move(note)}};
 }
 
-/// "25.8 GB/s", "17.8 before, through host memory".
+/// Adds a figure such as "25.8 GB/s", "17.8 before, through host memory".
 void add_figure(json& numbers, const json& proof, const char* id, const char* label) {
   for (const json& matrix : list_of(proof, "matrices")) {
     const auto after = median_of(field_of(matrix, "after"));

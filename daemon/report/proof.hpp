@@ -7,17 +7,17 @@
 
 namespace p2pd::ctl {
 
-/// Key `proof` of a report: the newest measurement of the benchmark, the fullest of the same GPUs; null where there is
+/// Key `proof` of a report: the newest full measurement of the GPUs of the newest one, else the newest; null if there is
 /// none.
 nlohmann::json proof_of(const Sources& sources);
 
-/// Key `pairs`: the ways of the machine, with the limits that the proof went by where it was of the same GPUs.
+/// Key `pairs`: the paths of the machine, with the limits of the proof if it is of the same GPUs.
 nlohmann::json pairs_with(const nlohmann::json& machine, const nlohmann::json& proof);
 
-/// Key `before`: whether the first state of the machine was measured, and why not.
+/// Key `before`: state of the measurement before the first change, and the reason if there is none.
 nlohmann::json before_of(const nlohmann::json& baseline);
 
-/// Key `numbers`: the few figures that a person asks for, as texts.
+/// Key `numbers`: the main figures, as texts.
 nlohmann::json numbers_of(const Sources& sources, const nlohmann::json& proof);
 
 }  // namespace p2pd::ctl

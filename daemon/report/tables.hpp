@@ -7,7 +7,7 @@
 
 namespace p2pd::ctl {
 
-// Sections at the end of a page, of a document of schema p2pd.report/1: who reads them looks something up.
+// Reference sections at the end of a page, from a document of schema p2pd.report/1.
 
 std::string checks_section(const nlohmann::json& document);
 std::string environment_section(const nlohmann::json& document);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// An event of the journal in words; without words it is one of two that tell the same.
+/// Text of a journal event; null: another event has the same meaning.
 struct Word {
   const char* type;
   const char* words;
@@ -77,7 +77,7 @@ json runs_of(const json& history) {
   return runs;
 }
 
-/// Steps of a run in the order in which it came to them.
+/// Steps of a run in the order of its events.
 std::vector<std::string> order_of(const json& history, std::int64_t run) {
   std::vector<std::string> order;
   for (const json& event : list_of(history, "events")) {
@@ -87,7 +87,7 @@ std::vector<std::string> order_of(const json& history, std::int64_t run) {
   return order;
 }
 
-/// What the newest run that changed something made so, or took back.
+/// Changes that the newest run with changes made or undid.
 json changes_of(const json& history, const PlanWords& words) {
   json changes = json::array();
   for (const json& run : list_of(history, "runs")) {
@@ -143,7 +143,7 @@ json timeline_of(const json& history, const PlanWords& words) {
     const int boot = boots.emplace(text_of(event, "boot_id"), static_cast<int>(boots.size()) + 1).first->second;
     const auto word = std::ranges::find_if(kWords, [&](const Word& w) { return type == w.type; });
     if (!told.contains(run_of(event, "run")) || (word != std::end(kWords) && word->words == nullptr)) continue;
-    const bool names_boot = type == "boot" || type == "unexpected-boot";  // its text is the boot's id
+    const bool names_boot = type == "boot" || type == "unexpected-boot";  // the text of the event is the boot id
     events.push_back({{"time", text_of(event, "time")},
                       {"run", run_of(event, "run")},
                       {"boot", boot},

@@ -8,7 +8,7 @@
 
 namespace p2pd::ctl {
 
-/// What the steps of plans mean, by their ids: the first plan that has it says; empty where none does.
+/// Titles and reasons of steps by id, from the first plan that has the step; empty if none has it.
 class PlanWords {
  public:
   explicit PlanWords(const nlohmann::json& plans);
@@ -19,8 +19,8 @@ class PlanWords {
   std::map<std::string, std::pair<std::string, std::string>> words_;
 };
 
-/// Keys `runs`, `changes`, `events` and `looks` of a report, out of a history. Boots are numbered, the oldest is 1.
-/// Runs that changed nothing, as at every boot, are counted in `looks`; the newest run is told whatever it did.
+/// Keys `runs`, `changes`, `events` and `looks` of a report, from a history. Boots are numbered, the oldest is 1.
+/// Runs without changes, as at every boot, are counted in `looks`; the newest run is always included.
 nlohmann::json timeline_of(const nlohmann::json& history, const PlanWords& words);
 
 }  // namespace p2pd::ctl

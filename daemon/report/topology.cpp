@@ -16,21 +16,21 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kWidth = 400;  // of the drawing, in its own units
+constexpr int kWidth = 400;  // width of the drawing, in its own units
 constexpr int kRow = 46;
 constexpr int kBox = 34;
 constexpr int kIndent = 26;
-constexpr int kLevels = 6;  // deeper ones are drawn as this one
+constexpr int kLevels = 6;  // deeper nodes are drawn at this level
 constexpr std::size_t kMostNodes = 200;
 
-/// A node in its place.
+/// Node and its position.
 struct Placed {
   const json* node;
   int level;
-  int above;  ///< its parent's row; -1: none
+  int above;  ///< row of its parent; -1: none
 };
 
-/// The nodes below `above`, depth first. Nodes that are their own parents are never reached.
+/// Places the nodes below `above`, depth first. Never reaches nodes that are their own parents.
 void place(const std::multimap<std::string, const json*>& below, const std::string& above, int level, int row,
            std::vector<Placed>& rows) {
   const auto [first, last] = below.equal_range(above);
@@ -44,7 +44,7 @@ void place(const std::multimap<std::string, const json*>& below, const std::stri
 int left_of(const Placed& node) { return 4 + node.level * kIndent; }
 int middle_of(std::size_t row) { return static_cast<int>(row) * kRow + kRow / 2; }
 
-/// From 1 to 8: lanes times what a lane of the generation has, in steps of two.
+/// Thickness from 2 to 7: lanes times the rate of the generation, in steps of a factor of two.
 int thickness_of(const json& link) {
   const double rate = number_of(link, "width").value_or(0) *
                       (1 << static_cast<int>(std::clamp(number_of(link, "generation_most").value_or(0), 0.0, 6.0)));
@@ -98,7 +98,7 @@ std::string box_of(const Placed& placed, std::size_t row) {
   return out;
 }
 
-// ---- the table of ways ----------------------------------------------------------------------------------------------
+// ---- table of paths -------------------------------------------------------------------------------------------------
 
 std::string class_of(const json& pair) {
   static const std::map<std::string, std::string> kKinds = {
@@ -114,7 +114,7 @@ std::string limit_text(const json& pair) {
   return limit > 0 ? fmt::format("{:.1f}", limit) : "?";
 }
 
-/// "28.8 GB/s: Gen4 x16 31.5 GB/s, MaxPayload 256: 91.4 %", with the pairs it is true of.
+/// "28.8 GB/s: Gen4 x16 31.5 GB/s, MaxPayload 256: 91.4 %", with its pairs.
 std::string limits_list(const json& pairs) {
   std::map<std::string, std::vector<std::string>> ways;
   for (std::size_t from = 0; from < pairs.size(); ++from) {

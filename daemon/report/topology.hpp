@@ -7,11 +7,11 @@
 
 namespace p2pd::ctl {
 
-/// An inline SVG of the tree of CPUs, switches and GPUs (key `topology` of a report), a row each, so that it can be
-/// read on a narrow screen; the thickness of a line is what its link can carry. Empty where there is nothing to draw.
+/// Inline SVG of the tree of CPUs, switches and GPUs (key `topology` of a report), a row each, readable on a
+/// narrow screen. The thickness of a line is the capacity of its link. Empty if there is nothing to draw.
 std::string topology_drawing(const nlohmann::json& nodes);
 
-/// A table of the classes of the pairs' ways, and a list of their limits (key `pairs`). Empty for fewer than two GPUs.
+/// Table of the path classes of the pairs, and list of their limits (key `pairs`). Empty for fewer than two GPUs.
 std::string pairs_table(const nlohmann::json& pairs);
 
 }  // namespace p2pd::ctl
