@@ -8,7 +8,7 @@
 
 namespace p2pd::bench {
 
-/// The median of at least one value, with its spread.
+/// Median of at least one value, with its spread.
 inline Figure figure(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2p-bench: proves bytes, then speed, on every pair of GPUs. This process measures nothing itself: it starts one that
-// does, with a deadline, because a GPU that hangs takes whoever waits for it along.
+// p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a deadline,
+// because a GPU that hangs also blocks every process that waits for it.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -25,10 +25,10 @@ namespace {
 /// Exit codes of p2p-bench.
 enum Exit : int {
   kProven = 0,      ///< every byte was right, every rate is plausible and good enough
-  kError = 1,       ///< could not find out; the reason is on standard error
+  kError = 1,       ///< no result; the reason is on standard error
   kNotProven = 3,   ///< P2P does not work, or not well enough
   kNothing = 4,     ///< nothing to prove here: no driver, one GPU, MIG
-  kLimited = 5,     ///< fit for less than was asked for
+  kLimited = 5,     ///< fit for fewer uses than requested
 };
 
 struct Options : Apart {
@@ -45,7 +45,7 @@ struct Options : Apart {
   std::string collective_worker;  ///< "on" or "off": P2P
 };
 
-/// The GPUs of the run, all NVIDIA GPUs where it has told none, and the ports above them.
+/// GPUs of the run, or all NVIDIA GPUs if it has not reported them, and the ports above them.
 GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
   if (around.gpus) return *around.gpus;
   const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());

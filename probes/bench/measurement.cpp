@@ -7,7 +7,7 @@
 
 #include "base/json_number.hpp"
 
-// What was not measured is null. The library knows std::optional from 3.12 on only.
+// A missing measurement is null. The library supports std::optional only from 3.12 on.
 template <class Value>
 struct nlohmann::adl_serializer<std::optional<Value>> {
   static void to_json(json& json, const std::optional<Value>& value) {
@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 12> kWrongKinds = {
     "mirror", "late",    "guard",               "garbled", "faulted",  "hung"};
 static_assert(kWrongKinds.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
 
-// Both directions of JSON walk the same lists of members.
+// Lists of members for both directions of JSON.
 template <class Whole>
 constexpr auto kMembers = nullptr;
 template <>
@@ -93,7 +93,7 @@ bool each_member(Whole& whole, Visit visit) {
                     kMembers<std::remove_const_t<Whole>>);
 }
 
-/// Reads JSON that comes from another process or a file; names the first value that cannot be.
+/// Reads JSON from another process or a file; names the first invalid value.
 class Reader {
  public:
   const std::string& where() const { return where_; }
@@ -168,7 +168,7 @@ std::string_view to_string(WrongKind kind) { return kWrongKinds.at(static_cast<s
 
 void to_json(nlohmann::json& json, const WrongKind& kind) { json = to_string(kind); }
 
-/// Of all of them; a template that is found by the namespace of its argument.
+/// Serializes all of them; a template that is found by the namespace of its argument.
 template <HasMembers Whole>
 void to_json(nlohmann::json& json, const Whole& whole) {
   json = nlohmann::json::object();

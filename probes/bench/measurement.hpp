@@ -20,9 +20,9 @@ struct Figure {
   int repetitions = 0;
 };
 
-/// A GPU as the driver shows it.
+/// GPU as the driver shows it.
 struct Gpu {
-  int index = 0;         ///< as in the matrices: by PCI address
+  int index = 0;         ///< index in the matrices: by PCI address
   std::string uuid;      ///< "GPU-..."
   std::string address;   ///< "0000:01:00.0"
   std::string name;      ///< "NVIDIA GeForce RTX 4090"
@@ -30,52 +30,52 @@ struct Gpu {
   int sm_minor = 0;
   int multiprocessors = 0;
   std::uint64_t memory_bytes = 0;
-  std::uint64_t free_bytes = 0;   ///< before the benchmark took any
-  std::uint64_t arena_bytes = 0;  ///< what the benchmark took, contexts aside
-  bool in_use = false;            ///< others compute on it: its speed is not judged
+  std::uint64_t free_bytes = 0;   ///< before the benchmark allocated any
+  std::uint64_t arena_bytes = 0;  ///< allocated by the benchmark, without contexts
+  bool in_use = false;            ///< other processes compute on it: its speed is not judged
   double nvlink_gb_s = 0;         ///< raw rate of its active NVLinks to a switch, one way; 0 without NVSwitch
 };
 
-/// Why a word is wrong, as far as its value tells.
+/// Kind of a wrong word, as far as its value shows.
 enum class WrongKind {
-  lost,                 ///< still what lay there before: the write never arrived
+  lost,                 ///< the old content: the write never arrived
   dropped,              ///< zero
-  unsupported_request,  ///< all ones, what a PCIe root answers for nobody
+  unsupported_request,  ///< all ones, the answer of a PCIe root to an address without a device
   alias,                ///< the same transfer's data of another offset
   misroute,             ///< data of another pair
   stale,                ///< data of an earlier transfer of this pair
-  mirror,               ///< the writer reads back what it wrote, the owner does not see it
+  mirror,               ///< the writer reads back its data, the owner does not see it
   late,                 ///< right, but only some 10 ms later
   guard,                ///< written beyond the end
   garbled,              ///< none of these
-  faulted,              ///< not of words: the driver reported an error, such as an illegal address, which ended the run
-  hung,                 ///< not of words: the GPUs did not answer in time
+  faulted,              ///< not a word: the driver reported an error, such as an illegal address, which ended the run
+  hung,                 ///< not a word: the GPUs did not answer in time
 };
 
 /// Wrong data in one direction of one pair, or an end of the run in place of data.
 struct Wrong {
   std::string test;          ///< "copy-push", "store", ...: a key of Pair::verified_bytes
-  int from = 0;              ///< the data went from this GPU; -1: not known, of `faulted` and `hung` only
-  int to = 0;                ///< to this one
-  std::uint64_t bytes = 0;   ///< length of the transfer; of all of them where several are wrong
-  std::uint64_t offset = 0;  ///< a wrong byte, from the start of the transfer
+  int from = 0;              ///< source GPU; -1: unknown, for `faulted` and `hung` only
+  int to = 0;                ///< destination GPU
+  std::uint64_t bytes = 0;   ///< length of the transfer; total if several are wrong
+  std::uint64_t offset = 0;  ///< offset of a wrong byte, from the start of the transfer
   std::uint64_t words = 0;   ///< wrong 8-byte words
   WrongKind kind = WrongKind::garbled;
-  std::string detail;        ///< what the value tells: "holds what GPU 2 sent to GPU 3"; may be empty
+  std::string detail;        ///< origin of the value: "holds what GPU 2 sent to GPU 3"; may be empty
   std::string seen;          ///< "0x..."
   std::string wanted;
 };
 
-/// One ordered pair. Data goes `from` -> `to`, whoever executes: a store or a push runs on `from`, a load or a pull on `to`.
+/// One ordered pair. Data moves `from` -> `to`, whichever executes: a store or a push runs on `from`, a load or a pull on `to`.
 struct Pair {
   int from = 0;
   int to = 0;
-  bool access = false;          ///< the driver says that `from` may access the memory of `to`
+  bool access = false;          ///< the driver reports that `from` may access the memory of `to`
   bool native_atomics = false;  ///< and that its atomics work there
-  std::string refused;          ///< why enabling peer access failed; empty when it did not
+  std::string refused;          ///< reason why enabling peer access failed; empty: it did not
   double nvlink_gb_s = 0;       ///< raw rate of the NVLinks between the two, one way; 0: PCIe
-  std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: bytes that were right
-  std::map<std::string, std::string> not_run;           ///< by test: why not
+  std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: number of right bytes
+  std::map<std::string, std::string> not_run;           ///< by test: reason
   std::optional<Figure> copy_gb_s;       ///< copy engine, one way
   std::optional<Figure> copy_both_gb_s;  ///< copy engine, this direction and the other at once: the sum of both
   std::optional<Figure> store_gb_s;      ///< SM stores by `from`
@@ -83,16 +83,16 @@ struct Pair {
   std::optional<Figure> staged_gb_s;     ///< copy through host memory, P2P not enabled
   std::optional<Figure> busy_gb_s;       ///< copy engine while every pair copies
   std::optional<Figure> chase_ns;        ///< one dependent load: `from` reads the memory of `to`
-  std::optional<Figure> ping_pong_ns;    ///< one way of a flag, there and back halved
+  std::optional<Figure> ping_pong_ns;    ///< one way of a flag: half of a round trip
   std::optional<Figure> staged_ns;       ///< a 4-byte copy, P2P not enabled
 };
 
-/// Contended atomics of one pair, run in a process that may die of them.
+/// Contended atomics of one pair, run in a process that they may kill.
 struct Atomics {
   int from = 0;
-  int to = 0;           ///< the owner of the memory
-  bool exact = false;   ///< sums and tickets came out right
-  std::string problem;  ///< what went wrong; empty when exact
+  int to = 0;           ///< owner of the memory
+  bool exact = false;   ///< sums and tickets were right
+  std::string problem;  ///< error; empty: exact
 };
 
 /// One size of one collective.
@@ -105,53 +105,53 @@ struct Collective {
   std::uint64_t wrong = 0;   ///< wrong elements
 };
 
-/// What NCCL was, and what it did.
+/// Version and results of NCCL.
 struct Collectives {
   std::string not_run = {};                    ///< "no libnccl: ...", of one run or both; empty when both ran
   std::string version = {};                    ///< "2.28.3"
   std::map<std::string, int> transports = {};  ///< "P2P/CUMEM", "SHM/direct", "NET/Socket": channels, P2P allowed
-  std::string p2p_level = {};                  ///< NCCL_P2P_LEVEL it ran with; empty: NCCL's own choice
+  std::string p2p_level = {};                  ///< NCCL_P2P_LEVEL of the run; empty: NCCL's own choice
   std::vector<Collective> results = {};
 };
 
-/// A part of the run, by the clock of the process.
+/// Part of the run, by the clock of the process.
 struct Phase {
   std::string name;
   double start_ms = 0;
   double length_ms = 0;
 };
 
-/// What one run found out, before any judgement. GPUs are numbered by PCI address.
+/// Results of one run, before any judgement. GPUs are numbered by PCI address.
 struct Measurement {
   std::string driver;      ///< CUDA driver API version, "13.0"
   std::string mode;        ///< "default", "quick"
   std::string seed;        ///< the run's nonce, hexadecimal
-  std::string fault;       ///< a seeded fault of a test; such a run proves nothing
+  std::string fault;       ///< seeded fault of a test; such a run proves nothing
   std::vector<Gpu> gpus;
   std::vector<Pair> pairs;  ///< every ordered pair, by from, then to
   std::vector<Wrong> wrong;
   std::vector<Atomics> atomics;
-  std::optional<Figure> all_to_all_gb_s;  ///< the sum over every pair, all copying at once
-  std::map<std::string, std::uint64_t> swept_bytes;  ///< --sweep: by GPU's UUID, memory whose addresses were told apart
-  std::map<std::string, std::string> not_run;        ///< by test: why not, for the whole run
+  std::optional<Figure> all_to_all_gb_s;  ///< sum over every pair, all copying at once
+  std::map<std::string, std::uint64_t> swept_bytes;  ///< --sweep: by GPU's UUID, memory with verified distinct addresses
+  std::map<std::string, std::string> not_run;        ///< by test: reason, for the whole run
   std::optional<Collectives> collectives;
   std::vector<Phase> phases;
   double wall_ms = 0;
-  int expendable_process = 0;         ///< its Xids are expected: it may die of atomics or of managed memory
+  int expendable_process = 0;         ///< its Xids are expected: atomics or managed memory may kill it
   std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
 };
 
-/// A key of Measurement::not_run: nothing at all could be tried here, for a reason that a person can change.
+/// Key of Measurement::not_run: no test could run here, for a reason that a person can change.
 constexpr char kEverything[] = "everything";
 
-/// A key of Pair::verified_bytes: pages of managed memory that lie on `from` are loaded by `to`, then migrate there. On some drivers
+/// Key of Pair::verified_bytes: pages of managed memory on `from` are loaded by `to`, then migrate there. On some drivers
 /// the migration takes all GPUs down until a reboot.
 constexpr char kManaged[] = "managed";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);
 void to_json(nlohmann::json& json, const Collectives& collectives);
-/// From the output of another process, or a saved report. An Error names the first value that is missing, of another type
+/// Reads the output of another process, or a saved report. An Error names the first value that is missing, of another type
 /// or out of range.
 Result<Measurement> measurement_from(const nlohmann::json& json);
 Result<Collectives> collectives_from(const nlohmann::json& json);

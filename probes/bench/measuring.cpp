@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The process that measures, and what the one that was asked hears of it: lines that begin with a mark, then the measurement.
+// Measuring process, and its output to the requesting process: lines that begin with a mark, then the measurement.
 #include "probes/bench/measuring.hpp"
 
 #include <fmt/format.h>
@@ -19,17 +19,17 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr const char* kKernelCache = "/var/cache/p2pd/cuda";  // of root: what CUDA makes of the kernels; else in the home of root
+constexpr const char* kKernelCache = "/var/cache/p2pd/cuda";  // owned by root: CUDA's compiled kernels; otherwise in the home of root
 
 constexpr int kNoMeasurement = 1;  // exit status
 
-// what the measuring process says on the way
+// progress lines of the measuring process
 constexpr std::string_view kPhaseMark = "phase: ";
-constexpr std::string_view kGpusMark = "gpus: ";  // their PCI addresses
+constexpr std::string_view kGpusMark = "gpus: ";  // PCI addresses of the GPUs
 constexpr std::string_view kTransferMark = "transfer: ";  // test, from, to: with Asked::alone
 constexpr std::string_view kSofarMark = "so far: ";       // a measurement
 
-/// Variables that the measuring process gets from ours: where libraries are, and what NCCL was told.
+/// Variables that the measuring process inherits: library paths, and settings of NCCL.
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
   if (std::error_code error; ::geteuid() == 0 && (std::filesystem::create_directories(kKernelCache, error) || !error))
@@ -57,7 +57,7 @@ int say_error(const Error& error, int code) {
 
 std::string text_of(const Measurement& found) { return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
 
-/// How long GPUs may work without an answer: where only transfers are under way, 10 s and as long as all data takes at 1 GB/s.
+/// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, and the time of all data at 1 GB/s.
 std::chrono::milliseconds patience(std::string_view phase, const Measurement& sofar, int deadline_s) {
   constexpr std::string_view kTransfers[] = {"copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed"};
   constexpr double kLeastGbS = 1;
@@ -68,7 +68,7 @@ std::chrono::milliseconds patience(std::string_view phase, const Measurement& so
   return std::min(most, std::chrono::milliseconds(10'000 + static_cast<long>(bytes / kLeastGbS / 1e6)));
 }
 
-/// Ends this process, with an error, when the GPUs have not answered in time: whoever waits for them does not come back.
+/// Ends this process, with an error, if the GPUs do not answer in time: a thread that waits for them never returns.
 class Watch {
  public:
   Watch() : thread_([this] { run(); }) {}
@@ -128,7 +128,7 @@ Result<Measurement> read_measurement(const Command& command, const CommandResult
 }
 
 Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& runner, Listener& listener) {
-  constexpr std::chrono::seconds kLonger{2};  // than the process itself waits: it knows more
+  constexpr std::chrono::seconds kLonger{2};  // added to the process's own limit: its error has more detail
   Command command;
   command.argv = {"/proc/self/exe", "--worker", "--root", apart.root, "--deadline", std::to_string(apart.deadline_s)};
   for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
@@ -149,17 +149,17 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   return fail(ErrorCode::timeout, fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
 }
 
-/// An error of the driver ended the run, at a transfer that is known or not.
+/// True if an error of the driver ended the run, at a transfer that is known or not.
 bool ended(const Measurement& found, bool known) {
   return std::ranges::any_of(found.wrong, [&](const Wrong& w) { return w.kind == WrongKind::faulted && (w.from >= 0) == known; });
 }
 
 }  // namespace
 
-// ---- the process that measures ---------------------------------------------------------------------------------------
+// ---- measuring process -----------------------------------------------------------------------------------------------
 
 int measuring_process(const Apart& apart, const Root& root) {
-  constexpr std::size_t kFewPairs = 12;  // of more, it would be too much to say at each transfer
+  constexpr std::size_t kFewPairs = 12;  // with more pairs the output at each transfer would be too large
   ProcessRunner runner;
   bool told = false;
   std::optional<Watch> watch;
@@ -185,7 +185,7 @@ int measuring_process(const Apart& apart, const Root& root) {
   return 0;
 }
 
-// ---- the process that was asked ----------------------------------------------------------------------------------------
+// ---- requesting process ------------------------------------------------------------------------------------------------
 
 Listener::Listener(const Host& host) : host_(host), shown_(::isatty(STDERR_FILENO) == 1) {}
 

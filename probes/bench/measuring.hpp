@@ -14,34 +14,34 @@
 
 namespace p2pd::bench {
 
-/// A run that a process of its own makes.
+/// Run in a process of its own.
 struct Apart {
   Asked asked;
   std::string root = "/";
-  int deadline_s = 120;  ///< without an answer; a run takes what it takes: 16 GPUs have 120 pairs
+  int deadline_s = 120;  ///< limit without an answer; a run has no limit: 16 GPUs have 120 pairs
 };
 
-/// That process: says how it goes, line by line, then the measurement, or why there is none. Exit status of the process.
+/// Main function of that process: prints progress, line by line, then the measurement, or the reason for none. Exit status.
 int measuring_process(const Apart& apart, const Root& root);
 
-/// What the machine tells without CUDA: slow to read where configuration space is virtual, so it is read meanwhile.
+/// Facts about the machine without CUDA. Reading them is slow if configuration space is virtual, so it is done in parallel.
 struct Surroundings {
   std::vector<std::vector<Path>> paths;
   nlohmann::json machine = nlohmann::json::object();
-  std::optional<GpuFunctions> gpus;  ///< of the run; nothing before it has told them
+  std::optional<GpuFunctions> gpus;  ///< GPUs of the run; nothing before it has reported them
 };
 
-/// Listens to the measuring process: shows on a terminal which phase is under way, looks around once the GPUs are known.
+/// Listener to the measuring process: shows its phase on a terminal, and reads the machine's facts once the GPUs are known.
 class Listener {
  public:
   explicit Listener(const Host& host);
 
   void line(std::string_view text);
-  void clear() const;  ///< takes the phase off the terminal
+  void clear() const;  ///< removes the phase from the terminal
   const std::string& phase() const { return phase_; }
-  /// What was found by the last that the process said, and, as a Wrong, the transfer that is under way; nothing where none was told.
+  /// Last reported results, with the transfer under way as a Wrong; nothing if the process reported none.
   std::optional<Measurement> hung(const std::string& why) const;
-  /// A process that measures begins anew.
+  /// Starts over for a new measuring process.
   void restart();
   Surroundings surroundings() { return looking_.valid() ? looking_.get() : Surroundings{}; }
 
@@ -54,8 +54,8 @@ class Listener {
   bool shown_;  ///< standard error is a terminal
 };
 
-/// Measures; where a GPU faults or does not answer, once more with one transfer at a time, which names the pair. An Error of the
-/// code `timeout` is GPUs that did not answer.
+/// Measures; after a fault or a missing answer, once more with one transfer at a time, which identifies the pair. An Error with the
+/// code `timeout`: the GPUs did not answer.
 Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener);
 
 }  // namespace p2pd::bench

@@ -24,12 +24,12 @@ using namespace nccl;
 
 namespace {
 
-constexpr unsigned kPoison = 0x7fc0dead;  // not a number, so never a sum
+constexpr unsigned kPoison = 0x7fc0dead;  // NaN, so never a sum
 constexpr int kWarmUps = 2;               // NCCL connects in the first
-constexpr double kRepetitionNs = 5e6;  // as many iterations as fill this, so that launches and the clock do not count
+constexpr double kRepetitionNs = 5e6;  // time that the iterations fill, so that launches and the clock do not count
 constexpr double kMostIterations = 50;
 
-/// NCCL's debug output, in memory: a file that NCCL opens by name.
+/// Debug output of NCCL, in memory: a file that NCCL opens by name.
 class DebugLog {
  public:
   DebugLog() : file_(::memfd_create("nccl-debug", MFD_CLOEXEC)) {}
@@ -46,20 +46,20 @@ class DebugLog {
   Descriptor file_;
 };
 
-/// Every GPU as a rank of one communicator, each with a stream and two buffers.
+/// GPUs as ranks of one communicator, each with a stream and two buffers.
 class Team {
  public:
   Team(const Driver& driver, const nccl::Functions& nccl) : driver_(driver), nccl_(nccl) {}
 
   Result<void> open(int gpus);
-  /// The most that each of a rank's two buffers may take: a quarter of what is free, as NCCL takes more when it
+  /// Largest size of each of a rank's two buffers: a quarter of the free memory, as NCCL takes more when it
   /// connects.
   Result<std::uint64_t> most_bytes() const;
-  /// Takes the buffers and fills the one that is sent.
+  /// Allocates the buffers and fills the one that is sent.
   Result<void> take_memory(std::uint64_t bytes);
   /// Times `name` over `bytes` per rank, rounded down to equal shares, and counts wrong elements of the timed results.
   Result<Collective> measure(std::string_view name, std::uint64_t bytes, int repetitions) const;
-  /// Gives everything back; not after an error, as NCCL may wait for ever for a broken communicator: the process ends.
+  /// Frees everything. Not called after an error, as NCCL may wait endlessly for a broken communicator: the process exits.
   void close();
 
  private:
@@ -70,7 +70,7 @@ class Team {
     CUdeviceptr out = 0;
     CUdeviceptr in = 0;
     ncclComm_t comm = nullptr;
-    std::vector<float> data;  ///< what it sends, again and again
+    std::vector<float> data;  ///< data that it sends repeatedly
   };
 
   static void* place(CUdeviceptr buffer, std::size_t element) {
@@ -114,7 +114,7 @@ Result<void> Team::open(int gpus) {
   for (int number = 0; Rank & rank : ranks_) {
     rank.data = rank_data(number);
     CU(driver_, cuDeviceGet(&rank.device, number++));
-    CU(driver_, cuDevicePrimaryCtxRetain(&rank.context, rank.device));  // the one that NCCL's CUDA runtime uses
+    CU(driver_, cuDevicePrimaryCtxRetain(&rank.context, rank.device));  // the context that NCCL's CUDA runtime uses
     CU(driver_, cuCtxSetCurrent(rank.context));
     CU(driver_, cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING));
   }
@@ -149,7 +149,7 @@ Result<void> Team::fill(const Rank& rank, std::uint64_t bytes) const {
   constexpr std::uint64_t kPart = kPeriod * sizeof(float);
   for (std::uint64_t at = 0; at < bytes; at += kPart)
     CU(driver_, cuMemcpyHtoD(rank.out + at, rank.data.data(), std::min(kPart, bytes - at)));
-  CU(driver_, cuCtxSynchronize());  // a copy from pageable memory returns before it has arrived
+  CU(driver_, cuCtxSynchronize());  // a copy from pageable memory returns before the data has arrived
   return {};
 }
 
@@ -197,7 +197,7 @@ Result<double> Team::iteration_ns(std::string_view name, std::size_t share, int 
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / iterations;
 }
 
-/// Elements of `part` that are not the repeated `data` from `start` on.
+/// Number of elements of `part` that differ from the repeated `data`, from `start` on.
 Result<std::uint64_t> Team::wrong_part(CUdeviceptr part, std::size_t count, const std::vector<float>& data,
                                        std::size_t start) const {
   std::vector<float> seen(std::min(count, kPeriod));
@@ -239,7 +239,7 @@ Result<Collective> Team::measure(std::string_view name, std::uint64_t bytes, int
   for (int i = 0; i < repetitions; ++i) {
     times.push_back(TRY(iteration_ns(name, share, iterations)));
     rates.push_back(bus_factor(name, static_cast<int>(ranks_.size())) * static_cast<double>(result.bytes) /
-                    times.back());  // bytes a nanosecond are GB/s
+                    times.back());  // bytes per nanosecond are GB/s
   }
   result.time_ns = figure(std::move(times));
   result.bus_gb_s = figure(std::move(rates));
@@ -249,7 +249,7 @@ Result<Collective> Team::measure(std::string_view name, std::uint64_t bytes, int
 
 void set_environment(const CollectivePlan& plan, const DebugLog& log) {
   const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
-  set("NCCL_P2P_DISABLE", plan.p2p ? "0" : "1");  // said in both cases, as nccl.conf fills in what is not
+  set("NCCL_P2P_DISABLE", plan.p2p ? "0" : "1");  // set in both cases, as nccl.conf sets missing variables
   if (!plan.p2p_level.empty()) set("NCCL_P2P_LEVEL", plan.p2p_level);
   set("NCCL_DEBUG", "INFO");
   set("NCCL_DEBUG_SUBSYS", "INIT,P2P,SHM,NET");
@@ -266,7 +266,7 @@ std::vector<std::string> libraries() {
 
 Result<std::vector<Collective>> measure_all(Team& team, const CollectivePlan& plan) {
   const std::uint64_t most = TRY(team.most_bytes());
-  std::set<std::uint64_t> sizes;  // ascending, and those that had to shrink once
+  std::set<std::uint64_t> sizes;  // ascending; reduced sizes once
   for (const std::uint64_t bytes : plan.sizes_bytes) sizes.insert(std::min(bytes, most));
   TRY(team.take_memory(*sizes.rbegin()));
   std::vector<Collective> results;
@@ -297,7 +297,7 @@ Result<Collectives> run_collectives(const CollectivePlan& plan) {
     return fail(results.error().code, results.error().message + (warning.empty() ? "" : ": " + warning));
   }
   team.close();
-  const char* level = std::getenv("NCCL_P2P_LEVEL");  // now with what nccl.conf says
+  const char* level = std::getenv("NCCL_P2P_LEVEL");  // now with the value from nccl.conf
   return Collectives{.version = nccl_version(version),
                      .transports = nccl_transports(log.text()),
                      .p2p_level = plain(level != nullptr ? level : ""),

@@ -12,7 +12,7 @@
 namespace p2pd::bench {
 namespace {
 
-/// Takes the last line off `text`.
+/// Removes the last line from `text` and returns it.
 std::string_view take_last_line(std::string_view& text) {
   const std::size_t end = text.find_last_not_of('\n');
   text = text.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -22,7 +22,7 @@ std::string_view take_last_line(std::string_view& text) {
   return line;
 }
 
-/// Takes the first line off `text`.
+/// Removes the first line from `text` and returns it.
 std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -65,7 +65,7 @@ Command collective_command(const std::string& program, bool p2p, std::chrono::mi
 Result<Collectives> parse_worker_output(std::string_view output) {
   while (!output.empty()) {
     const auto json = parse_json(take_last_line(output));
-    if (auto found = collectives_from(json)) return found;  // else it is an object of something else
+    if (auto found = collectives_from(json)) return found;  // otherwise an object of another kind
   }
   return fail(ErrorCode::invalid, "the worker printed no result");
 }
@@ -80,7 +80,7 @@ Collectives merge(Collectives on, Collectives off) {
 }
 
 std::string nccl_version(int code) {
-  const int major = code < 10'000 ? 1000 : 10'000;  // NCCL counted in thousands up to 2.8
+  const int major = code < 10'000 ? 1000 : 10'000;  // NCCL used factors of 1000 up to 2.8
   return fmt::format("{}.{}.{}", code / major, code % major / 100, code % 100);
 }
 

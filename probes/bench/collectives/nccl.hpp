@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The part of NCCL that p2p-bench uses, declared here so that no NCCL is needed to build. Names, values and parameters
+// Part of NCCL that p2p-bench uses, declared here so that no NCCL is needed to build. Names, values and parameters
 // are those of nccl.h since NCCL 2.7, the first with ncclSend; a stream is a cudaStream_t, which is a CUstream.
 #pragma once
 
@@ -34,14 +34,14 @@ enum ncclRedOp_t : int { ncclSum = 0 };
   F(ncclResult_t, ncclRecv, void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t rank,             \
     cudaStream_t stream)
 
-/// NCCL's functions.
+/// Functions of NCCL.
 struct Functions {
 #define F(result, name, ...) result (*name)(__VA_ARGS__) = nullptr;
   P2PD_NCCL_FUNCTIONS(F)
 #undef F
 };
 
-/// The first of `libraries` (names or paths, as dlopen takes them) that loads; the Error has the reason of each.
+/// Loads the first of `libraries` (names or paths for dlopen) that loads; the Error has the reason of each.
 Result<Functions> load(const std::vector<std::string>& libraries);
 
 }  // namespace p2pd::bench::nccl

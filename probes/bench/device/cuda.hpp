@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The part of the CUDA driver API that p2p-bench uses, declared here so that no toolkit is needed to build. Names,
-// values and layouts are those of cuda.h since CUDA 12.0 (a test compares them where a toolkit is installed).
+// Part of the CUDA driver API that p2p-bench uses, declared here so that no toolkit is needed to build. Names,
+// values and layouts are those of cuda.h since CUDA 12.0 (a test compares them if a toolkit is installed).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace p2pd::bench::cuda {
 
-// Every driver of the catalogue is newer; cuGetProcAddress gives this ABI, a driver of CUDA 13 too: cuMemAdvise and
+// Every driver of the catalogue is newer; cuGetProcAddress provides this ABI, also in a driver of CUDA 13: cuMemAdvise and
 // cuMemPrefetchAsync take a device, as before 12.2, and no CUmemLocation.
 constexpr int kApiVersion = 12000;
 
@@ -192,10 +192,10 @@ struct CUmemPoolProps {
   F(cuIpcOpenMemHandle, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags)                                  \
   F(cuIpcCloseMemHandle, CUdeviceptr pointer)
 
-/// The one symbol looked up by name; all others come from it, in the ABI of kApiVersion.
+/// Symbol that is looked up by name; all others come from it, in the ABI of kApiVersion.
 using CuGetProcAddress = CUresult (*)(const char* symbol, void** function, int version, std::uint64_t flags, int* status);
 
-/// The driver's functions.
+/// Functions of the driver.
 struct Functions {
 #define F(name, ...) CUresult (*name)(__VA_ARGS__) = nullptr;
   P2PD_CUDA_FUNCTIONS(F)

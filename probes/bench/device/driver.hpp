@@ -10,18 +10,18 @@
 
 namespace p2pd::bench {
 
-/// The CUDA driver of this machine, loaded at run time and initialized.
+/// CUDA driver of this machine, loaded at run time and initialized.
 class Driver {
  public:
-  /// Errors name what is wrong and what to do: no driver, no GPU, a userspace that does not match the kernel module.
+  /// Errors name the fault and the next action: no driver, no GPU, a userspace that does not match the kernel module.
   static Result<Driver> load();
 
   const cuda::Functions* operator->() const { return &functions_; }
-  /// An Error that names `call` (its text up to the parenthesis) and CUDA's word for what it returned.
+  /// Returns an Error that names `call` (its text up to the parenthesis) and CUDA's name of the result.
   Result<void> check(cuda::CUresult result, std::string_view call) const;
-  /// check() has seen an error that a context keeps until the process ends, such as an illegal address.
+  /// True if check() has seen an error that a context keeps until the process ends, such as an illegal address.
   bool faulted() const { return *faulted_; }
-  /// CUDA's name of an error, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED".
+  /// Name of an error in CUDA, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED".
   std::string name(cuda::CUresult result) const;
   /// "12.8"
   std::string version() const;

@@ -17,7 +17,7 @@ constexpr char kPtx[] =
 constexpr const char* kNames[kKernels] = {"fill",  "verify",    "store", "copy",       "chain",
                                           "chase", "handshake", "tag",   "check_tags", "contend"};
 
-/// PTX to machine code for the current context's GPU.
+/// Assembles PTX to machine code for the current context's GPU.
 Result<std::string> assemble(const Driver& driver) {
   CUlinkState state = nullptr;
   CU(driver, cuLinkCreate(0, nullptr, nullptr, &state));
@@ -40,7 +40,7 @@ Result<std::array<CUfunction, kKernels>> Kernels::load(const Driver& driver, int
   {
     const std::lock_guard lock(one_at_a_time_);
     if (!cubins_.contains(sm)) cubins_[sm] = TRY(assemble(driver));
-    cubin = &cubins_[sm];  // std::map keeps its places
+    cubin = &cubins_[sm];  // std::map does not move its elements
   }
   CUmodule module = nullptr;
   CU(driver, cuModuleLoadData(&module, cubin->data()));

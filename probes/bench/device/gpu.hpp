@@ -14,11 +14,11 @@
 
 namespace p2pd::bench {
 
-/// The kernels of kernels.cu.
+/// Kernels of kernels.cu.
 enum class Kernel { fill, verify, store, copy, chain, chase, handshake, tag, check_tags, contend };
 constexpr std::size_t kKernels = 10;
 
-/// The PTX of kernels.cu, assembled once for each compute capability and shared by the GPUs that have it.
+/// PTX of kernels.cu, assembled once per compute capability and shared by the GPUs that have it.
 class Kernels {
  public:
   /// Loads them into the current context, whose compute capability is `sm` (86 for 8.6).
@@ -29,53 +29,53 @@ class Kernels {
   std::map<int, std::string> cubins_;
 };
 
-/// Of a launch.
+/// Grid and block sizes of a launch.
 struct Shape {
   unsigned blocks = 1;
   unsigned slots = 1;  ///< second dimension of the grid
   unsigned threads = 256;
 };
 
-/// One GPU, opened: context, kernels, two streams, and one arena from which everything is taken.
+/// Opened GPU: context, kernels, two streams, and one arena for all allocations.
 ///
-/// The arena: a header (below), then `out`, whose data leaves, and `in`, where data arrives, `half` bytes each.
-/// Whatever enqueues makes this GPU's context current first; one thread works on a GPU at a time.
+/// The arena: a header (below), then `out`, the source of transfers, and `in`, their destination, `half` bytes each.
+/// A caller that enqueues makes this GPU's context current first; one thread works on a GPU at a time.
 class OpenGpu {
  public:
   static constexpr u64 kHeader = 8ULL << 20;     ///< bytes
-  static constexpr u64 kHalf = 512ULL << 20;     ///< of `out` and `in`, where memory allows
+  static constexpr u64 kHalf = 512ULL << 20;     ///< size of `out` and `in`, if memory allows
   static constexpr u64 kHalfLeast = 4ULL << 20;
   static constexpr u64 kRing = 2ULL << 20;       ///< bytes of the pointer chase
-  static constexpr u32 kSeen = 4096;             ///< places for what verifying kernels saw
+  static constexpr u32 kSeen = 4096;             ///< number of Seen for verifying kernels
   static constexpr u64 kHostBytes = 4ULL << 20;  ///< pinned host memory
 
   OpenGpu(const Driver& driver, int ordinal) : driver_(&driver), ordinal_(ordinal) {}
 
-  /// Context, kernels, streams; then the arena, as much of it as `most_half` and free memory allow.
+  /// Opens context, kernels and streams; then the arena, as large as `most_half` and free memory allow.
   Result<void> open(Kernels& kernels, u64 most_half = kHalf);
   Result<void> use() const { return driver_->check((*driver_)->cuCtxSetCurrent(context_), "cuCtxSetCurrent"); }
 
-  /// Enqueues a kernel; `arguments` have the very types of its parameters (pointers as CUdeviceptr).
+  /// Enqueues a kernel; `arguments` have exactly the types of its parameters (pointers as CUdeviceptr).
   template <class... Arguments>
   Result<void> launch(Kernel kernel, Shape shape, cuda::CUstream stream, Arguments... arguments) const {
     void* parameters[] = {&arguments...};
     return launch_raw(kernel, shape, stream, parameters);
   }
-  /// As many threads as keep the whole GPU busy.
+  /// Shape with enough threads to keep the whole GPU busy.
   Shape wide(unsigned slots = 1) const { return {2U * static_cast<unsigned>(multiprocessors_), slots, 256}; }
 
-  /// `first` waits until all that `second` has been given so far is done.
+  /// Makes `first` wait until all operations enqueued on `second` so far are done.
   Result<void> wait_for(cuda::CUstream first, const OpenGpu& other, cuda::CUstream second);
   Result<void> finish() const;  ///< waits for both streams
 
-  /// The device address of an unused Seen, zeroed; read it with seen() after finish().
+  /// Number of an unused Seen, zeroed; read it with seen() after finish().
   Result<u32> new_seen();
   cuda::CUdeviceptr seen_at(u32 number) const { return arena_ + kSeenAt + number * sizeof(Seen); }
-  /// Copies every Seen given out so far to the host.
+  /// Copies every Seen in use to the host.
   Result<std::vector<Seen>> seen() const;
-  /// Part of the pinned host memory, all of which is reused after forget().
+  /// Part of the pinned host memory; forget() frees all of it.
   Result<std::uint8_t*> host_bytes(u64 bytes);
-  Result<void> forget();  ///< gives back every Seen and all host bytes; both streams must be idle
+  Result<void> forget();  ///< frees every Seen and all host bytes; both streams must be idle
 
   cuda::CUdevice device() const { return device_; }
   cuda::CUcontext context() const { return context_; }
@@ -101,7 +101,7 @@ class OpenGpu {
   static constexpr u64 kCanary = 64ULL << 10;
 
  private:
-  // where things lie in the header
+  // offsets in the header
   static constexpr u64 kSeenAt = 0;                                   // 4096 x 288 bytes < 2 MiB
   static constexpr u64 kMailAt = 2ULL << 20;                          // 2 for each of 16 peers
   static constexpr u64 kTimingAt = kMailAt + (512ULL << 10);
@@ -119,7 +119,7 @@ class OpenGpu {
   std::array<cuda::CUfunction, kKernels> kernels_{};
   cuda::CUstream stream_ = nullptr;
   cuda::CUstream side_ = nullptr;
-  cuda::CUevent order_ = nullptr;  ///< reused: a wait takes the state it has when it is enqueued
+  cuda::CUevent order_ = nullptr;  ///< reused: a wait uses its state at the time of the enqueue
   cuda::CUdeviceptr arena_ = 0;
   std::uint8_t* host_ = nullptr;
   u64 host_used_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernels of p2p-bench. Checked in as PTX (kernels.ptx, made by make-ptx), so that neither building nor running
-// needs a toolkit. Host side: gpu.cpp names them; pattern.hpp holds what both sides share.
+// Kernels of p2p-bench. Checked in as PTX (kernels.ptx, made by make-ptx), so that neither building nor running
+// needs a toolkit. On the host, gpu.cpp names them; pattern.hpp has the definitions that both sides share.
 #include "probes/bench/device/pattern.hpp"
 
 namespace p2pd::bench {
@@ -47,7 +47,7 @@ extern "C" __global__ void fill(u64* to, u64 words, u64 key) {
   for (u64 i = thread_index(); i < words; i += thread_count()) to[i] = pattern(key, i);
 }
 
-/// Compares every word of every slot and its guard bands with what must be there. blockIdx.y is the slot.
+/// Compares every word of every slot and its guard bands with the expected value. blockIdx.y is the slot.
 /// `base` may be peer memory: then this is a test of loads.
 extern "C" __global__ void verify(const u64* base, Slots slots, u64 key, u64 poison, u32 how, Seen* seen) {
   const Slot slot = slots.slot[blockIdx.y];
@@ -93,7 +93,7 @@ extern "C" __global__ void store(char* base, Slots slots, u64 key, u32 width, St
   __threadfence_system();
 }
 
-/// Copies 16-byte words; with `to` in peer memory a test of store rate, with `from` there one of load rate.
+/// Copies 16-byte words: with `to` in peer memory a test of store rate, with `from` there one of load rate.
 extern "C" __global__ void copy(uint4* to, const uint4* from, u64 count) {
   constexpr u32 kDeep = 4;  // independent loads in flight
   const u64 step = thread_count();
@@ -114,8 +114,8 @@ extern "C" __global__ void chain(char* base, u64 stride, u64 count) {
     *reinterpret_cast<char**>(base + i * stride) = base + ((i + 1) % count) * stride;
 }
 
-/// Follows the ring: each load waits for the one before it. One thread a block; of all blocks, which spread over the
-/// multiprocessors, only `target` runs, so that nobody is in its way. out[target] is nanoseconds.
+/// Follows the ring: each load waits for the one before it. One thread per block; of all blocks, which spread over the
+/// multiprocessors, only `target` runs, so that no other traffic disturbs it. out[target] is nanoseconds.
 extern "C" __global__ void chase(char* const* start, u64 loads, u32 target, u64* out) {
   if (blockIdx.x != target) return;
   char* const* at = start;
@@ -130,7 +130,7 @@ extern "C" __global__ void chase(char* const* start, u64 loads, u32 target, u64*
 
 // ---- handshakes ----------------------------------------------------------------------------------------------------
 
-/// Waits until *flag reaches `round`; false when the clock ran out.
+/// Waits until *flag reaches `round`; returns false after the time limit.
 __device__ inline bool reaches(const u64* flag, u64 round, u64 limit_ns) {
   const u64 begin = clock_ns();
   for (u32 spin = 0; load_acquire(flag) < round; ++spin)
@@ -176,7 +176,7 @@ __device__ inline void get_two(const u64* line, u64* first, u64* second) {
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(*first), "=l"(*second) : "l"(line) : "memory");
 }
 
-/// The GPU that sends: `mine` takes its acknowledgements, `theirs` its data. Each lane has two words a round.
+/// Sends a round: `mine` receives the acknowledgements, `theirs` the data. Each lane has two words per round.
 __device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32 protocol, u64 key, u64 limit_ns) {
   const u32 lane = threadIdx.x;
   const u64 first = pattern(key, round * 2 * kLanes + 2 * lane);
@@ -186,7 +186,7 @@ __device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32
       theirs->payload[2 * lane] = first;
       theirs->payload[2 * lane + 1] = second;
       break;
-    case kPull:  // the data stays here, written anew; the other GPU comes for it
+    case kPull:  // the data stays here, rewritten; the other GPU reads it here
       mine->payload[2 * lane] = first;
       mine->payload[2 * lane + 1] = second;
       break;
@@ -203,7 +203,7 @@ __device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32
   return __all_sync(~0U, in_time);
 }
 
-/// The GPU that waits and checks, in this same kernel.
+/// Waits for a round and checks its data, in this same kernel.
 __device__ inline bool receive_round(Mailbox* mine, Mailbox* theirs, u64 round, u32 protocol, u64 key, u64 limit_ns,
                                      Seen* seen) {
   const u32 lane = threadIdx.x;
@@ -241,7 +241,7 @@ __device__ inline bool receive_round(Mailbox* mine, Mailbox* theirs, u64 round, 
   return true;
 }
 
-/// One warp of a handshake; the other GPU runs its counterpart at the same time. `sends`: this one sends.
+/// One warp of a handshake; the other GPU runs its counterpart at the same time. `sends`: this GPU sends.
 extern "C" __global__ void handshake(Mailbox* mine, Mailbox* theirs, u32 sends, u32 protocol, u64 rounds, u64 key,
                                      u64 limit_ns, Seen* seen, Timing* timing) {
   u64 begin = 0;
@@ -250,16 +250,16 @@ extern "C" __global__ void handshake(Mailbox* mine, Mailbox* theirs, u32 sends, 
     const bool in_time = sends != 0 ? send_round(mine, theirs, round, protocol, key, limit_ns)
                                     : receive_round(mine, theirs, round, protocol, key, limit_ns, seen);
     if (!in_time) break;
-    if (round == 1) begin = clock_ns();  // the first waits for the other kernel to start
+    if (round == 1) begin = clock_ns();  // the first round waits for the other kernel to start
   }
   if (threadIdx.x != 0) return;
   *timing = {begin, clock_ns(), round - 1};
   if (round <= rounds) atomicAdd(&seen->timeouts, 1U);
 }
 
-// ---- the whole of memory, and atomics -------------------------------------------------------------------------------
+// ---- all memory, and atomics ----------------------------------------------------------------------------------------
 
-/// Writes a tag of its own into the start of every page.
+/// Writes a unique tag into the start of every page.
 extern "C" __global__ void tag(char* base, u64 pages, u64 page_bytes, u64 key) {
   for (u64 i = thread_index(); i < pages; i += thread_count()) {
     u64* to = reinterpret_cast<u64*>(base + i * page_bytes);
@@ -280,7 +280,7 @@ extern "C" __global__ void check_tags(const char* base, u64 pages, u64 page_byte
   }
 }
 
-/// Adds to a sum by compare-and-swap, draws tickets by addition, both in one owner's memory; tickets are kept locally.
+/// Adds to a sum by compare-and-swap and draws tickets by addition, both in one owner's memory; tickets are kept locally.
 extern "C" __global__ void contend(u64* sum, u64* next_ticket, u64* tickets, u64 each) {
   for (u64 i = 0; i < each; ++i) {
     tickets[thread_index() * each + i] = atomicAdd_system(next_ticket, 1ULL);

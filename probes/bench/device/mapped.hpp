@@ -7,12 +7,12 @@
 
 namespace p2pd::bench {
 
-/// Memory of one GPU by the virtual memory calls, mapped; freed with the object. Nobody may touch it until granted.
+/// Memory of one GPU from the virtual memory calls, mapped; freed with the object. No GPU may access it until granted.
 class Mapped {
  public:
-  /// `bytes` are rounded up to what the driver allocates at least; `shareable`: share() may be called.
+  /// Rounds `bytes` up to the driver's allocation granularity; `shareable`: share() may be called.
   static Result<Mapped> create(const Driver& driver, cuda::CUdevice owner, u64 bytes, bool shareable = false);
-  /// What another process shared; `bytes` as there.
+  /// Maps memory that another process shared; `bytes` as there.
   static Result<Mapped> import(const Driver& driver, int descriptor, u64 bytes);
 
   Mapped(Mapped&& other) noexcept;
@@ -36,12 +36,12 @@ class Mapped {
   u64 bytes_;
 };
 
-/// What an attribute of a device says; false too where the driver does not know the attribute.
+/// True if a device has an attribute; false also if the driver does not know the attribute.
 bool device_has(const Driver& driver, cuda::CUdevice device, cuda::CUdevice_attribute attribute);
 
-/// Plain memory of this device, as the driver wants it described.
+/// Location of plain memory of this device, in the driver's form.
 cuda::CUmemLocation memory_of(cuda::CUdevice device);
-/// Both reading and writing by this device.
+/// Read and write access by this device.
 cuda::CUmemAccessDesc access_by(cuda::CUdevice device);
 
 }  // namespace p2pd::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The few functions of NVML that are used, declared here as in nvml.h: no toolkit is needed to build.
+// Functions of NVML that are used, declared here as in nvml.h: no toolkit is needed to build.
 #include "probes/bench/device/nvml.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ constexpr unsigned kEnabled = 1;
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kRemoteGpu = 0;   // NVML_NVLINK_DEVICE_TYPE_GPU
 constexpr unsigned kRemoteSwitch = 2;
-constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes a second; `scope` is the link
+constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes per second; `scope` is the link
 constexpr unsigned kCommonSpeed = 90;   // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: older cards and drivers
 
 struct Process {
@@ -65,8 +65,8 @@ struct Functions {
 #undef F
 };
 
-/// Another's process, for certain: containers see numbers that are 0 or of another namespace, their own among them; and
-/// one that just ended holds its contexts for a while.
+/// True if a process is certainly another one. Containers see numbers that are 0 or of another namespace, also their own; and
+/// a process that just ended keeps its contexts for a while.
 bool is_others(const Process& process) {
   constexpr unsigned kExiting = 4;  // PF_EXITING
   std::ifstream file(fmt::format("/proc/{}/stat", process.pid));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What every reader of NVML uses, declared here as in nvml.h: no toolkit is needed to build.
+// Shared parts of the readers of NVML, declared here as in nvml.h: no toolkit is needed to build.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,17 +21,17 @@ struct PciInfo {
 };
 static_assert(sizeof(PciInfo) == 68);
 
-/// A function of the library by its name; null where it has none of it.
+/// Function of the library by its name; null if it does not exist.
 using Find = std::function<void*(const char* name)>;
 
-/// Empty where the library is not there. It may block in the kernel for ever, so: in a process with a deadline only.
+/// Loads the library; empty if it does not exist. It may block in the kernel endlessly: only for a process with a deadline.
 inline Find open_library() {
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {};
   return [library](const char* name) { return ::dlsym(library, name); };
 }
 
-/// False where the library lacks the function or it refuses.
+/// False if the library lacks the function or the function fails.
 template <class... Parameters, class... Arguments>
 bool ask(int (*function)(Parameters...), Arguments... arguments) {
   return function != nullptr && function(arguments...) == kSuccess;

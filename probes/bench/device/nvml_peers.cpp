@@ -14,9 +14,9 @@ using namespace nvml;
 using nlohmann::json;
 
 constexpr int kNoFunction = 13;  // NVML_ERROR_FUNCTION_NOT_FOUND
-constexpr unsigned kMostGpus = 64;  // that a board has room for; more is a broken library
+constexpr unsigned kMostGpus = 64;  // more than a board has room for: a broken library
 
-/// nvmlBAR1Memory_t and nvmlMemory_t, whose first member is the total alike; bytes.
+/// nvmlBAR1Memory_t and nvmlMemory_t, which both begin with the total; bytes.
 struct Memory {
   unsigned long long total, free_or_used, used_or_free;
 };

@@ -7,16 +7,16 @@
 
 namespace p2pd::bench {
 
-/// What the driver says of every GPU and of every ordered pair; it measures nothing and makes no context:
+/// Report of the driver about every GPU and every ordered pair; measures nothing and makes no context:
 ///
 ///   schema         "p2pd.driver-peers/1"
-///   not_available  why there is no answer: "no libnvidia-ml.so.1"; absent where there is one
+///   not_available  reason for a missing answer: "no libnvidia-ml.so.1"; absent if there is one
 ///   gpus           [{"address", "persistence", "bar1_bytes", "vram_bytes", "generation", "generation_most", "width",
 ///                  "width_most"}]; generation and width of the PCIe link, now and at most
 ///   pairs          [{"from", "to", "read", "write", "nvlink", "atomics", "topology"}]: addresses; the status as
 ///                  nvidia-smi prints it, "OK", "CNS"; the level as it does, "PIX" to "SYS", of PCIe even under NVLink
 ///
-/// A value that the driver does not tell is null.
+/// A value that the driver does not report is null.
 nlohmann::json driver_peers(const nvml::Find& find);
 nlohmann::json driver_peers();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the kernels and the host share: the pattern of test data, and the shapes of kernel parameters. Plain C++ that
-// nvcc compiles too, with nothing included that a GPU lacks.
+// Definitions that kernels and host share: the pattern of test data, and the types of kernel parameters. Plain C++ that
+// nvcc compiles too, without includes that a GPU lacks.
 #pragma once
 
 #ifdef __CUDACC__
@@ -11,27 +11,27 @@
 
 namespace p2pd::bench {
 
-using u64 = unsigned long long;  // what CUDA calls 64 bits, on the host too
+using u64 = unsigned long long;  // 64 bits in CUDA, and on the host
 using u32 = unsigned int;
 
-/// A bijection of 64-bit words (splitmix64's finalizer): from a wrong word one can tell where it belongs.
+/// Bijection of 64-bit words (splitmix64's finalizer): a wrong word reveals where it belongs.
 P2PD_BOTH u64 mix64(u64 x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
 
-/// The inverse of mix64.
+/// Inverse of mix64.
 P2PD_BOTH u64 unmix64(u64 x) {
   x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3ULL;
   x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089ULL;
   return x ^ (x >> 30) ^ (x >> 60);
 }
 
-/// The data word at `index` (8-byte words from the start of a strip) of the transfer that has this key.
+/// Data word at `index` (8-byte words from the start of a strip) of the transfer with this key.
 P2PD_BOTH u64 pattern(u64 key, u64 index) { return mix64(key ^ index); }
 
-/// The bits of a word that starts at byte `word` and lie in the payload [begin, end).
+/// Bits of the word at byte `word` that are in the payload [begin, end).
 P2PD_BOTH u64 payload_bits(u64 word, u64 begin, u64 end) {
   u64 bits = ~0ULL;
   if (word + 8 <= begin || word >= end) return 0;
@@ -48,7 +48,7 @@ struct Slot {
 
 constexpr u32 kMostSlots = 24;
 
-/// The transfers of a strip, ascending; guard bands of poison lie between them.
+/// Transfers of a strip, ascending, with guard bands of poison between them.
 struct Slots {
   u32 count;
   u32 guard;  ///< bytes on each side of a slot that must keep their poison; a multiple of 8
@@ -57,51 +57,51 @@ struct Slots {
 
 constexpr u32 kSamples = 16;
 
-/// What a verifying kernel saw. Zeroed before.
+/// Result of a verifying kernel. Zeroed before.
 struct Seen {
   u64 wrong;    ///< words that differ
-  u64 right;    ///< payload bytes of words that do not
-  u32 samples;  ///< how many wrong words came for a place below; more than kSamples are not kept
-  u32 timeouts; ///< waits that ended by the clock
+  u64 right;    ///< payload bytes of correct words
+  u32 samples;  ///< number of wrong words that asked for a place below; only kSamples are kept
+  u32 timeouts; ///< waits that reached their time limit
   u64 at[kSamples];     ///< byte offset of the word in the strip
-  u64 value[kSamples];  ///< what it held
+  u64 value[kSamples];  ///< its value
 };
 
-/// How to read: the cached way of ordinary code, or the one that must reach the owner.
+/// Kind of load: the cached one of ordinary code, or one that must reach the owner.
 enum Load : u32 { kPlain = 0, kRelaxedSystem = 1 };
 
-/// A seeded fault inside the store kernel, for tests: a word that is left out, offsets that wrap.
+/// Seeded fault in the store kernel, for tests: an omitted word, offsets that wrap.
 struct StoreFault {
-  u64 skip_at;  ///< byte offset whose store is left out; ~0: none
-  u64 wrap;     ///< mask over the word index whose data is stored; ~0: none
+  u64 skip_at;  ///< byte offset of the omitted store; ~0: none
+  u64 wrap;     ///< mask for the index of the data word that is stored; ~0: none
 };
 
-/// Handshakes between two kernels, one on each GPU.
+/// Protocols of handshakes between two kernels, one on each GPU.
 enum Protocol : u32 {
-  kFlag = 0,   ///< a flag there and one back: the latency of one store
+  kFlag = 0,   ///< a flag in each direction: the latency of one store
   kPush = 1,   ///< data and flag into the other's memory, st.release.sys and ld.acquire.sys
-  kPull = 2,   ///< data in the owner's memory, written anew each round; the other GPU reads it there
-  kLl = 3,     ///< NCCL's LL: 4 bytes of data and 4 of flag in one 8-byte store
+  kPull = 2,   ///< data in the owner's memory, rewritten each round; the other GPU reads it there
+  kLl = 3,     ///< NCCL's LL: 4 bytes of data and 4 of flag in each 8 bytes
   kLl128 = 4,  ///< NCCL's LL128: 120 bytes of data and 8 of flag in one line
 };
 
 constexpr u32 kLanes = 32;
-constexpr u32 kMailBytes = 512;  ///< payload of one round: 16 bytes a lane
+constexpr u32 kMailBytes = 512;  ///< payload of one round: 16 bytes per lane
 
-/// Where one direction of a handshake lands, in the memory of the GPU that waits; 128-byte lines apart.
+/// Destination of one direction of a handshake, in the memory of the GPU that waits; 128-byte lines apart.
 struct Mailbox {
-  u64 payload[2 * kMailBytes / 8];  ///< the second half holds LL's flags
+  u64 payload[2 * kMailBytes / 8];  ///< the second half has LL's flags
   u64 flag;
   u64 pad_flag[15];
   u64 acknowledge;
   u64 pad_acknowledge[15];
 };
 
-/// What a handshake took, by the clock of the GPU that ran it.
+/// Duration of a handshake, by the clock of the GPU that ran it.
 struct Timing {
   u64 start_ns;
   u64 end_ns;
-  u64 rounds;  ///< that were completed
+  u64 rounds;  ///< completed rounds
 };
 
 }  // namespace p2pd::bench

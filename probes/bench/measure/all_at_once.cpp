@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// All GPUs copy to all others at the same time.
+// Copies from all GPUs to all others at the same time.
 #include <algorithm>
 #include <memory>
 
@@ -11,7 +11,7 @@ using namespace cuda;
 
 namespace {
 
-/// All copies of one GPU to its peers, each on a stream of its own, between two events of its first stream.
+/// Copies from one GPU to its peers, each on a stream of its own, between two events of its first stream.
 class Outgoing {
  public:
   Outgoing(Bench& bench, const OpenGpu& gpu) : bench_(bench), gpu_(gpu), events_(bench.driver) {}
@@ -32,7 +32,7 @@ class Outgoing {
     CU(bench_.driver, cuEventCreate(&lanes_.back().done, CU_EVENT_DISABLE_TIMING));
     return {};
   }
-  /// `times` copies to each peer, in turn.
+  /// Enqueues `times` copies to each peer, in turn.
   Result<void> enqueue(int times) {
     TRY(gpu_.use());
     times_ = times;
@@ -47,10 +47,10 @@ class Outgoing {
     end_ = TRY(events_.record(gpu_.stream()));
     return {};
   }
-  /// Notes each peer's share; the GPU's whole rate.
+  /// Records each peer's share; returns the GPU's total rate.
   Result<double> rate() {
     TRY(gpu_.use());
-    const double ns = std::max(1e6 * TRY(events_.milliseconds(start_, end_)), 1.0);  // copies that were not made take no time
+    const double ns = std::max(1e6 * TRY(events_.milliseconds(start_, end_)), 1.0);  // no copies take no time
     double sum = 0;
     for (const Lane& lane : lanes_) {
       const double gb_s = static_cast<double>(lane.bytes) * times_ / ns;
@@ -81,7 +81,7 @@ class Outgoing {
 }  // namespace
 
 Result<void> everything_at_once(Bench& bench) {
-  constexpr double kWindowNs = 12e6;  // long against the microseconds by which the GPUs do not start together
+  constexpr double kWindowNs = 12e6;  // long compared with the microseconds between the starts of the GPUs
   if (bench.few_peers) {
     bench.found.not_run["all-to-all"] = "CUDA allows fewer peers at once than there are GPUs";
     return {};
@@ -108,7 +108,7 @@ Result<void> everything_at_once(Bench& bench) {
   if (longest == 0) return {};
   TRY(bench.finish());
   const auto times = static_cast<int>(kWindowNs * slowest / static_cast<double>(peers * longest)) + 1;
-  for (OpenGpu& gpu : bench.gpus)  // nobody starts before everybody can
+  for (OpenGpu& gpu : bench.gpus)  // no GPU starts before all are ready
     if (&gpu != &bench.gpu(0)) TRY(gpu.wait_for(gpu.stream(), bench.gpu(0), bench.gpu(0).stream()));
   for (const auto& outgoing : all) TRY(outgoing->enqueue(times));
   TRY(bench.finish());

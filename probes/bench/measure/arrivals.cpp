@@ -28,7 +28,7 @@ Result<Transfer> Arrivals::expect(std::string_view test, int from, int to, cuda:
   const Transfer transfer = bench_->keys.next(test, from, to, one_slot(strip_bytes));
   const OpenGpu& owner = bench_->gpu(to);
   TRY(owner.use());
-  const auto poison = static_cast<u32>(transfer.poison);  // both halves of a poison are the same
+  const auto poison = static_cast<u32>(transfer.poison);  // both halves of a poison are equal
   CU(bench_->driver, cuMemsetD32Async(strip, poison, strip_bytes / 4, owner.stream()));
   expected_.push_back({transfer, strip});
   return transfer;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The tests of bytes. Who executes is what makes a test: a push or a store runs on the GPU that sends, a pull or a load
-// on the one that receives; the receiver verifies in a new kernel, and the host checks samples that the receiver's copy
-// engine fetched. Everything is enqueued before anything is waited for, so all pairs of a round work at once.
+// Tests of bytes. The executing GPU makes the difference: a push or a store runs on the GPU that sends, a pull or a load
+// on the one that receives. The receiver verifies in a new kernel, and the host checks samples that the receiver's copy
+// engine fetched. Everything is enqueued before any wait, so all pairs of a round work at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr Test kTests[] = {{"copy-push", How::push},
 constexpr std::string_view kWriterReads = "store-writer-reads";
 
 constexpr u32 kGuard = 64;          // bytes
-constexpr u64 kHeadBytes = 8192;    // that the host checks: every small transfer lies there
+constexpr u64 kHeadBytes = 8192;    // checked by the host: every small transfer is there
 constexpr u64 kTailBytes = 64;
 
 /// Transfers of 4 bytes to 256 MiB, as many as fit into `half` bytes, with guard bands between them.
@@ -52,20 +52,20 @@ u64 strip_bytes(const Slots& slots) {
   return (last.begin + last.bytes + slots.guard + 7) / 8 * 8;
 }
 
-/// The widest store that the slot's length is a multiple of.
+/// Widest store that divides the slot's length.
 u32 width_of(const Slot& slot) {
   for (const u32 width : {16U, 8U, 4U, 2U})
     if (slot.bytes % width == 0) return width;
   return 1;
 }
 
-/// A transfer under way: where its outcome will be found.
+/// Transfer under way, with the places of its results.
 struct Sent {
   Transfer transfer;
-  u64 key = 0;                           ///< of the data that is sent: the transfer's, unless a fault is seeded
+  u64 key = 0;                           ///< key of the data that is sent: the transfer's, unless a fault is seeded
   u32 seen = 0;                          ///< number of the Seen on `to`
-  std::optional<u32> writer_seen;        ///< of the one on `from`, for stores
-  std::uint8_t* head = nullptr;          ///< kHeadBytes from the start of the strip, then kTailBytes of its end
+  std::optional<u32> writer_seen;        ///< number of the Seen on `from`, for stores
+  std::uint8_t* head = nullptr;          ///< kHeadBytes from the start of the strip, then kTailBytes from its end
 };
 
 /// Enqueues one round of one test, both directions of every pair.
@@ -89,7 +89,7 @@ class RoundOfTest {
     OpenGpu& a = bench_.gpu(from);
     OpenGpu& b = bench_.gpu(to);
     Slots slots = ladder(std::min(a.half(), b.half()));
-    if (loads()) slots.guard = 0;  // the source is compared where it lies: nothing around it is poisoned
+    if (loads()) slots.guard = 0;  // the source is compared in place: nothing around it is poisoned
     Sent sent;
     sent.key = bench_.seeded("old-nonce", from, to) ? bench_.keys.next(test_.name, from, to, slots).key : 0;
     sent.transfer = bench_.keys.next(test_.name, from, to, slots);
@@ -101,7 +101,7 @@ class RoundOfTest {
     return sent;
   }
 
-  /// The bytes cross, executed by whom the test says.
+  /// Sends the bytes, executed by the GPU that the test selects.
   Result<void> send(const Sent& sent) {
     const auto& [from, to] = std::pair(sent.transfer.from, sent.transfer.to);
     OpenGpu& a = bench_.gpu(from);
@@ -137,7 +137,7 @@ class RoundOfTest {
     return {};
   }
 
-  /// The receiver looks, in a new kernel; then its copy engine fetches samples for the host.
+  /// Verifies on the receiver, in a new kernel; then its copy engine fetches samples for the host.
   Result<void> check(Sent& sent) {
     const Transfer& t = sent.transfer;
     OpenGpu& a = bench_.gpu(t.from);
@@ -149,9 +149,9 @@ class RoundOfTest {
                  how, b.seen_at(sent.seen)));
     if (loads()) return a.wait_for(a.stream(), b, b.stream());  // the source stays until it is read
     if (test_.how == How::store) {
-      TRY(bench_.part(kWriterReads, t.to, t.from));  // the data goes back
+      TRY(bench_.part(kWriterReads, t.to, t.from));  // the data is read back
       sent.writer_seen = TRY(a.new_seen());
-      Slots small = t.slots;  // whether the writer sees its own stores needs no gigabyte over the link
+      Slots small = t.slots;  // checking the writer's own stores needs no gigabyte over the link
       while (small.count > 1 && small.slot[small.count - 1].bytes > (1 << 20)) --small.count;
       TRY(a.launch(Kernel::verify, a.wide(small.count), a.stream(), b.in(), small, t.key, t.poison, u32{kRelaxedSystem},
                    a.seen_at(*sent.writer_seen)));
@@ -162,14 +162,14 @@ class RoundOfTest {
     TRY(b.use());
     CU(bench_.driver, cuMemcpyDtoHAsync(sent.head, b.in(), std::min(kHeadBytes, strip), b.stream()));
     CU(bench_.driver, cuMemcpyDtoHAsync(sent.head + kHeadBytes, b.in() + strip - kTailBytes, kTailBytes, b.stream()));
-    return a.wait_for(a.stream(), b, b.stream());  // and b.in stays until it was read
+    return a.wait_for(a.stream(), b, b.stream());  // b.in, too, stays until it is read
   }
 
   Bench& bench_;
   const Test& test_;
 };
 
-/// What came of one transfer; nothing when every byte was right.
+/// Fault of one transfer; nothing if every byte was right.
 std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const std::vector<std::vector<Seen>>& seen) {
   const Transfer& t = sent.transfer;
   const auto& known = bench.keys.known();
@@ -216,7 +216,7 @@ Result<std::vector<std::vector<Seen>>> everything_seen(Bench& bench) {
   return seen;
 }
 
-/// A wrong transfer once more, alone, and looked at again after 10 ms: late is not lost, and company is no excuse.
+/// Repeats a wrong transfer alone, and verifies again after 10 ms: detects late data, and faults that need other traffic.
 Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
   for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
   std::vector<Sent> sent;

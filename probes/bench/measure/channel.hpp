@@ -11,16 +11,16 @@
 
 namespace p2pd::bench {
 
-/// What two processes tell each other over a SOCK_SEQPACKET socket: JSON, and file descriptors beside it.
+/// Message between two processes over a SOCK_SEQPACKET socket: JSON, and file descriptors.
 struct Message {
   nlohmann::json body;
   std::vector<Descriptor> descriptors;  ///< at most 16
 };
 
-/// Never waits: a reader that is stuck is an Error.
+/// Never waits: if the reader is blocked, returns an Error.
 Result<void> send_message(int socket, const nlohmann::json& body, const std::vector<int>& descriptors = {});
 
-/// Waits for as long as `patience` says, without it for ever. not_found: the other end is closed.
+/// Waits up to `patience`, without it endlessly. not_found: the other end is closed.
 Result<Message> receive_message(int socket, std::optional<std::chrono::milliseconds> patience);
 
 }  // namespace p2pd::bench

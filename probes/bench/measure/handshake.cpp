@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Handshakes: a kernel on each GPU, both running, tell each other by flags what is ready, as NCCL's kernels do. The one
-// that waits checks the payload inside that very kernel. One way, the other way, then both at once.
+// Handshakes: running kernels on two GPUs signal readiness to each other by flags, like NCCL's kernels. The waiting
+// kernel checks the payload itself. One direction, the other direction, then both at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr u64 kLimitNs = 200'000'000;  // of one wait: below the watchdog of a GPU with a display
+constexpr u64 kLimitNs = 200'000'000;  // limit of one wait: below the watchdog of a GPU with a display
 constexpr int kPingPongs = 3;
 
 struct Test {
@@ -29,7 +29,7 @@ constexpr Test kTests[] = {
     {"handshake-push", kPush, 500, 10'000, false},
     {"handshake-pull", kPull, 250, 10'000, false},
     {"handshake-ll", kLl, 250, 10'000, false},
-    {"handshake-ll128", kLl128, 250, 10'000, true},  // NCCL trusts a 128-byte line to arrive whole over NVLink alone
+    {"handshake-ll128", kLl128, 250, 10'000, true},  // NCCL relies on complete 128-byte lines over NVLink only
 };
 
 /// One direction of a handshake under way.
@@ -40,7 +40,7 @@ struct Shaking {
   u32 receiver_seen = 0;
 };
 
-/// Empties the mailboxes of both, then starts both kernels; `side`: on the second streams.
+/// Clears both mailboxes, then starts both kernels; `side`: on the second streams.
 class Handshake {
  public:
   Handshake(Bench& bench, std::string_view test, Protocol protocol, u64 rounds)
@@ -92,7 +92,7 @@ class Handshake {
   u64 rounds_;
 };
 
-/// Notes what came of a direction.
+/// Records the result of a direction.
 void judge_bytes(Bench& bench, const Shaking& one, const std::vector<std::vector<Seen>>& seen) {
   const Transfer& t = one.transfer;
   const Seen& receiver = seen[static_cast<std::size_t>(t.to)][one.receiver_seen];
@@ -125,7 +125,7 @@ Result<void> judge_all(Bench& bench, const std::vector<Shaking>& all) {
   return {};
 }
 
-/// Half of a round trip, by the clock of the GPU that sends.
+/// Measures half of a round trip, by the clock of the GPU that sends.
 Result<void> ping_pong(Bench& bench, const std::vector<std::pair<int, int>>& ordered) {
   constexpr u64 kRounds = 500;
   std::map<std::pair<int, int>, std::vector<double>> times;
@@ -134,7 +134,7 @@ Result<void> ping_pong(Bench& bench, const std::vector<std::pair<int, int>>& ord
       Timing timing{};
       TRY(bench.gpu(one.transfer.from).use());
       CU(bench.driver, cuMemcpyDtoH(&timing, bench.gpu(one.transfer.from).timing(0), sizeof(timing)));
-      if (timing.rounds == kRounds)  // the first began before the clock did
+      if (timing.rounds == kRounds)  // the first round is before the start time
         times[{one.transfer.from, one.transfer.to}].push_back(static_cast<double>(timing.end_ns - timing.start_ns) /
                                                               (2.0 * static_cast<double>(kRounds - 1)));
     }

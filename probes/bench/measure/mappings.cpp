@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Peer memory by the two other ways to map it, which drivers implement apart from cuCtxEnablePeerAccess: virtual memory
+// Peer memory by the two other mappings, which drivers implement separately from cuCtxEnablePeerAccess: virtual memory
 // management (NCCL's cuMem, PyTorch's expandable segments) and memory pools. Each GPU stores into strips of each other
-// one's memory, whose owner verifies.
+// GPU's memory, whose owner verifies.
 #include <optional>
 
 #include "probes/bench/device/mapped.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr u64 kStrip = 1ULL << 20;  // bytes, for each GPU that writes
 
-/// A pool of one GPU with one block taken from it; freed with the object.
+/// Pool of one GPU with one block allocated from it; freed with the object.
 class PoolBlock {
  public:
   static Result<PoolBlock> create(const Driver& driver, const OpenGpu& owner, u64 bytes) {
@@ -72,7 +72,7 @@ Result<PoolBlock> pool_block(const Bench& bench, const OpenGpu& owner, u64 bytes
   return PoolBlock::create(bench.driver, owner, bytes);
 }
 
-/// Every other GPU stores into a strip of the block that `take` makes on each; a refusal is a pair's Pair::not_run.
+/// Stores from every other GPU into a strip of the block that `take` makes on each; a refusal becomes a pair's Pair::not_run.
 template <class Block>
 Result<void> prove(Bench& bench, const char* test,
                    Result<Block> (*take)(const Bench& bench, const OpenGpu& owner, u64 bytes)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Atomics of two GPUs on the same words: nothing may be lost (the sum) and nothing given out twice (the tickets). Where
-// a path does not carry atomics this may end in a fault that takes the process with it, which is why it has its own.
+// Atomics of two GPUs on the same words: no addition may be lost (the sum), no ticket issued twice. On a path without
+// atomics this may end in a fault that ends the process, so it runs in a process of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr u64 kTicketsEach = u64{kContendBlocks} * kContendThreads * kContendEach;  // of one GPU
+constexpr u64 kTicketsEach = u64{kContendBlocks} * kContendThreads * kContendEach;  // tickets of one GPU
 constexpr u64 kTicketAt = 128;  // in the owner's scratch memory, on another line than the sum
 constexpr u64 kTicketsAt = 4096;
 static_assert(kTicketsAt + kTicketsEach * 8 <= OpenGpu::kScratch);

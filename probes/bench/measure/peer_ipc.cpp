@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second process's part of the IPC tests: memory of the first, opened by handle or descriptor for each GPU that
-// writes into it. Each write is waited for: where one faults, it is known which.
+// IPC tests in the second process: memory of the first, opened by handle or descriptor for each GPU that
+// writes into it. Each write is waited for, so that a fault is attributed to its write.
 #include <algorithm>
 
 #include "probes/bench/measure/arrivals.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Managed memory (cudaMallocManaged) of two GPUs, both sides of the test: pages that lie on one are loaded by the other, as they are
-// advised to be, then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot, which is
-// why this is tested only where it is wanted by name, last, and in the second process.
+// Managed memory (cudaMallocManaged) of two GPUs, both sides of the test: pages on one GPU are loaded by the other, which is
+// advised for them, then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot.
+// Therefore it is tested only on request, last, and in the second process.
 // Reference: NVIDIA's open kernel modules, kernel-open/nvidia-uvm, whose peers over BAR1 are new in 590.
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr u64 kManagedBytes = 4ULL << 20;  // two of the driver's blocks
+constexpr u64 kManagedBytes = 4ULL << 20;  // two blocks of the driver
 constexpr const char* kLooks[] = {"loaded from where they lie", "loaded after they migrated"};
 
 Slots managed_slots() {
@@ -28,12 +28,12 @@ Slots managed_slots() {
   return slots;
 }
 
-// ---- the second process ----------------------------------------------------------------------------------------------
+// ---- second process -------------------------------------------------------------------------------------------------
 
 /// Managed memory; freed with the object.
 class ManagedPages {
  public:
-  /// They are to stay on `home`, where `reader` maps them.
+  /// Makes pages with the preferred location `home` that `reader` maps there.
   static Result<ManagedPages> create(const Driver& driver, const OpenGpu& home, const OpenGpu& reader) {
     TRY(home.use());
     CUdeviceptr address = 0;
@@ -58,7 +58,7 @@ class ManagedPages {
   CUdeviceptr address_;  ///< 0: moved from
 };
 
-/// What `reader`, whose context stays current, sees of the pages.
+/// Result of reading the pages on `reader`, whose context stays current.
 Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key) {
   TRY(reader.use());
   CU(driver, cuMemsetD32Async(reader.scratch(), 0, sizeof(Seen) / 4, reader.stream()));
@@ -73,14 +73,14 @@ Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdevic
                         {"value", std::vector<u64>(seen.value, seen.value + kept)}};
 }
 
-/// Waits for it: a fault is then known to be of the migration.
+/// Waits for the migration, so that a fault is attributed to it.
 Result<void> migrate(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages) {
   TRY(reader.use());
   CU(driver, cuMemPrefetchAsync(pages, kManagedBytes, reader.device(), reader.stream()));
   return reader.finish();
 }
 
-/// Why the second process cannot share managed memory of these two; empty when it can.
+/// Reason why the second process cannot share managed memory of these two; empty: it can.
 std::string not_managed(const Second& second, CUdevice from, CUdevice to) {
   std::string why = second.problem(from, to);
   if (why.empty()) why = second.refused(to, from);
@@ -91,9 +91,9 @@ std::string not_managed(const Second& second, CUdevice from, CUdevice to) {
   return why;
 }
 
-// ---- the process that asks -------------------------------------------------------------------------------------------
+// ---- requesting process ---------------------------------------------------------------------------------------------
 
-/// The other process is no more, or did not answer.
+/// Fault of a pair after which the other process ended, or did not answer.
 Wrong end_at_managed(const Pair& pair, const Error& error) {
   Wrong wrong;
   wrong.test = kManaged;
@@ -105,7 +105,7 @@ Wrong end_at_managed(const Pair& pair, const Error& error) {
   return wrong;
 }
 
-/// Takes note of what was seen of a transfer's pages; returns why that is no test, empty when it is one.
+/// Records the results of a transfer's pages. Returns the reason why they are no valid test; empty: they are.
 std::string note_looks(Bench& bench, const Transfer& transfer, const nlohmann::json& looks) {
   for (std::size_t i = 0; i < std::size(kLooks); ++i) {
     const nlohmann::json& one = looks.at(i);
@@ -127,7 +127,7 @@ std::string note_looks(Bench& bench, const Transfer& transfer, const nlohmann::j
   return {};
 }
 
-/// An error: a GPU does not work any more, for this process.
+/// Error if a GPU no longer works for this process.
 Result<void> still_working(const Bench& bench) {
   for (const OpenGpu& gpu : bench.gpus)
     TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.scratch(), OpenGpu::kScratch / 8, u64{0}));

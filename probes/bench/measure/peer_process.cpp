@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kPatience{10'000};  // with an answer
-constexpr milliseconds kDying{1'000};      // with its end: the driver takes its contexts apart first
+constexpr milliseconds kPatience{10'000};  // limit for an answer
+constexpr milliseconds kDying{1'000};      // limit for its end: the driver destroys its contexts first
 constexpr milliseconds kStep{1};
 constexpr u64 kMostStrip = 1ULL << 20;  // bytes, for each pair and test
 constexpr std::array<const char*, 3> kIpcTests = {"ipc-store", "ipc-copy", "ipc-vmm"};
@@ -34,7 +34,7 @@ struct Shared {
   Descriptor descriptor;
 };
 
-/// What each GPU has for the other process to write into, or why it has not.
+/// Memory of a GPU for writes by the other process, or the reason why there is none.
 struct Offer {
   Result<CUipcMemHandle> legacy;
   Result<Shared> shared;
@@ -58,7 +58,7 @@ Result<Shared> shared_memory(const Bench& bench, const OpenGpu& gpu, u64 bytes) 
   return Shared{std::move(memory), std::move(descriptor)};
 }
 
-/// One request for the other process, as it grows.
+/// Request to the other process, while it is built.
 class IpcRequest {
  public:
   explicit IpcRequest(Bench& bench) : bench_(&bench), arrivals_(bench) {
@@ -73,7 +73,7 @@ class IpcRequest {
     for (Pair& pair : bench_->found.pairs) {
       for (std::size_t test = 0; test < kIpcTests.size(); ++test) TRY(add(pair, test));
     }
-    return bench_->finish();  // the poison lies there before anybody writes
+    return bench_->finish();  // the poison is there before any write
   }
 
   const nlohmann::json& json() const { return request_; }
@@ -85,7 +85,7 @@ class IpcRequest {
     return numbers;
   }
 
-  /// Takes note of what the other process could not do, and looks at what it did.
+  /// Records the writes that the other process could not make, and verifies the others.
   Result<void> finish(const nlohmann::json& answer) {
     for (const auto& [number, why] : answer.at("not_run").get<std::vector<std::pair<std::size_t, std::string>>>())
       skip(number, why);
@@ -130,7 +130,7 @@ class IpcRequest {
     return {};
   }
 
-  /// The other process faulted at this write.
+  /// Records that the other process faulted at this write.
   void end_at(std::size_t number, const std::string& why) {
     const nlohmann::json& write = request_["writes"].at(number);
     Wrong wrong;
@@ -170,7 +170,7 @@ Result<PeerProcess> PeerProcess::start() {
   return PeerProcess(process, std::move(ours));
 }
 
-// A process that is still dying would be another user of the GPUs to whoever looks next.
+// Ends the process: while it is still dying, it would count as another user of the GPUs.
 PeerProcess::~PeerProcess() { end(); }
 
 PeerProcess::PeerProcess(PeerProcess&& other) noexcept
@@ -182,7 +182,7 @@ std::string PeerProcess::end() {
   ::kill(process_, SIGKILL);
   int status = 0;
   pid_t reaped = ::waitpid(process_, &status, WNOHANG);
-  for (milliseconds waited{0}; reaped == 0 && waited < kDying; waited += kStep) {  // in D state it does not die
+  for (milliseconds waited{0}; reaped == 0 && waited < kDying; waited += kStep) {  // a process in D state does not die
     std::this_thread::sleep_for(kStep);
     reaped = ::waitpid(process_, &status, WNOHANG);
   }

@@ -24,12 +24,12 @@ Result<void> open_one(const Driver& driver, Kernels& kernels, int ordinal, Secon
   CU(driver, cuDeviceGet(&gpu.device, ordinal));
   int mode = 0;
   CU(driver, cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, gpu.device));
-  if (mode != CU_COMPUTEMODE_DEFAULT)  // a context of ours would keep the first process out
+  if (mode != CU_COMPUTEMODE_DEFAULT)  // a context in this process would block the first process
     return fail(ErrorCode::busy, "the compute mode allows no second process");
   return gpu.gpu.open(kernels, kHalf);
 }
 
-/// Nothing but the channel stays open, lest a process that hangs holds the ends of anybody's pipes.
+/// Closes everything but the channel, so that a hanging process keeps no pipe of another process open.
 void keep_only(int channel) {
   constexpr int kPlace = STDERR_FILENO + 1;
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -38,7 +38,7 @@ void keep_only(int channel) {
   ::syscall(SYS_close_range, kPlace + 1U, UINT_MAX, 0U);
 }
 
-/// False when it was an error or nobody listens: then this is over.
+/// Returns false if the answer was an error or the other end is closed: then the process ends.
 bool reply(int channel, const Result<nlohmann::json>& answer) {
   const nlohmann::json body = answer ? *answer : nlohmann::json{{"error", answer.error().message}};
   return send_message(channel, body).has_value() && answer;
@@ -72,7 +72,7 @@ void serve_peer(int channel, pid_t parent) {
   if (::getppid() != parent) ::_exit(1);
   keep_only(channel);
   const Result<void> served = serve(kChannel);
-  // What kept it from serving is the answer to whatever it is asked.
+  // An error before serving is the answer to any request.
   if (!served && receive_message(kChannel, std::nullopt)) reply(kChannel, Failure(served.error()));
   ::_exit(0);
 }

@@ -11,25 +11,25 @@
 
 namespace p2pd::bench {
 
-/// Times the parts of a run, and tells each as it begins and as it goes on: when a GPU hangs, what is under way is then
-/// known, and a run that is only slow is not taken for one that hangs.
+/// Times the parts of a run, and reports each as it begins and as it continues. If a GPU hangs, the current part is
+/// known, and a slow run is not mistaken for a hanging one.
 class Phases {
  public:
   using Clock = std::chrono::steady_clock;
   Phases(std::vector<Phase>& phases, std::function<void(std::string_view phase, std::string_view part)> progress)
       : phases_(phases), progress_(std::move(progress)) {}
 
-  /// Ends the phase before and begins this one.
+  /// Ends the current phase and begins this one.
   void begin(std::string_view name) {
     end();
     tell(name);
     phases_.push_back({std::string(name), elapsed_ms(), 0});
   }
-  /// The GPUs have answered: what is under way goes on, which is told once a second.
+  /// Reports, once per second, that the GPUs have answered and the phase continues.
   void go_on() {
     if (!phases_.empty() && Clock::now() - told_ >= std::chrono::seconds(1)) tell(phases_.back().name);
   }
-  /// What is under way within the phase.
+  /// Reports the current part of the phase.
   void begin_part(std::string_view part) {
     if (!phases_.empty()) tell(phases_.back().name, part);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Who works with whom at the same time, and who can reach whom.
+// Rounds of pairs that work at the same time, and peer access between GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace cuda;
 
 namespace {
 
-/// Both pairs timed at once would share a GPU, or a bridge or socket on their way.
+/// True if both pairs, timed at once, would share a GPU, or a bridge or socket on their paths.
 bool collide(const Bench& bench, const std::pair<int, int>& one, const std::pair<int, int>& other) {
   if (one.first == other.first || one.first == other.second || one.second == other.first || one.second == other.second)
     return true;
@@ -27,7 +27,7 @@ bool collide(const Bench& bench, const std::pair<int, int>& one, const std::pair
 
 }  // namespace
 
-// The circle method: one stays, the others move on by one place a round; with an odd number one rests.
+// Circle method: one GPU stays, the others move by one place per round; with an odd number one rests.
 std::vector<Round> tournament(int gpus) {
   const int places = gpus + gpus % 2;
   std::vector<Round> rounds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rates and latencies. Each is the median of timed repetitions in a row, after warm-ups, so that what is enqueued runs
-// without a gap; pairs are timed at the same time only where their paths share nothing. What timed copies brought is
+// Rates and latencies. Each is the median of consecutive timed repetitions, after warm-ups, so that enqueued operations
+// run without a gap; pairs are timed at the same time only if their paths share nothing. The data of timed copies is
 // verified, too.
 #include <algorithm>
 #include <iterator>
@@ -34,7 +34,7 @@ Series copies(const Bench& bench, int from, int to, u64 bytes) {
   return series;
 }
 
-/// Copy engine, one way; first a short one tells how long the timed ones shall be.
+/// Times the copy engine, one way; a short first copy determines the length of the timed ones.
 Result<void> copy_one_way(Bench& bench, const Ordered& ordered, std::map<std::pair<int, int>, u64>& lengths) {
   constexpr u64 kFirst = 32ULL << 20;
   Stopwatch first(bench);
@@ -61,7 +61,7 @@ Result<void> copy_one_way(Bench& bench, const Ordered& ordered, std::map<std::pa
   return timed.verify();
 }
 
-/// Copy engine, both ways at once: the second direction waits for the start of the first.
+/// Times the copy engine, both ways at once: the second direction waits for the start of the first.
 Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map<std::pair<int, int>, u64>& lengths) {
   Stopwatch watch(bench);
   Timed timed(bench, "copy-both-timed");
@@ -73,7 +73,7 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map
     all.back().inner = kInner;
   }
   TRY(bench.finish());
-  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {  // ordered pairs of one pair stand together
+  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {  // the ordered pairs of one pair are adjacent
     OpenGpu& other = bench.gpu(ordered[i + 1].first);
     TRY(other.wait_for(other.stream(), *all[i].gpu, all[i].stream));
   }
@@ -85,7 +85,7 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map
     const Figure sum{one.median + other.median, one.low + other.low, one.high + other.high, one.repetitions};
     bench.pair(ordered[i].first, ordered[i].second).copy_both_gb_s = sum;
     bench.pair(ordered[i].second, ordered[i].first).copy_both_gb_s = sum;
-    if (bench.count() > 2) continue;  // of two GPUs these are all pairs at once
+    if (bench.count() > 2) continue;  // with two GPUs these are all pairs at once
     bench.pair(ordered[i].first, ordered[i].second).busy_gb_s = one;
     bench.pair(ordered[i].second, ordered[i].first).busy_gb_s = other;
     bench.found.all_to_all_gb_s = sum;
@@ -93,7 +93,7 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const std::map
   return timed.verify();
 }
 
-/// SM stores by the sender, or SM loads by the receiver.
+/// Times SM stores by the sender, or SM loads by the receiver.
 Result<void> by_kernels(Bench& bench, const Ordered& ordered, bool loads) {
   constexpr u64 kMost = 128ULL << 20;
   Stopwatch watch(bench);
@@ -126,8 +126,8 @@ Result<void> by_kernels(Bench& bench, const Ordered& ordered, bool loads) {
   return timed.verify();
 }
 
-/// Those whose bytes were right so far, both ways. Among wrong ones may be a pointer of the ring, such as the ones that a dead
-/// link reads, and a kernel that follows it faults: the whole run would end, and what it found with it.
+/// Pairs with only right bytes so far, both ways. A wrong word may be a pointer of the ring, for example from a dead
+/// link, and a kernel that follows it faults: that would end the whole run, and lose its results.
 Ordered with_right_bytes(Bench& bench, const Ordered& ordered) {
   Ordered right;
   for (const auto& [from, to] : ordered) {
@@ -142,8 +142,8 @@ Ordered with_right_bytes(Bench& bench, const Ordered& ordered) {
   return right;
 }
 
-/// One dependent load after the other: `from` follows pointers through the memory of `to`, one multiprocessor at a
-/// time, because how far each is from the link differs. Before that, once in vain: the lines are then in the owner's
+/// Times dependent loads: `from` follows pointers through the memory of `to`, on one multiprocessor at a
+/// time, because their distances from the link differ. An untimed pass before that brings the lines into the owner's
 /// cache.
 Result<void> chase(Bench& bench, const Ordered& ordered) {
   const auto launch = [&](const OpenGpu& a, const OpenGpu& b, unsigned blocks, unsigned target, CUdeviceptr out) {
@@ -181,7 +181,7 @@ Result<void> staged(Bench& bench) {
   constexpr u64 kBytes = 32ULL << 20;
   constexpr int kTiny = 20;
   for (const Round& round : tournament(bench.count())) {
-    for (const auto& [one, other] : round) {  // one pair at a time: they would share the host's memory
+    for (const auto& [one, other] : round) {  // one pair at a time: others would share the host's memory
       for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
         const OpenGpu& a = bench.gpu(from);
         const OpenGpu& b = bench.gpu(to);

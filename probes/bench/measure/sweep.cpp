@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Windows onto a GPU's memory that cover only part of it, or wrap around, show when every page holds a tag of its own:
-// nearly all free memory of each GPU is taken, its neighbour writes the tags, and only when all of them are written
-// does anybody read. First by stores, then by copies; each time the owner and the neighbour read back.
+// Detects windows onto a GPU's memory that cover only part of it, or wrap around, by a unique tag in every page:
+// nearly all free memory of each GPU is allocated, its neighbour writes the tags, and no GPU reads before all of them
+// are written. First by stores, then by copies; each time the owner and the neighbour read back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,20 +19,20 @@ namespace {
 constexpr u64 kPage = 2ULL << 20;  // bytes
 constexpr u64 kTag = 16;           // bytes, at the start of a page
 constexpr u64 kLeastChunk = 64ULL << 20;
-constexpr u64 kHeadroom = 256ULL << 20;    // for the driver, at least
-constexpr u64 kLeastWindow = 64ULL << 20;  // that anybody has seen or would believe
-constexpr int kOwnerShift = 56;            // of a tag's number: owner, chunk, then two words a page
+constexpr u64 kHeadroom = 256ULL << 20;    // minimum for the driver
+constexpr u64 kLeastWindow = 64ULL << 20;  // smallest plausible window
+constexpr int kOwnerShift = 56;            // in the number of a tag: owner, chunk, then two words per page
 constexpr int kChunkShift = 36;
 
-/// What is swept of one GPU.
+/// Memory of one GPU that is swept.
 struct Swept {
   int owner = 0;
-  int peer = 0;  ///< who writes
+  int peer = 0;  ///< GPU that writes
   std::vector<Mapped> chunks;
-  bool owner_saw_wrong = false;  ///< in this pass: what others read tells nothing more then
+  bool owner_saw_wrong = false;  ///< in this pass: results of other readers add nothing then
 
   u64 bytes() const { return start_of(chunks.size()); }
-  /// Where a chunk begins, counted over all of them.
+  /// Offset of a chunk, counted over all of them.
   u64 start_of(std::size_t chunk) const {
     u64 sum = 0;
     for (std::size_t i = 0; i < chunk; ++i) sum += chunks[i].bytes();
@@ -53,7 +53,7 @@ class Sweep {
  public:
   explicit Sweep(Bench& bench) : bench_(bench) {}
 
-  /// Memory of every GPU that is free for it; what is left out gets a reason.
+  /// Allocates the free memory of every GPU; a GPU that is left out gets a reason.
   Result<void> take_all() {
     for (int owner = 0; owner < bench_.count(); ++owner) {
       const Gpu& gpu = bench_.found.gpus[static_cast<std::size_t>(owner)];
@@ -79,7 +79,7 @@ class Sweep {
     return {};
   }
 
-  /// The next GPU that reaches this one's memory, -1 without any.
+  /// Next GPU that reaches this one's memory, -1 without any.
   int peer_of(int owner) const {
     for (int step = 1; step < bench_.count(); ++step) {
       const int peer = (owner + step) % bench_.count();
@@ -95,7 +95,7 @@ class Sweep {
     return memory;
   }
 
-  /// Chunks as large as the driver gives and maps, until next to nothing is left.
+  /// Allocates chunks as large as the driver provides and maps, until next to nothing is left.
   Result<void> take(int number) {
     const OpenGpu& owner = bench_.gpu(number);
     Swept swept{number, peer_of(number), {}};
@@ -135,7 +135,7 @@ class Sweep {
     return {};
   }
 
-  /// The tags lie side by side at the peer's; one copy takes each to its page.
+  /// Copies the tags, which are adjacent in the peer's memory, each to its page.
   Result<void> copy(const Swept& swept) const {
     const OpenGpu& peer = bench_.gpu(swept.peer);
     for (std::size_t i = 0; i < swept.chunks.size(); ++i) {
@@ -149,7 +149,7 @@ class Sweep {
     return {};
   }
 
-  /// All tags, read by the owners or, remotely, by those who wrote them.
+  /// Checks all tags, read by the owners or, remotely, by the GPUs that wrote them.
   Result<void> check(bool remote) {
     for (OpenGpu& gpu : bench_.gpus) TRY(gpu.forget());
     std::vector<std::vector<u32>> places;
@@ -173,7 +173,7 @@ class Sweep {
     return {};
   }
 
-  /// One line for all chunks; memory counts as swept when each of the checks found it right.
+  /// Records one result for all chunks; memory counts as swept if each of the checks found it right.
   void note(Swept& swept, bool remote, const std::vector<Seen>& of_chunks) {
     u64 right = 0;
     u64 words = 0;
@@ -211,7 +211,7 @@ class Sweep {
     return wrong;
   }
 
-  /// Whether the value is a tag of this pass, and whose.
+  /// Reports the origin of a value that is a tag of this pass.
   void tell_origin(const Swept& here, const Pass& pass, u64 value, Wrong& wrong) const {
     const u64 number = unmix64(value) ^ pass.key;
     const std::size_t chunk = number >> kChunkShift & ((1ULL << (kOwnerShift - kChunkShift)) - 1);
@@ -221,7 +221,7 @@ class Sweep {
       if (page >= swept.chunks[chunk].bytes() / kPage) continue;
       const u64 offset = swept.start_of(chunk) + page * kPage;
       const u64 apart = offset ^ wrong.offset;
-      const u64 window = apart & (~apart + 1);  // the lowest bit: no wider window would send both to one place
+      const u64 window = apart & (~apart + 1);  // the lowest bit: no wider window would map both to one place
       const bool own = swept.owner == here.owner;
       wrong.kind = !own ? WrongKind::misroute : pass.key != passes_.back().key ? WrongKind::stale : WrongKind::alias;
       wrong.detail += fmt::format("; offset {} MiB holds the tag of offset {} MiB", wrong.offset >> 20, offset >> 20);

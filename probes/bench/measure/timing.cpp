@@ -10,7 +10,7 @@ using namespace cuda;
 namespace {
 
 constexpr double kFastGbS = 100;  // above it is NVLink: longer copies, so that the microsecond between two does not count
-constexpr double kCopyMs = 4;     // of one copy over PCIe
+constexpr double kCopyMs = 4;     // length of one copy over PCIe
 
 }  // namespace
 

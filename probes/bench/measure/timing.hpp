@@ -12,7 +12,7 @@ namespace p2pd::bench {
 
 inline constexpr int kRepetitions = 3;
 
-/// Events of one GPU, made when first needed.
+/// Events of one GPU, made on first use.
 class Events {
  public:
   explicit Events(const Driver& driver) : driver_(driver) {}
@@ -29,7 +29,7 @@ class Events {
   std::vector<cuda::CUevent> all_;
 };
 
-/// Something repeated on one stream: `samples` times `inner` operations between two events each, after warm-ups.
+/// Repeated operation on one stream: `samples` times `inner` operations between two events each, after warm-ups.
 struct Series {
   const OpenGpu* gpu = nullptr;
   cuda::CUstream stream = nullptr;
@@ -47,16 +47,16 @@ class Stopwatch {
   explicit Stopwatch(const Bench& bench) : events_(bench.driver) {}
 
   Result<void> enqueue(Series& series);
-  /// Time of one operation in nanoseconds, by sample; after everything has finished.
+  /// Times of one operation in nanoseconds, by sample; after everything has finished.
   Result<std::vector<double>> times_ns(const Series& series);
-  /// GB/s: bytes in a nanosecond.
+  /// Rate in GB/s: bytes per nanosecond.
   Result<Figure> rate(const Series& series);
 
  private:
   Events events_;
 };
 
-/// Data of its own for a timed transfer, checked afterwards by the GPU that received it.
+/// Data for a timed transfer, checked afterwards by the GPU that received it.
 class Timed {
  public:
   Timed(Bench& bench, std::string_view test) : bench_(bench), test_(test) {}
@@ -70,13 +70,13 @@ class Timed {
   std::vector<Transfer> all_;
 };
 
-/// A length that takes a few milliseconds at this rate; everything there is where NVLink makes that too short.
+/// Length that takes a few milliseconds at this rate; `most` if that is too short over NVLink.
 u64 adaptive_bytes(double gb_s, u64 most);
 
-/// The most that one transfer between the two may take.
+/// Largest size of one transfer between the two.
 u64 most_bytes(const Bench& bench, int from, int to);
 
-/// Every ordered pair at once: what the shared hops leave of it.
+/// Measures every ordered pair at once: the effect of shared hops.
 Result<void> everything_at_once(Bench& bench);
 
 }  // namespace p2pd::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One run, in one process: every part in its order, what they found in one Measurement.
+// One run, in one process: all parts in order, with their results in one Measurement.
 #include "probes/bench/measure/worker.hpp"
 
 #include <fmt/format.h>
@@ -58,7 +58,7 @@ Result<Gpu> describe(const Driver& driver, int ordinal, int* compute_mode) {
   return gpu;
 }
 
-/// Every ordered pair with what the driver claims of it.
+/// Ordered pairs with the driver's claims.
 Result<std::vector<Pair>> describe_pairs(const Driver& driver, const std::vector<int>& ordinals) {
   std::vector<Pair> pairs;
   const int count = static_cast<int>(ordinals.size());
@@ -83,7 +83,7 @@ Result<std::vector<Pair>> describe_pairs(const Driver& driver, const std::vector
   return pairs;
 }
 
-/// Adds what NVML knows: who else computes, NVLinks, MIG.
+/// Adds facts from NVML: other processes that compute, NVLinks, MIG.
 void add_nvml(const Nvml& nvml, Measurement& found) {
   for (Gpu& gpu : found.gpus) {
     const auto known =
@@ -103,7 +103,7 @@ void add_nvml(const Nvml& nvml, Measurement& found) {
   }
 }
 
-/// Why nothing can be proven here, in a sentence; empty when it can be tried.
+/// Reason why nothing can be proven here, as a sentence; empty: it can be tried.
 std::string not_applicable(const Measurement& found, const std::vector<int>& compute_modes, const Nvml& nvml) {
   if (found.gpus.empty()) return "there is no GPU";
   if (found.gpus.size() == 1) return "there is one GPU: P2P is between two, so there is nothing to prove";
@@ -120,7 +120,7 @@ std::string not_applicable(const Measurement& found, const std::vector<int>& com
   return "";
 }
 
-/// All GPUs at the same time, a thread each: most of it is waiting for the driver.
+/// Opens all GPUs at the same time, a thread each: most of it is waiting for the driver.
 Result<void> open_all(std::vector<OpenGpu>& gpus) {
   Kernels kernels;
   std::vector<std::future<Result<void>>> opening;
@@ -133,7 +133,7 @@ Result<void> open_all(std::vector<OpenGpu>& gpus) {
   return all;
 }
 
-/// Paths as far as they can be told; a pair that NVLink joins has none over PCIe.
+/// Paths, as far as known; a pair with NVLink has none over PCIe.
 std::vector<std::vector<Path>> paths_of(const Host& host, const Measurement& found) {
   std::vector<std::string> addresses;
   for (const Gpu& gpu : found.gpus) addresses.push_back(gpu.address);
@@ -152,7 +152,7 @@ std::uint64_t peak_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// What lies in no transfer's way must stay as it was.
+/// Writes or verifies memory outside of all transfers, which must not change.
 Result<void> canaries(Bench& bench, bool write) {
   Slots slots{1, 0, {}};
   slots.slot[0] = {0, OpenGpu::kCanary};
@@ -175,7 +175,7 @@ Result<void> canaries(Bench& bench, bool write) {
   return {};
 }
 
-/// An error that ended the run, as what is wrong with it.
+/// Error that ended the run, as a Wrong.
 Wrong fault_of(const Bench& bench, const Error& error) {
   Wrong wrong;
   const UnderWay known = bench.under_way.value_or(UnderWay{bench.found.phases.back().name, -1, -1});
@@ -187,8 +187,8 @@ Wrong fault_of(const Bench& bench, const Error& error) {
   return wrong;
 }
 
-/// Shows CUDA, here and in the second process, all GPUs but those at the addresses `without`. CUDA has no such list of its own
-/// but by UUID.
+/// Hides the GPUs at the addresses `without` from CUDA, here and in the second process. CUDA accepts a list by UUID
+/// only.
 Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml) {
   if (without.empty()) return {};
   if (nvml.gpus.empty()) return fail(ErrorCode::not_found, "no GPU can be left out: NVML names none" + (nvml.not_available.empty() ? "" : ": " + nvml.not_available));
@@ -206,7 +206,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
   Phases phases(found.phases, [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
-  std::optional<Nvml> early;  // where CUDA is told by it which GPUs to show
+  std::optional<Nvml> early;  // read before CUDA, for the list of visible GPUs
   if (!asked.without.empty()) TRY(leave_out(asked.without, early.emplace(read_nvml())));
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
@@ -279,15 +279,15 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
       found.not_run["IPC and atomics"] = "they take a second process: --full";
       return {};
     }
-    phases.begin("atomics");  // late: it may end badly, for that process alone
+    phases.begin("atomics");  // late: it may kill the second process
     found.expendable_process = other->process();
     TRY_IN("atomics", other->contend(bench));
-    TRY_IN("managed memory", other->prove_managed(bench));  // last: it may end badly for the machine
+    TRY_IN("managed memory", other->prove_managed(bench));  // last: it may take the machine down
     other->leave();
     return {};
   };
   const Result<void> done = run_all();
-  // an error of the driver does not undo what was found
+  // an error of the driver does not invalidate the results
   if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty()))) return Failure(done.error());
   if (!done) found.wrong.push_back(fault_of(bench, done.error()));
   phases.end();

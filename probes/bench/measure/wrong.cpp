@@ -12,7 +12,7 @@ namespace {
 
 constexpr u64 kOnes = ~0ULL;
 
-/// Bits of the word at byte `at` that belong to a slot, and which slot that is; the nearest one when it is a guard.
+/// Bits of the word at byte `at` that belong to a slot, and that slot; the nearest one for a guard.
 std::pair<u64, Slot> place(const Slots& slots, u64 at) {
   Slot nearest{};
   for (u32 i = 0; i < slots.count; ++i) {
@@ -28,9 +28,9 @@ u64 wanted_at(const Transfer& transfer, u64 at, u64 bits) {
   return (pattern(transfer.key, at / 8) & bits) | (transfer.poison & ~bits);
 }
 
-/// The transfer whose data this word is, and the byte offset where it belongs; nothing for one of nobody's.
+/// Transfer with this data word, and the byte offset where it belongs; nothing if no transfer has it.
 std::optional<std::pair<const Transfer*, u64>> origin(u64 value, const std::vector<Transfer>& known) {
-  constexpr u64 kMostWords = 1ULL << 34;  // a key is 64 random bits: an index this small is no accident
+  constexpr u64 kMostWords = 1ULL << 34;  // a key is 64 random bits: an index this small is no coincidence
   const u64 mixed = unmix64(value);
   const auto found = std::find_if(known.rbegin(), known.rend(), [&](const Transfer& t) { return (mixed ^ t.key) < kMostWords; });
   if (found == known.rend()) return std::nullopt;
@@ -96,7 +96,7 @@ Wrong explain(const Transfer& transfer, const Seen& seen, const std::vector<Tran
   const u32 kept = std::min(seen.samples, kSamples);
   u32 best = 0;
   const auto whole = [&](u32 i) { return place(transfer.slots, seen.at[i]).first == kOnes; };
-  for (u32 i = 1; i < kept; ++i)  // a whole word tells more than the ends of a transfer, and the first one most
+  for (u32 i = 1; i < kept; ++i)  // a whole word is better evidence than the ends of a transfer, and the first one best
     if (whole(i) != whole(best) ? whole(i) : seen.at[i] < seen.at[best]) best = i;
   Wrong wrong = explain(transfer, seen.at[best], seen.value[best], known);
   wrong.words = seen.wrong;

@@ -11,21 +11,21 @@
 
 namespace p2pd::bench {
 
-/// One transfer: what was sent where, and the key that makes its data unlike any other's.
+/// One transfer: its pair and test, and the key that makes its data unique.
 struct Transfer {
   std::string_view test;  ///< a literal
   int from = 0;
   int to = 0;
   u64 key = 0;
-  u64 poison = 0;  ///< what lay at the destination before
+  u64 poison = 0;  ///< content of the destination before
   Slots slots{};
 };
 
-/// Draws keys from the run's nonce and remembers whose they are.
+/// Draws keys from the run's nonce and records their transfers.
 class Keys {
  public:
   explicit Keys(u64 nonce) : nonce_(nonce) {}
-  /// A new transfer, with a key and a poison of its own.
+  /// New transfer, with a key and a poison of its own.
   Transfer next(std::string_view test, int from, int to, const Slots& slots);
   const std::vector<Transfer>& known() const { return known_; }
   u64 nonce() const { return nonce_; }
@@ -35,16 +35,16 @@ class Keys {
   std::vector<Transfer> known_;
 };
 
-/// What a wrong word tells; `at` is its byte offset in the strip. Pure.
+/// Explains a wrong word; `at` is its byte offset in the strip. Pure.
 Wrong explain(const Transfer& transfer, u64 at, u64 value, const std::vector<Transfer>& known);
 
-/// The transfer's outcome: its wrong words, one of them explained. `seen.wrong` must not be 0.
+/// Explains a transfer: its wrong words, one of them explained. `seen.wrong` must not be 0.
 Wrong explain(const Transfer& transfer, const Seen& seen, const std::vector<Transfer>& known);
 
-/// Bytes of payload in all slots.
+/// Payload bytes in all slots.
 u64 payload_bytes(const Slots& slots);
 
-/// Compares `bytes` of the strip from `begin` on (a multiple of 8) as the host read them; the first wrong word.
+/// Compares `bytes` of the strip from `begin` on (a multiple of 8) as read by the host; returns the first wrong word.
 std::optional<std::pair<u64, u64>> first_wrong(const Transfer& transfer, u64 begin, const std::uint8_t* data, u64 bytes);
 
 }  // namespace p2pd::bench

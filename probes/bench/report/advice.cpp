@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// advice: "SETTING: evidence", one line each; a line whose evidence is missing, or that would change nothing, is not
-// said.
+// advice: "SETTING: evidence", one line each. A line without evidence, or without an effect, is left
+// out.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,18 +14,18 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr double kClearlySlower = 0.95;  // of a copy through host memory; less than that is noise
+constexpr double kClearlySlower = 0.95;  // relative to a copy through host memory; less is noise
 
-/// How far apart NCCL sees a pair. It knows NUMA nodes, not sockets, and goes as far as PXB by itself; on AMD hosts of
-/// two GPUs everywhere.
+/// Distance of a pair as NCCL sees it. NCCL knows NUMA nodes, not sockets, and uses P2P up to PXB by default; on AMD hosts
+/// with two GPUs everywhere.
 enum class Reach { pxb, phb, sys };
 
-/// What decides on NCCL_P2P_LEVEL.
+/// Inputs for NCCL_P2P_LEVEL.
 struct Distances {
   std::size_t phb = 0;
   std::size_t sys = 0;
   std::size_t slower = 0;      ///< of sys: P2P is slower than a copy through host memory
-  std::string example;         ///< the first pair of the farthest kind
+  std::string example;         ///< first pair of the farthest kind
   std::string slower_example;  ///< with both rates
   bool intel = false;
 };
@@ -38,7 +38,7 @@ std::string node_of(const Report& report, int gpu) {
   return node == "-1" ? "" : node;
 }
 
-/// Null: the path is not known.
+/// null: the path is unknown.
 const Path* path_of(const Report& report, const Pair& pair) {
   const auto from = static_cast<std::size_t>(pair.from);
   const auto to = static_cast<std::size_t>(pair.to);
@@ -76,7 +76,7 @@ Distances distances_of(const Report& report) {
   return all;
 }
 
-/// The largest collective that ran with P2P on and off, all_reduce before others: its gain and how to say it.
+/// Gain of the largest collective that ran with P2P on and off, all_reduce before others, with its text.
 struct CollectiveGain {
   double ratio = 0;
   std::string text;
@@ -98,7 +98,7 @@ CollectiveGain collective_gain(const Collectives& collectives) {
   return best;
 }
 
-/// Channels that do not go from GPU to GPU: through host memory or a network.
+/// Channels through host memory or a network.
 std::string detours_of(const Collectives& collectives) {
   std::vector<std::string> names;
   for (const auto& [name, channels] : collectives.transports) {
@@ -115,7 +115,7 @@ std::string slower_line(const Distances& pairs) {
       pairs.slower, count_name(pairs.sys, "pair"), pairs.slower_example);
 }
 
-/// What NCCL did is better evidence than what it is known to do.
+/// Line from an actual run of NCCL, which is better evidence than its known behaviour.
 std::string level_line_of_run(const Collectives& nccl, const Distances& pairs) {
   const std::string detours = detours_of(nccl);
   const std::string level = pairs.sys > 0 || pairs.phb == 0 ? "SYS" : "PHB";
@@ -153,7 +153,7 @@ std::string level_line(const Report& report) {
       far ? "crosses NUMA nodes" : "passes the CPU");
 }
 
-/// Wrong data of our own tests, or of a collective that is right without P2P.
+/// Wrong data in the tests, or in a collective that is right without P2P.
 std::string wrong_data(const Measurement& run) {
   if (!run.wrong.empty()) {
     std::set<std::pair<int, int>> pairs;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What a machine is fit for, by what each use of P2P rests on. P2P may work in part: on some boards what a kernel loads
-// from a peer is wrong while copies and stores are right, so that NCCL is exact and vLLM's all-reduce is not.
+// Fitness of a machine for each use of P2P, from the tests that the use depends on. P2P may work in part: on some boards
+// kernels load wrong data from a peer while copies and stores are right, so that NCCL is exact and vLLM's all-reduce is not.
 // Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with NCCL_P2P_READ_ENABLE);
 // vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement of native atomics.
-// Managed memory is tested only where it is wanted: see kManaged.
+// Managed memory is tested only on request: see kManaged.
 #include "probes/bench/report/fit.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads
 constexpr std::string_view kAtomics[] = {"atomics"};
 constexpr std::string_view kManagedMemory[] = {kManaged};
 
-/// A use, and the tests, or rules, that it rests on: those that must have run, and others that must not be wrong. Every use rests on
-/// copies, too: no program does without.
+/// Use, and the tests, or rules, that it depends on: those that must have run, and others that must not be wrong. Every use depends
+/// on copies, too: every program needs them.
 struct UseRow {
   P2pUse use;
   Names essential;

@@ -15,22 +15,22 @@ struct Remark;
 
 using Uses = std::vector<P2pUse>;
 
-/// Whether every pair of GPUs is fit for one use.
+/// Fitness of all pairs of GPUs for one use.
 struct Fitness {
   enum class Kind { fit, unfit, not_tested };
   P2pUse use = P2pUse::copies;
   Kind kind = Kind::not_tested;
-  std::string why;  ///< it is not fit, or was not tested; may be empty
+  std::string why;  ///< reason why it is not fit, or was not tested; may be empty
 };
 std::string_view to_string(Fitness::Kind kind);
 
-/// The tests without which a pair is not fit for any of `uses`, each once.
+/// Tests that a pair needs to be fit for `uses`, each once.
 std::vector<std::string_view> essential_tests(const Uses& uses);
-/// Whether what a failing remark tells of concerns a use; what concerns no one use concerns all.
+/// True if a failing remark concerns a use; a remark that concerns no single use concerns all.
 bool concerns(const Remark& remark, P2pUse use);
-/// Every use, by what was measured and by the failing remarks.
+/// Fitness for every use, from the measurement and the failing remarks.
 std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks);
-/// Why a test of a pair did not run; empty: it ran, or nobody said.
+/// Reason why a test of a pair did not run; empty: it ran, or the reason is unknown.
 std::string why_not_run(const Measurement& run, const Pair& pair, std::string_view test);
 bool has_run(const Measurement& run, const Pair& pair, std::string_view test);
 

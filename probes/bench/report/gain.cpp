@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// gain: what a run has over an earlier report. GPUs are matched by UUID, for a driver may number them anew; each figure
-// is the best there is, so that a machine without P2P compares by its copies through host memory, and says so.
+// gain: comparison of a run with an earlier report. GPUs are matched by UUID, for a driver may renumber them. Each figure
+// is the best available, so that a machine without P2P is compared by its copies through host memory, with a note.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 namespace p2pd::bench {
 namespace {
 
-/// A figure and how it came about: the first of its kinds that was measured.
+/// Figure and its kind: the first of its kinds that was measured.
 struct Best {
   double value = 0;
   std::string_view kind;
@@ -27,7 +27,7 @@ constexpr Kind kCopies[] = {{&Pair::copy_gb_s, "P2P"}, {&Pair::staged_gb_s, "sta
 constexpr Kind kLatencies[] = {
     {&Pair::chase_ns, "load"}, {&Pair::ping_pong_ns, "ping-pong"}, {&Pair::staged_ns, "staged"}};
 
-/// What the two runs compare by, gathered for the last line.
+/// Ratios between the two runs, collected for the last line.
 struct Gains {
   std::vector<double> copies;
   std::vector<double> latencies;  ///< before / after: above 1 is better
@@ -42,7 +42,7 @@ std::optional<Best> best_of(const Pair& pair, const Kind (&kinds)[kCount]) {
   return std::nullopt;
 }
 
-/// Both runs' ping-pong rather than one's load and the other's ping-pong.
+/// Figures of the same kind if possible: both runs' ping-pong rather than one's load and the other's ping-pong.
 template <std::size_t kCount>
 std::optional<std::pair<Best, Best>> comparable(const Pair& before, const Pair& after, const Kind (&kinds)[kCount]) {
   const auto old_best = best_of(before, kinds);
@@ -58,7 +58,7 @@ std::optional<std::pair<Best, Best>> comparable(const Pair& before, const Pair& 
   return std::pair{*old_best, *new_best};
 }
 
-/// "copy 21.4 (staged) -> 50.2 (P2P) GB/s": how is said unless it is the usual way both times.
+/// "copy 21.4 (staged) -> 50.2 (P2P) GB/s": the kind is shown unless both have the usual one.
 std::string change(std::string_view what, std::string_view unit, double divisor, const std::pair<Best, Best>& figures,
                    std::string_view usual) {
   const auto& [before, after] = figures;
@@ -98,7 +98,7 @@ Uuids uuids_of(const Measurement& run) {
   return uuids;
 }
 
-/// Says which GPUs only one of the runs had; true when both had two of them.
+/// Lists the GPUs that only one of the runs had; returns true if both had two of them.
 bool same_gpus(const Measurement& before, const Measurement& after, std::vector<std::string>& lines) {
   std::set<std::string> earlier;
   for (const Gpu& gpu : before.gpus) earlier.insert(gpu.uuid);
@@ -133,7 +133,7 @@ void compare_pairs(const Measurement& before, const Measurement& after, Gains& g
   }
 }
 
-/// With P2P where that ran, else without.
+/// Bus bandwidths by collective and size: with P2P if that ran, else without.
 std::map<std::pair<std::string, std::uint64_t>, Best> buses_of(const Collectives& collectives) {
   std::map<std::pair<std::string, std::uint64_t>, Best> buses;
   for (const Collective& result : collectives.results) {
@@ -147,7 +147,7 @@ std::map<std::pair<std::string, std::uint64_t>, Best> buses_of(const Collectives
 
 std::string why_no_collectives(const std::optional<Collectives>& collectives) {
   if (!collectives) return "not asked for";
-  if (!collectives->results.empty()) return {};  // of the two runs, with P2P and without, one may be missing
+  if (!collectives->results.empty()) return {};  // one of the two runs, with P2P and without, may be missing
   return collectives->not_run.empty() ? "no results" : collectives->not_run;
 }
 
@@ -197,9 +197,9 @@ std::string summary(const Gains& gains, bool proven) {
                      proven ? "" : "; worth nothing, this run is not proven");
 }
 
-/// An earlier report, or why it is none.
+/// Earlier report, or the reason why it is invalid.
 Result<Measurement> earlier_report(const nlohmann::json& json) {
-  if (json.is_object() && json.contains("not_measured") && json["not_measured"].is_string())  // by p2p-baseline
+  if (json.is_object() && json.contains("not_measured") && json["not_measured"].is_string())  // saved by p2p-baseline
     return fail(ErrorCode::invalid, "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
   const auto schema = json.is_object() ? json.find("schema") : json.end();
   if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The verdict over a measurement: one small function a rule, each remark with the numbers it rests on.
-// Bytes come first and admit nothing: a test that did not run proves nothing. Speed is judged against what the path's
-// slowest link leaves for data, from below, and against the raw link, from above: broken P2P has been seen to report
-// twice the rate of the link. Staged copies that are faster are advice: across sockets that is how healthy hosts are.
+// Verdict on a measurement: one small function per rule, each remark with its numbers.
+// Bytes come first, without tolerance: a test that did not run proves nothing. Speed is judged against the payload limit
+// of the path's slowest link, from below, and against the raw link, from above: broken P2P has been seen to report
+// twice the rate of the link. Faster staged copies are advice: across sockets that is normal on healthy hosts.
 #include "probes/bench/report/judge.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace p2pd::bench {
 namespace {
 
-/// What a wrong word tells, by WrongKind.
+/// Meaning of a wrong word, by WrongKind.
 constexpr std::array<std::string_view, 12> kMeanings = {"what lay there before is still there",
                                                         "zeros came",
                                                         "all ones, as a PCIe root answers for nobody",
@@ -37,7 +37,7 @@ constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "no
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
 /// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory has a process of its own: a fault there
-/// concerns nothing else, unless the kernel log or a later transfer says that the GPUs are down.
+/// concerns nothing else, unless the kernel log or a later transfer shows that the GPUs are down.
 void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
   const std::string who = wrong.from < 0 ? "a GPU" : pair_name(wrong.from, wrong.to) + ":";
   const auto kind = static_cast<std::size_t>(wrong.kind);
@@ -54,7 +54,7 @@ void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
   if (!wrong.detail.empty()) text += "; " + wrong.detail;
   if (!wrong.seen.empty()) text += fmt::format("; {} in place of {}", wrong.seen, wrong.wanted);
   remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text,
-                     wrong.kind == WrongKind::guard ? "" : wrong.test});  // what else lies there is anybody's
+                     wrong.kind == WrongKind::guard ? "" : wrong.test});  // other data there may have any owner
 }
 
 Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::vector<Path>>& paths) {
@@ -76,7 +76,7 @@ const Pair* find(const Pairs& pairs, int from, int to) {
   return found == pairs.end() ? nullptr : found->second;
 }
 
-/// Every ordered pair that the GPUs make, whether it was measured or not.
+/// Judges every ordered pair of the GPUs, measured or not.
 void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& paths, const Thresholds& limits,
                  const Uses& wanted, Judgement& judgement) {
   Pairs pairs;
@@ -118,7 +118,7 @@ void judge_collectives(const Measurement& run, std::vector<Remark>& remarks) {
   }
 }
 
-/// What keeps a run as a whole from proving anything, whatever its pairs did.
+/// Judges the run as a whole: faults that invalidate it regardless of its pairs.
 void judge_run(const Measurement& run, const std::vector<std::string>& kernel_log, std::vector<Remark>& remarks) {
   for (const std::string& line : kernel_log)
     remarks.push_back({Grade::fail, -1, -1, "kernel-log", "the kernel reported a fault while it ran: " + line});
@@ -182,7 +182,7 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
     if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); })) remark.grade = Grade::warn;
   std::ranges::stable_sort(judgement.remarks, std::greater(), [](const Remark& r) { return severity(r.grade); });
   for (const Remark& remark : judgement.remarks) {
-    const auto from = static_cast<std::size_t>(remark.from);  // -1 and nonsense are beyond the matrix
+    const auto from = static_cast<std::size_t>(remark.from);  // -1 and invalid numbers are outside of the matrix
     const auto to = static_cast<std::size_t>(remark.to);
     if (from >= gpus || to >= gpus) continue;
     Grade& grade = judgement.grades[from][to];

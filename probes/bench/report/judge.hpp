@@ -11,13 +11,13 @@
 
 namespace p2pd::bench {
 
-/// Shares of a path's payload limit below which a one-way copy warns or fails.
+/// Fractions of a path's payload limit below which a one-way copy warns or fails.
 struct Shares {
   double warn = 0;
   double fail = 0;
 };
 
-/// Every threshold of the judgement; a plan may set each. Defaults from field figures, see config/plans.
+/// Thresholds of the judgement; a plan may set each. Defaults from field figures, see config/plans.
 struct Thresholds {
   Shares pcie_switch{0.85, 0.60};
   Shares one_socket{0.75, 0.50};
@@ -25,14 +25,14 @@ struct Thresholds {
   Shares cross_socket{0.60, 0.35};
   Shares nvlink{0.80, 0.60};
   double over_raw = 1.01;         ///< a rate above this times the raw link rate is impossible: fail
-  double both_over_one = 1.5;     ///< both ways over one way, below: warn (ACS redirection)
-  double asymmetry_warn = 0.15;   ///< difference of the two directions, as a share of the faster
+  double both_over_one = 1.5;     ///< both ways over one way, below: warn (ACS redirect)
+  double asymmetry_warn = 0.15;   ///< difference of the two directions, as a fraction of the faster
   double asymmetry_fail = 0.50;
   double chase_ns = 3000;         ///< latency above: fail
   double chase_cross_ns = 5000;   ///< the same across sockets
 };
 
-/// Every threshold by its name in a plan, "one_socket.warn", "chase_ns", with its value.
+/// Thresholds by their names in a plan, "one_socket.warn", "chase_ns", with their values.
 nlohmann::json to_json(const Thresholds& thresholds);
 /// Thresholds with those named in `json` replaced; unknown names, non-numbers and shares out of 0..2 are errors.
 Result<Thresholds> thresholds_from(const nlohmann::json& json);
@@ -40,31 +40,31 @@ Result<Thresholds> thresholds_from(const nlohmann::json& json);
 enum class Grade { pass, warn, fail, not_judged };
 std::string_view to_string(Grade grade);
 
-/// One sentence about one pair or about the run, with the numbers it rests on.
+/// One sentence about one pair or about the run, with its numbers.
 struct Remark {
   Grade grade = Grade::pass;
   int from = -1;          ///< -1: the whole run
   int to = -1;
   std::string test;       ///< "bytes", "copy", "both", "chase", "asymmetry", "access", ...
   std::string text;       ///< "GPU 0 -> GPU 1: 12.1 GB/s is 42 % of 28.8 GB/s (Gen4 x16 ...); fails below 50 %"
-  std::string transfer = {};  ///< of "bytes": the very test, "store"; empty: not one alone
+  std::string transfer = {};  ///< for "bytes": the exact test, "store"; empty: not one alone
 };
 
-/// The verdict over a run.
+/// Verdict on a run.
 struct Judgement {
-  bool proven = false;                      ///< every ordered pair is fit for every use that is wanted
-  bool limited = false;                     ///< it is not, but every pair is fit for some use
-  std::vector<Fitness> fit;                 ///< of every use, wanted or not
+  bool proven = false;                      ///< every ordered pair is fit for every wanted use
+  bool limited = false;                     ///< not proven, but every pair is fit for some use
+  std::vector<Fitness> fit;                 ///< for every use, wanted or not
   std::vector<std::vector<Grade>> grades;   ///< [from][to]: the worst remark of the ordered pair
   std::vector<Remark> remarks;              ///< worst first; no passes
-  std::string summary;                      ///< one line: what a person must know
+  std::string summary;                      ///< one line: the result for a person
 };
 
 /// Judges `measurement` against `paths` (see paths_between; NVLink pairs take their rate from the measurement).
-/// Wrong bytes, refused peers, a missing test and an impossible rate fail; a slow pair warns or fails by share;
+/// Wrong bytes, refused peers, a missing test and an impossible rate fail; a slow pair warns or fails by fraction;
 /// P2P slower than staged copies is no more than a warning. GPUs in use: bytes are judged, speed is not.
-/// A `kernel_log` that is not empty (see KernelLog) fails: bytes that were right beside a fault of a GPU prove nothing.
-/// What concerns none of the `wanted` uses is a warning.
+/// A non-empty `kernel_log` (see KernelLog) fails: right bytes together with a fault of a GPU prove nothing.
+/// A remark that concerns none of the `wanted` uses is a warning.
 Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths, const Thresholds& thresholds,
                 const std::vector<std::string>& kernel_log = {}, const Uses& wanted = usual_uses());
 

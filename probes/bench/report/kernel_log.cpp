@@ -13,14 +13,14 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr std::size_t kMost = 50;  // faults that are told
+constexpr std::size_t kMost = 50;  // limit of reported faults
 
 const LinePattern& xid() {
   static const LinePattern kXid = LinePattern::parse("NVRM: Xid \\([0-9A-Za-f:. -]*\\): [0-9]+,").value();
   return kXid;
 }
 
-/// True of an Xid that names `process`: "NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=...", or pid='77'.
+/// True for an Xid that names `process`: "NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=...", or pid='77'.
 bool is_of(const std::string& xid, int process) {
   const std::size_t at = xid.find(", ");
   const std::string_view rest = std::string_view(xid).substr(std::min(at, xid.size()));

@@ -10,14 +10,14 @@
 
 namespace p2pd::bench {
 
-/// What the kernel said from a moment on, as far as it concerns GPUs and their links.
+/// Kernel messages from a moment on, about GPUs and their links.
 class KernelLog {
  public:
-  /// From now on; /dev/kmsg of `host`. Where that cannot be read, `not_readable` says why and faults() stays empty.
+  /// Starts now, in /dev/kmsg of `host`. If that is unreadable, `not_readable` has the reason and faults() stays empty.
   explicit KernelLog(const Host& host);
 
-  /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the rows of
-  /// config/signatures.yaml that say so. Xids of the process `expected` (one that may die of what it tests) are left out.
+  /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the marked rows of
+  /// config/signatures.yaml. Leaves out Xids of the process `expected` (one that its tests may kill).
   std::vector<std::string> faults(int expected, const GpuFunctions& gpus);
   const std::string& not_readable() const { return not_readable_; }
 

@@ -86,7 +86,7 @@ void put_gpus(nlohmann::json& facts, const Host& host, const std::vector<std::st
   if (!domains.empty()) facts["iommu_domain"] = fmt::format("{}", fmt::join(domains, ", "));
 }
 
-/// Only ports that a path between two of the GPUs passes matter: clearing others gives up isolation for nothing.
+/// Adds the ACS state of ports on a path between two of the GPUs. Other ports are irrelevant: clearing them gives up isolation needlessly.
 void put_acs(nlohmann::json& facts, const Host& host, const std::vector<std::string>& addresses,
              const std::vector<PciDevice>& devices) {
   const auto paths = paths_between(host, addresses);

@@ -24,11 +24,11 @@ struct Cell {
   Grade grade = Grade::not_judged;
 };
 
-/// Rows send, columns receive.
+/// Matrix of pairs: rows send, columns receive.
 struct Matrix {
   std::string title;
   std::vector<std::vector<Cell>> cells;
-  std::size_t width = 6;  ///< of a cell, with the space before it
+  std::size_t width = 6;  ///< width of a cell, with the space before it
 };
 
 std::string_view code_of(Grade grade) {
@@ -50,7 +50,7 @@ std::string painted(std::string text, std::string_view code, bool colour) {
   return fmt::format("{}{}\x1b[0m", code, text);
 }
 
-/// The text of a report. What comes from elsewhere goes through line(), so that no name can steer the terminal.
+/// Text of a report. All external text passes line(), so that no name can control the terminal.
 class Page {
  public:
   explicit Page(bool colour) : colour_(colour) {}
@@ -58,7 +58,7 @@ class Page {
   void line(std::string_view text, Grade grade = Grade::not_judged) {
     text_ += painted(plain(text), code_of(grade), colour_) + "\n";
   }
-  /// An item of a list, broken between words.
+  /// Adds an item of a list, broken between words.
   void wrapped(std::string_view text) {
     std::string row = "-";
     std::istringstream words{plain(text)};
@@ -75,7 +75,7 @@ class Page {
   }
   void blank() { text_ += "\n"; }
 
-  /// Two matrices side by side where they fit; either may be absent.
+  /// Adds two matrices, side by side if they fit; either may be absent.
   void beside(const std::optional<Matrix>& left, const std::optional<Matrix>& right) {
     const bool fit = left && right && width_of(*left) + kGap + width_of(*right) <= kColumns;
     if (!fit) {
@@ -101,7 +101,7 @@ class Page {
     }
   }
 
-  /// Row 0 holds the numbers of the columns.
+  /// Text of a row; row 0 has the numbers of the columns.
   std::string row(const Matrix& matrix, std::size_t number) const {
     std::string text = number == 0 ? "D\\D" : fmt::format("{:>{}}", number - 1, kLabel);
     for (std::size_t i = 0; i < matrix.cells.size(); ++i) {
@@ -127,14 +127,14 @@ std::string capitalized(std::string text) {
   return text;
 }
 
-/// A number in at most five characters.
+/// Number in at most five characters.
 std::string number_text(double value) {
   return fmt::format("{:.{}f}", value, value < 99.995 ? 2 : value < 999.95 ? 1 : 0);
 }
 
 using Tests = std::vector<std::string_view>;
 
-/// The worst remark on an ordered pair among those of `tests`.
+/// Worst remark on an ordered pair among those of `tests`.
 Grade grade_of_tests(const Report& report, const Pair& pair, const Tests& tests) {
   const Grade all = grade_of(report.judgement, pair.from, pair.to);
   Grade worst = all == Grade::not_judged ? all : Grade::pass;
@@ -145,7 +145,7 @@ Grade grade_of_tests(const Report& report, const Pair& pair, const Tests& tests)
   return worst;
 }
 
-/// An empty matrix of the run's GPUs, with a place for every pair that is one of theirs.
+/// Matrix of the run's GPUs, filled for every pair of them.
 template <class Fill>
 Matrix matrix_of(const Report& report, std::string title, Fill fill) {
   const std::size_t size = report.measurement.gpus.size();
@@ -158,7 +158,7 @@ Matrix matrix_of(const Report& report, std::string title, Fill fill) {
   return matrix;
 }
 
-/// Nothing where no pair has the figure; without `tests` it is not graded.
+/// Matrix of a figure; nothing if no pair has it. Without `tests` it is not graded.
 std::optional<Matrix> figures(const Report& report, std::string title, std::optional<Figure> Pair::*figure, double unit,
                               const Tests& tests) {
   bool any = false;
@@ -221,7 +221,7 @@ void put_remarks(Page& page, const Report& report) {
   if (shown < remarks.size()) page.line(fmt::format("... and {} more, all in the JSON", remarks.size() - shown));
 }
 
-/// A row per collective and size, P2P on and off beside each other.
+/// Adds a row per collective and size, with P2P on and off side by side.
 void put_collectives(Page& page, const Collectives& collectives) {
   if (collectives.results.empty()) return;
   const std::string level = collectives.p2p_level.empty() ? "" : ", NCCL_P2P_LEVEL=" + collectives.p2p_level;

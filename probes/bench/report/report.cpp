@@ -14,7 +14,7 @@
 namespace p2pd::bench {
 namespace {
 
-// The sections of bug_report(); with six opening lines and two on software they make forty.
+// Line limits of bug_report(): with six opening lines and two on software they make forty.
 constexpr std::size_t kGpuLines = 8;
 constexpr std::size_t kPairLines = 12;
 constexpr std::size_t kLogLines = 7;
@@ -60,7 +60,7 @@ nlohmann::json json_of(const Judgement& judgement) {
           {"remarks", std::move(remarks)}};
 }
 
-/// The library refuses to print text that is not UTF-8, and neither a driver nor the kernel log promises that.
+/// Replaces text that is not UTF-8, which the library refuses to print. Driver and kernel log may contain it.
 void make_plain(nlohmann::json& json) {
   if (json.is_string()) {
     json = plain(json.get_ref<const std::string&>());
@@ -74,7 +74,7 @@ std::string or_unknown(const nlohmann::json& machine, const char* key) {
   return text.empty() ? "unknown" : text;
 }
 
-/// "0000:16:01.0 (request redirect), ..." of the ports that redirect peer traffic
+/// "0000:16:01.0 (request redirect), ..." for the ports with ACS redirect.
 std::string acs_text(const nlohmann::json& machine) {
   const auto ports = machine.find("acs");
   if (ports == machine.end() || !ports->is_object()) return "unknown";
@@ -133,7 +133,7 @@ std::vector<std::string> gpu_lines(const Report& report) {
   return lines;
 }
 
-/// Pairs that came out alike, and the range of their figures.
+/// Pairs with equal results, and the range of their figures.
 struct Alike {
   Grade grade = Grade::pass;
   std::vector<std::string> names;
@@ -141,7 +141,7 @@ struct Alike {
   std::vector<double> us;
 };
 
-/// What the writer and what the owner read after SM stores, then the first other test that went wrong.
+/// Results of the writer and of the owner after SM stores, then the first other failing test.
 std::string bytes_text(const Measurement& run, const Pair& pair) {
   std::string writer = pair.verified_bytes.contains("store-writer-reads") ? "ok" : "-";
   std::string owner = pair.verified_bytes.contains("store") ? "ok" : "-";
@@ -172,7 +172,7 @@ std::string range_text(const std::vector<double>& values, std::string_view unit)
   return from == to ? fmt::format("{} {}", from, unit) : fmt::format("{}..{} {}", from, to, unit);
 }
 
-/// A line per pair; where they are too many, one for those that came out alike. Bad ones first.
+/// Lines per pair, worst first; many pairs are grouped by equal results.
 std::vector<std::string> pair_lines(const Report& report) {
   const Measurement& run = report.measurement;
   const bool condensed = run.pairs.size() > kPairLines;

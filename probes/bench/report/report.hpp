@@ -11,7 +11,7 @@
 
 namespace p2pd::bench {
 
-/// Everything there is to tell of one run.
+/// All data of one run.
 struct Report {
   Measurement measurement;
   std::vector<std::vector<Path>> paths;
@@ -22,25 +22,25 @@ struct Report {
   nlohmann::json machine = nlohmann::json::object();  ///< see machine_facts
 };
 
-/// The whole report as JSON, schema "p2pd.bench/1": units in names; what --save writes and --against reads.
+/// Report as JSON, schema "p2pd.bench/1": units in names; written by --save and read by --against.
 nlohmann::json to_json(const Report& report);
 
-/// The verdict, the matrices people know from p2pBandwidthLatencyTest, remarks, what did not run, advice; `colour`:
-/// ANSI, by grade. Names and log lines reach the terminal as printable ASCII only.
+/// Report as text: the verdict, the matrices known from p2pBandwidthLatencyTest, remarks, tests that did not run, advice.
+/// `colour`: ANSI, by grade. Names and log lines are printed as printable ASCII only.
 std::string matrices(const Report& report, bool colour);
 
-/// Where the time went, a line per phase.
+/// Table of times, a line per phase.
 std::string phase_table(const Measurement& measurement);
 
-/// At most forty lines of ASCII for a bug report: machine, seed, srcversion, ACS, IOMMU domain, transport, and for each
-/// pair what the writer and what the owner read; many pairs are condensed, those that fail first.
+/// Text of at most forty lines of ASCII for a bug report: machine, seed, srcversion, ACS, IOMMU domain, transport, and for each
+/// pair the results of the writer and the owner; many pairs are condensed, failing ones first.
 std::string bug_report(const Report& report);
 
-/// Settings worth making on this machine, each with its evidence: NCCL, pinning, parallelism, GPUDirect RDMA.
+/// Recommended settings for this machine, each with its evidence: NCCL, pinning, parallelism, GPUDirect RDMA.
 std::vector<std::string> advice(const Report& report);
 
-/// The gain over an earlier report: a line per pair and per collective, then one that sums it up; what cannot be
-/// compared (other GPUs, a test that did not run) is said.
+/// Gain over an earlier report: a line per pair and per collective, then a summary line. Reports what cannot be
+/// compared (other GPUs, a test that did not run).
 std::vector<std::string> gain(const nlohmann::json& before, const Report& after);
 
 }  // namespace p2pd::bench

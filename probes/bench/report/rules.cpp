@@ -30,12 +30,12 @@ std::string busy_gpus(const Measurement& run) {
 
 void judge_tested(const Case& c, std::string_view test) {
   const auto is_it = [&](const Wrong& w) { return w.test == test && w.from == c.pair.from && w.to == c.pair.to; };
-  if (std::ranges::any_of(c.run.wrong, is_it) || has_run(c.run, c.pair, test)) return;  // of wrong bytes that is said
+  if (std::ranges::any_of(c.run.wrong, is_it) || has_run(c.run, c.pair, test)) return;  // wrong bytes have remarks of their own
   const std::string reason = why_not_run(c.run, c.pair, test);
   c.remark(Grade::fail, "bytes", fmt::format("{} was not tested{}{}", test, reason.empty() ? "" : ": ", reason), test);
 }
 
-/// Where a path cannot be seen, the most lenient ones.
+/// Thresholds for the kind of a path; the most lenient ones for an unknown path.
 Shares shares_of(const Path& path, const Thresholds& limits) {
   switch (path.kind) {
     case PathKind::nvlink:
@@ -56,7 +56,7 @@ void judge_share(const Case& c) {
   const Shares shares = shares_of(c.path, c.limits);
   const double share = c.pair.copy_gb_s->median / c.path.payload_gb_s;
   if (share >= shares.warn && share >= shares.fail) return;
-  const bool fails = !(share >= shares.fail);  // a rate that is no number fails
+  const bool fails = !(share >= shares.fail);  // NaN fails
   c.remark(fails ? Grade::fail : Grade::warn, "copy",
            fmt::format("{:.1f} GB/s is {} of {:.1f} GB/s ({}); {} below {}", c.pair.copy_gb_s->median, percent(share),
                        c.path.payload_gb_s, c.path.arithmetic, fails ? "fails" : "warns",
@@ -81,7 +81,7 @@ void judge_ceiling(const Case& c, const char* test, const std::optional<Figure>&
   }
 }
 
-/// Loads are answered by completions, whose headers are shorter: between payload limit and raw rate they are in order.
+/// Judges rates against their ceilings. Completions of loads have shorter headers: a rate between payload limit and raw rate is valid.
 void judge_ceilings(const Case& c) {
   judge_ceiling(c, "copy", c.pair.copy_gb_s, 1);
   judge_ceiling(c, "store", c.pair.store_gb_s, 1);
@@ -104,13 +104,13 @@ void judge_both_ways(const Case& c) {
                            : ": ACS redirection on a port between them does that, both ways share its uplink then"));
 }
 
-/// Said of the slower direction.
+/// Adds the remark to the slower direction.
 void judge_asymmetry(const Case& c) {
   if (c.back == nullptr || !c.pair.copy_gb_s || !c.back->copy_gb_s) return;
   const double slow = c.pair.copy_gb_s->median;
   const double fast = c.back->copy_gb_s->median;
   if (slow >= fast) return;
-  if (c.path.raw_gb_s > 0 && fast > c.limits.over_raw * c.path.raw_gb_s) return;  // the other one is what is wrong
+  if (c.path.raw_gb_s > 0 && fast > c.limits.over_raw * c.path.raw_gb_s) return;  // the other direction is the faulty one
   const double difference = (fast - slow) / fast;
   if (difference <= c.limits.asymmetry_warn && difference <= c.limits.asymmetry_fail) return;
   const bool fails = difference > c.limits.asymmetry_fail;
@@ -157,7 +157,7 @@ bool judge_access(const Case& c) {
 
 void judge_bytes(const Case& c) {
   for (const std::string_view test : essential_tests(c.wanted))
-    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged)) judge_tested(c, test);  // which a quick run leaves out
+    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged)) judge_tested(c, test);  // a quick run leaves these out
 }
 
 void judge_atomics(const Case& c) {

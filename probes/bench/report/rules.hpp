@@ -8,7 +8,7 @@
 
 namespace p2pd::bench {
 
-/// One ordered pair with all that a rule looks at. A rule adds a remark where something is to be said.
+/// One ordered pair with the inputs of the rules. A rule adds a remark if it finds a fault.
 struct Case {
   const Measurement& run;
   const Pair& pair;
@@ -21,14 +21,14 @@ struct Case {
   void remark(Grade grade, const char* test, const std::string& text, std::string_view transfer = {}) const;
 };
 
-/// False where the pair has no peer access: no other rule has anything to look at then.
+/// False if the pair has no peer access: no other rule applies then.
 bool judge_access(const Case& c);
-/// Each test that a wanted use rests on must have run; wrong bytes have remarks of their own.
+/// Requires each test that a wanted use depends on; wrong bytes have remarks of their own.
 void judge_bytes(const Case& c);
 void judge_atomics(const Case& c);
-/// Rates against the path, against each other, and latency; nothing where others compute on one of the GPUs.
+/// Judges rates against the path and each other, and latency; skipped if other processes compute on one of the GPUs.
 void judge_speed(const Case& c);
-/// Why the copy rate is not judged against the path; empty when it is.
+/// Reason why the copy rate is not judged against the path; empty: it is.
 std::string unjudged(const Case& c);
 
 }  // namespace p2pd::bench

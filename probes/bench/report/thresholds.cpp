@@ -33,7 +33,7 @@ constexpr std::array<NamedNumber, 6> kNumbers = {{{"over_raw", &Thresholds::over
                                                   {"chase_cross_ns", &Thresholds::chase_cross_ns, kMostNs}}};
 constexpr Thresholds kDefaults;
 
-/// Calls `visit` with the name, the value and the highest permitted value of each threshold that is a number.
+/// Calls `visit` with the name, the value and the highest permitted value of each numeric threshold.
 template <class Whole, class Visit>
 void each_number(Whole& thresholds, Visit visit) {
   for (const NamedShares& row : kShares) {
@@ -43,7 +43,7 @@ void each_number(Whole& thresholds, Visit visit) {
   for (const NamedNumber& row : kNumbers) visit(std::string(row.name), thresholds.*row.member, row.most);
 }
 
-/// A name that is unknown, with the known one that is spelled most like it.
+/// Error for an unknown name, with the most similar known one.
 Failure unknown(const std::string& name) {
   std::vector<std::string> names;
   each_number(kDefaults, [&](const std::string& known, double, double) { names.push_back(known); });
