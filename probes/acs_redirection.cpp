@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// acs-redirection: no port at which the ways of two GPUs part sends their traffic up or blocks it.
-// Access Control Services make a port send peer requests or completions up to the root complex, there and back over one
-// uplink and through the IOMMU: NCCL hangs, same-switch copies halve. Only ports below which a pair parts matter;
-// clearing others gives up isolation for nothing. Redirect: RR, CR, EC, the bits that Linux, too, calls redirection.
-// Harmless there: SV, TB, DT, and UF, which only passes on what a lower port redirected. iommu=pt clears none of them.
+// acs-redirection: no port at which the paths of two GPUs diverge has ACS redirect, or blocks peer traffic.
+// ACS redirect makes a port send peer requests or completions up to the root complex, in both directions over one
+// uplink and through the IOMMU: NCCL hangs, same-switch copies halve. Only ports at which the paths of a pair diverge
+// matter; clearing others gives up isolation needlessly. Redirect bits: RR, CR, EC, which Linux calls redirection, too.
+// Harmless there: SV, TB, DT, and UF, which only forwards what a lower port redirected. iommu=pt clears none of them.
 // Reads configuration space beyond 256 bytes: root only.
 // Reference: PCI Express Base Specification, 7.7.11; drivers/pci/p2pdma.c (pci_bridge_has_acs_redir).
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // bar1-size: BAR1 of every GeForce GPU covers its VRAM.
-// A peer reaches VRAM only through BAR1, and the drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
-// which guides call enough, is a window that the driver of the card itself moves about: no peer can use it.
-// Told apart: a setting of the firmware, an option of the driver, a vBIOS without Resizable BAR, a card whose sizes are
-// all too small (converted to 48 GB: the driver tells). Small windows above it are none: see bar1_room.hpp. Reads sysfs
+// A peer reaches VRAM only through BAR1, and drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
+// which guides call enough, is a window that the card's own driver moves: no peer can use it.
+// Distinguishes a firmware setting, a driver option, a vBIOS without Resizable BAR, and a card with only smaller sizes
+// (converted to 48 GB: from the driver). Small windows above it do not fail: see bar1_room.hpp. Reads sysfs
 // `resource`, configuration space and /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
 // centre cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
 #include <fmt/format.h>
@@ -21,9 +21,9 @@ namespace p2pd {
 namespace {
 
 constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
-constexpr std::uint64_t kSmall = 256 * kMiB;  // what firmware without Resizable BAR gives: less than any card's VRAM
+constexpr std::uint64_t kSmall = 256 * kMiB;  // BAR1 with firmware without Resizable BAR: less than any card's VRAM
 
-/// Why BAR1 is as it is, and what that means.
+/// Cause of the size of a BAR1, with its verdict.
 struct Cause {
   std::string_view name;
   Verdict verdict;
@@ -62,12 +62,12 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
 }};
 
-/// A GPU, and what a resize of its BAR1 meets.
+/// GPU with the result of a resize of its BAR1.
 struct Case : Bar1 {
   Bar1Room room;
 };
 
-/// Where a size that is enough would be stopped; only where there is such a size.
+/// Obstacle to a sufficient size. Called only if there is such a size.
 std::string_view who_stops(const Case& bar1) {
   switch (bar1.room.kind) {
     case Bar1Room::Kind::window: return "window";
@@ -76,7 +76,7 @@ std::string_view who_stops(const Case& bar1) {
     case Bar1Room::Kind::unknown: break;
   }
   const auto has_room = [&](const PciDevice* port) {
-    return prefetchable_window(*port).length > *bar1.goal_bytes();  // BAR3 lies there, too
+    return prefetchable_window(*port).length > *bar1.goal_bytes();  // BAR3 is in this window, too
   };
   return std::ranges::all_of(bar1.above.ports, has_room) ? "driver_option" : "room_unknown";
 }
@@ -103,7 +103,7 @@ const Cause& cause_of(const Case& bar1) {
   return *std::ranges::find(kCauses, name(), &Cause::name);
 }
 
-/// null: absent or not readable.
+/// null: absent or unreadable.
 nlohmann::json resizable_facts(const Bar1& bar1) {
   if (!bar1.resizable) return nullptr;
   auto supported = nlohmann::json::array();
@@ -134,13 +134,13 @@ std::string sizes(const Bar1& bar1) {
                      bar1.vram_bytes() ? mib(*bar1.vram_bytes()) : "an unknown size");
 }
 
-/// With `attainable`, what Linux or the driver can still resize is no fault.
+/// Passes, with `attainable`, a size that Linux or the driver can still change.
 Verdict verdict_of(const Cause& cause, bool attainable) {
   const bool resizable_here = cause.name == "no_address" || cause.name == "driver_option";
   return attainable && resizable_here ? Verdict::pass : cause.verdict;
 }
 
-/// The verdict of the worst GPU; the summary and the next step of the cause to act on first.
+/// Sets the verdict of the worst GPU, and the summary and next step of the cause to act on first.
 void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
   const auto has = [&](Verdict verdict) {
     return std::ranges::any_of(gpus, [&](const Case& gpu) { return verdict_of(cause_of(gpu), attainable) == verdict; });
@@ -164,7 +164,7 @@ void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
   }
 }
 
-/// No two cards are left without those that offer sizes of BAR1, each too small.
+/// True if fewer than two cards remain without those that only offer sizes of BAR1 that are too small.
 bool too_few_left(const std::vector<Case>& gpus) {
   const auto too_small = std::ranges::count_if(gpus, [](const Case& gpu) {
     return cause_of(gpu).name == "card" && gpu.resizable && !gpu.resizable->supported_bytes.empty();
@@ -173,7 +173,7 @@ bool too_few_left(const std::vector<Case>& gpus) {
   return too_small > 0 && std::ssize(gpus) - too_small - too_old < 2;
 }
 
-/// What the driver tells of VRAM; not asked where there is no GPU.
+/// VRAM sizes from the driver; not queried without a GPU.
 std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
   return std::ranges::any_of(devices, &PciDevice::takes_part) ? told_vram_bytes(host)
                                                                  : std::map<std::string, std::uint64_t>();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// boot-loader: GRUB booted this host, and can boot p2pd's trial entry once and forget it.
-// Kernel arguments are tried for one boot: an entry in /boot/grub/custom.cfg, picked by a variable that GRUB itself
-// clears in its environment block. So GRUB must be what boots, read custom.cfg, and be able to write: not through LVM,
-// RAID, ZFS or btrfs, where a trial would never end.
+// boot-loader: GRUB booted this host, and can boot p2pd's trial entry for one boot only.
+// Kernel arguments are tried for one boot: an entry in /boot/grub/custom.cfg, selected by a variable that GRUB
+// clears in its environment block. So GRUB must be the boot loader, read custom.cfg, and be able to write: not through
+// LVM, RAID, ZFS or btrfs, where a trial would never end.
 // Reads EFI variable LoaderInfo, /etc/kernel/proxmox-boot-uuids, mountinfo, sysfs of block devices, /boot/grub.
 // Reference: GRUB manual, "The GRUB environment block"; systemd.io/BOOT_LOADER_INTERFACE.
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kProxmox = "/etc/kernel/proxmox-boot-uuids";
-constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // of Fedora's family, which p2pd does not write
+constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // used by Fedora's family; p2pd does not write it
 constexpr std::string_view kSystemdBoot[] = {"/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/boot/EFI/systemd"};
 constexpr std::string_view kWritable[] = {"ext2", "ext3", "ext4", "jfs", "msdos", "reiserfs", "vfat", "xfs"};
 constexpr std::string_view kByHand =
@@ -36,7 +36,7 @@ void refuse(Finding& finding, std::string summary, std::string next) {
   finding.next = std::move(next);
 }
 
-/// What the loader said of itself: "systemd-boot 252.22-1~deb12u1"; empty where it told nothing.
+/// Name and version from the loader: "systemd-boot 252.22-1~deb12u1"; empty if it set none.
 Result<std::string> loader_info(const Host& host, Finding& finding) {
   const auto data = TRY(efi_variable(host, "LoaderInfo", kEfiLoader));
   if (!data) return std::string();
@@ -52,7 +52,7 @@ bool uses_proxmox_tool(const Host& host, Finding& finding) {
   return true;
 }
 
-/// GRUB hands the kernel BOOT_IMAGE; nothing where there is no command line to look at.
+/// True if the kernel got BOOT_IMAGE, as from GRUB; nothing if there is no command line to read.
 std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
   const auto text = host.line("/proc/cmdline");
   if (!text) return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
   return image != line.end();
 }
 
-/// "grub", "systemd-boot", "proxmox-boot-tool", what LoaderInfo says, or empty: no file tells.
+/// "grub", "systemd-boot", "proxmox-boot-tool", the text of LoaderInfo, or empty: not known.
 std::string name_of(const Host& host, const std::string& info, bool proxmox) {
   if (proxmox) return "proxmox-boot-tool";
   if (info.starts_with("systemd-boot")) return "systemd-boot";
@@ -74,7 +74,7 @@ std::string name_of(const Host& host, const std::string& info, bool proxmox) {
   return host.files().exists("/boot/loader/loader.conf") ? "systemd-boot" : "";
 }
 
-/// Fails where GRUB could not write its environment block, or p2pd custom.cfg.
+/// Fails if GRUB cannot write its environment block, or p2pd cannot write custom.cfg.
 Result<void> judge_environment(const Host& host, Finding& finding) {
   const auto mounts = TRY_IN(kMountInfo, parse_mounts(TRY(host.files().read(kMountInfo, 8U << 20))));
   const Mount* const mount = mount_above(mounts, "/boot/grub");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // bootable-kernels: the kernel that boots next has a module nvidia, or headers to build the first one on this system.
-// An upgrade installs a kernel that nobody has booted yet; without its headers DKMS builds nothing for it, and after
-// the next reboot the GPUs have no driver. What boots next is the default entry of grub.cfg, else the newest kernel.
-// `stays`: where p2pd installed the modules, its drop-in keeps that entry at a kernel that has them after updates, too.
+// An upgrade installs a kernel that was never booted; without its headers DKMS builds nothing for it, and after
+// the next reboot the GPUs have no driver. The kernel that boots next is the default entry of grub.cfg, else the newest.
+// `stays`: if p2pd installed the modules, its drop-in keeps that entry at a kernel that has them, also after updates.
 // Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease, p2pd's drop-in and kernel hook.
 // Reference: GRUB manual, "default"; linux-version(1); dkms(8).
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ constexpr Parameter kParameters[] = {
     {"stays", Parameter::Type::boolean, false, "the default entry stays at a kernel with the modules after updates, too"},
 };
 
-/// Version of the kernel that GRUB boots by default, and where that is said; empty where no file tells.
+/// Version of the kernel that GRUB boots by default; adds its source to the evidence. Empty if no file has it.
 std::string next_of_grub(const Host& host, Finding& finding) {
   const auto text = host.files().read(kGrubConfig);
   if (!text) return "";
@@ -55,7 +55,7 @@ std::string told(const Kernel& kernel) {
                      kernel.nvidia.empty() ? "no module nvidia" : kernel.nvidia.front());
 }
 
-/// `had`: the running kernel has a module nvidia, so that a reboot would take it away.
+/// `had`: the running kernel has a module nvidia, which a reboot would lose.
 void judge(Finding& finding, const Kernel& next, std::string_view why, bool had) {
   const bool pass = next.modules && (!next.nvidia.empty() || (next.headers && !had));
   finding.verdict = pass ? Verdict::pass : Verdict::fail;
@@ -76,7 +76,7 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
   }
 }
 
-/// Fails where p2pd installed modules and nothing keeps the default at a kernel that has them.
+/// Fails if p2pd installed modules and nothing keeps the default at a kernel that has them.
 void judge_updates(const Host& host, Finding& finding) {
   const auto holds = [&](std::string_view path, const std::string& text) { return host.files().read(path).value_or("") == text; };
   if (!installed_build(host) || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
@@ -85,9 +85,9 @@ void judge_updates(const Host& host, Finding& finding) {
   finding.next = "Run \"p2pctl apply\".";
 }
 
-/// Names newer kernels that do not start by default because they lack the modules.
+/// Reports newer kernels that do not start by default because they lack the modules.
 void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const Kernel& next, Finding& finding) {
-  const bool own = installed_build(host).has_value();  // the packages' modules do not count beside p2pd's
+  const bool own = installed_build(host).has_value();  // the packages' modules do not count if p2pd's are installed
   const auto has = [&](const Kernel& kernel) { return own ? has_own_modules(host, kernel.version) : !kernel.nvidia.empty(); };
   std::vector<std::string> without;
   for (const Kernel& kernel : kernels)

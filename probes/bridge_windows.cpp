@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// bridge-windows: BAR1 gets through every bridge above each GPU, at the size that it should have.
-// BAR1 can only be as large as what the bridges above let through. A window that holds nothing but one GPU is made anew
-// by Linux when the driver resizes BAR1, so its size now says nothing (bar1_room.hpp). One that other functions share,
-// another card or the switch's own BAR, stays as the firmware sized it. A BAR1 without an address gets one at boot, with
-// pci=realloc. Reads configuration space (the first 64 bytes, no root needed), sysfs `resource` of what is below,
+// bridge-windows: every bridge above each GPU lets BAR1 through, at its required size.
+// The bridges above limit the size of BAR1. Linux recreates a window that contains only one GPU when the driver resizes
+// BAR1, so its current size is irrelevant (bar1_room.hpp). A window that other functions share, another card or the
+// switch's own BAR, keeps the size from the firmware. A BAR1 without an address gets one at boot, with
+// pci=realloc. Reads configuration space (the first 64 bytes, no root needed), sysfs `resource` of the devices below,
 // /proc/iomem (as root). Reference: PCI-to-PCI Bridge Architecture Specification, 3.2.5; drivers/pci/setup-bus.c.
 #include <fmt/format.h>
 
@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
 
-/// One bridge above a GPU.
+/// Bridge above a GPU.
 struct Bridge {
   const PciDevice* port;
-  std::vector<const Bar1*> gpus;   ///< below it
-  std::uint64_t needed_bytes = 0;  ///< of all that is below it, each GeForce BAR1 at its goal
-  bool counted = true;             ///< false: of something below, `resource` was not readable
+  std::vector<const Bar1*> gpus;   ///< GPUs below it
+  std::uint64_t needed_bytes = 0;  ///< sum for all devices below it, each GeForce BAR1 at its goal
+  bool counted = true;             ///< false: `resource` of a device below was not readable
   bool holds = false;
-  bool moves = false;  ///< it does not hold, but Linux makes it anew for all that need it
+  bool moves = false;  ///< it does not hold, but Linux recreates it for all GPUs that need it
 };
 
 std::vector<Bridge> bridges_above(const std::vector<Bar1>& gpus) {
@@ -42,7 +42,7 @@ std::vector<Bridge> bridges_above(const std::vector<Bar1>& gpus) {
   return bridges;
 }
 
-/// What a BAR1 takes once it is as it should be.
+/// Required size of a BAR1.
 std::uint64_t wanted_bytes(const Bar1& gpu) {
   const std::uint64_t now = gpu.range ? gpu.range->length : 0;
   return gpu.carries_p2p() ? std::max(now, gpu.goal_bytes().value_or(now)) : now;
@@ -50,10 +50,10 @@ std::uint64_t wanted_bytes(const Bar1& gpu) {
 
 bool must_grow(const Bar1& gpu) { return wanted_bytes(gpu) > (gpu.range ? gpu.range->length : 0); }
 
-/// Sizes of a made-up record may be anything.
+/// Adds without overflow: sizes in a forged record may have any value.
 void add(std::uint64_t& sum, std::uint64_t bytes) { sum += std::min(bytes, ~sum); }
 
-/// Adds what the BARs of `device` take of the window.
+/// Adds the size of the BARs of `device` in the window.
 void count(const Host& host, const PciDevice& device, Bridge& bridge) {
   const auto bars = pci_bars(host, device);
   bridge.counted = bridge.counted && bars && !bars->empty();
@@ -67,7 +67,7 @@ void count(const Host& host, const PciDevice& device, Bridge& bridge) {
   }
 }
 
-/// Some firmware puts a small BAR1 into the other window.
+/// True if a window has the current BAR1: some firmware puts a small BAR1 into the other window.
 bool holds_now(const PciDevice& port, const Bar1& gpu) {
   if (!gpu.range || gpu.range->length == 0) return true;
   return prefetchable_window(port).holds(*gpu.range) || memory_window(port).holds(*gpu.range);
@@ -77,13 +77,13 @@ void look_below(const Host& host, const std::vector<PciDevice>& devices, Bridge&
   for (const PciDevice& device : devices) {
     if (PciTree::is_below(*bridge.port, device)) count(host, device, bridge);
   }
-  // what is small and need not grow may lie in the other window
+  // a small BAR1 that need not grow may be in the other window
   const bool grows = std::ranges::any_of(bridge.gpus, [](const Bar1* gpu) { return must_grow(*gpu); });
   bridge.holds = std::ranges::all_of(bridge.gpus, [&](const Bar1* gpu) { return holds_now(*bridge.port, *gpu); }) &&
                  (!grows || prefetchable_window(*bridge.port).length >= bridge.needed_bytes);
 }
 
-/// What a resize of each GPU's BAR1 meets, by the GPU.
+/// Result of a resize of each GPU's BAR1, by GPU.
 using Rooms = std::map<const PciDevice*, Bar1Room>;
 
 void ask_kernel(Bridge& bridge, const Rooms& rooms) {
@@ -111,7 +111,7 @@ std::string size_of(const Bridge& bridge) {
                      mib(prefetchable_window(*bridge.port).length), mib(bridge.needed_bytes));
 }
 
-/// "0000:00:01.0 lets 288 MiB through, 32800 MiB are needed; ..." of those that neither hold nor move.
+/// "0000:00:01.0 lets 288 MiB through, 32800 MiB are needed; ..." for bridges that neither hold nor move.
 std::string too_small(const std::vector<Bridge>& bridges) {
   std::string out;
   for (const Bridge& bridge : bridges)
@@ -119,7 +119,7 @@ std::string too_small(const std::vector<Bridge>& bridges) {
   return out;
 }
 
-/// Of bridges of which `small` are named as too small.
+/// Judges bridges of which `small` are listed as too small.
 void judge_small(Finding& finding, const std::string& small, const Rooms& rooms) {
   finding.summary = "too small for BAR1 at its full size: " + small;
   for (const auto& [gpu, room] : rooms) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// build-tools: what a driver build needs is installed, for the running and for the newest kernel.
+// build-tools: the tools for a driver build are installed, for the running and for the newest kernel.
 // Modules are built on this machine: headers of the kernel, the compiler that the kernel was built with (an older one
 // does not know its options), make, git, DKMS; g++, because nvidia-modeset has C++ parts; xz, which packs its shaders.
-// Whether the driver's source fits a kernel is not asked here: driver-catalogue.
+// The check driver-catalogue reports whether the driver's source fits a kernel.
 // Reads /lib/modules, /boot/config-*, /proc/version, names in /usr/bin.
 // Reference: README.md and kernel-open/Makefile of NVIDIA open-gpu-kernel-modules; dkms(8).
 #include "machine/modules/build_tools.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// container-devices: what container runtimes give to containers names the libraries of the installed driver.
-// A specification of the Container Device Interface (CDI) lists files by their full names, version and all. After a
-// driver swap each container that uses it fails: with a mount that is not there, or "Driver/library version mismatch".
-// Reads /etc/cdi/nvidia.yaml, /var/run/cdi/nvidia.yaml, where libcuda.so.1 leads, and what asks for CDI: docker's and
-// NVIDIA's container configuration. Without CDI the runtime looks libraries up at each start: nothing goes stale.
+// container-devices: the container runtimes' device specifications name the libraries of the installed driver.
+// A specification of the Container Device Interface (CDI) lists files by their full names, including the version. After
+// a driver swap each container that uses it fails: with a missing mount, or "Driver/library version mismatch".
+// Reads /etc/cdi/nvidia.yaml, /var/run/cdi/nvidia.yaml, the target of libcuda.so.1, and the users of CDI: docker's and
+// NVIDIA's container configuration. Without CDI the runtime finds libraries at each start: no specification goes stale.
 // Reference: NVIDIA Container Toolkit, "Support for Container Device Interface".
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cuda-toolkit: the CUDA toolkit of the wanted version is installed, and on the PATH of who logs in.
+// cuda-toolkit: the CUDA toolkit of the wanted version is installed, and on the PATH of login shells.
 // P2P needs no toolkit, its users do: to build the CUDA samples, NCCL's tests or their own kernels. The compiler that
 // nvcc calls can be pinned (CUDAHOSTCXX), because a toolkit refuses compilers newer than itself.
 // Reads /usr/local/cuda-X.Y/bin/nvcc, /etc/profile.d/p2pd-cuda.sh, and looks for the compiler. Runs nothing.

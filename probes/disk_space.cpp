@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// disk-space: there is room for a driver: its runfile and source, a build, kept packages, and a new initramfs.
-// A disk that is full in the middle of a driver swap leaves neither driver. Needs on one file system add up.
+// disk-space: enough space for a driver is free: its runfile and source, a build, saved packages, and a new initramfs.
+// A disk that is full in the middle of a driver swap leaves neither driver. Needs on one file system are added up.
 // On /boot one image at a time is made beside the old one; /var keeps the old ones.
-// Reads the free space of /usr, /var and /boot, as an ordinary process has it, and the sizes of the initramfs images.
+// Reads the free space of /usr, /var and /boot for an ordinary process, and the sizes of the initramfs images.
 // Reference: statvfs(3); update-initramfs(8); other sizes are those of a 570 runfile and build.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,8 +21,8 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr std::uint64_t kUsrBytes = 2048 * kMiB;    // userspace and sources
-constexpr std::uint64_t kVarBytes = 4096 * kMiB;    // a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, packages kept
-constexpr std::uint64_t kImageBytes = 128 * kMiB;   // of an initramfs that tells no size: a stand-in of a record
+constexpr std::uint64_t kVarBytes = 4096 * kMiB;    // a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, saved packages
+constexpr std::uint64_t kImageBytes = 128 * kMiB;   // for an initramfs without a size: a stand-in of a record
 
 struct Need {
   std::string path;
@@ -41,13 +41,13 @@ std::vector<Need> needs_of(const Host& host) {
   return {{"/usr", kUsrBytes}, {"/var", kVarBytes + all}, {"/boot", largest + kInitramfsGrowth}};
 }
 
-/// Needs on one file system add up.
+/// Sum of the needs on one file system.
 struct Room {
   std::string paths;
   std::uint64_t wanted_bytes = 0, free_bytes = 0;
 };
 
-/// Tells file systems apart; a machine record lies on one, so there its mountinfo tells.
+/// Identifier of a file system. A machine record is on one, so its mountinfo identifies them.
 std::string file_system_of(const Host& host, const std::string& path) {
   if (!RecordedRunner::is_record(host.files())) {
     const auto info = host.files().stat(path);
@@ -58,7 +58,7 @@ std::string file_system_of(const Host& host, const std::string& path) {
   return mount != nullptr ? mount->device : path;
 }
 
-/// What lacks, and what could not be found out.
+/// Missing space, and places with unknown free space.
 struct Survey {
   std::vector<std::string> lacking, unclear;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // display-gpus: no GeForce GPU drives a display or carries the firmware's console.
-// Both take the start of BAR1 for a framebuffer. Static BAR1, which P2P maps VRAM through, is then refused or moved off
-// its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card with no output
-// switched on is fine, be it the boot VGA device or have a monitor plugged in that is off: those are facts.
+// Both use the start of BAR1 for a framebuffer. The driver then refuses static BAR1, which maps VRAM for P2P, or moves it
+// off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card without an enabled
+// output passes, even as the boot VGA device or with a monitor plugged in that is off: those are facts.
 // Reads /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga; for outputs that nvidia-drm
 // does not show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7);
 // aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules PR 49.
@@ -24,7 +24,7 @@ constexpr std::string_view kDrm = "/sys/class/drm/";
 constexpr std::string_view kFramebuffers = "/sys/class/graphics/";
 constexpr std::uint32_t k3dController = 0x0302;  // has no outputs
 
-/// A connector of a GPU, in the kernel's words.
+/// Connector of a GPU, in the kernel's words.
 struct Output {
   std::string name;     ///< "card0-DP-1"
   std::string status;   ///< "connected", "disconnected", "unknown"
@@ -36,17 +36,17 @@ struct Output {
 
 struct Gpu {
   std::string address;
-  bool needed = false;      ///< P2P goes through its static BAR1
-  bool no_outputs = false;  ///< by its class
+  bool needed = false;      ///< P2P uses its static BAR1
+  bool no_outputs = false;  ///< from its class
   bool boot_vga = false;
   std::string driver;  ///< empty: none
   std::vector<Output> outputs;
-  std::string console;  ///< the firmware's framebuffer on it: "EFI VGA"
+  std::string console;  ///< name of the firmware's framebuffer on it: "EFI VGA"
 };
 
 std::string last_part(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
-/// Every output by the address of its GPU.
+/// Outputs by the address of their GPU.
 Result<std::multimap<std::string, Output>> outputs(const Host& host) {
   std::multimap<std::string, Output> found;
   const auto names = host.files().list(kDrm);
@@ -57,7 +57,7 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
     const std::string connector = std::string(kDrm) + name;
     const auto device = host.files().read_link(std::string(kDrm) + name.substr(0, dash) + "/device");
     const auto status = host.line(connector + "/status");
-    if (!device || (!status && status.error().code == ErrorCode::not_found)) continue;  // a dock that was pulled off
+    if (!device || (!status && status.error().code == ErrorCode::not_found)) continue;  // a dock that was removed
     Output output{name, {}, {}};
     output.status = TRY(Result<std::string>(status));
     output.enabled = TRY(host.line(connector + "/enabled"));
@@ -66,7 +66,7 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
   return found;
 }
 
-/// Name of a framebuffer that belongs to no PCI function's driver: the firmware's; empty when there is none.
+/// Name of the firmware's framebuffer, which belongs to no PCI function's driver; empty if there is none.
 std::string firmware_console(const Host& host, const std::vector<PciDevice>& devices) {
   for (const std::string& name : host.names(kFramebuffers)) {
     if (!name.starts_with("fb") || name == "fbcon") continue;
@@ -98,7 +98,7 @@ Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDev
   return gpus;
 }
 
-/// True when somebody but nvidia_drm has the display engine open, as a display server does without nvidia-drm.
+/// True if a client other than nvidia_drm has the display engine open, like a display server without nvidia-drm.
 Result<bool> modeset_in_use(const Host& host) {
   const auto modules = loaded_modules(host);
   if (!modules && modules.error().code == ErrorCode::not_found) return false;
@@ -119,9 +119,9 @@ nlohmann::json facts_of(const Gpu& gpu) {
 }
 
 struct Words {
-  std::vector<std::string> taken;   ///< needed GPUs with a display or the console, and by what
-  std::vector<std::string> facts;   ///< worth knowing, no fault
-  std::vector<std::string> hidden;  ///< needed GPUs whose outputs nobody shows
+  std::vector<std::string> taken;   ///< needed GPUs with a display or the console, and its name
+  std::vector<std::string> facts;   ///< worth reporting, no fault
+  std::vector<std::string> hidden;  ///< needed GPUs with invisible outputs
 };
 
 Words words_of(const std::vector<Gpu>& gpus) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // driver-build: the entry's five modules are built for every bootable kernel that has headers.
-// Guides remove the old driver and then find out that the new one does not build. Here the build comes first, and is
-// what is installed later: made of the pinned commit, for this kernel's headers, with its compiler; each module's
-// vermagic, srcversion, build id and SHA-256 are looked at again.
+// Guides remove the old driver before they find out that the new one does not build. Here the build comes first, and its
+// files are installed later: made from the pinned commit, for this kernel's headers, with its compiler. Checks again each
+// module's vermagic, srcversion, build id and SHA-256.
 // Reads /var/cache/p2pd/builds, /boot, kernel headers and the catalogue.
 // Reference: Documentation/kbuild/modules.rst of Linux; kernel-open/Makefile of NVIDIA open-gpu-kernel-modules.
 #include <fmt/format.h>

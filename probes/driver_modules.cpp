@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: modprobe would load the chosen driver's modules, as they were built, on every kernel that can boot.
-// The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: a module that was
-// installed may still not be the one that is loaded. Compared are build id (else srcversion) and vermagic of what
-// modules.dep names with what was installed: in DKMS (`by: dkms`), so that it builds them for the next kernel, too, or in
-// a place of their own, with an override for depmod and hooks for later kernels. An older kernel that has no headers is
-// passed over. Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json,
+// The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: the module that is
+// loaded may not be the installed one. Compares build id (else srcversion) and vermagic of the files in modules.dep with
+// the installed build: in DKMS (`by: dkms`), which builds it for later kernels, too, or in
+// a directory of its own, with an override for depmod and hooks for later kernels. Skips an older kernel without
+// headers. Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json,
 // depmod.d, the hooks in /etc/kernel.
 // Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>

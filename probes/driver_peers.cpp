@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// driver-peers: the driver says that every GPU can read and write every other GPU's memory.
-// It is a claim, not a proof (p2p-bench proves), but where it says no, its reason is the quickest way to the cause.
-// "NS" for atomics is normal over BAR1 and no fault. NVML can block in the kernel, so that another process asks it,
-// with a deadline: p2p-bench, else nvidia-smi, which tells of reads only; a machine record has what one of them
-// printed. Reads "p2p-bench --driver-peers" or "nvidia-smi topo -p2p r", and /proc/driver/nvidia/version. Reference:
+// driver-peers: the driver reports that every GPU can read and write every other GPU's memory.
+// The report is a claim, not a proof (p2p-bench proves), but if it is negative, its reason leads quickly to the cause.
+// "NS" for atomics is normal over BAR1 and no fault. NVML can block in the kernel, so another process queries it,
+// with a deadline: p2p-bench, else nvidia-smi, which reports reads only; a machine record has the output of one of
+// them. Reads "p2p-bench --driver-peers" or "nvidia-smi topo -p2p r", and /proc/driver/nvidia/version. Reference:
 // NVML API Reference Guide, nvmlDeviceGetP2PStatus; nvidia-smi(1), "topo -p2p".
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,7 +41,7 @@ constexpr Status kStatuses[] = {
     {"U", "the driver does not know", "Look at the kernel log (check kernel-log), then reboot."},
 };
 
-/// The row of `code`; of what is no code of the driver's, the last.
+/// Row of `code`; the last row for a code that the driver does not have.
 const Status& status_of(std::string_view code) {
   const auto found = std::ranges::find(kStatuses, code, &Status::code);
   return found != std::end(kStatuses) ? *found : *std::prev(std::end(kStatuses));
@@ -49,7 +49,7 @@ const Status& status_of(std::string_view code) {
 
 std::string code_of(std::string_view word) { return std::string(word == "OK" ? word : status_of(word).code); }
 
-/// Words of a line without what makes a terminal underline them.
+/// Words of a line, without the escape codes that underline them.
 std::vector<std::string> words_of(std::string line) {
   for (std::size_t at = line.find("\x1b["); at != std::string::npos; at = line.find("\x1b[", at))
     line.erase(at, line.find('m', at) == std::string::npos ? std::string::npos : line.find('m', at) - at + 1);
@@ -61,7 +61,7 @@ bool names_gpu(const std::string& word) {
   return word.size() > 3 && word.starts_with("GPU") && word.find_first_not_of("0123456789", 3) == std::string::npos;
 }
 
-/// The pairs of nvidia-smi's matrix. `gpus` gives the addresses, which it does not print, where their number fits.
+/// Pairs from nvidia-smi's matrix. `gpus` gives the addresses, which it does not print, if their number fits.
 Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<std::string>& gpus) {
   std::vector<std::string> columns;
   auto pairs = nlohmann::json::array();
@@ -84,7 +84,7 @@ Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<s
   return pairs;
 }
 
-/// True when it has what the rest of this file reads, in the right types.
+/// True if the answer has the members that this file reads, with the right types.
 bool sound(const nlohmann::json& answer) {
   const auto list = [&](const char* key) { return answer.contains(key) && answer[key].is_array(); };
   if (!answer.is_object() || !list("gpus") || !list("pairs")) return false;
@@ -94,7 +94,7 @@ bool sound(const nlohmann::json& answer) {
   });
 }
 
-/// The Error of a program that the driver's library gave no answer, with the next step for what it printed.
+/// Error of a program without an answer of the driver's library; the next step depends on its output.
 Failure no_answer(const std::string& message) {
   const auto known = program_failure(message);
   return fail(ErrorCode::command, message,
@@ -102,7 +102,7 @@ Failure no_answer(const std::string& message) {
                     : "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
 }
 
-/// {"source", "gpus", "pairs"} of whoever answers; not_found where there is nobody to ask.
+/// {"source", "gpus", "pairs"} from the program that answers; not_found if there is none.
 Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
   const std::string question = driver_question().text();
   if (const auto answer = driver_answer(host)) {
@@ -122,7 +122,7 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
   return nlohmann::json{{"source", smi.text()}, {"gpus", nlohmann::json::array()}, {"pairs", pairs}};
 }
 
-/// The first of its reads and writes that is not OK; empty when they are. What was not told at all is "U".
+/// First code of its reads and writes that is not OK; empty if all are OK. A missing answer is "U".
 std::string refusal(const nlohmann::json& pair) {
   for (const char* way : {"read", "write"}) {
     if (!pair.contains(way) && std::string_view(way) == "write") continue;  // nvidia-smi was asked for reads
@@ -132,7 +132,7 @@ std::string refusal(const nlohmann::json& pair) {
   return {};
 }
 
-/// Those of `gpus` that are in no answer, with what drives them: "0000:03:00.0 (nouveau)". None where answers name no addresses.
+/// Members of `gpus` without an answer, with their drivers: "0000:03:00.0 (nouveau)". None if answers have no addresses.
 std::vector<std::string> not_driven(const Host& host, const std::vector<std::string>& gpus, const nlohmann::json& facts) {
   std::set<std::string> answered;
   for (const nlohmann::json& gpu : facts["gpus"])
@@ -147,7 +147,7 @@ std::vector<std::string> not_driven(const Host& host, const std::vector<std::str
   return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
 }
 
-/// Of a card that was given to a virtual machine the driver says nothing, and another driver would not either.
+/// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine, either.
 void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
   constexpr std::string_view kLeaveOut = "leave it out: \"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
   const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// driver-pins: apt and unattended-upgrades bring no driver of a package, and no other version of one that stays.
-// An upgrade in the background that brings libraries of another version beside the modules that run ends every CUDA
+// driver-pins: apt and unattended-upgrades install no driver package, and no other version of one that stays.
+// A background upgrade that installs libraries of another version than the running modules ends every CUDA
 // program ("Driver/library version mismatch"), and a hold alone misses packages that are not installed yet.
 // Reads /etc/apt/preferences.d/00p2pd-driver, /etc/apt/preferences, apt.conf.d. Runs nothing.
 // Reference: apt_preferences(5); Unattended-Upgrade::Package-Blacklist in the README of unattended-upgrades.
@@ -20,7 +20,7 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
-/// True where unattended-upgrades leaves every package of a driver alone.
+/// True if unattended-upgrades skips every driver package.
 Result<bool> is_blacklisted(const Host& host, bool keeps) {
   const std::vector<std::string> listed = apt_list(TRY(apt_options(host)), "unattended-upgrade::package-blacklist");
   const std::vector<std::string> wanted = driver_expressions(keeps);

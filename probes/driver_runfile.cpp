@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// driver-runfile: NVIDIA's installer of the entry's version lies in the cache and has the catalogue's SHA-256.
-// The patched modules only work with userspace of exactly their version, which the runfile holds. It is fetched and
-// checked before anything of the old driver goes, and a file with another sum is never run.
+// driver-runfile: NVIDIA's installer of the entry's version is in the cache and has the catalogue's SHA-256.
+// The patched modules only work with userspace of exactly their version, which the runfile contains. It is fetched and
+// checked before any part of the old driver is removed, and a file with another sum is never run.
 // Reads /var/cache/p2pd/runfiles and the catalogue.
 // Reference: SHA-256 sums as NVIDIA publishes them beside each runfile (.run.sha256sum).
 #include "base/probe.hpp"

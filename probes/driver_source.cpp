@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// driver-source: the module source of the entry lies in the cache, as it was made of NVIDIA's release and the patch.
-// A branch of a fork moves, and what runs in the kernel must be what was looked at: names and bytes of the files must add
-// up to the git tree that the catalogue pins, or that staging noted beside it of the pinned commits.
+// driver-source: the module source of the entry is in the cache, unchanged since it was made from release and patch.
+// A branch of a fork moves, and the code that runs in the kernel must be the reviewed code: names and bytes of the files
+// must match the git tree that the catalogue pins, or that staging recorded beside it for the pinned commits.
 // Reads /var/cache/p2pd/sources and the catalogue; runs nothing.
 // Reference: git-hash-object(1); "Git Objects" in Pro Git, chapter 10.2.
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // driver-update: the distribution offers no newer driver than the packages that are installed.
-// p2pd pins the driver's packages, so that an upgrade never brings libraries of another version than the loaded modules. Updates
-// then wait for modules, and the owner is told whether the catalogue has a build for the offered version: a note, no fault.
+// p2pd pins the driver's packages, so that an upgrade never installs libraries of another version than the loaded modules. Updates
+// then wait for modules, and this check reports whether the catalogue has a build for the offered version: a note, no fault.
 // Reads dpkg's status and the catalogue; asks "apt-cache policy", without the pins of preferences.d.
 // Reference: apt-cache(8).
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: the libraries and programs of the chosen driver are installed, by packages that stay or by its runfile.
-// Modules and user space must be of one version, to the last number. Packages stay where theirs is the chosen driver's
-// (`userspace: keep`); only NVIDIA's runfile has each version. A
-// runfile notes what it laid down; all of that must be there still. An older runfile's driver is removed by the newer
-// installer itself: the fix keeps it for the rollback; where it could not come back whole the answer is unknown, so
-// that nothing is changed. Reads /var/lib/nvidia/log, which only root may, and looks for the files that it names; of an
+// Modules and user space must be of exactly one version. Packages stay if they have the chosen driver's version
+// (`userspace: keep`); only NVIDIA's runfile exists for each version. A runfile records its files; all of them must still
+// exist. The newer installer removes an older runfile's driver itself: the fix saves it for the rollback; if it could not
+// be restored completely, the result is unknown, so that nothing is changed.
+// Reads /var/lib/nvidia/log, which only root may, and looks for its files; for an
 // older driver, /var/lib/dkms/nvidia.
 // Reference: backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be removed and others loaded, and no person
-// has a desktop open at a seat, which a restart or a stop of the display manager would end with what is unsaved in it.
-// A module in use stays: rmmod refuses, and an installer that goes on tests the old driver. Who holds it is found where
-// the kernel knows it, the open files of every process; what those do not explain (a framebuffer console, a container's
-// processes seen from inside another) shows in the modules' reference counts. Who a process belongs to is told by its
-// control groups and logind, never by its name.
+// gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be replaced, and no user has a desktop
+// open at a seat, which a restart or a stop of the display manager would end with its unsaved data.
+// A module in use stays: rmmod refuses, and an installer that continues tests the old driver. The kernel shows its users
+// in the open files of every process; users without these (a framebuffer console, a container's processes seen from
+// inside another) appear in the modules' reference counts. Control groups and logind identify the owner of a process,
+// never its name.
 // Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules; /run/systemd/sessions.
 // Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ constexpr Parameter kParameters[] = {
     {"sessions", Parameter::Type::string, false,
      "busy (unless told) or end: a person's desktop at a seat is that person's to end, or ends with the restart"},
 };
-constexpr std::size_t kNamed = 6;     // in a summary
-constexpr std::size_t kListed = 100;  // in the facts: a container may have thousands
+constexpr std::size_t kNamed = 6;     // shown in a summary
+constexpr std::size_t kListed = 100;  // shown in the facts: a container may have thousands
 
 std::string says(const GpuHolder& holder) {
   switch (holder.kind) {
@@ -64,7 +64,7 @@ std::string how_to_stop(const GpuHolder& holder) {
   return fmt::format("end {} (process {})", holder.comm, holder.pid);
 }
 
-/// What `tell` says of the holders, each once.
+/// Result of `tell` for each holder, without duplicates.
 std::vector<std::string> each_once(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&)) {
   std::vector<std::string> told;
   for (const GpuHolder& holder : holders) {
@@ -74,7 +74,7 @@ std::vector<std::string> each_once(const std::vector<GpuHolder>& holders, std::s
   return told;
 }
 
-/// The first few of that.
+/// First results, joined by `glue`.
 std::string listing(const std::vector<GpuHolder>& holders, std::string (*tell)(const GpuHolder&),
                     std::string_view glue) {
   std::vector<std::string> told = each_once(holders, tell);
@@ -83,7 +83,7 @@ std::string listing(const std::vector<GpuHolder>& holders, std::string (*tell)(c
   return fmt::format("{}{}", fmt::join(told, glue), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-/// The NVIDIA modules among those loaded.
+/// NVIDIA modules among the loaded ones.
 Result<std::vector<LoadedModule>> nvidia_modules(const Host& host) {
   auto modules = loaded_modules(host);
   if (!modules && modules.error().code != ErrorCode::not_found) return modules;
@@ -113,7 +113,7 @@ nlohmann::json facts_of(const GpuHolders& holders, const std::vector<LoadedModul
   return facts;
 }
 
-/// Of what the modules' references tell: all are other modules', or of which they are not, or they are not counted.
+/// Result of the modules' reference counts: only modules use them, others do, or there are no counts.
 enum class Counted { free, held, unknown };
 Counted count(const std::vector<LoadedModule>& modules, std::string& held) {
   for (const LoadedModule& module : modules) {
@@ -156,7 +156,7 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
   return {};
 }
 
-/// Takes out of `holders` those for which `is` holds.
+/// Removes from `holders` those for which `is` is true, and returns them.
 template <class Is>
 std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
   const auto rest = std::stable_partition(holders.begin(), holders.end(), [&](const GpuHolder& holder) { return !is(holder); });
@@ -179,7 +179,7 @@ void add_evidence(Finding& finding, const GpuHolders& holders, const std::vector
   }
 }
 
-/// Who holds the GPUs, but for the processes of persons' desktops: those are told by their session.
+/// Finding about processes that use the GPUs, except those of users' desktops, which are reported by session.
 Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
   const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
   Finding finding;
@@ -196,7 +196,7 @@ Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
   });
   finding.facts = facts_of(holders, modules);
   add_evidence(finding, holders, modules);
-  if (holders.found.empty() && desktops.size() + services.size() > 0) {  // they explain the references
+  if (holders.found.empty() && desktops.size() + services.size() > 0) {  // the holders explain the references
     finding.verdict = Verdict::pass;
     const bool ending = std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
     finding.summary = services.empty()
@@ -210,7 +210,7 @@ Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
   return finding;
 }
 
-/// What the desktops of persons at the seats add to that.
+/// Adds users' desktops at the seats to the finding.
 void add_sessions(Finding& finding, const std::vector<SeatSession>& sessions, bool end) {
   for (const SeatSession& session : sessions) {
     finding.evidence.push_back({"/run/systemd/sessions/" + session.id, session.text()});

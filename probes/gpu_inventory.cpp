@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // gpu-inventory: enough NVIDIA GPUs are on the PCI bus, and every one of them answers.
 // P2P is traffic between two GPUs; a card that fell off the bus (configuration space all ones, "header type 7f")
-// hangs drivers and benchmarks, so it is a fail of its own. The card's audio function is not a GPU.
+// hangs drivers and benchmarks, so it fails separately. The card's audio function is not a GPU.
 // Reads configuration space, sysfs `resource` and `driver`; names and VRAM come from config/gpus.yaml by PCI id,
-// and what is not listed there is "unknown", never guessed.
+// and an unlisted GPU is "unknown", never guessed.
 // Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); drivers/pci/pci-sysfs.c.
 #include <fmt/format.h>
 
@@ -32,10 +32,10 @@ constexpr Parameter kParameters[] = {
 struct Gpu {
   PciDevice device;
   std::string id;           ///< "10de:2684"
-  std::optional<GpuModel> model;  ///< nothing: a chip that is not known
-  std::string name;           ///< as the driver tells it, where the model is not listed
-  nlohmann::json bar1_bytes;  ///< null when unreadable
-  nlohmann::json driver;      ///< null when none is bound
+  std::optional<GpuModel> model;  ///< nothing: an unknown chip
+  std::string name;           ///< from the driver if the model is not listed
+  nlohmann::json bar1_bytes;  ///< null: unreadable
+  nlohmann::json driver;      ///< null: none is bound
 };
 
 Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& models) {
@@ -50,7 +50,7 @@ Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& mod
   return gpu;
 }
 
-/// null: not readable, which root could change; {"present": false}: the card or its vBIOS has none.
+/// null: not readable, except perhaps by root; {"present": false}: the card or its vBIOS has none.
 nlohmann::json resizable_bar_facts(const PciDevice& device) {
   if (!device.extended_readable || device.is_lost()) return nullptr;
   const auto bar = resizable_bar(device, nvidia_bar1(device));
@@ -80,7 +80,7 @@ nlohmann::json facts_of(const Gpu& gpu) {
   return facts;
 }
 
-/// true or false when every model is known, else null.
+/// True or false if every model is known, else null.
 nlohmann::json same_architecture(const std::vector<Gpu>& gpus) {
   std::set<std::string> architectures;
   for (const Gpu& gpu : gpus) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// gpudirect-rdma: which network cards could read and write VRAM directly, and what is missing for it.
-// P2P inside the machine does without; it matters to who spreads a job over machines, so this is advice and never a
+// gpudirect-rdma: network cards that can read and write VRAM directly, and missing requirements for it.
+// P2P inside the machine does not need it; jobs over several machines do, so this is advice and never a
 // gate. The driver offers two ways: dma-buf (open modules, Linux 5.12), which needs no module, and nvidia_peermem,
-// which needs the NIC vendor's RDMA stack. NVIDIA's own drivers allow neither on GeForce. How near a NIC is to a GPU
-// decides what it is worth. Reads /sys/class/infiniband, /sys/module, /proc/driver/nvidia/version, configuration space.
+// which needs the NIC vendor's RDMA stack. NVIDIA's own drivers allow neither on GeForce. The path from a NIC to a GPU
+// decides its value. Reads /sys/class/infiniband, /sys/module, /proc/driver/nvidia/version, configuration space.
 // Reference: NVIDIA GPUDirect RDMA documentation; driver README, chapter "GPUDirect RDMA Peer Memory Client".
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,13 +22,13 @@ nlohmann::json or_null(const std::optional<bool>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
-/// What a NIC uses, by preference; empty where neither way is open.
+/// Method that a NIC uses, by preference; empty if neither is available.
 std::string way_of(const GpuDirect& driver) {
   if (driver.dma_buf.value_or(false)) return "dma-buf";
   return driver.peermem_loaded.value_or(false) ? "nvidia_peermem" : "";
 }
 
-/// Each NIC with how it reaches each GPU.
+/// NICs with the kind of their path to each GPU.
 nlohmann::json nic_facts(const Host& host, const std::vector<PciDevice>& devices, const std::vector<RdmaNic>& nics,
                          const std::vector<std::string>& gpus, const std::string& way) {
   std::vector<std::string> addresses = gpus;
@@ -48,7 +48,7 @@ nlohmann::json nic_facts(const Host& host, const std::vector<PciDevice>& devices
   return facts;
 }
 
-/// What is missing, or what to know, each in a few words.
+/// Missing requirements and notes, each in a few words.
 std::vector<std::string> advice(const GpuDirect& driver, const std::vector<RdmaNic>& nics,
                                 const std::vector<Bar1>& gpus) {
   std::vector<std::string> lines;

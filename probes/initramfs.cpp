@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// initramfs: every kernel's initramfs says of the driver what modprobe.d says, and holds no module of another driver.
-// A boot loads modules out of the initramfs first, by the modprobe.d files that were put into it when it was made: an
-// old one brings nouveau or the old nvidia back, however right the system is behind it.
+// initramfs: every kernel's initramfs agrees with modprobe.d about the driver, and has no module of another driver.
+// A boot loads modules from the initramfs first, by the modprobe.d files that were copied into it when it was made: an
+// old one loads nouveau or the old nvidia again, even if the system behind it is correct.
 // Reads the list of each image (lsinitramfs, lsinitrd), modprobe.d and /lib/modules; compares names and sizes.
 // Reference: initramfs-tools(7), dracut(8).
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// iommu: no IOMMU of this system translates what the GPUs address.
-// GPUs address each other by bus address; an IOMMU that translates answers with faults, or with zeros at full speed.
-// The kernel's own word is the type of each GPU's group: DMA and DMA-FQ translate, identity does not. Passthrough
-// (iommu=pt) only ends the translation: ACS of the ports redirects as before. VFIO needs the IOMMU, for guests only.
+// iommu: no IOMMU of this system translates the addresses that the GPUs use.
+// GPUs address each other by bus address; IOMMU translation causes faults, or zeros at full speed.
+// The kernel reports the state as the type of each GPU's group: DMA and DMA-FQ translate, identity does not. Passthrough
+// mode (iommu=pt) only ends the translation: ACS redirect remains. VFIO needs the IOMMU, for guests only.
 // Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline.
 // Reference: Documentation/ABI/testing/sysfs-kernel-iommu_groups of Linux.
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"absent", Parameter::Type::boolean, false, "true: not even one that passes everything through is in force"},
 };
-constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC beyond needs interrupt remapping
+constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC with more needs interrupt remapping
 constexpr std::string_view kPci = "/sys/bus/pci/devices/";
 constexpr std::string_view kTables = "/sys/firmware/acpi/tables";
 
@@ -60,7 +60,7 @@ std::optional<std::uint32_t> number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// CPUs of a list as "0-3,8"; nothing when it is none.
+/// Number of CPUs in a list such as "0-3,8"; nothing for other text.
 std::optional<std::int64_t> count_cpus(std::string_view list) {
   std::int64_t count = 0;
   while (!list.empty()) {
@@ -75,7 +75,7 @@ std::optional<std::int64_t> count_cpus(std::string_view list) {
   return count > 0 ? std::optional(count) : std::nullopt;
 }
 
-/// Logical CPUs, sleeping ones included: what counts is the highest number, not how many are awake.
+/// Number of logical CPUs, offline ones included: the highest number counts, not the number of online CPUs.
 std::optional<std::int64_t> logical_cpus(const Host& host, Finding& finding) {
   for (const std::string path : {"/sys/devices/system/cpu/present", "/sys/devices/system/cpu/online"}) {
     const auto line = host.line(path);
@@ -86,7 +86,7 @@ std::optional<std::int64_t> logical_cpus(const Host& host, Finding& finding) {
   return std::nullopt;
 }
 
-/// The arguments of the running kernel that are about translation or redirection.
+/// Arguments of the running kernel about translation or redirection.
 Json asked(const std::vector<KernelArgument>& line, Finding& finding) {
   Json found = Json::array();
   std::string told;
@@ -106,7 +106,7 @@ bool passthrough(const std::vector<KernelArgument>& line) {
                              [&](const char* wanted) { return all_in_force({wanted}, line); });
 }
 
-/// What stands on the command line to no effect, and why.
+/// Arguments on the command line without effect, with the reason.
 std::vector<std::string> without_effect(const std::vector<KernelArgument>& line) {
   std::vector<std::string> found;
   const auto has = [&](const char* text) { return std::ranges::find(line, kernel_argument(text)) != line.end(); };
@@ -119,7 +119,7 @@ std::vector<std::string> without_effect(const std::vector<KernelArgument>& line)
   return found;
 }
 
-/// Tables by which firmware tells of an IOMMU; null where the kernel shows no tables.
+/// ACPI tables that describe an IOMMU; null if the kernel shows no tables.
 Json acpi_tables(const Host& host) {
   if (!host.files().exists(kTables)) return nullptr;
   Json found = Json::array();
@@ -128,7 +128,7 @@ Json acpi_tables(const Host& host) {
   return found;
 }
 
-/// Whether some process has /dev/kvm or a guest open: the use count of the module; null where it is not a module.
+/// True if a process has /dev/kvm or a guest open, by the use count of the module; null if it is not a module.
 Json kvm_in_use(const Host& host) {
   for (const std::string module : {"kvm_amd", "kvm_intel"}) {
     const auto count = host.line("/sys/module/" + module + "/refcnt");
@@ -159,7 +159,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
   std::size_t ours = 0;
   std::size_t grouped = 0;
   for (const Gpu& gpu : gpus) {
-    if (gpu.driver == "vfio-pci") {  // a guest's: translated for it, and no part of P2P here
+    if (gpu.driver == "vfio-pci") {  // assigned to a guest: translated for it, and no part of P2P here
       given += fmt::format("; {} is bound to vfio-pci, for a guest", gpu.address);
       continue;
     }
@@ -185,7 +185,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
   for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
 }
 
-/// With `absent`: one that passes everything through is one too many, where this system could do without.
+/// Fails, with `absent`, an IOMMU in passthrough mode, too, if this system does not need it.
 void judge_absence(Finding& finding) {
   const Json& facts = finding.facts;
   const bool grouped = std::ranges::any_of(facts["gpus"], [](const Json& gpu) { return !gpu["group"].is_null(); });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // kernel-cmdline: the running kernel was started with the wanted arguments.
-// P2P over PCIe needs the IOMMU out of the way (iommu=pt, or off) and no ACS redirection between the GPUs
-// (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline; of an image that is not booted,
-// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are followed and not run. What counts as in force: machine/boot/kernel_arguments.hpp.
-// Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
+// P2P over PCIe needs the IOMMU off or in passthrough mode (iommu=pt), and no ACS redirect between the GPUs
+// (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline; for an image that is not booted,
+// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are parsed, not run. machine/boot/kernel_arguments.hpp defines
+// "in force". Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
 #include "base/probe.hpp"
 #include "machine/boot/grub_config.hpp"
 #include "machine/boot/grub_defaults.hpp"
@@ -24,7 +24,7 @@ std::string listed(const std::vector<std::string>& arguments) {
   return out;
 }
 
-/// The arguments that p2pd's drop-in carries, for the next grub.cfg; none where the file is somebody else's.
+/// Arguments of p2pd's drop-in, for the next grub.cfg; none if the file is not p2pd's.
 std::vector<KernelArgument> configured_line(const Host& host, Finding& finding) {
   std::vector<KernelArgument> line;
   const auto arguments = drop_in_arguments(host);
@@ -34,7 +34,7 @@ std::vector<KernelArgument> configured_line(const Host& host, Finding& finding) 
   return line;
 }
 
-/// Compares what is wanted with `line`: verdict, facts, and the summary but for how the arguments are carried.
+/// Compares the wanted arguments with `line`: sets verdict, facts, and the summary without the source of the arguments.
 void judge(const std::vector<std::string>& wanted, const std::vector<KernelArgument>& line, Finding& finding) {
   std::vector<std::string> absent;
   auto missing = nlohmann::json::array();
@@ -55,11 +55,11 @@ void judge(const std::vector<std::string>& wanted, const std::vector<KernelArgum
   finding.facts["conflicting"] = std::move(conflicting);
 }
 
-/// Of an image: its next grub.cfg has what the drop-in appends, unless another file of /etc/default is in the way.
+/// Judges an image: its next grub.cfg has the drop-in's arguments, unless another file of /etc/default prevents that.
 Result<void> judge_defaults(const Host& host, const std::vector<std::string>& wanted, Finding& finding) {
   const auto kept = grub_defaults_keep(host, TRY(drop_in_arguments(host)));
   if (kept && *kept) return {};
-  if (kept) {  // grub.cfg is what these files were last evaluated to
+  if (kept) {  // grub.cfg is the result of the last evaluation of these files
     const auto boot = read_grub_boot(host, host.files().read(kGrubConfig).value_or(""));
     if (boot && grub_entry_has(boot->entry, wanted)) return {};
     return fail(ErrorCode::state, "what /etc/default/grub and grub.d come to is known only by running them",

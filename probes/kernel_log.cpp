@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// kernel-log: what the kernel has said since it booted holds no known sign of a failure that stops P2P.
-// A page fault of the IOMMU, an Xid, a module that the kernel refused: the log names the gate, mostly long before a
-// benchmark does. A sign is a row of config/signatures.yaml; of each the first record is shown, the first in the table
-// leads, since causes stand there before their consequences. A note only: a fault of a device that is no GPU that takes
-// part, nor a port above one, and what was said before the load of the driver that came last, of one that is gone.
-// Reads /dev/kmsg, which is what is left of this boot; of a machine record dev/kmsg or var/log/kern.log.
+// kernel-log: the kernel's log since boot has no known sign of a failure that stops P2P.
+// A page fault of the IOMMU, an Xid, a module that the kernel refused: the log shows the failing gate, mostly long before
+// a benchmark does. A sign is a row of config/signatures.yaml. The first record of each is shown, and the first row of the
+// table leads, since causes come before their consequences. A note only: a fault of a device other than a GPU that takes
+// part or a port above one, and a record from before the last load of the driver.
+// Reads /dev/kmsg, the available records of this boot; in a machine record dev/kmsg or var/log/kern.log.
 // Reference: Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
 #include <fmt/format.h>
 
@@ -18,9 +18,9 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kShownBytes = 512;  // of a record, in facts and evidence
+constexpr std::size_t kShownBytes = 512;  // limit for a record, in facts and evidence
 
-/// What of the log matched one row.
+/// Records that match one row.
 struct Match {
   const Signature* signature;
   bool failure;
@@ -28,8 +28,8 @@ struct Match {
   std::string first;
 };
 
-/// The index of the record with which the last load of the NVIDIA driver that succeeded began; 0 where none is told. It
-/// registers NVLink's core first, and names itself when the GPUs are its own: what was wrong with one lies between.
+/// Index of the record with which the last successful load of the NVIDIA driver began; 0 if there is none. The driver
+/// registers NVLink's core first, and reports its name when it has the GPUs: errors about a GPU are in between.
 std::size_t load_of_driver(const std::vector<KernelRecord>& records) {
   std::size_t begun = 0;
   std::size_t loaded = 0;
@@ -48,14 +48,14 @@ std::vector<std::string> left_out_of(const std::vector<PciDevice>& devices) {
   return addresses;
 }
 
-/// What a log is searched with.
+/// Inputs of the search in a log.
 struct Search {
   const std::vector<KernelRecord>& records;
   const GpuFunctions& gpus;
   const GpuFunctions& left_out;
-  std::size_t load;  ///< of the driver, see load_of_driver()
+  std::size_t load;  ///< record at which the driver's load began, see load_of_driver()
 
-  /// True where a failure of `row` in record `i` is one of this machine's GPUs now.
+  /// True if a failure of `row` in record `i` concerns one of this machine's GPUs now.
   bool holds(const Signature& row, std::size_t i) const {
     const auto device = blamed_device(records[i].text);
     if (i < load || (row.gpu_only && !(device && gpus.hold(*device)))) return false;
@@ -68,7 +68,7 @@ struct Search {
     });
   }
 
-  /// The matches of `row`: failures apart from those of other devices, of drivers before, and of what was cured since.
+  /// Adds the matches of `row`: failures separately from those of other devices, earlier drivers, and cured ones.
   void look_for(const Signature& row, std::vector<Match>& matches) const {
     Match failure{&row, true, 0, {}};
     Match note{&row, false, 0, {}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // modprobe-options: modprobe gives a module the wanted options, and NVIDIA's registry keys by key.
 // The driver's P2P switches are module options (NVreg_EnableResizableBar=1) and keys in NVreg_RegistryDwords, of which
-// only the last line counts, so keys of the user and ours must be in one. The verdict is about the configuration;
-// whether the loaded module runs with it is a fact (`in_force`): it changes when the module is loaded again.
+// only the last line counts, so keys of the user and of p2pd must be in one. The verdict is about the configuration;
+// `in_force` is a fact about the loaded module: it changes when the module is loaded again.
 // Reads modprobe.d as libkmod does, /proc/cmdline, /proc/driver/nvidia/params, /sys/module/*/parameters.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <map>
@@ -25,10 +25,10 @@ constexpr Parameter kParameters[] = {
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
-/// What the loaded module runs with; null where that cannot be read.
+/// Value that the loaded module uses; null if it cannot be read.
 nlohmann::json running_value(const Host& host, const std::string& module, const OptionState& state,
                              const std::map<std::string, std::string>& nvidia) {
-  // the sysfs node of RegistryDwords reads empty: only params tells
+  // the sysfs node of RegistryDwords reads empty: only params has the value
   const auto found = nvidia.find(state.dword ? std::string(kRegistryDwords) : kernel_name(state.name));
   if (module == "nvidia" && found != nvidia.end()) {
     if (!state.dword) return found->second;
@@ -41,7 +41,7 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
-/// Why the options of `entry` do not concern the installed driver; empty: they do, or the plan names options itself.
+/// Reason why the options of `entry` do not concern the installed driver; empty: they do, or the plan sets options itself.
 Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   const std::string entry = given.value("entry", std::string(kNoEntry));
   if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();

@@ -2,8 +2,8 @@
 // module-parameters: no option or registry key of the loaded nvidia module is wrong for its version.
 // Guides pass RegistryDwords on between drivers, but their values changed at 575 (RMForceP2PType=1 is right there and
 // forces broken mailbox P2P before), and two popular keys do nothing there: they are module options. A card that the
-// driver was told to leave out has no peers. Keys that are not known here are facts, never judged; so are options that
-// the driver does not show: it leaves out what it does not know, and a few that it does know are in no list.
+// driver was told to leave out has no peers. Unknown keys are facts, never judged; so are options that the driver does
+// not show: it omits options that it does not know, and a few that it knows are in no list.
 // Reads /proc/driver/nvidia/{params,gpus}, /sys/module/nvidia/version, modprobe.d as libkmod does.
 // Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ constexpr std::string_view kParams = "/proc/driver/nvidia/params";
 constexpr std::string_view kVersion = "/sys/module/nvidia/version";
 constexpr std::string_view kPrefix = "NVreg_";
 
-/// Judges the keys of one list in force; what is wrong goes to `problems`.
+/// Judges the keys of one list in force, and adds errors to `problems`.
 void judge_keys(const Dwords& dwords, int major, Finding& finding, std::vector<std::string>& problems) {
   for (const auto& dword : dwords) {
     const std::string& key = dword.first;

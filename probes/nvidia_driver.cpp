@@ -2,9 +2,9 @@
 // nvidia-driver: one NVIDIA driver is installed, it drives every GPU, and it is of a kind that can give P2P.
 // Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
-// open ones do, beside the packages or with a runfile, and NVIDIA's own between RTX 50 cards, from 590 on, where their options
-// say so. It is about what is installed: what is loaded is other-modules' and
-// nvidia-modules'.
+// open ones do, beside the packages or with a runfile, and NVIDIA's own between RTX 50 cards,
+// from 590 on, with the right options.
+// The verdict is about the installed driver; other-modules and nvidia-modules check the loaded one.
 // Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).
 #include <fmt/format.h>
@@ -29,17 +29,17 @@ namespace {
 
 constexpr std::string_view kVersion = "/proc/driver/nvidia/version";
 
-/// What runs now, as far as files tell.
+/// Running driver, as far as files show.
 struct Running {
   std::map<std::string, std::string> by_gpu;  ///< address to driver; empty: none is bound
-  bool needs_built = false;                   ///< no driver of NVIDIA or a distribution gives these GPUs P2P
+  bool needs_built = false;                   ///< neither NVIDIA's nor a distribution's driver gives these GPUs P2P
   bool loaded = false;
-  bool proprietary = false;  ///< what is loaded, and will be again
+  bool proprietary = false;  ///< loaded, and will be loaded again
   bool own_modules = false;  ///< p2pd installed modules for the running kernel
   bool stock_p2p = false;    ///< NVIDIA's own modules, configured to give P2P
 };
 
-/// Open modules are installed in place of those that are still loaded.
+/// True if open modules are installed in place of those that are still loaded.
 bool open_is_installed(const Host& host) {
   const auto release = host.line("/proc/sys/kernel/osrelease");
   const auto name = installed_name(host, "nvidia");
@@ -108,7 +108,7 @@ void refuse(Finding& finding, std::string summary, std::string next) {
   finding.next = std::move(next);
 }
 
-/// What keeps the installed driver from giving P2P; leaves a finding that passes alone.
+/// Fails a driver that cannot give P2P; leaves a passing finding unchanged.
 void judge(const DriverInstall& install, const Running& running, Finding& finding) {
   if (!install.runfile.installed && install.packages.empty()) {
     finding.next = "Install the NVIDIA driver.";
@@ -161,7 +161,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (install.package_versions().size() > 1) finding.summary += ", of different versions";
   if (!install.dkms.empty()) finding.summary += fmt::format("; DKMS: {}", fmt::join(install.dkms, ", "));
   const auto& loose = finding.facts["not_held"];
-  if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would tear them apart
+  if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would separate them
     finding.summary += fmt::format("; held but for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
   judge(install, running, finding);
   return finding;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // nvidia-modules: the NVIDIA kernel modules are loaded, and they are the files that modprobe would load.
-// A patched module has the version string of the stock one, and its srcversion where only nv-kernel.o was patched: the
-// build id tells them apart. What is built by hand lies in kernel/drivers/video, and a DKMS copy in updates/dkms wins
+// A patched module has the version string of the stock one, and its srcversion if only nv-kernel.o was patched: the
+// build id differs. A module built by hand is in kernel/drivers/video, and a DKMS copy in updates/dkms takes precedence
 // over it; nouveau on a GPU keeps nvidia off. Reads /sys/module/nvidia*/{srcversion,notes}, modules.dep, .modinfo and
 // .note.gnu.build-id of the files, /proc/driver/nvidia/version for the flavour, and each GPU's driver link.
 // Reference: modprobe(8), depmod.d(5); ld(1), --build-id; scripts/mod/sumversion.c of Linux.
@@ -22,11 +22,11 @@ namespace {
 
 constexpr std::string_view kNames[] = {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem"};
 
-/// A loaded module, and the files that it could come from.
+/// Loaded module, and the files that it could come from.
 struct Loaded {
   std::string name;
   ModuleIdentity identity;
-  std::vector<std::string> files;       ///< the first is what modprobe would load
+  std::vector<std::string> files;       ///< the first one is the file that modprobe would load
   std::vector<ModuleIdentity> on_disk;  ///< their identities
 };
 
@@ -53,7 +53,7 @@ nlohmann::json flavour(const Host& host) {
   return version->open ? "open" : "proprietary";
 }
 
-/// "updates/dkms/nvidia.ko" of a file of `release`.
+/// "updates/dkms/nvidia.ko" for a file of `release`.
 std::string short_name(const std::string& file, const std::string& release) {
   const std::string directory = module_directory(release) + "/";
   return file.starts_with(directory) ? file.substr(directory.size()) : file;
@@ -81,7 +81,7 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
   return out;
 }
 
-/// Says what is wrong with one module; true when something is.
+/// Reports the fault of one module; returns true if there is one.
 bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   if (loaded.files.empty()) {
     finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} has no such file any more", loaded.name,
@@ -91,11 +91,11 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   }
   const std::string first = short_name(loaded.files.front(), release);
   const ModuleIdentity& used = loaded.on_disk.front();
-  const bool own = first.starts_with(kOwnPlace);  // meant to win over those of packages
+  const bool own = first.starts_with(kOwnPlace);  // meant to take precedence over those of packages
   for (std::size_t i = 1; i < loaded.files.size() && !own; ++i) {
     const ModuleIdentity& shadowed = loaded.on_disk[i];
     const std::string other = short_name(loaded.files[i], release);
-    // by srcversion, since the two may be builds of one source
+    // compared by srcversion, since both may be builds of one source
     const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/") &&
                          shadowed.srcversion != used.srcversion;
     if (!by_hand && (used.is(loaded.identity) || !shadowed.is(loaded.identity))) continue;
@@ -111,7 +111,7 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   return true;
 }
 
-/// The verdict where nvidia is not loaded, or nouveau is in its place; nothing otherwise.
+/// Sets the verdict if nvidia is not loaded, or nouveau is in its place; returns false otherwise.
 bool judge_gpus(const Gpus& gpus, bool nvidia, Finding& finding) {
   finding.verdict = Verdict::fail;
   if (gpus.all.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // options-in-force: the loaded nvidia module runs with the options that modprobe.d gives it.
-// Options are read once, when a module is loaded: what was configured later is words in a file, and a test of P2P tests
+// Options are read once, when a module is loaded: options configured later have no effect, and a test of P2P tests
 // the driver without them.
 // Reads modprobe.d as libkmod does, /proc/driver/nvidia/params.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
@@ -23,7 +23,7 @@ bool same_dwords(const std::string& left, const std::string& right) {
       one, other, [](const auto& a, const auto& b) { return a.first == b.first && same_value(a.second, b.second); });
 }
 
-/// The configured options that the loaded module does not run with, named by file and line.
+/// Configured options that the loaded module does not use, with file and line.
 std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>& configured,
                                       const std::map<std::string, std::string>& params, Finding& finding) {
   std::vector<std::string> out;
@@ -36,7 +36,7 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
     fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
     if (running != params.end()) fact["running"] = running->second;
     finding.evidence.push_back({option.source(), name + "=" + option.value});
-    if (same || running == params.end()) continue;  // what is no option of this driver: module-parameters
+    if (same || running == params.end()) continue;  // unknown options of this driver: see module-parameters
     out.push_back(fmt::format("{}={} ({}) is not in force: the module runs with {}", name, option.value,
                               option.source(), running->second.empty() ? "none" : running->second));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// other-modules: no kernel module of another driver is loaded: nouveau, or NVIDIA modules that are not the files which
+// other-modules: no kernel module of another driver is loaded: nouveau, or NVIDIA modules other than the files which
 // modprobe would load now.
-// A module stays in the kernel when its file is replaced, and keeps its GPUs: what is tested then is the old driver. The
-// version string is that of the stock module, and srcversion may be; the build id is not. None loaded at all is fine.
+// A module stays in the kernel when its file is replaced, and keeps its GPUs: a test then tests the old driver. The
+// version string is that of the stock module, and srcversion may be; the build id is not. No loaded module passes.
 // Reads /sys/module/*/{initstate,srcversion,notes}, modules.dep, .modinfo and .note.gnu.build-id of the files.
 // Reference: Documentation/ABI/stable/sysfs-module of Linux; scripts/mod/sumversion.c; ld(1), --build-id.
 #include <fmt/format.h>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
 
-/// Identity of the file that modprobe would load as `name`; nothing known of it when there is none.
+/// Identity of the file that modprobe would load as `name`; empty if there is none.
 Result<ModuleIdentity> installed_identity(const Host& host, const std::map<std::string, std::string>& files,
                                           const std::string& name) {
-  const std::string base = TRY(installed_name(host, "nvidia"));  // "nvidia_current" where Debian renamed them
+  const std::string base = TRY(installed_name(host, "nvidia"));  // "nvidia_current" if Debian renamed them
   const auto file = files.find(renamed(name, base));
   if (file == files.end()) return ModuleIdentity();
   return TRY(module_identities(host, {file->second})).front();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// own-driver: the driver of this machine is one that p2pd installed, so that keeping it is p2pd's, too.
-// A driver that somebody else installed has an owner with habits of his own: what persists, what is pinned and which kernels
-// it is built for is his to say.
+// own-driver: p2pd installed the driver of this machine, and therefore also maintains it.
+// Another owner of a driver decides himself about persistence, pins and the kernels that it
+// is built for.
 // Reads the DKMS sources of p2pd in /usr/src and the build records beside its modules in /lib/modules.
-// Reference: dkms(8), the source tree of a module; daemon/machine/modules/module_install.hpp, what p2pd lays down.
+// Reference: dkms(8), the source tree of a module; daemon/machine/modules/module_install.hpp, files that p2pd installs.
 #include <fmt/format.h>
 
 #include "base/probe.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// p2p-baseline: what the GPUs exchange now, before anything is changed, is on record.
-// The gain is the point of the whole plan, and it can only be told against a measurement that was made before. Where no
-// driver is loaded nothing can be measured, and a tree that is not running has no GPUs: neither is a fault. Nor is a
-// measurement that failed: its reason is on record then, and it is asked once.
+// p2p-baseline: the transfers between the GPUs before any change have been measured, and the report is saved.
+// The gain is the purpose of the whole plan, and needs a measurement from before for comparison. Without a loaded driver
+// no measurement is possible, and a tree that is not running has no GPUs: neither is a fault. A measurement that
+// failed is none, either: its reason is saved, and it is tried only once.
 // Reads the saved report.
 // Reference: probes/bench/report/gain.cpp, which reads it.
 #include "base/probe.hpp"
@@ -17,7 +17,7 @@ constexpr Parameter kParameters[] = {
     {"file", Parameter::Type::string, true, "where the report is saved"},
 };
 
-/// The reason that actions/p2p_baseline.cpp left in the report's place; empty for a report.
+/// Reason that actions/p2p_baseline.cpp saved in the report's place; empty for a report.
 std::string why_not_measured(const std::string& text) {
   const auto saved = parse_json(text);
   const auto why = saved.is_object() ? saved.find("not_measured") : saved.end();

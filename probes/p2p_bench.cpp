@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2p-bench: every pair of GPUs moved right bytes on this boot, as fast as its path allows.
-// What a driver says of peers is a claim, and a fast copy of wrong bytes looks like success: only data that was looked
-// at proves P2P. Runs the program p2p-bench, which measures in a process of its own with a deadline; needs memory on
+// The driver's report about peers is a claim, and a fast copy of wrong bytes looks like success: only verified data
+// proves P2P. Runs the program p2p-bench, which measures in a process of its own with a deadline; needs memory on
 // every GPU for a few seconds and changes nothing. A tree that is not running has nothing to prove.
 // Reference: probes/bench/; CUDA samples p2pBandwidthLatencyTest and nvbandwidth, which do not judge.
 #include <fmt/format.h>
@@ -40,13 +40,13 @@ Finding not_running() {
   return finding;
 }
 
-/// The report that the program printed, whatever it exited with; nothing when it printed none.
+/// Report that the program printed, for any exit status; nothing if it printed none.
 nlohmann::json report_of(const CommandResult& result) {
   nlohmann::json report = parse_json(result.output);
   return report.is_object() ? report : nlohmann::json();
 }
 
-/// The uses of P2P that a report says this of.
+/// Uses of P2P with the value `fit` in a report.
 std::vector<std::string> uses(const nlohmann::json& judgement, std::string_view fit) {
   std::vector<std::string> names;
   for (const nlohmann::json& one : judgement.value("fit", nlohmann::json::array()))
@@ -54,13 +54,13 @@ std::vector<std::string> uses(const nlohmann::json& judgement, std::string_view 
   return names;
 }
 
-/// What the machine was fit for before anything was changed, as `file` has it.
+/// Uses that the machine was fit for before any change, from `file`.
 std::vector<std::string> uses_before(const Host& host, const std::string& file) {
   const auto saved = parse_json(host.files().read(file).value_or(""));
   return saved.is_object() ? uses(saved.value("judgement", nlohmann::json::object()), "fit") : std::vector<std::string>();
 }
 
-/// `before`: what the machine was fit for without what was changed. Less than is wanted, and no more than that, is a fail.
+/// Judges a report. `before`: uses that the machine was fit for without the changes. A limited result without a gain over it fails.
 Finding judged(const nlohmann::json& report, const std::string& program, const std::vector<std::string>& before) {
   Finding finding;
   const nlohmann::json& judgement = report.at("judgement");
@@ -98,7 +98,7 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   if (report.contains("judgement")) return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
   TRY(require_success(command, report.is_null() ? result : CommandResult{}));
   Finding finding;
-  finding.verdict = Verdict::fail;  // it could not even be tried: no driver, a hung GPU
+  finding.verdict = Verdict::fail;  // no attempt was possible: no driver, a hung GPU
   finding.summary = report.value("error", "p2p-bench printed no report");
   finding.next = report.value("next", "");
   finding.evidence.push_back({command.text(), fmt::format("exit {}", result.status)});

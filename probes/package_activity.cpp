@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// package-activity: nobody installs packages now, and nothing is at work that may.
-// One at work holds dpkg's locks, a driver swap or a restart in the middle of it would tear it, and an upgrade in the
+// package-activity: no process installs packages now, and none is running that may.
+// Such a process holds dpkg's locks, a driver swap or a restart would interrupt it, and an upgrade in the
 // background can change the driver under a benchmark: the first minutes of a cloud machine do all that.
 // Reads /proc/locks against the inodes of the lock files, cgroups of units that install, /run/cloud-init, snapd's state.
 // Runs nothing, so it neither takes nor waits for a lock.
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kSlices[] = {"/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/"};
 constexpr std::string_view kUnits[] = {"apt-daily.service", "apt-daily-upgrade.service", "snapd.seeded.service"};
 
-/// Who holds which of the lock files; null where there is no table of locks to look at.
+/// Holders of the lock files; null if there is no table of locks to read.
 Result<Json> held_locks(const Host& host, Finding& finding) {
   const auto locks = TRY(package_locks(host));
   if (!locks) return Json();
@@ -30,7 +30,7 @@ Result<Json> held_locks(const Host& host, Finding& finding) {
   return held;
 }
 
-/// "seeded": true in snapd's state; null where it cannot be read, or snapd is not there.
+/// "seeded": true in snapd's state; null if it is unreadable or snapd is missing.
 Json snapd_seeded(const Host& host) {
   const auto text = host.files().read("/var/lib/snapd/state.json", 32U << 20);
   if (!text) return nullptr;
@@ -40,7 +40,7 @@ Json snapd_seeded(const Host& host) {
   return at != std::string::npos && text->compare(at, 4, "true") == 0;
 }
 
-/// What installs in the background now, as far as files tell.
+/// Background installations, as far as files show.
 Json busy_with(const Host& host, const Json& seeded, Finding& finding) {
   Json busy = Json::array();
   const auto add = [&](std::string_view what, std::string source, std::string value) {

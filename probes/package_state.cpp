@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// package-state: dpkg is sound.
-// Packages are installed on the way to P2P, and a dpkg that was interrupted refuses. Whether one is at work now is
-// package-activity's. Reads dpkg's status and updates, apt.conf.d, preferences.d.
+// package-state: dpkg is in a consistent state.
+// Fixes install packages, and dpkg refuses after an interruption. package-activity checks for a running
+// one. Reads dpkg's status and updates, apt.conf.d, preferences.d.
 // Reference: dpkg(1), "package states"; unattended-upgrade(8); apt_preferences(5).
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kPreferences = "/etc/apt/preferences.d";
 
-/// True where distributions of this family use dpkg, whether its files are there or not.
+/// True if distributions of this family use dpkg, even if its files are missing.
 bool debian_like(const Host& host) {
   const std::string text = "\n" + host.line("/etc/os-release").value_or("");
   for (std::string_view line : {"\nID=", "\nID_LIKE="}) {
@@ -33,7 +33,7 @@ bool debian_like(const Host& host) {
   return false;
 }
 
-/// Packages that are interrupted, and those of NVIDIA that are held: "name version (state)".
+/// Interrupted packages, and held packages of NVIDIA: "name version (state)".
 void look_at(const std::vector<DpkgPackage>& packages, Finding& finding) {
   constexpr std::size_t kShown = 20;
   Json interrupted = Json::array();
@@ -91,7 +91,7 @@ Json pins(const Host& host) {
   return found;
 }
 
-/// Numbered files in updates/ are what dpkg had not yet written into its status when it was killed.
+/// Number of numbered files in updates/: status changes that dpkg had not yet written when it was killed.
 Result<std::size_t> unwritten_updates(const Host& host, Finding& finding) {
   const auto names = TRY(host.files().list(kUpdates));
   const auto count = std::ranges::count_if(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// packaged-driver: no package brings an NVIDIA driver, whole or in part.
+// packaged-driver: no package provides an NVIDIA driver, whole or in part.
 // A runfile's driver and one of packages overwrite each other's files, and DKMS would build the packages' modules,
-// which give no P2P, for every new kernel. Which packages those are is computed: the guides' ^nvidia-.* also takes the
-// container toolkit and misses libcuda1, libnvidia-*, glx-alternative-* and linux-modules-nvidia-*.
+// which give no P2P, for every new kernel. The list of these packages is computed: the guides' ^nvidia-.* also matches
+// the container toolkit and misses libcuda1, libnvidia-*, glx-alternative-* and linux-modules-nvidia-*.
 // Reads dpkg's status, apt's marks, /var/lib/p2pd/way-back. Runs nothing.
 // Reference: apt-get(8); deb-control(5); machine/packages/driver_packages.cpp.
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// pcie-links: every visible link between two GPUs can leave Gen1; fewer lanes than both of its ends support are told.
+// pcie-links: every visible link between two GPUs supports more than Gen1; fewer lanes than both ends support are a warning.
 // Lanes that did not train (a riser that has fewer, a bad seat, dirt) cost a share of the rate, and P2P works: a warning
-// with the price. A lower speed now is no fault: an idle GPU goes down to Gen1, so speed is judged under load, by
-// p2p-bench. A maximum of Gen1 is one: cards and boards that P2P runs on offer more, so a setting or a defect holds it
-// there. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
-// (request, routing, egress blocking, completion; GeForce P2P does without) and the errors that a function has latched.
+// with the cost. A lower speed now is no fault: an idle GPU drops to Gen1, so p2p-bench judges the speed under load.
+// A maximum of Gen1 is a fault: cards and boards that P2P runs on support more, so a setting or a defect limits
+// it. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
+// (request, routing, egress blocking, completion; GeForce P2P needs none) and the errors that a function has latched.
 // Reads configuration space: the PCI Express capability of each end (root only), AER; sysfs aer_dev_correctable.
 // Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
 #include <fmt/format.h>
@@ -24,11 +24,11 @@ constexpr std::uint16_t kErrorsId = 0x01;
 
 bool readable(const Link& link) { return link.width > 0 && link.width_most > 0; }
 bool narrow(const Link& link) { return readable(link) && link.width < link.width_most; }
-/// Then it is not that the GPU idles.
+/// True if the link cannot leave Gen1, so that idling is not the reason.
 bool never_faster(const Link& link) { return link.generation_most == 1; }
 bool slow_now(const Link& link) { return link.generation > 0 && link.generation < link.generation_most; }
 
-/// Each link once, by its lower end.
+/// Links by their lower end, each once.
 std::map<std::string, Link> links_of(const std::vector<std::vector<Path>>& paths) {
   std::map<std::string, Link> links;
   for (const auto& row : paths) {
@@ -62,7 +62,7 @@ nlohmann::json facts_of(const Path& path, const std::string& one, const std::str
           {"arithmetic", path.arithmetic}};
 }
 
-/// The AtomicOp bits of Device Capabilities 2 and Device Control 2; null where the capability is of the first version.
+/// AtomicOp bits of Device Capabilities 2 and Device Control 2; null for a capability of the first version.
 nlohmann::json atomic_facts(const PciDevice& device, std::size_t express) {
   if ((device.word(express + 0x02) & 0xfU) < 2 || express + 0x2a > device.config.size()) return nullptr;
   const std::uint32_t can = device.dword(express + 0x24);
@@ -72,14 +72,14 @@ nlohmann::json atomic_facts(const PciDevice& device, std::size_t express) {
           {"may_request", (control >> 6 & 1U) != 0},  {"blocks_egress", (control >> 7 & 1U) != 0}};
 }
 
-/// What the kernel counted since boot: correctable errors, packets sent again among them; null where it counts none.
+/// Errors that the kernel counted since boot: correctable ones, and replays among them; null if it counts none.
 nlohmann::json counted_errors(const Host& host, const PciDevice& device) {
   auto counts = aer_counts(host, device.address, "correctable");
   if (!counts) return nullptr;
   return {{"correctable", (*counts)["TOTAL_ERR_COR"]}, {"replayed", (*counts)["Timeout"] + (*counts)["Rollover"]}};
 }
 
-/// What a function at either end of a link says of itself beyond the link; null where it cannot be read.
+/// Facts about a function at an end of a link, apart from the link; null if unreadable.
 nlohmann::json end_facts(const Host& host, const PciDevice& device) {
   const auto at = device.is_lost() ? std::nullopt : device.capability(kExpressId);
   if (!at || *at + 0x0c > device.config.size()) return nullptr;
@@ -119,7 +119,7 @@ std::string says(const Link& link) {
   return fmt::format("Gen{} x{} of Gen{} x{}", link.generation, link.width, link.generation_most, link.width_most);
 }
 
-/// "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; power off and reseat it ..."
+/// "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try another slot ..."
 std::string price_of(const std::vector<const Link*>& narrow_ones) {
   std::vector<std::string> prices;
   for (const Link* link : narrow_ones)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // persistenced: nvidia-persistenced starts at boot, runs now, and keeps the GPUs initialised.
-// Without it the driver takes a GPU down whenever its last client ends, and brings it up for the next: seconds a card,
-// and settings such as power limits are lost. A packaged unit goes with the packages; NVIDIA's runfile brings the
-// daemon alone. A unit that says --no-persistence-mode, as Ubuntu's does, holds nothing. Reads unit files, drop-ins and
-// links; asks systemd on a running host, where the driver is loaded. Reference: nvidia-persistenced(1); README of
+// Without it the driver shuts a GPU down whenever its last client ends, and starts it for the next: seconds per card,
+// and settings such as power limits are lost. A packaged unit is removed with the packages; NVIDIA's runfile installs the
+// daemon alone. A unit with --no-persistence-mode, like Ubuntu's, keeps nothing. Reads unit files, drop-ins and
+// links; asks systemd on a running host, if the driver is loaded. Reference: nvidia-persistenced(1); README of
 // NVIDIA's driver, "Using the nvidia-persistenced Utility".
 #include "machine/driver/persistenced.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kDriver = "/proc/driver/nvidia/version";
 
-/// Why it does not hold by its files; empty: it does.
+/// Reason why the files do not start it at boot; empty: they do.
 std::string lacking(const Persistenced& found) {
   if (found.unit.empty()) return "nvidia-persistenced is installed, and no unit starts it";
   if (found.masked) return found.unit + " masks nvidia-persistenced";

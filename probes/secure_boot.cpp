@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// secure-boot: the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts.
-// A patched nvidia module is built here, so no vendor has signed it. Secure Boot as such refuses nothing: the kernel does,
-// under lockdown or module.sig_enforce ("Key was rejected by service"). It takes what is signed with the key that DKMS or
-// Ubuntu made for this machine, once that is enrolled, which needs somebody at the console while the machine boots.
+// secure-boot: the kernel accepts modules built here, unsigned or signed with a key of this machine that it trusts.
+// A patched nvidia module is built here, so no vendor has signed it. Secure Boot itself refuses nothing: the kernel does,
+// under lockdown or module.sig_enforce ("Key was rejected by service"). It accepts a signature with the key that DKMS or
+// Ubuntu made for this machine, once that is enrolled, which needs a person at the console while the machine boots.
 // Reads efivars SecureBoot, SetupMode, MokListRT, db and MokNew, lockdown of securityfs, sig_enforce of the module loader, the
 // key and its certificate.
 // Reference: kernel_lockdown(7); Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
@@ -37,7 +37,7 @@ Result<std::optional<bool>> enforced(const Host& host, Finding& finding) {
   return std::optional<bool>(text == "Y");
 }
 
-/// Whether the running kernel was asked to refuse.
+/// True if the running kernel's arguments tell it to refuse.
 bool asked_to_refuse(const Host& host) {
   for (const KernelArgument& argument : parse_kernel_line(host.line("/proc/cmdline").value_or(""))) {
     if (argument.key == "module.sig_enforce" && argument.value.value_or("1") != "0") return true;
@@ -46,32 +46,32 @@ bool asked_to_refuse(const Host& host) {
   return false;
 }
 
-/// The key that this machine signs modules with; null: it has none.
+/// Key that this machine signs modules with; null: it has none.
 Json local_key(const Host& host) {
   const auto key = signing_key(host);
   if (!key) return nullptr;
   return {{"file", key->certificate}, {"enrolled", or_null(is_enrolled(host, key->certificate))}, {"unusable", unusable_because(host, *key)}};
 }
 
-/// Modules are signed, and the kernel trusts the key: it loads enrolled ones only where Secure Boot is on.
+/// True if modules are signed with a key that the kernel trusts: it loads enrolled keys only with Secure Boot on.
 bool signs(const Json& facts) {
   const Json& key = facts["local_key"];
   return facts["secure_boot"] == true && key.is_object() && key["enrolled"] == true && key["unusable"] == "";
 }
 
-/// Whether unsigned modules are refused; nothing when no file tells.
+/// True if unsigned modules are refused; nothing if no file shows it.
 std::optional<bool> refused(const Json& facts, bool asked) {
   const Json& level = facts["lockdown"];
   const Json& enforce = facts["sig_enforce"];
   if (level.is_string() && level != "none") return true;
   if (enforce == true || (asked && (level.is_null() || enforce.is_null()))) return true;
   if (level == "none") return false;
-  // securityfs is not mounted: kernels lock themselves down where Secure Boot is on, or when asked
+  // securityfs is not mounted: kernels lock down with Secure Boot on, or on request
   if (facts["secure_boot"] != true && enforce == false) return false;
   return std::nullopt;
 }
 
-/// What makes the key of this machine, and the certificate that comes of it.
+/// Command that makes the key of this machine, and the certificate that it makes.
 std::pair<std::string, std::string> key_making(const Host& host) {
   if (host.has_program(kUbuntuPolicy)) return {"update-secureboot-policy --new-key", "/var/lib/shim-signed/mok/MOK.der"};
   return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && sudo dkms generate_mok", "/var/lib/dkms/mok.pub"};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// vfio-guests: no device of this machine is given to a virtual machine.
-// VFIO relies on the IOMMU and on ACS to keep a guest inside its devices, and P2P wants both out of the way: clearing
-// them would end the guest's isolation. A GPU that is bound to vfio-pci is the guest's own besides.
+// vfio-guests: no device of this machine is assigned to a virtual machine.
+// VFIO relies on the IOMMU and on ACS to isolate a guest's devices, and P2P needs both disabled: that
+// would end the guest's isolation. Besides, a GPU that is bound to vfio-pci belongs to the guest.
 // Reads the driver of every PCI device. Reference: Documentation/driver-api/vfio.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   std::vector<std::string> gpus, others;
   for (const PciDevice& device : TRY(pci_devices(host))) {
     const std::string driver = pci_driver(host, device.address);
-    if (!driver.ends_with("vfio-pci")) continue;  // variant drivers end so, too
+    if (!driver.ends_with("vfio-pci")) continue;  // names of variant drivers have the same ending
     (device.is_nvidia_gpu() ? gpus : others).push_back(device.address);
     finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address + "/driver", driver});
   }

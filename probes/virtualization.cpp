@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// virtualization: GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data.
-// A guest sees the GPUs, but not the ports above them: links, ACS and the IOMMU are decided on its host, and a missing
+// virtualization: GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data.
+// A guest sees the GPUs, but not the ports above them: its host decides links, ACS and the IOMMU, and a missing
 // Resizable BAR capability says nothing about the card. Drivers refuse P2P behind an emulated chipset (CNS), patched
 // ones too, unless the hypervisor put both GPUs into one clique.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
@@ -15,11 +15,11 @@
 namespace p2pd {
 namespace {
 
-/// The NVIDIA GPUs of the bus, as far as a hypervisor matters to them.
+/// NVIDIA GPUs of the bus, with the facts about a hypervisor.
 struct Gpus {
   int count = 0;
   int below_port = 0;
-  bool one_clique = true;    ///< a hypervisor put all of them into the same
+  bool one_clique = true;    ///< a hypervisor put all of them into the same one
   nlohmann::json cliques = nlohmann::json::object();
 };
 

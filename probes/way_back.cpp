@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// way-back: every package that a swap of the driver takes away can be installed again, without network.
-// A driver that was purged and cannot come back leaves a machine without graphics and CUDA. So nothing goes before a
-// .deb of each package, its configuration, its marks and its alternatives are staged, and apt has shown that it
-// would install them. Here each is looked at again, by its SHA-256.
+// way-back: every package that a swap of the driver removes can be installed again, without network.
+// A purged driver that cannot be restored leaves a machine without graphics and CUDA. So no package is removed before a
+// .deb of each, its configuration, its marks and its alternatives are staged, and apt has shown that it
+// would install them. This check verifies each again, by its SHA-256.
 // Reads /var/lib/p2pd/way-back, dpkg's status, apt's marks. Runs nothing.
 // Reference: apt-get(8); dpkg(1); update-alternatives(1).
 #include <fmt/format.h>
