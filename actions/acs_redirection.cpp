@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// acs-redirection: clears the redirection of peer traffic at the ports where two GPUs' ways part, until the next boot.
-// For hosts where the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, a boot loader that is not
-// GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control there, and no other bit or port. Not under
-// lockdown, where the kernel refuses; not where a guest has a device, which these bits keep away from the others.
-// Writes the ACS control registers; keeps what they were in /var/lib/p2pd/acs before the first write. Undo writes back
-// what the same run cleared on the same boot: the next boot sets the registers anew anyhow.
+// acs-redirection: clears ACS redirect at the ports where the paths of two GPUs diverge, until the next boot.
+// For hosts on which the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, or a boot loader other than
+// GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control, and no other bit or port. Fails under
+// lockdown, where the kernel refuses, and if a guest has a device, which these bits isolate from the others.
+// Writes the ACS control registers; saves their values in /var/lib/p2pd/acs before the first write. Undo restores
+// the values that the same run cleared on the same boot: the next boot resets the registers in any case.
 // Reference: PCI Express Base Specification, 7.7.11; kernel_lockdown(7); lspci(8), setpci(8).
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kKept = "/var/lib/p2pd/acs";  // by run: a file named as the boot, "PORT CONTROL" lines
+constexpr std::string_view kKept = "/var/lib/p2pd/acs";  // by run: a file named after the boot, lines "PORT CONTROL"
 constexpr std::string_view kBoot = "/proc/sys/kernel/random/boot_id";
 constexpr std::string_view kOtherWay = "Boot with the kernel argument pci=disable_acs_redir= instead.";
 
@@ -36,7 +36,7 @@ Result<std::vector<AcsPort>> ports_between_gpus(const Host& host, const std::vec
   return ports;
 }
 
-/// Error where the kernel, or a guest, forbids it.
+/// Error if the kernel or a guest forbids the change.
 Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devices) {
   const std::string level = TRY(lockdown(host)).value_or("none");
   if (level != "none")
@@ -52,7 +52,7 @@ Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devi
   return {};
 }
 
-/// The registers that are kept in a file, as they were before.
+/// Saved register values in a file.
 Result<Controls> read_kept(const Host& host, const std::string& file) {
   Controls kept;
   if (!host.files().exists(file)) return kept;
@@ -62,7 +62,7 @@ Result<Controls> read_kept(const Host& host, const std::string& file) {
   return kept;
 }
 
-/// Adds those that redirect to what this run has kept on this boot.
+/// Adds the ports with ACS redirect to the values that this run saved on this boot.
 Result<void> keep(Host& host, const std::vector<AcsPort>& ports) {
   const std::string file = TRY(begin_kept(host, kKept)) + "/" + TRY(host.line(kBoot));
   Controls kept = TRY(read_kept(host, file));
@@ -105,7 +105,7 @@ Result<void> undo(Host& host, const Parameters&) {
   const std::vector<PciDevice> devices = kept.empty() ? std::vector<PciDevice>() : TRY(pci_devices(host));
   for (const auto& [address, control] : kept) {
     const auto port = std::ranges::find(devices, address, &PciDevice::address);
-    if (port == devices.end() || acs_control(*port) == control) continue;  // unplugged, or done before a kill
+    if (port == devices.end() || acs_control(*port) == control) continue;  // unplugged, or restored before a kill
     TRY_IN("ACS", write_acs_control(host, *port, control));
   }
   return clear_kept(host, kKept);

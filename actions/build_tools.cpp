@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// build-tools: installs by apt what a driver build lacks, headers and the kernel's own compiler among it.
-// The compiler is installed beside the others and called by its name (CC=gcc-12): what "gcc" means on this system stays.
-// One apt-get, simulated first: a package of a driver or a removal is an error, an upgrade within the release is not.
-// Stale lists are fetched before. Writes what the packages bring, and before that the list of what will come,
-// below /var/lib/p2pd/build-tools.d: undo takes away exactly those; what was upgraded stays so.
+// build-tools: installs by apt the tools that a driver build lacks, including headers and the kernel's own compiler.
+// The compiler is installed beside the others and called by its name (CC=gcc-12): "gcc" means the same as before.
+// One apt-get, simulated first: a driver package or a removal is an error, an upgrade within the release is not.
+// Stale package lists are fetched first. Writes the files of the packages, and before that the list of new packages
+// below /var/lib/p2pd/build-tools.d: undo removes exactly those; upgraded packages stay upgraded.
 // Reference: apt-get(8).
 #include "machine/modules/build_tools.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// container-devices: makes the CDI specifications of NVIDIA GPUs anew for the installed driver.
-// nvidia-ctk writes beside, in a folder that no runtime reads; only what names the installed libraries, and devices by
-// names of the same kind as before, takes the place of the old one. It asks the loaded driver, so this comes after the
-// new one is loaded. Containers that run keep what they were started with.
-// Writes those of /etc/cdi/nvidia.yaml and /var/run/cdi/nvidia.yaml that are there, else the first.
+// container-devices: regenerates the CDI specifications of NVIDIA GPUs for the installed driver.
+// nvidia-ctk writes into a folder that no runtime reads. A new specification replaces the old one only if it names the
+// installed libraries, and devices by names of the same kind. nvidia-ctk queries the loaded driver, so this runs after
+// the new one is loaded. Running containers keep their devices.
+// Writes those of /etc/cdi/nvidia.yaml and /var/run/cdi/nvidia.yaml that exist, else the first.
 // Reference: nvidia-ctk cdi generate --help; NVIDIA Container Toolkit, "Support for Container Device Interface".
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,10 +19,10 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kBeside = "/var/cache/p2pd/.cdi.new";
-constexpr std::string_view kMade = "/var/cache/p2pd/.cdi.new/nvidia.yaml";  // nvidia-ctk goes by the ending
+constexpr std::string_view kMade = "/var/cache/p2pd/.cdi.new/nvidia.yaml";  // the ending selects the format
 constexpr std::chrono::minutes kDeadline{3};
 
-/// "index" (as nvidia-ctk does unless told), "uuid" or "type-index", by the names of `before`.
+/// "index" (the default of nvidia-ctk), "uuid" or "type-index", from the names of `before`.
 std::string_view strategy_of(const CdiSpecification& before) {
   const auto any = [&](auto is) { return std::ranges::any_of(before.devices, is); };
   if (any([](const std::string& name) { return std::isdigit(static_cast<unsigned char>(name.front())) != 0; }))
@@ -36,7 +36,7 @@ struct Wanted {
   CdiSpecification before;
 };
 
-/// The specifications that are not of the installed driver.
+/// Specifications that are not of the installed driver.
 Result<std::vector<Wanted>> stale(const Host& host, const std::string& installed) {
   std::vector<Wanted> found;
   for (const std::string& path : cdi_files(host)) {
@@ -54,7 +54,7 @@ Command generate(const Wanted& wanted) {
   return command;
 }
 
-/// The new text; Error unless it is of `installed`, and names devices.
+/// New text; Error unless it is of `installed`, and names devices.
 Result<std::string> made(Host& host, const Wanted& wanted, const std::string& installed) {
   TRY_IN("CDI", host.run(generate(wanted)));
   std::string text = TRY(host.files().read(kMade));

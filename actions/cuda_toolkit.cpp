@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and puts it on the PATH.
-// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a package of a
-// driver or a removal is an error, an upgrade within the release, which undo leaves, is not. Stale lists are fetched
-// before, a lock is waited for, an interrupted dpkg repaired. Writes what the packages bring, /etc/profile.d/p2pd-cuda.sh, and before that the list of what will come,
-// /var/lib/p2pd/cuda-toolkit-X-Y: undo takes away exactly those.
+// cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and adds it to the PATH.
+// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a driver package or a removal is
+// an error, an upgrade within the release, which undo leaves, is not. Fetches stale lists first, waits for a lock, repairs an
+// interrupted dpkg. Writes the files of the packages and /etc/profile.d/p2pd-cuda.sh, and before that the list of new packages,
+// /var/lib/p2pd/cuda-toolkit-X-Y: undo removes exactly those.
 // Reference: apt-get(8); CUDA Installation Guide for Linux, "Meta Packages".
 #include "machine/driver/cuda_toolkit.hpp"
 
@@ -16,7 +16,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::uint64_t kRoomBytes = std::uint64_t{8} << 30;  // unpacked; apt looks for the room of archives
+constexpr std::uint64_t kRoomBytes = std::uint64_t{8} << 30;  // unpacked; apt checks the space for archives
 
 std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cuda_package(parameters); }
 

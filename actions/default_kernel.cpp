@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // default-kernel: keeps the default entry of GRUB at the newest kernel that has the driver's modules.
-// A kernel update that the modules do not fit would else start by default, without a driver and with nouveau blacklisted.
-// /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is generated, so it holds for
-// every kernel that comes or goes; a hook generates grub.cfg again when modules were built after their kernel came.
-// Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and grub.cfg where its
-// default entry is another. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
+// Otherwise a new kernel without matching modules would start by default, without a driver and with nouveau blacklisted.
+// /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is generated, so it covers
+// added and removed kernels. A hook generates grub.cfg again if modules were built after their kernel was installed.
+// Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and grub.cfg if its
+// default entry differs. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
 #include <algorithm>
 
 #include "base/action.hpp"
@@ -19,7 +19,7 @@ bool generates(const Host& host) { return host.files().exists(kGrubConfig) && ho
 
 Result<GrubBoot> boot_now(const Host& host) { return read_grub_boot(host, TRY(host.files().read(kGrubConfig))); }
 
-/// The newest kernel with p2pd's modules; empty: none has them.
+/// Newest kernel with p2pd's modules; empty: none has them.
 Result<std::string> newest_with_modules(const Host& host) {
   const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
   const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(), [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
@@ -45,7 +45,7 @@ Result<void> apply(Host& host, const Parameters&) {
   return host.files().checkpoint("/boot/grub");
 }
 
-/// The files are back, but grub.cfg may still name the entry that the drop-in chose.
+/// Generates grub.cfg again if it still names the entry of the drop-in. The engine has restored the files.
 Result<void> undo(Host& host, const Parameters&) {
   if (!generates(host)) return {};
   const std::string chosen = TRY(boot_now(host)).menu.default_entry;

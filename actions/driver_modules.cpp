@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: installs the built modules for every kernel that can boot, through DKMS or in updates/p2pd.
-// DKMS gets a package and a source of ours and takes the modules that are built already; it builds them for later
-// kernels, where they fit. Where the driver's packages stay, their own modules do, too: ours lie in updates/p2pd, a link
-// that DKMS does not follow, a depmod override makes them win, and hooks of the kernel's packages build them for later
-// kernels. Until P2P is proven modprobe.d bans ours: `blacklist` for devices, `install` by name. A module that would win
-// over ours is put aside where nobody owns it, else named. Modules of an earlier run are kept for undo, in an archive.
+// DKMS gets a package and a source of p2pd and the modules that are already built; it builds them for later kernels
+// that they fit. If the driver's packages stay, so do their modules: p2pd's are in updates/p2pd, a link
+// that DKMS does not follow, a depmod override gives them precedence, and hooks of the kernel's packages build them for later
+// kernels. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name. A module with precedence
+// over them is moved aside if no package owns it, else reported. Modules of an earlier run are archived for undo.
 // Reference: dkms(8), depmod.d(5), modprobe.d(5); Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,8 +24,8 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter, kByParameter};
-constexpr std::uint64_t kModuleBytes = std::uint64_t{256} << 20;  // of one kernel
-/// What DKMS signs with, and makes where it is not there.
+constexpr std::uint64_t kModuleBytes = std::uint64_t{256} << 20;  // for one kernel
+/// Signing keys of DKMS, which makes them if they do not exist.
 constexpr std::string_view kKeys[] = {"/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub",
                                       "/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"};
 
@@ -50,13 +50,13 @@ bool installed(const Host& host, const Wanted& what, const ModuleBuild& build) {
   return found && found->lacking.empty();
 }
 
-/// Where packages call the files otherwise there is no install line for the file's name: modprobe would run it for what a
-/// module depends on, since it looks for a loaded module of that name, and the kernel has it under NVIDIA's.
+/// Packages may rename the module files; such a name gets no install line. modprobe would run it for a dependency: it looks for a
+/// loaded module of that name, and the kernel has the module under NVIDIA's name.
 std::string trial_ban(const Host& host) {
   std::string text = "# Written by p2pd: until P2P is proven, nothing but p2pd loads these.\n";
   const std::string base = installed_name(host, "nvidia").value_or("nvidia");
   for (const std::string_view module : kModuleNames) {
-    text += fmt::format("blacklist {0}\ninstall {0} /bin/false\n", kernel_name(module));  // '-' is '_' for libkmod
+    text += fmt::format("blacklist {0}\ninstall {0} /bin/false\n", kernel_name(module));  // libkmod treats '-' as '_'
     if (base != "nvidia") text += fmt::format("blacklist {}\n", renamed(module, base));
   }
   return text;
@@ -86,7 +86,7 @@ Result<void> put_aside_all(Host& host, const std::string& release, const std::ve
   return {};
 }
 
-/// Error where an override of somebody else would make modprobe load another module than ours.
+/// Error if an override of another owner makes modprobe load a different module.
 Result<void> refuse_overrides(const Host& host) {
   for (const std::string_view module : kModuleNames)
     if (const std::string line = overruling_override(host, TRY(name_here(host, module))); !line.empty())
@@ -95,7 +95,7 @@ Result<void> refuse_overrides(const Host& host) {
   return {};
 }
 
-/// Error where modprobe would load something else all the same.
+/// Error if modprobe would still load another module.
 Result<void> refuse_foreign(const std::vector<std::string>& files) {
   if (files.empty()) return {};
   return fail(ErrorCode::state, fmt::format("modprobe would load {}, not p2pd's module", files.front()), "See depmod.d(5) for what prefers it.");
@@ -147,7 +147,7 @@ Result<void> install_all(Host& host, const Parameters& parameters, bool on_trial
   if (what.dkms) {
     TRY(lay_dkms_source(host, what.all, what.entry, what.builds));
   } else {
-    if (host.files().exists(kDkmsTree)) TRY(clear_modules(host));  // installed the other way before
+    if (host.files().exists(kDkmsTree)) TRY(clear_modules(host));  // installed by DKMS before
     for (const PlaceFile& file : TRY(own_place_files(host))) TRY(host.write(file.path, file.content, file.mode));
   }
   for (const ModuleBuild& build : what.builds)
@@ -159,7 +159,7 @@ Result<void> apply(Host& host, const Parameters& parameters) { return install_al
 
 Result<void> new_kernel(Host& host, const Parameters& parameters) { return install_all(host, parameters, false); }
 
-/// The boot starts containers before p2pd loads the banned modules: those that want a GPU fail, and no runtime tries again.
+/// Saves the services that use a GPU. The boot starts them before p2pd loads the banned modules: they fail, and no runtime tries again.
 Result<void> before_reboot(Host& host, const Parameters&) {
   if (!host.live()) return {};
   return note_services(host, TRY(gpu_users(host)).services);

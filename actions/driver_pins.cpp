@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// driver-pins: keeps apt and unattended-upgrades from bringing a driver of a package, or another version of one that stays.
-// Where the driver's packages stay each is pinned at its version. Every other that may carry one gets priority -1, by the globs of base/driver_packages, which take neither the CUDA
-// toolkit nor the container toolkit; the same names go onto the blacklist of unattended-upgrades.
+// driver-pins: keeps apt and unattended-upgrades from installing a driver package, or another version of one that stays.
+// Driver packages that stay are pinned at their version. All others that may contain a driver get priority -1, by the globs of
+// machine/packages/driver_packages, without CUDA and container toolkit; unattended-upgrades gets the same names as a blacklist.
 // Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
 // Reference: apt_preferences(5); the README of unattended-upgrades.
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // driver-runfile: fetches NVIDIA's installer of the entry's version into the cache.
-// Mirrors first, then the hosts of the catalogue, until one gives a file with the catalogue's SHA-256. It gets its name
-// only then; until then the bytes lie beside as .part, and what a cut connection or a kill left is gone on with.
+// Tries mirrors first, then the hosts of the catalogue, until one provides a file with the catalogue's SHA-256. Until then
+// the bytes are in a .part file; a download that a lost connection or a kill interrupted is continued.
 // Writes /var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-VERSION.run; undo removes it.
 // Reference: NVIDIA's layout of downloads, in config/catalogue.yaml as runfile_hosts and each entry's path.
 #include <fmt/format.h>
@@ -23,13 +23,13 @@ constexpr Parameter kParameters[] = {
      "file, http or https URLs with NVIDIA's layout, or with just the file"},
 };
 constexpr std::uint64_t kUnknownBytes = 1024 * kMiB;  // more than any runfile so far
-constexpr std::uint64_t kSpareBytes = 64 * kMiB;      // the file system's own, and whoever else writes
+constexpr std::uint64_t kSpareBytes = 64 * kMiB;      // for the file system and other writers
 
 std::uint64_t most_bytes(const CatalogueEntry& entry) {
   return entry.runfile_bytes > 0 ? entry.runfile_bytes : kUnknownBytes;
 }
 
-/// Where the runfile may lie, in the order in which it is looked for.
+/// URLs of the runfile, in the order of the attempts.
 std::vector<std::string> urls_of(const Catalogue& all, const CatalogueEntry& entry, const Parameters& parameters) {
   std::vector<std::string> urls;
   for (const std::string& mirror : mirrors_of(parameters)) {
@@ -40,7 +40,7 @@ std::vector<std::string> urls_of(const Catalogue& all, const CatalogueEntry& ent
   return urls;
 }
 
-/// A file:// URL names a file of the host, which may be an image; libcurl wants the name that this process sees.
+/// Converts a file:// URL, which names a file of the host (perhaps an image), to the path that libcurl needs in this process.
 Result<std::string> for_curl(const Host& host, const std::string& url) {
   const auto path = local_path(url);
   if (!path) return url;

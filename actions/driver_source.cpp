@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// driver-source: makes the module source of the entry in the cache: NVIDIA's release with a fork's patch on it.
-// Both are fetched at their pinned commits, from mirrors (repositories, or bundles in a directory) first; a server that
-// refuses ids is asked for the tag or branch. What the fork changed in C files below kernel-open/ and src/ is put on
-// NVIDIA's source, and nothing else of the fork. The tree gets its name only when it is complete and what was pinned.
-// Writes /var/cache/p2pd/sources/VERSION-COMMIT, .json (what it is) and .patch (for people); undo removes them.
+// driver-source: makes the module source of the entry in the cache: NVIDIA's release with a fork's patch applied.
+// Fetches both at their pinned commits, from mirrors (repositories, or bundles in a directory) first; a server that
+// refuses ids is asked for the tag or branch. The patch is the fork's change of C files below kernel-open/ and src/, and
+// nothing else of the fork. The tree gets its name only when it is complete and matches the pins.
+// Writes /var/cache/p2pd/sources/VERSION-COMMIT, .json (facts) and .patch (for people); undo removes them.
 // Reference: git-fetch(1); git-apply(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// driver-update: upgrades the driver's packages to the newest version that the distribution offers and the catalogue has modules for.
-// One apt-get, simulated first: it may bring what the newer driver needs and nothing else, and removes nothing. p2pd's own pins do not
-// count for it. Runs only where the present packages can come back (way-back); undo installs those again and removes what came new.
+// driver-update: upgrades the driver's packages to the newest offered version that the catalogue has modules for.
+// One apt-get, simulated first: it may only install packages that the newer driver needs, and removes nothing. It ignores p2pd's own
+// pins. Requires a package backup (way-back); undo installs the old packages from it and removes the new ones.
 // Reference: apt-get(8); machine/packages/package_backup.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,7 +21,7 @@
 namespace p2pd {
 namespace {
 
-/// "PACKAGE=VERSION" of each package that is upgraded; none: nothing is to do.
+/// "PACKAGE=VERSION" of each package that is upgraded; empty: nothing to do.
 using Upgrade = std::vector<std::string>;
 
 Command command_of(const Upgrade& packages, bool resumed = false) {
@@ -38,7 +38,7 @@ Result<Upgrade> wanted(const Host& host, const DriverUpdate& update) {
   return packages;
 }
 
-/// What an apt-get that was killed was to do.
+/// Upgrade of an apt-get that was killed.
 Result<Upgrade> interrupted(const Host& host) {
   Upgrade packages;
   std::istringstream lines(TRY(host.files().read(kUpdateUnderWay)));
@@ -46,7 +46,7 @@ Result<Upgrade> interrupted(const Host& host) {
   return packages;
 }
 
-/// Error where apt would install what is no part of a driver.
+/// Error if apt would install a package that is not part of a driver.
 Result<void> require_driver_only(const AptPlan& plan) {
   std::vector<std::string> others;
   for (const auto& [package, version] : plan.installs)
@@ -67,7 +67,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   return description;
 }
 
-/// Puts on record what is to be upgraded, once it could come back and apt would do nothing else.
+/// Records the packages to upgrade, after a check that they can be restored and that apt would do nothing else.
 Result<Upgrade> begin(Host& host) {
   if (const std::string why = stale_lists(host); !why.empty()) TRY(refresh_lists(host, why));
   const DriverUpdate update = TRY(driver_update(host));
@@ -90,12 +90,12 @@ Result<void> apply(Host& host, const Parameters&) {
   const bool resumed = host.files().exists(kUpdateUnderWay);
   const Upgrade packages = resumed ? TRY(interrupted(host)) : TRY(begin(host));
   if (packages.empty()) return {};
-  if (resumed) TRY(forget_torn_dkms(host));  // else a package of modules fails for ever
+  if (resumed) TRY(forget_torn_dkms(host));  // otherwise a package of modules fails every time
   TRY(change_packages(host, command_of(packages, resumed)));
   return host.remove_tree(kUpdateUnderWay);
 }
 
-/// Packages of a driver that came with the newer one.
+/// Driver packages that came with the newer driver.
 Result<std::vector<std::string>> newly_installed(const Host& host) {
   const PackageBackup way = TRY(read_package_backup(host));
   std::vector<std::string> ids = TRY(driver_packages(host)).ids();

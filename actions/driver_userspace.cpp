@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules.
-// What runs is a copy that had the catalogue's SHA-256 where it lies, in a folder of root's. A driver of another
-// runfile, which the installer removes before it lays down its own, is kept in an archive first, with what DKMS has of
-// it, and undo unpacks that; one that could not come back whole is not touched.
-// Writes what /var/lib/nvidia/log lists, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
+// Runs a copy, in a folder of root, whose SHA-256 was compared with the catalogue's after the copy. The installer removes
+// a driver of another runfile first: that is archived before, with its DKMS state, and undo unpacks it. A driver that
+// could not be restored completely is not touched.
+// Writes the files in /var/lib/nvidia/log, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
 // Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,12 +23,12 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
-constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and what it unpacks
-constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // what undo needs, by run; there before anything goes
+constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and its unpacked files
+constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // data for undo, by run; written before any file is removed
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::chrono::minutes kDeadline{30};
-constexpr std::uint64_t kUnpacked = 5;  // times the size of the runfile, about
+constexpr std::uint64_t kUnpacked = 5;  // approximate multiple of the size of the runfile
 
 std::string log_of(std::string_view program, const std::string& version) {
   return fmt::format("{}/{}-{}.log", kLogs, program, version);
@@ -44,7 +44,7 @@ Command install_of(const CatalogueEntry& entry) {
   return command;
 }
 
-/// Copies the staged runfile to where it runs; Error unless what lies there then has the catalogue's SHA-256.
+/// Copies the staged runfile; Error unless the copy has the catalogue's SHA-256.
 Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::string& to) {
   const std::string staged = runfile_of(entry);
   if (!S_ISREG(TRY(host.files().stat(staged)).st_mode))
@@ -55,14 +55,14 @@ Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::s
               "Remove it; the step that fetches it (driver-runfile) then fetches it anew.");
 }
 
-/// What the runfile holds, unpacked below kScratch.
+/// Content of the runfile, unpacked below kScratch.
 Result<std::string> unpacked_runfile(Host& host, const std::string& runfile) {
   std::string to = std::string(kScratch) + "/unpacked";
   TRY(host.run({{"sh", runfile, "--extract-only", "--target", to}, {}, {}, kDeadline}));
   return to;
 }
 
-/// Keeps what undo needs: all of the driver that an earlier runfile installed, and last the version that comes.
+/// Saves the data for undo: the complete driver of an earlier runfile, and last the new version.
 Result<void> keep_before(Host& host, const CatalogueEntry& entry, const std::string& kept) {
   TRY(host.will_change(kInstalledByRunfile, Restore::by_action));
   if (host.files().exists(kept + "/coming")) return {};
@@ -85,7 +85,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
     TRY(host.remove_tree(kScratch));
     return copied;
   }
-  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
+  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log is for people: undo leaves it
   TRY(host.create(log));
   TRY(host.will_change(kLoaderCache, Restore::generated));
   TRY(keep_before(host, entry, kept));
@@ -95,10 +95,10 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
     TRY(host.create(kInstallerAtWork));
   log::info("installing: {}", install.text());
   const auto done = host.run(install);
-  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may continue without p2pd
   TRY(host.remove_tree(kScratch));
   if (done) {
-    TRY(host.files().make_durable());  // what it laid down outlasts a power cut before the mark goes
+    TRY(host.files().make_durable());  // the installed files survive a power cut before the mark is removed
     return host.remove_tree(kInstallerAtWork);
   }
   if (done.error().code != ErrorCode::command) return Failure(done.error());
@@ -135,16 +135,16 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return run_installer(host, entry);
 }
 
-/// A copy of the uninstaller, which removes itself with the rest: after a kill in between it is needed once more.
+/// Copy of the uninstaller, which removes itself too: after a kill it is needed again.
 Result<std::string> kept_uninstaller(Host& host) {
-  const std::string kept = kept_for_undo(host, kBefore) + "/nvidia-uninstall";  // it goes by its name
+  const std::string kept = kept_for_undo(host, kBefore) + "/nvidia-uninstall";  // it depends on its own name
   if (!host.files().exists(kUninstaller) && host.files().exists(kept)) return kept;
   TRY(host.run({{"cp", "--dereference", "--preserve=mode", std::string(kUninstaller), kept + ".new"}, {}, {}}));
   TRY(host.move(kept + ".new", kept));
   return kept;
 }
 
-/// What uninstalls. After an installer that was killed it is the runfile: the uninstaller may not be there yet.
+/// Command that uninstalls. After a killed installer it is the runfile: the uninstaller may not exist yet.
 Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& parameters) {
   if (!host.files().exists(kInstallerAtWork)) return std::vector<std::string>{TRY(kept_uninstaller(host))};
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
@@ -156,7 +156,7 @@ Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& pa
   return std::vector<std::string>{"sh", runfile, "--uninstall"};
 }
 
-/// Runs the uninstaller; what it left of `manifest`, because somebody changed it, is named.
+/// Runs the uninstaller, and reports files of `manifest` that it left because they were changed.
 Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parameters& parameters) {
   Command command{TRY(uninstaller_of(host, parameters))};
   Command options = command;
@@ -165,7 +165,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
   if (command.argv[0] == "sh") command.environment["TMPDIR"] = options.environment["TMPDIR"] = kScratch;
   command.deadline = kDeadline;
   command.own_unit = true;
-  // depmod would change what the kernel's own step has put back
+  // depmod would change files that the kernel's own step has restored
   options.argv.emplace_back("--advanced-options");
   const auto known = host.run_readonly(options);
   if (known && known->output.find("--skip-depmod") != std::string::npos) command.argv.push_back("--skip-depmod");
@@ -178,7 +178,7 @@ Result<void> uninstall(Host& host, const RunfileManifest& manifest, const Parame
 Result<void> clear(Host& host) {
   TRY(host.remove_tree(kScratch));
   TRY(clear_kept(host, kBefore));
-  (void)host.remove(kCache);  // the engine found it not empty; where others still need it, it stays
+  (void)host.remove(kCache);  // the engine found it not empty; it stays if others still need it
   return {};
 }
 
@@ -188,7 +188,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   if (!coming && coming.error().code == ErrorCode::not_found) return clear(host);
   if (!coming) return Failure(coming.error());
   const std::string cache = host.files().read(kept + "/ld.so.cache").value_or("");
-  const std::string as_it_was = kept + "/ld.so.cache-returns";  // the engine has put it back
+  const std::string as_it_was = kept + "/ld.so.cache-returns";  // the engine has restored it
   if (!cache.empty() && cache == host.files().read(kLoaderCache).value_or("")) TRY(host.create(as_it_was));
   auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version == *coming) {
@@ -204,12 +204,12 @@ Result<void> undo(Host& host, const Parameters& parameters) {
     TRY(unpack_older_runfile(host, fmt::format("{}/{}", kept, name)));
   }
   if (host.files().exists(as_it_was)) {
-    TRY(host.write(kLoaderCache, cache));  // the uninstaller made it anew, of the same libraries in another order
+    TRY(host.write(kLoaderCache, cache));  // the uninstaller regenerated it, with the same libraries in another order
   } else {
     TRY(host.run({{"ldconfig"}, {}, {}, kDeadline}));
   }
   TRY(host.remove_tree(kInstallerAtWork));
-  TRY(host.remove_tree(kept + "/coming"));  // first: from now on undo only has to clear up
+  TRY(host.remove_tree(kept + "/coming"));  // first: from now on undo only has to clean up
   return clear(host);
 }
 

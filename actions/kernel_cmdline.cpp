@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // kernel-cmdline: starts the kernel with more arguments, on trial until they are proven.
-// P2P over PCIe needs iommu= and pci=disable_acs_redir= at boot, and a wrong one can keep a host from booting. So
-// `apply` only adds a second menu entry (/boot/grub/custom.cfg), `before_reboot` picks it for one boot (grubenv), and
-// `commit` makes it the default: a drop-in in /etc/default/grub.d, and a grub.cfg that is generated beside, checked
-// and renamed into place. /etc/default/grub is never written. An image is not booted: it gets the drop-in at once.
+// P2P over PCIe needs iommu= and pci=disable_acs_redir= at boot, and a wrong argument can keep a host from booting. So
+// `apply` only adds a second menu entry (/boot/grub/custom.cfg), `before_reboot` selects it for one boot (grubenv), and
+// `commit` makes it the default: a drop-in in /etc/default/grub.d, and a new grub.cfg, which is checked before it
+// replaces the old one. /etc/default/grub is never written. An image, which is not booted, gets the drop-in at once.
 // Reference: GRUB manual, "Simple configuration handling" and "GRUB environment block".
 #include <algorithm>
 #include <array>
@@ -22,14 +22,14 @@ constexpr Parameter kParameters[] = {
 
 using Arguments = std::vector<std::string>;
 
-/// How arguments reach the kernel of a host.
+/// Method by which arguments reach the kernel of a host.
 enum class Way {
-  trial,     ///< a running host: one boot first
-  generate,  ///< an image with GRUB: its grub.cfg at once
-  drop_in,   ///< an image without: when its grub.cfg is first generated
+  trial,     ///< running host: one boot first
+  generate,  ///< image with GRUB: its grub.cfg at once
+  drop_in,   ///< image without GRUB: when its grub.cfg is first generated
 };
 
-/// Parameter `arguments`; Error while one of them is still to be chosen.
+/// Parameter `arguments`; Error if one of them is not chosen yet.
 Result<Arguments> arguments_of(const Parameters& parameters) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
@@ -49,7 +49,7 @@ Result<Way> way_of(const Host& host) {
               "reboot, then start p2pd again.");
 }
 
-/// custom.cfg with the trial entry in it, not yet checked by GRUB.
+/// custom.cfg with the trial entry, not yet checked by GRUB.
 Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
   const GrubBoot boot = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig))));
   if (!boot.menu.reads_custom)
@@ -65,7 +65,7 @@ Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
   return content + grub_trial(boot.entry, merged_arguments(noted_arguments(boot.custom.trial), arguments));
 }
 
-/// Error where GRUB cannot clear its one-time choice at boot, so that the trial would stay the default.
+/// Error if GRUB cannot clear its one-time choice at boot, so that the trial would remain the default.
 Result<void> require_one_time(const Host& host) {
   constexpr std::array<std::string_view, 8> kReadOnly{"btrfs", "cpiofs", "newc", "odc",
                                                       "romfs", "squash4", "tarfs", "zfs"};
@@ -82,7 +82,7 @@ Result<void> require_one_time(const Host& host) {
   return {};
 }
 
-/// Makes the drop-in, and through it grub.cfg, carry `arguments`.
+/// Adds `arguments` to the drop-in, and through it to grub.cfg.
 Result<void> make_default(Host& host, const Arguments& arguments) {
   TRY(require_grub_defaults(host, arguments));
   TRY(host.write(kGrubDropIn, grub_drop_in(arguments)));
@@ -124,7 +124,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.summary = way == Way::trial ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;
   if (way == Way::trial) {
-    const auto one_time = require_one_time(host);  // only root can tell; whoever plans need not be root
+    const auto one_time = require_one_time(host);  // only root can check this; "p2pctl plan" need not run as root
     if (!one_time && one_time.error().code == ErrorCode::invalid) return Failure(one_time.error());
     const std::string custom = TRY(with_trial(host, wanted));
     lasting = merged_arguments(TRY(drop_in_arguments(host)), noted_arguments(TRY(split_grub_custom(custom)).trial));
@@ -152,7 +152,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return host.write(kGrubCustom, std::move(content));
 }
 
-/// What grub-reboot has chosen for the next boot; empty when nothing.
+/// Entry that grub-reboot has chosen for the next boot; empty: none.
 Result<std::string> next_entry(const Host& host) {
   auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
   return environment["next_entry"];
@@ -174,7 +174,7 @@ Result<void> before_reboot(Host& host, const Parameters& parameters) {
               "Look at /boot/grub/grubenv with `grub-editenv list`.");
 }
 
-/// Every argument that was on trial becomes the default in one step, so that no boot has only some of them.
+/// Makes every argument on trial the default in one step, so that no boot has only some of them.
 Result<void> commit(Host& host, const Parameters& parameters) {
   if (TRY(way_of(host)) != Way::trial) return {};
   const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
@@ -185,7 +185,7 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   return host.files().checkpoint("/boot/grub");
 }
 
-/// Clears what grub-reboot chose. GRUB itself leaves an empty next_entry behind, which goes too: it means the same.
+/// Clears the choice of grub-reboot, and also the empty next_entry that GRUB leaves, which means the same.
 Result<void> disarm(Host& host) {
   const auto environment = parse_grub_environment(TRY(read_if_any(host, kGrubEnvironment)));
   const auto chosen = environment.find("next_entry");
@@ -195,12 +195,12 @@ Result<void> disarm(Host& host) {
   return {};
 }
 
-/// The files are back, but a grub.cfg that somebody generated since the commit still has our arguments.
+/// Generates grub.cfg again if a file generated since the commit still has the arguments. The engine has restored the files.
 Result<void> undo(Host& host, const Parameters& parameters) {
   if (host.live()) TRY(disarm(host));
   if (host.files().exists("/boot/grub")) TRY(host.files().checkpoint("/boot/grub"));
   if (!host.files().exists(kGrubConfig) || !host.has_program("grub-mkconfig")) return {};
-  const auto kept = drop_in_arguments(host);  // what an earlier run made permanent stays
+  const auto kept = drop_in_arguments(host);  // arguments that an earlier run made permanent stay
   const auto has_any = [&, wanted = wanted_kernel_arguments(parameters)](const GrubEntry& entry) {
     return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& one) {
       const bool stays = kept && std::find(kept->begin(), kept->end(), one) != kept->end();
@@ -209,7 +209,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   };
   if (!has_any(TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry)) return {};
   return renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> {
-    return !has_any(boot.entry);  // else they are the user's own
+    return !has_any(boot.entry);  // otherwise they are the user's own
   });
 }
 

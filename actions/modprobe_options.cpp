@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // modprobe-options: makes modprobe give a module the wanted options, and NVIDIA's registry keys merged by key.
-// Writes one drop-in, /etc/modprobe.d/zz-p2pd.conf, with one line a module; other files are never touched. Of
-// NVreg_RegistryDwords only the last line counts, so ours carries the keys of the user's files too. Takes effect when
-// the module is loaded the next time.
+// Writes one drop-in, /etc/modprobe.d/zz-p2pd.conf, with one line per module; never touches other files. Only the last
+// line of NVreg_RegistryDwords counts, so this one includes the keys of the user's files. Takes effect when the module
+// is loaded the next time.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,14 +24,14 @@ constexpr Parameter kParameters[] = {
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
-/// The first wanted option that `options` does not give; nothing when all hold.
+/// First wanted option that `options` does not give; nothing if all are given.
 std::optional<OptionState> first_lacking(const std::vector<ModuleOption>& options, const Parameters& parameters) {
   for (OptionState& state : option_states(options, parameters))
     if (!state.holds) return std::move(state);
   return std::nullopt;
 }
 
-/// The new drop-in; nothing when modprobe gives the options already.
+/// New drop-in; nothing if modprobe gives the options already.
 Result<std::optional<std::string>> new_drop_in(const Host& host, const Parameters& given) {
   const Parameters parameters = TRY(with_driver_options(host, given));
   if (!first_lacking(TRY(module_options(host)), parameters)) return std::optional<std::string>();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// modules-load: loads the NVIDIA modules that are installed, by name, one after another.
+// modules-load: loads the installed NVIDIA modules by name, one after another.
 // Until P2P is proven modprobe.d bans the new modules, for devices and by name, so that nothing else loads them: a module
-// that hangs the machine hangs it once, while a journal entry says so. `modprobe --ignore-install` passes over that ban
-// for the module it is given, not for those that it depends on: these are loaded before it.
-// Writes nothing but what the drivers make in /dev. Undo takes the modules out again, or leaves that to a reboot.
+// that hangs the machine hangs it once, during a journal entry that records it. `modprobe --ignore-install` ignores the ban
+// for its module only, not for the dependencies: these are loaded first.
+// Writes only the drivers' files in /dev. Undo unloads the modules, or leaves that to a reboot.
 // Reference: modprobe(8), --ignore-install; modprobe.d(5), install; README.md of NVIDIA open-gpu-kernel-modules (names and order).
 
 #include "base/action.hpp"

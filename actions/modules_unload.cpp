@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// modules-unload: takes the modules of the old driver out of the kernel, or leaves that to the reboot.
-// The services that hold a GPU by design (nvidia-persistenced, the display manager, containers with a restart policy) are
-// stopped for it by name: never `systemctl isolate`, which ends other people's jobs. They are started again when the run,
-// or what undoes it, has ended or needs a person, over reboots: docker does not start a container that it was told to
-// stop. Where a process, or a person's desktop, holds a GPU, nothing is stopped and the reboot is waited for.
-// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads what is installed by then, where there is something.
+// modules-unload: unloads the modules of the old driver, or leaves that to the reboot.
+// Stops by name the services that use a GPU by design (nvidia-persistenced, the display manager, containers with a restart
+// policy), without `systemctl isolate`, which ends unrelated jobs. Starts them again when the run or its rollback has
+// ended or the operator must act, also after reboots: docker does not restart a container that it was asked to stop. If
+// another process or a user's desktop uses a GPU, it stops nothing and leaves the modules to the reboot.
+// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads the driver that is installed by then, if any.
 // Reference: rmmod(8); systemctl(1), isolate; docker-run(1), restart policies.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,11 +51,11 @@ Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
   const auto loaded = load_driver(host);
   if (loaded || loaded.error().code != ErrorCode::command || !driver_modules(host).empty()) return loaded;
-  log::info("no driver is loaded until the reboot: {}", loaded.error().message);  // not all of it is installed again yet
+  log::info("no driver is loaded until the reboot: {}", loaded.error().message);  // not all of the driver is restored yet
   return {};
 }
 
-/// What waits for a driver gets the installed one, unless that is on trial: then its load is a step of its own.
+/// Loads the installed driver for the stopped services, unless it is on trial: then its load is a step of its own.
 Result<void> run_rests(Host& host) {
   if (!host.live() || !host.files().exists(kStoppedServices)) return {};
   if (driver_modules(host).empty() && !host.files().exists(kTrialBan)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// nouveau-blacklist: keeps nouveau off the GPUs by a modprobe.d file of ours.
-// Nothing is written where a file does so already. The initramfs has modprobe.d files of its own: the step initramfs
+// nouveau-blacklist: keeps nouveau off the GPUs by a modprobe.d file of p2pd.
+// Writes nothing if another file does so already. The initramfs has modprobe.d files of its own: the step initramfs
 // comes after this one. Takes effect at the next boot.
 // Writes /etc/modprobe.d/p2pd-nouveau.conf.
 // Reference: modprobe.d(5); README of NVIDIA's driver, chapter 8.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// p2p-baseline: measures what the GPUs exchange now and saves the report, for the gain to be told against.
-// Runs p2p-bench once; P2P that does not work is a result, too: copies through the host are what is compared then. Where
-// nothing can be measured the reason is saved in its place, so that it is asked once.
+// p2p-baseline: measures the transfers between the GPUs now and saves the report, to compute the gain later.
+// Runs p2p-bench once. P2P that does not work is a result, too: then copies through the host are compared. If no
+// measurement is possible, the reason is saved in its place, so that it is tried only once.
 // Reference: probes/bench/main.cpp, --save and --against.
 #include "base/action.hpp"
 #include "machine/hardware/driver_answer.hpp"
@@ -15,11 +15,11 @@ constexpr Parameter kParameters[] = {
 
 Command measuring(const Host& host, const std::string& file) {
   Command command = bench_command(host, {"--save", file});
-  command.deadline = std::chrono::minutes(2);  // its own is shorter
+  command.deadline = std::chrono::minutes(2);  // p2p-bench has a shorter limit of its own
   return command;
 }
 
-/// What kept the program from measuring: its first line, without its name before it.
+/// Reason why p2p-bench did not measure: its first line, without the program name.
 std::string reason(const CommandResult& result) {
   constexpr std::string_view kName = "p2p-bench: ";
   const std::string line = result.errors.substr(0, result.errors.find('\n'));

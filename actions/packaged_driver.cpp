@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// packaged-driver: purges the packages of the present driver, by an exact list, once all of them could come back.
-// One apt-get, simulated first: whatever it would do beyond the list is an error. An interrupted dpkg is repaired
-// before, a lock is waited for, and a purge that was killed goes on where it stopped. A leftover mark that makes
-// NVIDIA's installer stop is removed. Changes what the packages brought; undo installs them from /var/lib/p2pd/way-back
-// and puts back what they do not carry. Reference: apt-get(8); dpkg(1); machine/packages/package_backup.hpp.
+// packaged-driver: purges the packages of the present driver, by an exact list, once the package backup is complete.
+// One apt-get, simulated first: any change beyond the list is an error. An interrupted dpkg is repaired first, a lock
+// is waited for, and a purge that was killed is continued. A leftover mark that stops NVIDIA's installer is
+// removed. Removes the files of the packages; undo installs the packages from /var/lib/p2pd/way-back
+// and restores files outside of them. Reference: apt-get(8); dpkg(1); machine/packages/package_backup.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ Command purge(const DriverPackages& list) {
   return command;
 }
 
-/// What a purge that was killed on its way leaves.
+/// Removes the leftovers of a purge that was killed.
 Result<void> sweep_up(Host& host) {
   if (!host.files().exists(PackageBackup::kPurging)) return {};
   TRY(discard_torn_modules(host, TRY(read_package_backup(host)).modules));
@@ -61,7 +61,7 @@ Result<void> apply(Host& host, const Parameters&) {
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   const auto repaired = repair_packages(host, way.archives());
-  // in a purge that was cut short, a package that cannot be configured any more need not be: it goes
+  // in an interrupted purge a package that cannot be configured is removed anyway
   const bool goes = host.files().exists(PackageBackup::kPurging);
   if (!repaired && !(goes && repaired.error().code == ErrorCode::command)) return repaired;
   list = TRY(to_be_purged(host));

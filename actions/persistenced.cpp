@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // persistenced: runs nvidia-persistenced as a unit of systemd, and starts it at each boot.
-// A packaged unit that is fit is only enabled. Where there is none, or it turns persistence mode off, ours is written:
-// of Type=forking like NVIDIA's sample, under a user of its own, which the daemon allows where its directory and the
-// device files are made before. A unit of somebody else at that path is an error, never overwritten.
-// Writes /etc/systemd/system/nvidia-persistenced.service and its link in multi-user.target.wants; starts it where
+// A suitable packaged unit is only enabled. If there is none, or it turns persistence mode off, p2pd's unit is written:
+// with Type=forking like NVIDIA's sample, under a user of its own, which the daemon permits if its directory and the
+// device files exist before. A unit of another owner at that path is an error, and never overwritten.
+// Writes /etc/systemd/system/nvidia-persistenced.service and its link in multi-user.target.wants; starts it if
 // systemd runs. Undo stops it.
 // Reference: nvidia-persistenced(1), PRIVILEGES; systemd.exec(5), DynamicUser=.
 #include "machine/driver/persistenced.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kLink = "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service";
 constexpr std::string_view kMark = "# Written by p2pd";
-constexpr std::chrono::minutes kDeadline{5};  // two times the unit's own, and a stop
+constexpr std::chrono::minutes kDeadline{5};  // twice the unit's own limit, and a stop
 
 Command systemctl(const char* verb) {
   Command command{{"systemctl", verb}, {}, {}, kDeadline};
@@ -25,7 +25,7 @@ Command systemctl(const char* verb) {
   return command;
 }
 
-/// Whether our unit is to be written; Error where that would overwrite somebody's.
+/// True if p2pd's unit must be written; Error if that would overwrite a unit of another owner.
 Result<bool> wants_ours(const Host& host, const Persistenced& found) {
   if (found.holds()) return false;
   if (!found.persists() && found.said_by.ends_with(".conf"))
@@ -62,7 +62,7 @@ Result<void> apply(Host& host, const Parameters&) {
     TRY(host.run(systemctl("enable")));
   }
   if (!systemd_runs(host) || (!ours && TRY(persistenced_runs(host)))) return {};
-  TRY(host.will_change("/run/nvidia-persistenced", Restore::by_action));  // undo has something to stop
+  TRY(host.will_change("/run/nvidia-persistenced", Restore::by_action));  // undo has a service to stop
   TRY(host.run(systemctl("daemon-reload")));
   TRY(host.run(systemctl("restart")));
   return {};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// way-back: stages all that installs the packages of the present driver again, without network.
-// A .deb of each at exactly the installed version: from apt's cache, from the archives, or built again from the
-// installed files; their configuration as it is now, apt's and dpkg's marks, alternatives, links to units. Then apt
-// simulates the installation from those files alone, on a copy of dpkg's status without them. Only what has passed that
-// gets its name. Writes /var/lib/p2pd/way-back, which root alone may read; undo removes it, after what needs it, and gives back that
-// of the run before.
+// way-back: stages a package backup, from which the packages of the present driver can be installed without network.
+// Has a .deb of each at exactly the installed version: from apt's cache, from the archives, or rebuilt from the
+// installed files; their current configuration, marks of apt and dpkg, alternatives, links to units. Then apt
+// simulates the installation from those files alone, on a copy of dpkg's status without them. The backup gets its name
+// only after that. Writes /var/lib/p2pd/way-back, readable by root alone. Undo removes it, after the steps that need it,
+// and restores the backup of the run before.
 // Reference: apt-get(8), download and --simulate; deb(5); deb-systemd-helper(1p).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,8 +25,8 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
-constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";  // of each run: what the run before it had staged
-constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; as much again, unpacked, in between
+constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";  // by run: the package backup of the run before
+constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; the same again, unpacked, temporarily
 
 Result<Description> describe(const Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));
@@ -39,7 +39,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   return description;
 }
 
-/// apt would install the staged files and nothing else, were the packages gone.
+/// Simulates an installation with the packages removed: Error unless apt installs the staged files and nothing else.
 Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& scratch) {
   const std::string status = TRY(dpkg_status_text(host));
   std::string without;
@@ -59,12 +59,12 @@ Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& s
   return host.remove_tree(scratch + "/status");
 }
 
-/// Gives the staged packages their name. What an earlier run had there is needed by its undo, and kept.
+/// Gives the backup its name. A backup of an earlier run is kept, because its undo needs it.
 Result<void> put_in_place(Host& host, const std::string& scratch) {
   const std::string kept = TRY(begin_kept(host, kBefore)), earlier = kept + "/way-back", none = kept + "/none";
   TRY(host.will_change(PackageBackup::kPath, Restore::by_action));
   if (host.files().exists(earlier) || host.files().exists(none))
-    TRY(host.remove_tree(PackageBackup::kPath));  // this run's own
+    TRY(host.remove_tree(PackageBackup::kPath));  // the backup of this run
   else if (host.files().exists(PackageBackup::kPath))
     TRY(host.move(PackageBackup::kPath, earlier));
   else
@@ -110,10 +110,10 @@ Result<void> apply(Host& host, const Parameters&) {
   return staged ? cleared : staged;
 }
 
-/// Can be called again after a kill: what is kept is gone once it is back in its place.
+/// Restores the backup of the run before. Can be repeated after a kill: a kept backup is moved back, not copied.
 Result<void> undo(Host& host, const Parameters&) {
   const std::string kept = kept_for_undo(host, kBefore), earlier = kept + "/way-back";
-  if (kept == kBefore) return {};  // of an older p2pd, which kept nothing
+  if (kept == kBefore) return {};  // an older p2pd kept nothing
   const bool had_one = host.files().exists(earlier);
   if (had_one || host.files().exists(kept + "/none")) TRY(host.remove_tree(PackageBackup::kPath));
   if (had_one) TRY(host.move(earlier, PackageBackup::kPath));
