@@ -28,7 +28,7 @@ using nlohmann::json;
 
 constexpr int kRuns = 30;  // newest runs, which are searched for the last proof; a boot makes one or two
 
-/// Adds a sample to the newest gauge if it has that name, else to a new one. Leaves out an unknown value.
+/// Adds a sample to the newest metric if it has that name, else to a new one. Leaves out an unknown value.
 void add(std::vector<Metric>& metrics, const char* name, const char* help, std::optional<double> value,
          Labels labels = {}) {
   if (!value) return;
