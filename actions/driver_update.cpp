@@ -95,25 +95,7 @@ Result<void> apply(Host& host, const Parameters&) {
   return host.remove_tree(kUpdateUnderWay);
 }
 
-/// Driver packages that came with the newer driver.
-Result<std::vector<std::string>> newly_installed(const Host& host) {
-  const PackageBackup way = TRY(read_package_backup(host));
-  std::vector<std::string> ids = TRY(driver_packages(host)).ids();
-  std::erase_if(ids, [&](const std::string& id) {
-    return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; });
-  });
-  return ids;
-}
-
-Result<void> undo(Host& host, const Parameters&) {
-  TRY(bring_back(host));
-  const std::vector<std::string> added = TRY(newly_installed(host));
-  if (added.empty()) return {};
-  Command purge = apt_get({"purge"});
-  purge.argv.insert(purge.argv.end(), added.begin(), added.end());
-  TRY_IN("what came with the newer driver", require_plan(TRY(simulated(host, purge)), {}, added));
-  return change_packages(host, purge);
-}
+Result<void> undo(Host& host, const Parameters&) { return bring_back(host, true); }
 
 }  // namespace
 

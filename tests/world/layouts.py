@@ -179,6 +179,8 @@ class Machine:
     def ground(self, name):
         if name not in self.made:
             tree = self.made[name] = self.tree(name.replace(" ", "-"))
+            if name == "backed up" and self.layout.prebuilt:  # the newer driver's modules are of the newer kernel, which is nothing of a driver's
+                apt_get(tree, "install", *(f"linux-{kind}-{self.layout.kernels[-1]}" for kind in ("image", "headers")))
             status, told = tree.p2pctl("apply", tree.plan(self.STAGED[name]), "--state", f"/mnt/{tree.name}.state", live=True)
             need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
             if name == "backed up":

@@ -107,6 +107,10 @@ Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& i
   std::set<std::string> installed;
   for (const auto& [name, version] : plan.installs) installed.insert(name);
   TRY(require_exactly(installed, installs, "install"));
+  return require_removals(plan, removes);
+}
+
+Result<void> require_removals(const AptPlan& plan, const std::vector<std::string>& removes) {
   return require_exactly(plan.removes, removes, "remove");
 }
 

@@ -43,6 +43,9 @@ Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& i
 /// came until then is not fetched again.
 Result<void> fetch_archives(Host& host, Command command);
 
+/// Error unless `plan` removes exactly these packages, given as DpkgPackage::id().
+Result<void> require_removals(const AptPlan& plan, const std::vector<std::string>& removes);
+
 /// Runs an apt_get() or dpkg() that changes packages. What their scripts leave where they are killed, as a half-made
 /// initramfs, lies in a directory that goes with it, or with the next one.
 Result<void> change_packages(Host& host, Command command);

@@ -124,6 +124,13 @@ Result<void> mark(Host& host, const PackageBackup& way) {
   return {};
 }
 
+/// Ids of a driver's packages that are installed now and not in the backup.
+Result<std::vector<std::string>> added_since(const PackageBackup& way, const Host& host) {
+  std::vector<std::string> ids = TRY(driver_packages(host)).ids();
+  std::erase_if(ids, [&](const std::string& id) { return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; }); });
+  return ids;
+}
+
 }  // namespace
 
 std::string PackageBackup::Package::id() const { return architecture == "all" ? name : name + ":" + architecture; }
@@ -244,7 +251,7 @@ std::vector<std::string> links_to_units(const Host& host, const std::vector<std:
   return found;
 }
 
-Result<void> bring_back(Host& host) {
+Result<void> bring_back(Host& host, bool only_these) {
   const auto way = read_package_backup(host);
   if (!way)
     return fail(way.error().code, "the packages of the driver cannot be installed again: " + way.error().message,
@@ -252,7 +259,15 @@ Result<void> bring_back(Host& host) {
   TRY(check_package_backup(host, *way));
   TRY(wait_for_package_locks(host));
   TRY(repair_packages(host, way->archives()));
-  TRY(change_packages(host, install_from(*way, std::string(PackageBackup::kPath))));
+  Command install = install_from(*way, std::string(PackageBackup::kPath));
+  const std::vector<std::string> added = only_these ? TRY(added_since(*way, host)) : std::vector<std::string>();
+  if (!added.empty()) {  // apt does not install the older ones beside what needs the newer ones
+    std::erase(install.argv, "--no-remove");
+    install.argv.insert(install.argv.begin() + 1, "--purge");
+    for (const std::string& id : added) install.argv.push_back(id + "-");
+    TRY_IN("what came with the newer driver", require_removals(TRY(simulated(host, install)), added));
+  }
+  TRY(change_packages(host, install));
   TRY(mark(host, *way));
   TRY(put_back_all(
       host, *way));  // last: an alternative that is chosen anew loses its links to configuration that was removed

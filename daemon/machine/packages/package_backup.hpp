@@ -66,7 +66,8 @@ Result<DriverPackages> to_be_purged(const Host& host);
 /// The links by which systemd and deb-systemd-helper know of `units`, as paths.
 std::vector<std::string> links_to_units(const Host& host, const std::vector<std::string>& units);
 
-/// Installs the packages again and puts back what they do not carry. Can be called again after a kill.
-Result<void> bring_back(Host& host);
+/// Installs the packages again and puts back what they do not carry. `only_these`: other packages of a driver, which came with newer
+/// ones, are purged in the same step. Can be called again after a kill.
+Result<void> bring_back(Host& host, bool only_these = false);
 
 }  // namespace p2pd
