@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pd: answers the bus, as a user of its own without rights. p2pd-walk changes the machine.
+// p2pd: answers the bus, as a user of its own without rights. p2pd-worker changes the machine.
 
 #include <algorithm>
 #include <exception>

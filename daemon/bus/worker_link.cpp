@@ -31,7 +31,7 @@ Result<Descriptor> connect_worker() {
   const int error = errno;
   return fail(error == EAGAIN ? ErrorCode::busy : ErrorCode::io,
               fmt::format("the worker cannot be reached at {}: {}", path, std::generic_category().message(error)),
-              "\"systemctl status p2pd-walk.socket p2pd-walk.service\" shows why");
+              "\"systemctl status p2pd-worker.socket p2pd-worker.service\" shows why");
 }
 
 ErrorCode code_of(const std::string& name) {
@@ -108,7 +108,7 @@ int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
 
 int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
   auto* call = static_cast<Call*>(data);
-  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in a minute", "\"systemctl status p2pd-walk.service\" shows why"));
+  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in a minute", "\"systemctl status p2pd-worker.service\" shows why"));
   return 0;
 }
 

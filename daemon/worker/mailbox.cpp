@@ -104,7 +104,7 @@ void Mailbox::post(Request request) {
     if (walking_ && run_ && !told_ && !is_at_rest(run_->state)) {
       answer = take_while_walking(request);
     } else if (stopping_ || waiting_.size() >= kWaiting) {
-      answer = answer_of(Error{ErrorCode::busy, stopping_ ? "p2pd-walk is ending" : "too many requests wait", "try again"});
+      answer = answer_of(Error{ErrorCode::busy, stopping_ ? "p2pd-worker is ending" : "too many requests wait", "try again"});
     } else {
       waiting_.push_back(std::move(request));
       raise(wake_);

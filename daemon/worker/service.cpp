@@ -53,7 +53,7 @@ class Service {
         publisher_(mailbox_, systemd_),
         restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
         runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
-    log::start("p2pd-walk", config_ ? log::level_called(config_->log_level) : log::Level::info);
+    log::start("p2pd-worker", config_ ? log::level_called(config_->log_level) : log::Level::info);
     log::listen([this](std::string_view text) { publisher_.message(text); });
     if (!config_) log::error("{}", config_.error().message);
   }
@@ -141,7 +141,7 @@ class Service {
     mailbox_.begin();
     Result<Run> run = [&]() -> Result<Run> {
       Worker::Options options;
-      options.holder = "p2pd-walk";
+      options.holder = "p2pd-worker";
       options.accept_state_loss = undoes;
       options.patience = patience_;
       Worker worker = TRY(Worker::open(options, registry_, {runner_, publisher_, mailbox_, restart_}));

@@ -133,7 +133,7 @@ class Verbs(Case):
 
     def test_a_look_that_waited_for_a_proof_does_not_prove_it_again(self):
         def look():
-            return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-walk", "prove"))
+            return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-worker", "prove"))
 
         def waits(process):
             with contextlib.suppress(FileNotFoundError):  # a descriptor that is gone by now
@@ -236,7 +236,7 @@ class Limited(Case):
         self.bus.restart_machine()
         self.bus.start_walk()
         self.bus.start_p2pd()
-        return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-walk", "prove")).wait(60)
+        return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-worker", "prove")).wait(60)
 
     def test_a_run_ends_limited(self):
         self.nobody.watch()

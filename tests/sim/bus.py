@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A system bus of one's own with p2pd on it: p2pd, p2pd-walk, p2pctl and whom they talk to, on a machine that is a directory.
+"""A system bus of one's own with p2pd on it: p2pd, p2pd-worker, p2pctl and whom they talk to, on a machine that is a directory.
 
 What of the machine they read or change lies in `tree`: each process gets a mount namespace in which tree/etc, boot,
 run, proc/cmdline and the boot id are those of "/", and programs of `tools` come before others of the same name. The
@@ -62,7 +62,7 @@ exec "$@" """
 class Bus:
     """The bus and what is on it. `peers`: which stand-ins there are; `build` has the programs in bin/.
 
-    As systemd would, a test starts what it has killed; p2pd-walk listens by itself.
+    As systemd would, a test starts what it has killed; p2pd-worker listens by itself.
     """
 
     def __init__(self, place, build, peers=("polkit", "login1")):
@@ -131,7 +131,7 @@ class Bus:
             self.await_process("peers", lambda: self.said("peers").count("ready") > count)
 
     def start_walk(self, **environment):
-        self.spawn("walk", self.inside(self.bin / "p2pd-walk", environment=environment))
+        self.spawn("walk", self.inside(self.bin / "p2pd-worker", environment=environment))
         self.await_process("walk", self.walk_listens)
 
     def start_p2pd(self, **environment):
@@ -192,7 +192,7 @@ class Bus:
         return [note for note in map(json.loads, text.splitlines()) if call in (None, note["call"])]
 
     def status(self):
-        """What p2pd-walk publishes; {} where there is nothing yet."""
+        """What p2pd-worker publishes; {} where there is nothing yet."""
         try:
             return json.loads((self.runtime / "status.json").read_text())
         except FileNotFoundError:

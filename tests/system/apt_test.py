@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 from machine import arguments  # noqa: E402
 from service import SECONDS, Scenarios, cases_of, expect, with_files  # noqa: E402
 
-JOB, WORKER, BUS = "p2pd-job.service", "p2pd-walk.service", "p2pd.service"
+JOB, WORKER, BUS = "p2pd-job.service", "p2pd-worker.service", "p2pd.service"
 TERMS, TERM_SECONDS = 6, 2  # how often SIGTERM, and how long apt takes there
 PACKAGES = ("slow-postinst", "cuda-toolkit-12-8")
 
@@ -153,7 +153,7 @@ def case_upgrade_of_p2pd(machine):
         shutil.copy2(path, fresh)
         os.replace(fresh, file)
     machine.run("systemd-sysusers p2pd.conf; systemd-tmpfiles --create p2pd.conf; systemctl daemon-reload; journalctl --update-catalog")
-    machine.run(f"systemctl try-restart {WORKER} {BUS} p2pd-walk.socket", timeout_s=30)
+    machine.run(f"systemctl try-restart {WORKER} {BUS} p2pd-worker.socket", timeout_s=30)
     apt_lives(machine, job)
     expect(machine.pid(WORKER) != worker, "the worker is the old one")
     same_end(machine, run)

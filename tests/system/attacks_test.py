@@ -69,7 +69,7 @@ def case_modes_of_the_state(machine):
     wanted = ["750 root p2pd", "600 root root", *["640 root p2pd"] * 3]
     expect(modes(machine, "/var/lib/p2pd", *STATE) == wanted, f"{modes(machine, '/var/lib/p2pd', *STATE)}")
     # as an older version left them
-    machine.until("! systemctl -q is-active p2pd-walk.service", "the worker has gone", 30)
+    machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)
     machine.run(f"chmod 755 /var/lib/p2pd && chmod 644 {' '.join(STATE)} && chgrp root /var/lib/p2pd {' '.join(STATE)}")
     machine.run("systemd-tmpfiles --create p2pd.conf")
     expect(modes(machine, "/var/lib/p2pd", *STATE) == wanted, f"after an upgrade: {modes(machine, '/var/lib/p2pd', *STATE)}")
@@ -77,7 +77,7 @@ def case_modes_of_the_state(machine):
 
 
 def case_a_lock_names_who_holds_it(machine):
-    machine.run("systemctl stop p2pd-walk.service; mkdir -p /var/lib/p2pd; touch /var/lib/p2pd/lock")
+    machine.run("systemctl stop p2pd-worker.service; mkdir -p /var/lib/p2pd; touch /var/lib/p2pd/lock")
     machine.write("/etc/hold.py", HOLD)
     with machine.beside("exec python3 /etc/hold.py /var/lib/p2pd/lock > /var/tmp/held-by-root 2>&1"):
         machine.until("grep -q HELD /var/tmp/held-by-root", "root holds it", 15)
@@ -113,9 +113,9 @@ def case_a_password_in_a_plan(machine):
 def case_a_password_of_a_proxy(machine):
     """An error of the fetch quotes the proxy; what is kept and shown of it does not."""
     machine.write("/etc/p2pd/plans/fetch.yaml", FETCH.replace("ENTRY", entry_of_catalogue(machine)).replace("MIRROR", "mirror.example"))
-    folder = "/run/systemd/system/p2pd-walk.service.d"
+    folder = "/run/systemd/system/p2pd-worker.service.d"
     machine.run(f"mkdir -p {folder} && printf '[Service]\\nEnvironment=https_proxy=nonsense://me:{SECRET}@proxy.example:1\\n' > {folder}/proxy.conf"
-                " && systemctl daemon-reload && systemctl stop p2pd-walk.service")
+                " && systemctl daemon-reload && systemctl stop p2pd-worker.service")
     machine.apply("fetch")
     status = machine.state("failed", "idle", "blocked", timeout_s=180)
     expect("runfile" in json.dumps(status), f"it did not get to the fetch: {status}")
@@ -124,7 +124,7 @@ def case_a_password_of_a_proxy(machine):
     expect("proxy" in told, f"the reason is not told: {status['reason']}")
     kept = machine.run(f"grep -rl {SECRET} /var/lib/p2pd /run/p2pd /var/cache/p2pd 2>/dev/null || true")
     expect(SECRET not in told and not kept, f"it is told, or kept in {kept}")
-    expect(SECRET not in machine.journal("-o verbose -u p2pd-walk.service"), "it is in the journal")
+    expect(SECRET not in machine.journal("-o verbose -u p2pd-worker.service"), "it is in the journal")
 
 
 # ---- files and calls --------------------------------------------------------------------------------------------------

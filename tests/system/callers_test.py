@@ -27,7 +27,7 @@ HOSTNAMED = "org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedeskto
 CHANGES = {  # what p2pd must not get done over the bus
     "a transient unit": f"{SYSTEMD} StartTransientUnit 'ssa(sv)a(sa(sv))' made.service fail"
                         " 1 ExecStart 'a(sasb)' 1 /bin/touch 2 touch /etc/touched false 0",
-    "a unit started": f"{SYSTEMD} StartUnit ss p2pd-walk.service replace",
+    "a unit started": f"{SYSTEMD} StartUnit ss p2pd-worker.service replace",
     "a unit stopped": f"{SYSTEMD} StopUnit ss systemd-journald.service replace",
     "a unit killed": f"{SYSTEMD} KillUnit ssi dbus.service all 9",
     "a unit linked": f"{SYSTEMD} LinkUnitFiles asbb 1 /tmp/made.service true true",
@@ -122,7 +122,7 @@ def case_p2pd_writes_nothing(machine):
 
 def case_p2pd_connects_to_little(machine):
     pid = p2pd_of(machine)
-    machine.run("systemctl start p2pd-walk.socket")
+    machine.run("systemctl start p2pd-worker.socket")
     sockets = confined.sockets_of(machine.leader)
     expect("/run/systemd/private" in dict(sockets), f"no /run/systemd/private in {sockets}")
     found = set(confined.inside(pid, lambda: confined.connectable(sockets)))

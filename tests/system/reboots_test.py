@@ -147,7 +147,7 @@ def case_paused_by_p2pctl(machine):
     expect(scheduled(machine) == "", "logind still has a reboot to do")
     in_the_kernels_hands(machine, DELAY_S + 2)
     machine.reboot()
-    machine.until("systemctl show p2pd-walk.timer -p LastTriggerUSec | grep -q =[A-Z]", "the worker had its chance", 20)
+    machine.until("systemctl show p2pd-worker.timer -p LastTriggerUSec | grep -q =[A-Z]", "the worker had its chance", 20)
     status = machine.status()
     expect(status["run"] == run and status["state"] == "paused", f"a reboot ended the pause: {status}")
     machine.run("p2pctl cancel --no-block")
@@ -160,7 +160,7 @@ def case_the_worker_is_killed_while_a_restart_is_due(machine):
     """The machine is restarted all the same, once."""
     run = machine.apply("argument")
     machine.until(lambda: scheduled(machine) == "reboot", "logind has a reboot to do", 30)
-    machine.run("systemctl kill --signal=KILL p2pd-walk.service")
+    machine.run("systemctl kill --signal=KILL p2pd-worker.service")
     ends_well(machine, run, 2, counted=2)
 
 

@@ -191,11 +191,11 @@ def case_another_machine(machine):
 
 def case_a_full_disk(machine):
     """Where nothing can be recorded nothing is changed; the error says why, and with room again it goes on."""
-    machine.run("systemctl stop p2pd.service p2pd-walk.service; mount -t tmpfs -o size=64k tmpfs /var/lib/p2pd")
+    machine.run("systemctl stop p2pd.service p2pd-worker.service; mount -t tmpfs -o size=64k tmpfs /var/lib/p2pd")
     done = machine.shell("p2pctl apply toolkit --no-block")
     expect(done.returncode == 1 and "space" in done.stdout, f"{done.returncode}: {done.stdout}")
     expect("cuda" not in machine.shell("dpkg -l | grep cuda").stdout, "something was installed")
-    machine.run("systemctl stop p2pd.service p2pd-walk.service; umount /var/lib/p2pd; p2pctl status")
+    machine.run("systemctl stop p2pd.service p2pd-worker.service; umount /var/lib/p2pd; p2pctl status")
 
 
 def case_no_journal(machine):
@@ -271,10 +271,10 @@ def case_retry_when_the_worker_has_gone(machine):
     """A blocked run waits for a person, and not for a worker; no other request goes on with it."""
     run = machine.apply("stuck")
     machine.state("blocked")
-    machine.until("! systemctl -q is-active p2pd-walk.service", "the worker has gone", 30)
+    machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)
     done = machine.shell("p2pctl apply toolkit --no-block")
     expect(done.returncode == 1 and "is blocked" in done.stdout, f"another plan: {done.returncode}: {done.stdout}")
-    machine.until("! systemctl -q is-active p2pd-walk.service", "the worker has gone", 30)
+    machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)
     done = machine.shell("p2pctl retry")
     expect(done.returncode == 4, f"retry: {done.returncode}: {done.stdout}")
     expect(machine.status()["run"] == run, "there is another run")

@@ -50,7 +50,7 @@ class Rules(unittest.TestCase):
 
     def test_nothing_but_the_socket_is_started(self):
         started = [c for c in re.findall(r"dh_installsystemd (.*)", RULES) if "--no-start" not in c]
-        self.assertEqual([c.split()[-1] for c in started], ["p2pd-walk.socket"])
+        self.assertEqual([c.split()[-1] for c in started], ["p2pd-worker.socket"])
 
     def test_version(self):
         version = re.search(r"project\(p2pd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]

@@ -221,14 +221,14 @@ TEST_CASE("gpu-holders: p2pd's own processes, and those that are ending, do not 
   const std::string times = " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 18446744073709551615 0 0 0 0 0 ";  // rsslim, the 25th, is more than a long holds
   const std::string ends = " 0 0 0 0\n";
   const std::string alive = "D 1 1 1 0 -1 4194304" + times + "0" + ends;
-  holder(41, "p2p-bench", "0::/system.slice/p2pd-walk.service\n", alive);
+  holder(41, "p2p-bench", "0::/system.slice/p2pd-worker.service\n", alive);
   holder(42, ") Z 1 (", session, "D 1 1 1 0 -1 4194304" + times + "256" + ends);  // hangs in the driver, and was killed
   holder(43, "python3", session, "R 1 1 1 0 -1 4194308" + times + "0" + ends);    // PF_EXITING
   holder(44, "python3", session, "Z 1 1 1 0 -1 4194304" + times + "0" + ends);
   CHECK(verdict() == Verdict::pass);
   CHECK(machine.look().verdict == Verdict::fail);  // the modules cannot be removed
   for (const auto& [comm, cgroup, stat] : {std::tuple("p2p-bench", session, alive), {"python3", session, alive}, {"python3", session, std::string("garbage")},
-                                           {"x", std::string("0::/user.slice/user-0.slice/user@0.service/p2pd-walk.service\n"), alive}}) {
+                                           {"x", std::string("0::/user.slice/user-0.slice/user@0.service/p2pd-worker.service\n"), alive}}) {
     holder(45, comm, cgroup, stat);
     CAPTURE(comm, cgroup, stat);
     CHECK(verdict() == Verdict::fail);

@@ -89,8 +89,8 @@ TEST_CASE("redact: addresses, logins, homes and people; what only looks like one
 }
 
 TEST_CASE("redact: units of the owner lose their names, others keep them") {
-  CHECK(without_unit_names("GPUs are in use by acme-train.service, vllm@70b.service; systemctl stop nvidia-persistenced.service. p2pd-walk.service, "
+  CHECK(without_unit_names("GPUs are in use by acme-train.service, vllm@70b.service; systemctl stop nvidia-persistenced.service. p2pd-worker.service, "
                            "docker-0123.scope, user@1000.service") ==
-        "GPUs are in use by unit.service, unit.service; systemctl stop nvidia-persistenced.service. p2pd-walk.service, docker-0123.scope, unit.service");
+        "GPUs are in use by unit.service, unit.service; systemctl stop nvidia-persistenced.service. p2pd-worker.service, docker-0123.scope, unit.service");
   CHECK(without_unit_names("x.cfg .service a.b service") == "x.cfg .service a.b service");
 }

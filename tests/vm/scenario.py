@@ -169,7 +169,7 @@ class Machine(Guest):
 
     def wait_logged(self, text, why):
         """Waits until the worker has said something on this boot."""
-        self.wait_until(lambda: text in self.run("journalctl -q --no-pager -b -u p2pd-walk"), why)
+        self.wait_until(lambda: text in self.run("journalctl -q --no-pager -b -u p2pd-worker"), why)
 
     def wait_run(self, before, timeout_s=120):
         """Waits until the status tells of another run than `before`: it is that one's end that is waited for then."""
@@ -239,7 +239,7 @@ class Machine(Guest):
         """Prints what helps to find out why a scenario failed; the guest may be beyond talking."""
         say("the console ends in\n" + self.console()[-1500:])
         with contextlib.suppress(GuestError):
-            print(self.ssh("p2pctl status; p2pctl history; journalctl -q --no-pager -b -u p2pd-walk -u p2pd-job | tail -60; cat /proc/cmdline; "
+            print(self.ssh("p2pctl status; p2pctl history; journalctl -q --no-pager -b -u p2pd-worker -u p2pd-job | tail -60; cat /proc/cmdline; "
                            "dmesg | grep -iE 'nvrm|nvidia' | tail").stdout, flush=True)
 
 
@@ -349,7 +349,7 @@ def expect_ready(machine, status):
     seen = {
         "systemctl": machine.run("systemctl show -P ActiveState p2pd-ready.target"),
         "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),
-        "journal": machine.run("journalctl -q --no-pager -b -u p2pd-walk -o cat | tail -3"),
+        "journal": machine.run("journalctl -q --no-pager -b -u p2pd-worker -o cat | tail -3"),
         "is-ready": machine.run("p2pctl is-ready && echo yes"),
         "modules": machine.run(MODULES),
         "groups": machine.run("cat /sys/bus/pci/devices/*/iommu_group/type 2>/dev/null | sort | uniq -c; ls /sys/class/iommu"),

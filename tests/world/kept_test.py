@@ -23,9 +23,9 @@ def place(tree, kernel=None):
 def keep(tree):
     """What is applied, and made permanent. The worker is where the hook looks for it."""
     settle(tree, "apply", tree.plan(STEPS))
-    worker = tree.file("/usr/libexec/p2pd/p2pd-walk")
+    worker = tree.file("/usr/libexec/p2pd/p2pd-worker")
     worker.parent.mkdir(parents=True, exist_ok=True)
-    worker.write_text("#!/bin/sh\nLD_LIBRARY_PATH=/mnt/lib exec /mnt/bin/p2pd-walk \"$@\"\n")
+    worker.write_text("#!/bin/sh\nLD_LIBRARY_PATH=/mnt/lib exec /mnt/bin/p2pd-worker \"$@\"\n")
     worker.chmod(0o755)
 
 

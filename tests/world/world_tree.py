@@ -117,10 +117,10 @@ def arguments():
 def lay_program(root, to):
     """p2pctl and the worker as they are installed, and kill_at, with the libraries that a tree need not have (and may lose with the driver)."""
     (to / "bin").mkdir(parents=True)
-    for name in ("p2pctl", "p2pd-walk", "kill_at"):
+    for name in ("p2pctl", "p2pd-worker", "kill_at"):
         shutil.copy(BUILD / "bin" / name, to / "bin")
     shutil.copytree(BUILD / "lib", to / "lib", symlinks=False)
-    ldd = ["ldd", BUILD / "bin/p2pctl", BUILD / "bin/p2pd-walk"]
+    ldd = ["ldd", BUILD / "bin/p2pctl", BUILD / "bin/p2pd-worker"]
     for line in subprocess.run(ldd, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
         name, _, path = line.split(" (")[0].strip().partition(" => ")
         if path and not re.match(r"(libc|libm|ld-linux.*)\.so", name):

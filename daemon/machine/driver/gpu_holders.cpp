@@ -26,7 +26,7 @@ constexpr std::size_t kShortId = 12;      // as "docker ps" prints them
 constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
                                                      "unit",    "process",      "session"};
 
-constexpr std::string_view kOwnUnits[] = {"p2pd-walk.service", "p2pd-job.service", "p2pd-prove.service"};
+constexpr std::string_view kOwnUnits[] = {"p2pd-worker.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
                                               "sddm.service",  "lightdm.service", "lxdm.service"};
 // Below these run jobs of others, and to stop one is no way to end a job: without pam_systemd a login stays in ssh.service.

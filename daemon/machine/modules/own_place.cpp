@@ -21,7 +21,7 @@ constexpr std::string_view kDepmodDirectories[] = {"/etc/depmod.d", "/run/depmod
 constexpr std::string_view kHookScript = R"sh(#!/bin/sh
 # Written by p2pd; undone by `p2pctl revert`. Builds the P2P driver's modules for a newly installed kernel, as dkms does: $1 is
 # its release. Where that fails the kernel is installed all the same, and does not start by default.
-worker=/usr/libexec/p2pd/p2pd-walk
+worker=/usr/libexec/p2pd/p2pd-worker
 [ -x "$worker" ] || exit 0
 "$worker" new-kernel || echo "p2pd: no P2P driver for kernel $1 yet. Try again later: sudo $0 $1" >&2
 exit 0

@@ -8,7 +8,7 @@ CARDS = "two-ports"
 
 def run(machine):
     before = machine.run("cat /etc/machine-id")
-    machine.run("systemctl stop p2pd-prove.timer p2pd-walk.timer; rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; sync")
+    machine.run("systemctl stop p2pd-prove.timer p2pd-worker.timer; rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; sync")
     boot = machine.wait_boot()
     machine.ssh("systemctl reboot")
     machine.wait_boot(after=boot)

@@ -24,7 +24,7 @@ def run(machine):
     begun, began_at = time.monotonic(), machine.now()
     machine.run("p2pctl revert --no-block")
     machine.wait_logged("a restart is due", "it does not wait for the job")
-    waiting = machine.run("journalctl -q --no-pager -b -u p2pd-walk -g 'a restart is due' -o cat")
+    waiting = machine.run("journalctl -q --no-pager -b -u p2pd-worker -g 'a restart is due' -o cat")
     expect(f"(process {job})" in waiting, f"it does not name the job: {waiting}")
     expect(f"(process {hung})" not in waiting, f"it waits for what hangs in the driver: {waiting}")
     say(waiting.splitlines()[-1])

@@ -7,7 +7,7 @@ CARDS = "two-behind-switch"
 # what container runtimes, exporters and CUDA programs do; the last line tells what was loaded by then, before p2pd has its turn
 SERVICE = """[Unit]
 Description=wants the NVIDIA driver, as container runtimes and exporters do
-Before=p2pd-walk.service p2pd-prove.service
+Before=p2pd-worker.service p2pd-prove.service
 
 [Service]
 Type=oneshot

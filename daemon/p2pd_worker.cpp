@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pd-walk: the root worker. Without an argument it serves its socket and walks. "prove", "reassert": each boot; "new-kernel": a kernel.
+// p2pd-worker: the root worker. Without an argument it serves its socket and walks. "prove", "reassert": each boot; "new-kernel": a kernel.
 #include <fmt/format.h>
 
 #include <exception>
@@ -17,10 +17,10 @@ int main(int argc, char** argv) {
     if (word == "prove") return p2pd::prove(registry);
     if (word == "reassert") return p2pd::reassert(registry);
     if (word == "new-kernel") return p2pd::add_kernel(registry);
-    fmt::print(stderr, "usage: p2pd-walk [prove|reassert|new-kernel]\n");
+    fmt::print(stderr, "usage: p2pd-worker [prove|reassert|new-kernel]\n");
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "p2pd-walk: unexpected: {}\n", error.what());
+    fmt::print(stderr, "p2pd-worker: unexpected: {}\n", error.what());
     return 1;
   }
 }
