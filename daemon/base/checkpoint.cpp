@@ -21,19 +21,19 @@ namespace {
 constexpr unsigned long kExt4Checkpoint = _IOW('f', 43, std::uint32_t);  // EXT4_IOC_CHECKPOINT, in no public header
 constexpr int kDeadlineMs = 60'000;
 
-/// A process of `work`, which allocates nothing: other threads of this process may hold the lock of malloc.
+/// Forks a process that runs `work`, which allocates nothing: other threads of this process may hold the lock of malloc.
 template <class Work>
 pid_t start(const Work& work) {
   sigset_t all, before;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, &before);  // it inherits the mask: no signal but SIGKILL ends it half-way
+  sigprocmask(SIG_BLOCK, &all, &before);  // the child inherits the mask: no signal but SIGKILL ends it half-way
   const pid_t child = ::fork();
   if (child == 0) ::_exit(work());
   sigprocmask(SIG_SETMASK, &before, nullptr);
   return child;
 }
 
-/// Frozen, the journal is empty; errno of what failed.
+/// Empties the journal by a freeze; returns 0 or an errno.
 int freeze_and_thaw(int directory, int finished) {
   if (::ioctl(directory, FIFREEZE, 0) != 0) return errno;
   while (::ioctl(directory, FITHAW, 0) != 0)
@@ -41,7 +41,7 @@ int freeze_and_thaw(int directory, int finished) {
   return ::write(finished, "", 1) == 1 ? 0 : errno;
 }
 
-/// Thaws where the other process ended without having done so.
+/// Thaws the file system if the other process ended without thawing it.
 int thaw_unless_finished(int directory, int finished) {
   char byte = 0;
   ssize_t count = 0;
@@ -49,7 +49,7 @@ int thaw_unless_finished(int directory, int finished) {
   return count == 1 || ::ioctl(directory, FITHAW, 0) == 0 ? 0 : errno;
 }
 
-/// Exit status of `child`, -1 where it was killed; after the deadline it is left alone.
+/// Returns the exit status of `child`, -1 if it was killed; leaves it alone after the deadline.
 Result<int> wait_for(pid_t child, const std::string& path) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   pollfd ended{process.get(), POLLIN, 0};
@@ -72,7 +72,7 @@ Result<void> freeze_once(const Descriptor& directory, const std::string& path) {
   if (guard < 0) return fail_errno(path + ": fork");
   const pid_t worker = start([&] { return freeze_and_thaw(directory.get(), finished.get()); });
   const int error = errno;
-  finished.reset();  // the guard hears the end of the worker, which has the only other copy
+  finished.reset();  // the guard sees the end of the worker, which has the only other copy
   if (worker < 0) return fail_errno(path + ": fork", error);
   const int status = TRY(wait_for(worker, path));
   TRY(wait_for(guard, path));
@@ -92,7 +92,7 @@ Result<void> checkpoint_file_system(const Descriptor& directory, std::string_vie
   if (::fstatfs(directory.get(), &info) != 0) return fail_errno(path);
   if (info.f_type == EXT4_SUPER_MAGIC) {
     std::uint32_t flags = 0;
-    if (::ioctl(directory.get(), kExt4Checkpoint, &flags) == 0 || errno == ENODEV) return {};  // ENODEV: it has no journal
+    if (::ioctl(directory.get(), kExt4Checkpoint, &flags) == 0 || errno == ENODEV) return {};  // ENODEV: no journal
     if (errno != ENOTTY && errno != EOPNOTSUPP) return fail_errno(path + ": its journal cannot be written back for GRUB");
     return freeze_once(directory, path);
   }

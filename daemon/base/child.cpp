@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGrace{2'000};       // from SIGTERM to SIGKILL
-constexpr milliseconds kDeathLimit{5'000};  // from SIGKILL until it counts as stuck in the kernel
+constexpr milliseconds kGrace{2'000};       // time from SIGTERM to SIGKILL
+constexpr milliseconds kDeathLimit{5'000};  // time from SIGKILL until it counts as stuck in the kernel
 constexpr std::size_t kLineLimit = 64U << 10;
 
 }  // namespace
@@ -58,7 +58,7 @@ void Stream::emit() {
   (*on_line_)(line);
 }
 
-Child::~Child() {  // only matters after a failed poll(2) or when a listener throws
+Child::~Child() {  // acts only after a failed poll(2) or when a listener throws
   if (settled_) return;
   signal_group(SIGKILL);
   pollfd dead{pidfd_.get(), POLLIN, 0};
@@ -68,7 +68,7 @@ Child::~Child() {  // only matters after a failed poll(2) or when a listener thr
 
 Result<Child::Event> Child::watch(Clock::time_point until, int stop_fd, milliseconds renewal) {
   for (;;) {
-    std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative ones
+    std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative descriptors
                                {output_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}}};
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     const int wait = static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));
@@ -86,11 +86,11 @@ Result<bool> Child::end() {
   signal_group(SIGTERM);
   if (TRY(watch(Clock::now() + kGrace, -1)) == Event::exited) return true;
   signal_group(SIGKILL);
-  settled_ = TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // nothing more can be done about it
+  settled_ = TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // a process that survives SIGKILL is left alone
   return !settled_;
 }
 
-// In this order, because until it is reaped nobody else can get the process's number.
+// Kills the group first: until the process is reaped, no other one can get its number.
 Result<int> Child::reap() {
   signal_group(SIGKILL);
   constexpr int kPieces = 64;  // a process that left the group may write for ever
@@ -103,7 +103,7 @@ Result<int> Child::reap() {
 }
 
 void Child::signal_group(int number) const {
-  if (::kill(-pid_, number) != 0) ::kill(pid_, number);  // it may not have made its group yet
+  if (::kill(-pid_, number) != 0) ::kill(pid_, number);  // the child may not have made its group yet
 }
 
 }  // namespace p2pd

@@ -14,15 +14,15 @@
 
 namespace p2pd {
 
-/// One output stream of a running command: what is kept of it, and its lines for the listener.
+/// One output stream of a running command: keeps its output and passes its lines to the listener.
 class Stream {
  public:
   Stream(Descriptor fd, const std::function<void(std::string_view)>& on_line) : fd_(std::move(fd)), on_line_(&on_line) {}
 
   int fd() const { return fd_.get(); }
-  /// Takes one piece of what is there; false when there is nothing now, or nothing ever again.
+  /// Takes one piece of available output; false if there is none now, or the stream has ended.
   bool take();
-  /// All that is kept.
+  /// Returns all kept output.
   std::string finish();
 
  private:
@@ -36,7 +36,7 @@ class Stream {
   std::size_t dropped_ = 0;
 };
 
-/// A process that was started: waits for it within bounds, and never leaves its group behind.
+/// A started process: waits for it within bounds, and never leaves its group behind.
 class Child {
  public:
   enum class Event { exited, expired, stopped };
@@ -51,14 +51,14 @@ class Child {
   pid_t pid() const { return pid_; }
   bool watched() const { return static_cast<bool>(pidfd_); }
 
-  /// Takes output until the process has exited, `until` has come, or `stop_fd` is readable. With `renewal`, each
-  /// output puts `until` off to that long after it.
+  /// Takes output until the process has exited, `until` has passed or `stop_fd` is readable. With `renewal`, each output
+  /// moves `until` to that long after the output.
   Result<Event> watch(Clock::time_point until, int stop_fd, std::chrono::milliseconds renewal = {});
-  /// SIGTERM, a grace, SIGKILL; false when even that does not end it.
+  /// Sends SIGTERM, waits, sends SIGKILL; false if the process survives both.
   Result<bool> end();
-  /// What it wrote so far, with `status`.
+  /// Returns its output so far, with `status`.
   CommandResult result(int status) { return {status, output_.finish(), errors_.finish()}; }
-  /// After the exit: kills what is left of the group, takes what is left of the output; the status.
+  /// Kills the rest of the group after the exit, takes the rest of the output; returns the status.
   Result<int> reap();
 
  private:

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Same descriptor, numbered above the standard ones, so that the child can lay those out in any order.
+/// Returns the same descriptor, numbered above the standard ones, so that the child can assign those in any order.
 Descriptor above_standard(int fd) {
   Descriptor given(fd);
   if (fd < 0 || fd > STDERR_FILENO) return given;
@@ -46,7 +46,7 @@ Result<Pipe> make_pipe() {
   return pipe;
 }
 
-/// Standard input as a memory file: it never blocks us, and a reader that leaves early is nobody's SIGPIPE.
+/// Makes standard input a memory file: it never blocks p2pd, and a reader that exits early causes no SIGPIPE.
 Result<Descriptor> make_input(std::string_view bytes) {
   if (bytes.empty()) {
     Descriptor null = above_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -65,16 +65,16 @@ Result<Descriptor> make_input(std::string_view bytes) {
   return file;
 }
 
-/// What stopped the child before it became the program.
+/// Failure of the child before it became the program.
 struct Refusal {
   enum class At : int { none, standard_streams, chroot, exec };
   At at = At::none;
   int error = 0;
 };
 
-/// All that the child needs, made before the fork: after it only async-signal-safe calls are allowed.
+/// Data that the child needs, made before the fork: after it only async-signal-safe calls are allowed.
 struct Program {
-  std::vector<std::string> candidates;  ///< paths to try, as PATH says
+  std::vector<std::string> candidates;  ///< paths to try, from PATH
   std::vector<std::string> environment;
   std::vector<char*> argv;
   std::vector<char*> envp;
@@ -102,7 +102,7 @@ struct Program {
       ::dup2(program.errors, STDERR_FILENO) < 0) {
     refuse(program, Refusal::At::standard_streams);
   }
-  // May fail before Linux 5.11; then our own descriptors still close, as all of them are close-on-exec.
+  // Fails before Linux 5.11; then p2pd's own descriptors still close, as all of them are close-on-exec.
   ::syscall(SYS_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   ::umask(022);
   if (program.root != nullptr && (::chdir(program.root) != 0 || ::chroot(".") != 0)) refuse(program, Refusal::At::chroot);
@@ -135,7 +135,7 @@ std::vector<std::string> candidates_of(const std::string& program, std::string_v
   return candidates;
 }
 
-/// fork(2) with every signal blocked, so that no handler of ours runs in the child.
+/// Forks with every signal blocked, so that no handler of p2pd runs in the child.
 pid_t fork_quietly(const Program& program) {
   sigset_t all;
   sigset_t old;
@@ -156,7 +156,7 @@ std::string seconds(milliseconds time) {
   return text + " s";
 }
 
-/// The last lines of `text` in one line, without what would act on a terminal.
+/// Joins the last lines of `text`, without characters that act on a terminal.
 std::string tail(std::string_view text) {
   constexpr int kLines = 5;
   constexpr std::size_t kWidth = 300;
@@ -198,7 +198,7 @@ Failure refused(const Command& command, const Refusal& refusal, const std::strin
   }
 }
 
-/// Follows a started command to its end, or to the end that it is given.
+/// Waits for the end of a started command, or ends it at the deadline or a stop.
 Result<CommandResult> supervise(const Command& command, Child& child, Clock::time_point until, int stop_fd) {
   if (!child.watched()) return fail_errno("`" + command.text() + "`: pidfd_open");
   const Child::Event event = TRY(child.watch(until, stop_fd, command.while_silent ? command.deadline : milliseconds{}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What fmt's headers leave to its library: Debian has that only as a shared one, of another version in each release.
-// Compiled here once, it is not compiled in every file (FMT_HEADER_ONLY), where it takes seconds.
+// Code that fmt's headers leave to its library: Debian has only a shared one, of another version in each release.
+// Compiling it here once saves seconds in every other file (FMT_HEADER_ONLY).
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 

@@ -16,7 +16,7 @@ constexpr std::size_t kLineFileLimit = 1U << 20;  // bytes
 constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
                                                                  "/usr/bin",        "/sbin",          "/bin"};
 
-/// Another one for another file at the same path, or for the same file written again.
+/// Version of a file: another one for another file at the path, and after a write.
 std::string version_of(const struct stat& file) {
   return fmt::format("{} {} {} {}.{} {}.{}", file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec,
                      file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec);

@@ -16,15 +16,15 @@
 
 namespace p2pd {
 
-/// How a changed file goes back on undo.
+/// Way in which undo restores a changed file.
 enum class Restore {
-  bytes,      ///< to the bytes it had
-  generated,  ///< to the bytes it had unless somebody generated it anew since; then the action's undo makes it again
-  discarded,  ///< to nothing: what p2pd fetches or builds there goes with all that is in it, and is never read
-  by_action,  ///< by the action's undo alone, as with dpkg's database: nothing is kept here but whose change it is
+  bytes,      ///< writes the old bytes back
+  generated,  ///< writes the old bytes back unless the file was generated again since; then the action's undo generates it
+  discarded,  ///< removes it with all its content, which p2pd fetched or built; the old content is never read
+  by_action,  ///< leaves it to the action's undo, as with dpkg's database: only the change that it belongs to is kept
 };
 
-/// Hears of every change before it is made; the engine keeps what undo needs here.
+/// Receives every change before it is made; the engine keeps what undo needs here.
 class ChangeRecorder {
  public:
   virtual ~ChangeRecorder() = default;
@@ -35,8 +35,8 @@ class ChangeRecorder {
 
 /// A machine seen through two seams: a root directory and a command runner.
 ///
-/// Probes get `const Host&` and cannot change it: neither a Host nor the Root of one can be copied out of it. Every
-/// change passes the recorder first.
+/// Probes get `const Host&` and cannot change it: neither a Host nor the Root of one can be copied out of it. The
+/// recorder receives every change first.
 class Host {
  public:
   Host(Root root, CommandRunner& runner, ChangeRecorder* recorder = nullptr)
@@ -44,9 +44,9 @@ class Host {
   Host(Host&&) = default;
   Host& operator=(Host&&) = default;
 
-  /// The same host for one look at it: what many probes read, such as the PCI bus, is read once.
+  /// Copies the host for one look at it: data that many probes read, such as the PCI bus, is read once.
   std::unique_ptr<const Host> snapshot() const;
-  /// What `read` returns; a snapshot remembers it as `what`, and reads it no second time.
+  /// Returns the result of `read`; a snapshot remembers it as `what`, and reads it only once.
   template <class Value>
   Result<Value> once(std::string_view what, const std::function<Result<Value>()>& read) const {
     if (!memory_) return read();
@@ -55,50 +55,50 @@ class Host {
     return std::any_cast<const Result<Value>&>(kept);
   }
 
-  /// GPUs that are not to take part in P2P, as a plan names them: see is_gpu_name().
+  /// Excludes GPUs from P2P, by their names in a plan: see is_gpu_name().
   void leave_out_gpus(std::vector<std::string> names) { left_out_gpus_ = std::move(names); }
   const std::vector<std::string>& left_out_gpus() const { return left_out_gpus_; }
 
   const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
-  /// Readable once what takes long is to end, as CommandRunner::stop_fd().
+  /// Descriptor that is readable once long operations must end.
   int stop_fd() const { return runner_->stop_fd(); }
 
   /// Content of a small text file without the final newline.
   Result<std::string> line(std::string_view path) const;
-  /// What a directory holds; nothing where it cannot be read.
+  /// Names in a directory; empty if it cannot be read.
   std::vector<std::string> names(std::string_view path) const;
-  /// Runs a command that only reads; whatever it exits with is an answer.
+  /// Runs a command that only reads; any exit status is an answer.
   Result<CommandResult> run_readonly(const Command& command) const { return runner_->run(command); }
-  /// The same where only success is one; its standard output.
+  /// Does the same, but requires success; returns standard output.
   Result<std::string> output_of(const Command& command) const;
-  /// The same of a command whose answer is about one file: remembered until there is another one at that path.
+  /// Does the same for a command about one file; remembers the answer until the file at that path changes.
   Result<std::string> cached_output_of(std::string_view file, const Command& command) const;
-  /// True when `program` is an executable of this host's PATH.
+  /// Checks that `program` is an executable of this host's PATH.
   bool has_program(std::string_view program) const;
 
-  /// Replaces a file's content; mode, owner and attributes stay, a new file gets `mode` and root:root.
+  /// Replaces a file's content; mode, owner and attributes stay, a new file gets `mode` and this process's user.
   Result<void> write(std::string_view path, std::string content, mode_t mode = 0644, Restore restore = Restore::bytes);
-  /// The same for a file that is p2pd's alone, whose first line says "Written by p2pd"; somebody else's file at that
+  /// Does the same for a file of p2pd's own, whose first line says "Written by p2pd"; a foreign file at that
   /// path is ErrorCode::invalid.
   Result<void> write_own(std::string_view path, std::string content);
-  /// Makes `path` a symbolic link to `target`, durably, in place of a file or of another link; undo removes it.
+  /// Makes `path` a symbolic link to `target`, durably; replaces a file or another link. Undo removes it.
   Result<void> link(std::string_view path, std::string target);
   Result<void> remove(std::string_view path);
-  /// To be called before a command that changes `path`.
+  /// Must be called before a command that changes `path`.
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);
   /// Name of the change that an action makes or undoes now, for what its undo needs: see ChangeRecorder.
   std::string change() const { return recorder_ == nullptr ? "0" : recorder_->change(); }
-  /// Runs a command that must succeed; its result.
+  /// Runs a command that must succeed; returns its result.
   Result<CommandResult> run(const Command& command);
 
-  // Of what is too big for write(): not recorded, so will_change() with Restore::discarded comes first.
-  /// A new file of mode 0644 that starts with `content`, open for more of it; replaces one that is there.
+  // Content too big for write(): these do not record it, so will_change() with Restore::discarded comes first.
+  /// Makes a file of mode 0644 that starts with `content`, open for appending; replaces an existing one.
   Result<Descriptor> create(std::string_view path, std::string content = {});
   Result<void> make_directory(std::string_view path);
-  /// Removes a file, or a directory with all that is in it; fine when nothing is there.
+  /// Removes a file, or a directory with all its content; succeeds if nothing is there.
   Result<void> remove_tree(std::string_view path) { return root_.remove_tree(path); }
-  /// Gives what lies at `from` the name `to`, once all of it is on the disk.
+  /// Renames `from` to `to`, once all of it is on the disk.
   Result<void> move(std::string_view from, std::string_view to) { return root_.move(from, to); }
 
  private:
@@ -108,7 +108,7 @@ class Host {
   CommandRunner* runner_;
   ChangeRecorder* recorder_;
   std::vector<std::string> left_out_gpus_;
-  std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< of a snapshot
+  std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< set in a snapshot
   struct AboutFile {
     std::string version, answer;
   };

@@ -6,10 +6,10 @@
 namespace p2pd {
 namespace {
 
-/// A program that reads what it is pointed at, and starts nothing that it finds there.
+/// A program that reads the files it is given, and starts nothing that it finds there.
 struct OfflineProgram {
   std::string_view program;
-  std::string_view database;  ///< directory that --admindir names; empty: the arguments are files of the tree
+  std::string_view database;  ///< directory for --admindir; empty: the arguments are files of the tree
 };
 constexpr OfflineProgram kOfflinePrograms[] = {{"modinfo", ""}, {"lsinitramfs", ""}, {"lsinitrd", ""}, {"dpkg-deb", ""}, {"dpkg-query", "/var/lib/dpkg"}};
 

@@ -6,10 +6,10 @@
 
 namespace p2pd {
 
-/// Answers what is asked about a tree that is only looked at: by the programs of this machine, which read the tree's files.
+/// Answers commands about a tree that is only inspected, with programs of this machine that read the tree's files.
 ///
-/// Runs nothing that lies in the tree, and nothing that its configuration names: whoever made it need not be trusted. A command
-/// that has no such answer is ErrorCode::not_found, and is_not_run() tells it from what is not there. Paths in the answers are
+/// Runs nothing from the tree, and nothing that its configuration names: its author need not be trusted. Any other command
+/// is ErrorCode::not_found; is_not_run() distinguishes it from a missing file. Paths in the answers are
 /// those of the tree.
 class ImageRunner : public CommandRunner {
  public:

@@ -20,7 +20,7 @@ Result<std::vector<std::string>> xattr_names(const Descriptor& handle, const std
     if (size < 0) return fail_errno(path + ": extended attributes");
     std::string buffer(static_cast<std::size_t>(size), '\0');
     const ssize_t used = size == 0 ? 0 : ::listxattr(handle_name(handle).c_str(), buffer.data(), buffer.size());
-    if (used < 0 && errno == ERANGE) continue;  // one was added in between
+    if (used < 0 && errno == ERANGE) continue;  // an attribute was added in between
     if (used < 0) return fail_errno(path + ": extended attributes");
     std::vector<std::string> names;
     for (std::size_t at = 0; at < static_cast<std::size_t>(used); at += names.back().size() + 1) {
@@ -30,7 +30,7 @@ Result<std::vector<std::string>> xattr_names(const Descriptor& handle, const std
   }
 }
 
-/// Security modules put their labels on every file and do not let go of them; they are set but never removed.
+/// Labels of security modules, which no file can lose; they are set but never removed.
 bool label(std::string_view xattr) { return xattr.starts_with("security.") && xattr != "security.capability"; }
 
 }  // namespace
@@ -60,7 +60,7 @@ Result<std::string> read_regular(const Descriptor& handle, const std::string& pa
   if (!file) return fail_errno(path);
   std::string content;
   if (info.st_size > 0) content.reserve(std::min(static_cast<std::size_t>(info.st_size), limit));
-  std::array<char, 16384> buffer;  // st_size says nothing in procfs and sysfs: read to the end
+  std::array<char, 16384> buffer;  // st_size is meaningless in procfs and sysfs: read to the end
   for (;;) {
     const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
@@ -93,7 +93,7 @@ Result<std::map<std::string, std::string>> xattrs_of(const Descriptor& handle, c
   return xattrs;
 }
 
-// In this order: a change of owner clears set-id bits and capabilities, and an ACL speaks for the group bits.
+// Sets the owner first: a change of owner clears set-id bits and capabilities, and an ACL sets the group bits.
 Result<void> dress(const Descriptor& handle, const std::string& path, const FileState& state) {
   const std::string name = handle_name(handle);
   const struct stat now = TRY(status_of(handle, path));

@@ -13,25 +13,25 @@
 
 namespace p2pd {
 
-/// One object of a table that people write: each key is asked for once, done() names the first mistake, be it a key
-/// that is missing, has a value that cannot be, or was not asked for. What is wrong reads as empty until then.
+/// One object of a table that people write. Each key is read once; done() names the first mistake: a key that is
+/// missing, has an impossible value, or was not read. A wrong value reads as empty until then.
 class JsonFields {
  public:
-  enum class Need { required, optional, nullable };  ///< nullable: the key is there, and may be null
+  enum class Need { required, optional, nullable };  ///< nullable: required key whose value may be null
   using Test = bool (*)(std::string_view);
   using RowTest = bool (*)(const std::string& key, const nlohmann::json& value);
 
-  /// `object` must outlive this; `where` goes in front of the mistake.
+  /// `object` must outlive this; `where` is put in front of the mistake.
   explicit JsonFields(const nlohmann::json& object, std::string where = {});
 
   std::string text(const char* key, Test good, Need need = Need::required);
   std::vector<std::string> texts(const char* key, Test good, Need need);
-  std::vector<int> integers(const char* key);   ///< 0 to 1000 each; empty when absent
-  std::optional<int> integer(const char* key);  ///< 0 to 1000
-  std::uint64_t bytes(const char* key);         ///< above 0; 0 when absent
-  bool boolean(const char* key);                ///< required
+  std::vector<int> integers(const char* key);   ///< numbers from 0 to 1000; empty if absent
+  std::optional<int> integer(const char* key);  ///< number from 0 to 1000
+  std::uint64_t bytes(const char* key);         ///< number above 0; 0 if absent
+  bool boolean(const char* key);                ///< required key
   const nlohmann::json& list(const char* key, Need need);
-  nlohmann::json object(const char* key, RowTest good, Need need = Need::optional);  ///< empty when absent
+  nlohmann::json object(const char* key, RowTest good, Need need = Need::optional);  ///< empty if absent
 
   bool has(const char* key) const { return object_.is_object() && object_.contains(key); }
   void wrong(std::string what);

@@ -14,8 +14,8 @@ namespace p2pd {
 template <class Type>
 concept JsonNumber = std::is_arithmetic_v<Type> && !std::same_as<Type, bool>;
 
-/// `value` as a Number. Nothing where it is no number, is a fraction for a whole Number, or does not fit: json::get casts,
-/// which is undefined for what is out of range. For documents that come from outside: files, sockets, output of commands.
+/// `value` as a Number; nullopt if it is no number, is a fraction for a whole Number, or does not fit: json::get casts,
+/// which is undefined for values out of range. For documents from outside: files, sockets, output of commands.
 template <JsonNumber Number>
 std::optional<Number> json_number(const nlohmann::json& value) {
   if constexpr (std::floating_point<Number>) {
@@ -29,7 +29,7 @@ std::optional<Number> json_number(const nlohmann::json& value) {
   return std::nullopt;
 }
 
-/// Member `key` of `object`; `otherwise` where there is none, or json_number() gives nothing.
+/// Member `key` of `object`; `otherwise` if it is missing, or json_number() returns nothing.
 template <JsonNumber Number>
 Number json_number(const nlohmann::json& object, const char* key, Number otherwise = 0) {
   const auto found = object.is_object() ? object.find(key) : object.end();

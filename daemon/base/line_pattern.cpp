@@ -7,13 +7,13 @@
 namespace p2pd {
 namespace {
 
-constexpr unsigned kMostElements = 63;  // and a bit for "all matched"
+constexpr unsigned kMostElements = 63;  // leaves one of 64 bits for "all matched"
 constexpr std::size_t kLeastLiteral = 3;
 using Bytes = std::array<bool, 256>;
 
 std::size_t index_of(char c) { return static_cast<unsigned char>(c); }
 
-/// Takes "[...]" off `rest`, which starts behind the bracket; nothing where it does not end.
+/// Takes "[...]" off `rest`, which starts after the bracket; nullopt if it does not end.
 std::optional<Bytes> take_class(std::string_view& rest) {
   Bytes bytes{};
   const bool negated = rest.starts_with('^');
@@ -94,11 +94,11 @@ Result<LinePattern> LinePattern::parse(std::string_view text) {
 bool LinePattern::matches(std::string_view line, bool at_start) const {
   if (::memmem(line.data(), line.size(), literal_.data(), literal_.size()) == nullptr) return false;
   const std::uint64_t done = std::uint64_t{1} << count_;
-  std::uint64_t states = 0;  // bit i: what is before element i was matched, ending here
+  std::uint64_t states = 0;  // bit i: all elements before i are matched, ending here
   for (std::size_t at = 0;; ++at) {
     if (at == 0 || !at_start) states |= 1;
     if (states == 0) return false;
-    for (std::uint64_t more = states; more != 0;) {  // an optional element may be left out
+    for (std::uint64_t more = states; more != 0;) {  // skips optional elements
       more = ((more & optional_) << 1) & ~states;
       states |= more;
     }

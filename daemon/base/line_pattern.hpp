@@ -10,18 +10,18 @@
 
 namespace p2pd {
 
-/// A regular expression that is looked for in a line, anywhere or at its start, in one step a byte whatever the line holds.
+/// A regular expression that is searched in a line, anywhere or at its start, in one step a byte for any line.
 ///
-/// The part of the common syntax that allows it: characters, `.`, [classes], each with `*`, `+` or `?`; `\` takes the
-/// meaning of what follows away. No groups, alternatives, counts or anchors; at most 63 elements.
+/// Supports the part of the common syntax that allows it: characters, `.`, [classes], each with `*`, `+` or `?`; `\` makes the
+/// next character a plain one. No groups, alternatives, counts or anchors; at most 63 elements.
 class LinePattern {
  public:
-  /// ErrorCode::invalid names what cannot be. A pattern has at least three plain characters in a row, so that most
-  /// lines are dismissed by a search for these.
+  /// Returns ErrorCode::invalid that names the unsupported part. A pattern has at least three plain characters in a row:
+  /// a search for these dismisses most lines.
   static Result<LinePattern> parse(std::string_view text);
 
   bool found_in(std::string_view line) const { return matches(line, false); }
-  /// True where the line begins with it.
+  /// Checks that the line begins with a match.
   bool starts(std::string_view line) const { return matches(line, true); }
 
  private:
@@ -29,11 +29,11 @@ class LinePattern {
   bool matches(std::string_view line, bool at_start) const;
   void add(const std::array<bool, 256>& accepted, char quantifier);
 
-  std::array<std::uint64_t, 256> accepts_{};  ///< per byte: the elements that take it, a bit each
+  std::array<std::uint64_t, 256> accepts_{};  ///< elements that accept each byte, one bit each
   std::uint64_t repeats_ = 0;                 ///< elements with * or +
   std::uint64_t optional_ = 0;                ///< elements with * or ?
   unsigned count_ = 0;
-  std::string literal_;  ///< the longest run of plain characters: every match has it
+  std::string literal_;  ///< longest run of plain characters: every match contains it
 };
 
 }  // namespace p2pd

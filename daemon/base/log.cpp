@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/log.hpp"
 
-#define SPDLOG_FMT_EXTERNAL  // the fmt of the other files
+#define SPDLOG_FMT_EXTERNAL  // same fmt as in the other files
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <syslog.h>
-#define SD_JOURNAL_SUPPRESS_LOCATION  // the location would be this file's
+#define SD_JOURNAL_SUPPRESS_LOCATION  // the location would always be this file
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 thread_local std::vector<std::pair<std::string, std::string>> fields;
 
-// both begin with trace, and each level follows the same one
+// Casts the level: both types have the same levels in the same order.
 spdlog::level::level_enum of_spdlog(Level level) { return static_cast<spdlog::level::level_enum>(level); }
 
 int priority(spdlog::level::level_enum level) {
@@ -41,7 +41,7 @@ int priority(spdlog::level::level_enum level) {
   }
 }
 
-/// Sends records to journald with their fields; to standard error when journald does not take them.
+/// Sends records to journald with their fields; to standard error if journald does not accept them.
 class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit JournalSink(std::string program) : program_(std::move(program)) {}
@@ -67,7 +67,7 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
   std::string program_;
 };
 
-/// systemd names the device and inode of the stream it gave us; a redirected one does not match any more.
+/// Compares standard error with the device and inode that systemd names; a redirected one does not match.
 bool stderr_is_journal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
   struct stat info {};
@@ -115,7 +115,7 @@ void start(std::string_view program, Level least) {
 }
 
 void listen(std::function<void(std::string_view)> listener) {
-  class Listening : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {  // what it calls may log
+  class Listening : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {  // no lock: the listener may log
    public:
     explicit Listening(std::function<void(std::string_view)> hears) : hears_(std::move(hears)) {}
 

@@ -11,13 +11,13 @@ namespace p2pd::log {
 
 enum class Level { trace, debug, info, warning, error, critical, off };
 
-/// By the name that it has here and in p2pd.yaml; info for another name.
+/// Level by its name, as here and in p2pd.yaml; info for another name.
 Level level_called(std::string_view name);
 
 /// Logs to journald with native fields when standard error is the journal, else to standard error.
 void start(std::string_view program, Level least = Level::info);
 
-/// From which level on records are written.
+/// Least level that is written.
 Level level();
 void set_level(Level least);
 
@@ -40,10 +40,10 @@ void error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   write(Level::error, format, std::forward<Arguments>(arguments)...);
 }
 
-/// From now on `listener` hears the text of each record, too. Its thread is the one that logs.
+/// Passes the text of each later record to `listener`, in the thread that logs.
 void listen(std::function<void(std::string_view)> listener);
 
-/// While it lives, every record of its thread carries the field (journald name rules: A-Z, 0-9, _), for example
+/// Adds the field to every record of its thread while it lives (journald name rules: A-Z, 0-9, _), for example
 /// P2PD_STEP; an inner one of the same name hides the outer.
 class Field {
  public:

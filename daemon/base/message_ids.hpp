@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-/// What the journal says of a run, by MESSAGE_ID; units/p2pd.catalog explains each to a person.
+/// MESSAGE_ID of each kind of entry about a run in the journal; units/p2pd.catalog explains each to a person.
 namespace p2pd::message_id {
 
 inline constexpr std::string_view kRunStarted = "8e2f6a4b0c7d4e1f9a3b5c6d7e8f9012";

@@ -9,11 +9,11 @@
 
 namespace p2pd {
 
-/// What programs use P2P for. What each rests on stands in probes/bench/report/fit.cpp.
+/// Uses of P2P by programs. probes/bench/report/fit.cpp lists what each needs.
 enum class P2pUse {
   copies,             ///< cudaMemcpyPeer: PyTorch's Tensor.to, pipelines
-  nccl,               ///< NCCL: copies, stores with flags, memory that is mapped by cuMem
-  custom_all_reduce,  ///< of vLLM and SGLang: kernels that load from a peer, over IPC
+  nccl,               ///< NCCL: copies, stores with flags, memory mapped by cuMem
+  custom_all_reduce,  ///< vLLM and SGLang: kernels that load from a peer, over IPC
   atomics,            ///< NVSHMEM, one-shot all-to-all
   managed_memory,     ///< cudaMallocManaged: pages that GPUs load from each other and that migrate between them
 };
@@ -22,9 +22,9 @@ inline constexpr P2pUse kP2pUses[] = {P2pUse::copies, P2pUse::nccl, P2pUse::cust
 
 std::string_view to_string(P2pUse use);
 
-/// What has to work where nothing else is said: nccl, custom-all-reduce.
+/// Uses that must work by default: nccl, custom-all-reduce.
 std::vector<P2pUse> usual_uses();
-/// Of names; an unknown one, or none at all, is an Error that names those there are.
+/// Uses by name; an unknown name, or an empty list, is an Error that lists the known ones.
 Result<std::vector<P2pUse>> uses_from(const std::vector<std::string>& names);
 
 }  // namespace p2pd

@@ -54,9 +54,9 @@ bool is_name(std::string_view word) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates) {
-  constexpr std::size_t kLongest = 128;  // a name is shorter; a huge key must not cost quadratic time
+  constexpr std::size_t kLongest = 128;  // limit above any name: a huge key must not cost quadratic time
   if (word.size() > kLongest) return {};
-  std::size_t best = std::min(word.size() / 3 + 2, word.size());  // the first distance that is too far
+  std::size_t best = std::min(word.size() / 3 + 2, word.size());  // smallest distance that is too far
   std::string_view found;
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongest) continue;

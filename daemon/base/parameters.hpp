@@ -10,7 +10,7 @@
 
 namespace p2pd {
 
-using Parameters = nlohmann::json;  ///< an object: parameter name to value
+using Parameters = nlohmann::json;  ///< object of parameter names and values
 
 /// One parameter that a probe or action takes.
 struct Parameter {
@@ -23,13 +23,13 @@ struct Parameter {
 
 std::string_view to_string(Parameter::Type type);
 
-/// True when `value` is of the type that `parameter` wants.
+/// Checks that `value` has the type that `parameter` declares.
 bool fits(const Parameter& parameter, const nlohmann::json& value);
 
-/// What plans and steps are called: a-z, 0-9 and -, 1 to 64 of them.
+/// Checks the name of a plan or step: a-z, 0-9 and -, 1 to 64 characters.
 bool is_name(std::string_view word);
 
-/// The candidate that is spelled most like `word`, or empty when none is near.
+/// Candidate most similar to `word`, or empty if none is near.
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace p2pd

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and the NUL that OpenSSL puts behind it
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // includes the NUL that OpenSSL appends
   const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                                    reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(size));
@@ -28,11 +28,11 @@ std::optional<std::string> from_base64(const std::string& text) {
   const int padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
   if (size < padding) return std::nullopt;
   bytes.resize(static_cast<std::size_t>(size - padding));
-  if (to_base64(bytes) != text) return std::nullopt;  // blanks around it, or "=" within
+  if (to_base64(bytes) != text) return std::nullopt;  // rejects blanks around it, or "=" within
   return bytes;
 }
 
-/// `text` in UTF-8; another byte is replaced when the JSON is printed.
+/// Converts `text` in UTF-8; printing the JSON replaces any other byte.
 Json text_to_json(std::string_view text) {
   if (!text.empty() && !text.ends_with('\n')) return std::string(text);
   Json lines = Json::array();
@@ -55,7 +55,7 @@ std::optional<std::string> text_from(const Json& json) {
   return text;
 }
 
-/// The member `key` of `json`; null where it has none.
+/// The member `key` of `json`; null if it has none.
 const Json& member(const Json& json, const char* key) {
   static const Json kNone;
   const auto found = json.is_object() ? json.find(key) : json.end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The JSON of what a record holds, readable in a diff: a text whose every line ends is an array of its lines, another text a string,
-// and what is not UTF-8 is {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
+// JSON of a record's content, readable in a diff: a text of complete lines is an array of its lines, another text a string,
+// other bytes than UTF-8 are {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace p2pd {
 struct RecordFile {
   enum class Kind { file, program, link };  ///< program: executable
   Kind kind = Kind::file;
-  std::string content;  ///< bytes; of a link, its target
+  std::string content;  ///< bytes; target of a link
 
   bool operator==(const RecordFile&) const = default;
 };
@@ -31,7 +31,7 @@ struct RecordedCommand {
 nlohmann::json to_json(const RecordedCommand& command);
 nlohmann::json to_json(const RecordFile& file);
 
-/// The reverse; nothing where the JSON is no such thing.
+/// Reads that JSON back; nullopt if it has another form.
 std::optional<RecordedCommand> recorded_command_from(const nlohmann::json& json);
 std::optional<RecordFile> record_file_from(const nlohmann::json& json);
 

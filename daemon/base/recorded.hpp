@@ -10,14 +10,14 @@
 
 namespace p2pd {
 
-/// Answers commands from the `commands/` of a machine record; anything else is not_found.
+/// Answers commands from the `commands/` of a machine record; any other command is not_found.
 class RecordedRunner : public CommandRunner {
  public:
   explicit RecordedRunner(Root record, int stop_fd = -1) : record_(std::move(record)), stop_fd_(stop_fd) {}
   Result<CommandResult> run(const Command& command) override;
   int stop_fd() const override { return stop_fd_; }
 
-  /// True when `root` is a machine record: it has a /machine.json.
+  /// Checks that `root` is a machine record: it has a /machine.json.
   static bool is_record(const RootReader& root) { return root.exists("/machine.json"); }
 
  private:
@@ -25,9 +25,9 @@ class RecordedRunner : public CommandRunner {
   int stop_fd_;
 };
 
-/// Room that an ordinary process has on the file system of `path`, in bytes. Of a machine record: what its machine.json
-/// says of exactly this path, since the record lies on the disk of whoever looks at it; not_found where it says
-/// nothing.
+/// Free space of the file system of `path` for an ordinary process, in bytes. For a machine record: the value in its
+/// machine.json for exactly this path, since the record is on the disk of another machine; not_found if it has no
+/// such value.
 Result<std::uint64_t> free_bytes(const Host& host, std::string_view path);
 
 }  // namespace p2pd

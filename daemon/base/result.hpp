@@ -10,18 +10,18 @@
 
 namespace p2pd {
 
-/// Why something could not be done, precise enough to branch on.
+/// Reason of a failure, precise enough to branch on.
 enum class ErrorCode {
   io,           ///< the operating system refused a file or process operation
   not_found,    ///< the file, command or name does not exist
   invalid,      ///< input that breaks its format
-  denied,       ///< permission missing; root would tell
+  denied,       ///< permission missing; root has it
   timeout,      ///< a deadline passed
   command,      ///< a command ran and failed
-  interrupted,  ///< asked to stop
-  busy,         ///< somebody else holds it
+  interrupted,  ///< stop was requested
+  busy,         ///< used by another program
   state,        ///< the run is not in a state that allows this
-  database_quarantined,    ///< the state database was unusable and lies aside
+  database_quarantined,    ///< the state database was unusable and is quarantined
 };
 
 /// Stable lower-case name of `code`, as printed in JSON.
@@ -31,13 +31,13 @@ std::string_view to_string(ErrorCode code);
 struct Error {
   ErrorCode code = ErrorCode::io;
   std::string message;
-  std::string next;  ///< the next thing for the operator to do; may be empty
+  std::string next;  ///< next step for the operator; may be empty
 
   [[nodiscard]] Error in(std::string_view context) && {
     message.insert(0, std::string(context) + ": ");
     return std::move(*this);
   }
-  /// Both in one line.
+  /// Message and next step in one line.
   std::string text() const { return next.empty() ? message : message + "; next: " + next; }
 };
 
@@ -47,7 +47,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:
   using tl::expected<T, Error>::expected;
 
-  /// The value, moved out; only when there is one.
+  /// Moves the value out; only if there is one.
   T take() && {
     if constexpr (!std::is_void_v<T>) return std::move(**this);
   }
@@ -55,19 +55,19 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 
 using Failure = tl::unexpected<Error>;
 
-/// An Error on its way out of a function.
+/// Makes an Error that a function returns.
 Failure fail(ErrorCode code, std::string message, std::string next = {});
 
-/// The Error of a failed system call: `context`, then what errno means.
+/// Makes the Error of a failed system call: `context`, then the meaning of errno.
 Failure fail_errno(std::string_view context, int error = errno);
 
 }  // namespace p2pd
 
-/// The value of a Result, or leave the enclosing function with its Error. Never inside a braced list: GCC does not
-/// destroy what stands before it there.
+/// Yields the value of a Result, or leaves the enclosing function with its Error. Never inside a braced list: GCC does not
+/// destroy the elements before it there.
 #define TRY(...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), , __VA_ARGS__)
 
-/// TRY with `context` put in front of the Error's message.
+/// Does the same as TRY, with `context` in front of the Error's message.
 #define TRY_IN(context, ...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), .in(context), __VA_ARGS__)
 
 #define P2PD_TRY_AS(name, add, ...)                                          \

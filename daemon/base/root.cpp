@@ -22,10 +22,10 @@
 namespace p2pd {
 namespace {
 
-/// Name beside `name` for what is not complete yet. Always the same, so that a retry replaces what a kill left.
+/// Name beside `name` for an incomplete file. Always the same, so that a retry replaces what a kill left.
 std::string temporary(const std::string& name) { return "." + name + ".p2pd-new"; }
 
-/// `path` without doubled or trailing slashes and without "."; ".." stays, because only the kernel can resolve it.
+/// Removes doubled and trailing slashes and "." from `path`; keeps "..", because only the kernel can resolve it.
 Result<std::string> clean(std::string_view path) {
   if (path.find('\0') != std::string_view::npos) return fail(ErrorCode::invalid, "a path contains a NUL byte");
   if (!path.starts_with('/')) return fail(ErrorCode::invalid, "'" + std::string(path) + "' is not an absolute path");
@@ -42,7 +42,7 @@ std::string directory_of(const std::string& cleaned) { return cleaned.substr(0, 
 std::string last_name(const std::string& cleaned) { return cleaned.substr(cleaned.rfind('/') + 1); }
 
 Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t flags) {
-  constexpr int kOpenAttempts = 100;  // EAGAIN: something above was renamed while ".." was resolved
+  constexpr int kOpenAttempts = 100;  // EAGAIN: a directory was renamed while ".." was resolved
   open_how how{};
   how.flags = flags | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
@@ -54,7 +54,7 @@ Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t 
   }
 }
 
-/// True of what the running kernel makes up: tools that build an image mount it there, too.
+/// Checks for a kernel file system: tools that build an image mount it there, too.
 Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   struct statfs info {};
   if (::fstatfs(handle.get(), &info) != 0) return fail_errno(std::string(path));
@@ -62,7 +62,7 @@ Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   return std::ranges::find(kPseudoFileSystems, static_cast<unsigned long>(info.f_type)) != kPseudoFileSystems.end();
 }
 
-/// A failed fsync may have dropped the dirty pages: an error for good, because a second one would claim success.
+/// Syncs a file. A failed fsync may have dropped the dirty pages: it is final, because a second one would claim success.
 Result<void> sync(int fd, const std::string& path) {
   if (::fsync(fd) != 0) return fail_errno(path + ": fsync");
   return {};
@@ -78,7 +78,7 @@ Result<void> write_all(const Descriptor& file, std::string_view bytes, const std
   return {};
 }
 
-/// Removes `name`, whether file or empty directory; fine when it is not there.
+/// Removes `name`, a file or an empty directory; succeeds if it is not there.
 Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path) {
   if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
   if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -117,7 +117,7 @@ Result<void> make(const Descriptor& parent, const std::string& name, const std::
   return {};
 }
 
-/// Gives the directory `name` that is there already the attributes of `state`; false when nothing is there.
+/// Sets the attributes of the existing directory `name` to those of `state`; false if nothing is there.
 Result<bool> dress_directory(const Descriptor& parent, const std::string& name, const std::string& path,
                              const FileState& state) {
   const Descriptor directory(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -178,7 +178,7 @@ Result<std::uint64_t> RootReader::free_bytes(std::string_view path) const {
 
 Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
   const Descriptor directory = TRY(open_at(path, O_RDONLY | O_DIRECTORY));
-  const int copy = ::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0);  // fdopendir takes it over
+  const int copy = ::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0);  // fdopendir takes ownership
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
   if (!stream) return fail_errno(path);
   std::vector<std::string> names;
@@ -261,7 +261,7 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
     made = fail_errno(path + ": replace");
   }
   if (!made) {
-    (void)unlink_name(parent, beside, path);  // the first error is the one that tells
+    (void)unlink_name(parent, beside, path);  // the first error is the one to return
     return made;
   }
   return sync(parent.get(), path + ": directory");
@@ -334,7 +334,7 @@ Result<void> RootReader::make_durable() const {
 Result<void> RootReader::checkpoint(std::string_view directory) const {
   const Descriptor fd = TRY(open_at(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (live()) return checkpoint_file_system(fd, directory);
-  return ::syncfs(fd.get()) == 0 ? Result<void>() : fail_errno(std::string(directory) + ": sync");  // unmounted before it boots
+  return ::syncfs(fd.get()) == 0 ? Result<void>() : fail_errno(std::string(directory) + ": sync");  // an image is unmounted before it boots
 }
 
 }  // namespace p2pd

@@ -17,7 +17,7 @@ namespace p2pd {
 
 class Descriptor;
 
-/// What a path holds, completely enough to put it back: kind, content, mode, owner, extended attributes.
+/// State of a path, complete enough to restore it: kind, content, mode, owner, extended attributes.
 struct FileState {
   enum class Kind { absent, regular, symlink, directory };
   Kind kind = Kind::absent;
@@ -32,13 +32,13 @@ struct FileState {
 
 std::string_view to_string(FileState::Kind kind);
 
-/// A directory tree seen as a whole file system, to look at: every path, and every symlink on the way, resolves inside it.
+/// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
-/// Paths are absolute ("/etc/fstab"); ".." stops at the root. Of a tree that is not the one this process lives in, what
-/// the running kernel shows of itself (proc, sysfs, efivarfs mounted there) is absent. Needs openat2(2), Linux 5.6.
+/// Paths are absolute ("/etc/fstab"); ".." stops at the root. In a tree other than that of this process, file systems of the
+/// running kernel (proc, sysfs, efivarfs mounted there) are absent. Needs openat2(2), Linux 5.6.
 class RootReader {
  public:
-  static constexpr std::size_t kReadLimit = 64U << 20;  ///< bytes; larger files are an error, not a memory hog
+  static constexpr std::size_t kReadLimit = 64U << 20;  ///< limit in bytes; a larger file is an error
 
   const std::filesystem::path& directory() const { return directory_; }
   bool live() const { return directory_ == "/"; }
@@ -46,22 +46,22 @@ class RootReader {
   Result<std::string> read(std::string_view path, std::size_t limit = kReadLimit) const;
   bool exists(std::string_view path) const;
   Result<struct stat> stat(std::string_view path) const;
-  /// Room that an ordinary process has on the file system of `path`, in bytes.
+  /// Free space of the file system of `path` for an ordinary process, in bytes.
   Result<std::uint64_t> free_bytes(std::string_view path) const;
   /// Names in a directory, sorted, without "." and "..".
   Result<std::vector<std::string>> list(std::string_view path) const;
   Result<std::string> read_link(std::string_view path) const;
-  /// What `path` holds now, symlinks not followed; devices, sockets and pipes are an error.
+  /// State of `path` now, symlinks not followed; devices, sockets and pipes are an error.
   Result<FileState> capture(std::string_view path) const;
-  /// Path of an existing file or directory as the process sees it, for libraries that want a name.
+  /// Path of an existing file or directory as the process sees it, for libraries that need a name.
   Result<std::filesystem::path> real_path(std::string_view path) const;
   /// Directories above `path` that do not exist yet, outermost first.
   Result<std::vector<std::string>> missing_parents(std::string_view path) const;
 
-  /// Makes durable all that programs have written to the file systems of the system's own folders: few of them sync.
+  /// Syncs the file systems of the system's own directories: few programs sync what they write.
   Result<void> make_durable() const;
-  /// Makes what was written readable to programs that do not replay the journal, as GRUB: without it a power cut right
-  /// after a write shows GRUB the old file once more. See checkpoint_file_system(); of an image it is a sync.
+  /// Makes written files readable to programs that do not replay the journal, such as GRUB: without it a power cut right
+  /// after a write shows GRUB the old file. See checkpoint_file_system(); a sync for an image.
   Result<void> checkpoint(std::string_view directory) const;
 
  protected:
@@ -74,22 +74,22 @@ class RootReader {
   std::shared_ptr<Descriptor> fd_;
 };
 
-/// The same tree, to change. None can be made of a RootReader.
+/// The same tree, writable. A RootReader cannot be turned into one.
 class Root : public RootReader {
  public:
   static Result<Root> open(const std::filesystem::path& directory);
 
-  /// Replaces `path` durably: written beside, synced, renamed, directory synced. Creates parent directories (0755).
-  /// A symlink is replaced, never followed; a directory is neither replaced by nor made in place of another kind.
+  /// Replaces `path` durably: writes beside it, syncs, renames, syncs the directory. Creates parent directories (0755).
+  /// Replaces a symlink, never follows it; neither replaces a directory nor makes one in place of another kind.
   Result<void> put(std::string_view path, const FileState& state);
-  /// Removes a file, symlink or empty directory, durably; what is absent already is fine.
+  /// Removes a file, symlink or empty directory, durably; succeeds if it is absent.
   /// A directory that is not empty is ErrorCode::busy.
   Result<void> remove(std::string_view path);
-  /// Removes what a killed put() of `path` left beside it, and makes sure that what it put in place is durable.
+  /// Removes what a killed put() of `path` left beside it, and makes the file at `path` durable.
   Result<void> settle(std::string_view path);
-  /// Removes a file, symlink or directory with all that is in it; what is absent already is fine.
+  /// Removes a file, symlink or directory with all its content; succeeds if it is absent.
   Result<void> remove_tree(std::string_view path);
-  /// Renames `from` to `to` on the same file system, durably: all of it is synced before. A directory replaces only an
+  /// Renames `from` to `to` on the same file system, durably: syncs all of it before. A directory replaces only an
   /// empty one.
   Result<void> move(std::string_view from, std::string_view to);
 

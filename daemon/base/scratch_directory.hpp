@@ -13,7 +13,7 @@ namespace p2pd {
 /// A directory of this process for temporary files, removed with the object. Only its owner can enter it.
 class ScratchDirectory {
  public:
-  /// `purpose` is part of its name, for those who find it after a crash.
+  /// Makes it; `purpose` is part of its name, to be recognised after a crash.
   static Result<ScratchDirectory> make(std::string_view purpose);
 
   ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}

@@ -9,13 +9,13 @@ struct evp_md_ctx_st;
 
 namespace p2pd {
 
-/// SHA-256 of bytes that come piece by piece.
+/// SHA-256 of bytes that arrive in pieces.
 class Sha256 {
  public:
   Sha256();
   void feed(std::string_view bytes);
   void restart();
-  /// The sum of what was fed so far as 64 lower-case hexadecimal digits; empty, which equals no sum, where OpenSSL
+  /// Returns the sum of the bytes so far as 64 lower-case hexadecimal digits; empty, which equals no sum, if OpenSSL
   /// fails.
   std::string hex() const;
 

@@ -6,7 +6,7 @@
 namespace p2pd {
 
 std::string without_user_info(std::string text) {
-  constexpr std::string_view kBehind = "/?# \t\r\n\"<>`\\";  // what ends an authority and is no part of a password: RFC 3986, 3.2.1
+  constexpr std::string_view kBehind = "/?# \t\r\n\"<>`\\";  // ends of an authority, in no password: RFC 3986, 3.2.1
   for (std::size_t at = text.find("://"); at != std::string::npos; at = text.find("://", at)) {
     const std::size_t begin = at + 3, end = std::min(text.find_first_of(kBehind, begin), text.size());
     const std::size_t mark = begin < end ? text.rfind('@', end - 1) : std::string::npos;

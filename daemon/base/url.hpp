@@ -5,7 +5,7 @@
 
 namespace p2pd {
 
-/// "https://me:secret@host/x" without "me:secret@", wherever it stands in `text`.
+/// Removes "me:secret@" of "https://me:secret@host/x" anywhere in `text`.
 std::string without_user_info(std::string text);
 
 }  // namespace p2pd

@@ -6,7 +6,7 @@
 
 namespace p2pd {
 
-/// Bytes of the UTF-8 sequence at the start of `text`; 0 where there is none (Unicode 15, table 3-7).
+/// Number of bytes of the UTF-8 sequence at the start of `text`; 0 if there is none (Unicode 15, table 3-7).
 std::size_t utf8_sequence(std::string_view text);
 
 bool is_utf8(std::string_view text);

@@ -12,7 +12,7 @@ namespace p2pd {
 /// Numbers of a version, compared in order: {565, 57, 1} is before {565, 77}.
 using Version = std::vector<std::uint32_t>;
 
-/// "570.86.16" or "6.14": two to four decimal numbers with dots between, nothing else.
+/// Parses "570.86.16" or "6.14": two to four decimal numbers with dots between, nothing else.
 std::optional<Version> parse_version(std::string_view text);
 
 std::string dotted(const Version& version);

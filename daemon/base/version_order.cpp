@@ -6,7 +6,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Weight of the first character; a digit or the end ends the part that is no number.
+/// Weight of the first character; a digit or the end ends the part that is not a number.
 int weight(std::string_view text) {
   if (text.empty() || is_digit(text.front())) return 0;
   const char c = text.front();
@@ -26,7 +26,7 @@ std::string_view take_number(std::string_view& text) {
 
 }  // namespace
 
-// verrevcmp() of dpkg; numbers compare as texts, because they can be longer than any integer.
+// Follows verrevcmp() of dpkg; compares numbers as texts, because they can be longer than any integer.
 int compare_versions(std::string_view one, std::string_view other) {
   while (!one.empty() || !other.empty()) {
     while ((!one.empty() && !is_digit(one.front())) || (!other.empty() && !is_digit(other.front()))) {

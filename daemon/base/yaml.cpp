@@ -19,7 +19,7 @@ constexpr std::size_t kTextLimit = 1U << 20;
 constexpr int kDepthLimit = 32;
 constexpr std::size_t kItemLimit = 1000;
 
-/// Walks a document's events before any node is built: aliases may make cycles, and depth may exhaust the stack.
+/// Checks a document's events before any node is built: aliases may make cycles, and depth may exhaust the stack.
 class Guard : public YAML::EventHandler {
  public:
   std::string complaint;
@@ -57,7 +57,7 @@ class Guard : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-/// Line (from 1) of the first byte that is not UTF-8; 0 when all is well.
+/// Line (from 1) of the first byte that is not UTF-8; 0 if there is none.
 int bad_utf8_line(std::string_view text) {
   int line = 1;
   while (!text.empty()) {
@@ -145,7 +145,7 @@ Result<std::string> Node::text() const {
 Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const {
   std::int64_t value = 0;
   const std::string word = node_.IsScalar() ? node_.Scalar() : "";
-  const bool hex = word.starts_with("0x") && !word.starts_with("0x-");  // as registry keys are written
+  const bool hex = word.starts_with("0x") && !word.starts_with("0x-");  // format of registry keys
   const char* const first = word.data() + (hex ? 2 : 0);
   const auto [end, code] = std::from_chars(first, word.data() + word.size(), value, hex ? 16 : 10);
   const bool whole = code == std::errc() && end == word.data() + word.size();
@@ -200,11 +200,11 @@ Result<nlohmann::json> Node::value(const Parameter& parameter) const {
 nlohmann::json Node::scalar() const {
   if (node_.IsNull()) return nullptr;
   const std::string& word = node_.Scalar();
-  if (node_.Tag() != "?") return word;  // quoted, or with a tag
+  if (node_.Tag() != "?") return word;  // quoted or tagged
   if (word == "true" || word == "false") return word == "true";
   const auto number = integer(INT64_MIN, INT64_MAX);
   if (!number) return word;
-  return *number < 0 ? nlohmann::json(*number) : nlohmann::json(static_cast<std::uint64_t>(*number));  // as parsers of JSON have it
+  return *number < 0 ? nlohmann::json(*number) : nlohmann::json(static_cast<std::uint64_t>(*number));  // same type as from JSON parsers
 }
 
 Result<nlohmann::json> Node::json() const {

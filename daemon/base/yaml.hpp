@@ -15,22 +15,22 @@
 
 namespace p2pd::yaml {
 
-/// A node of a YAML document that knows where it stands: file, line and key.
+/// A node of a YAML document with its position: file, line and key.
 class Node {
  public:
   Node(const YAML::Node& node, std::string file, std::string key)
       : node_(node), file_(std::move(file)), key_(std::move(key)) {}
 
   Node(const Node&) = default;
-  Node& operator=(const Node&) = delete;  // YAML::Node assigns through: it would change the document
+  Node& operator=(const Node&) = delete;  // assigning a YAML::Node would change the document
 
-  /// "FILE:LINE: KEY: what"
+  /// Makes the Error "FILE:LINE: KEY: what".
   Error error(std::string_view what) const;
   bool is_null() const { return node_.IsNull(); }
 
-  /// Error unless it is a map with these keys only; the nearest known key is named.
+  /// Checks that it is a map with these keys only; the Error names the nearest known key.
   Result<void> keys(std::span<const std::string_view> known) const;
-  /// The child, which must exist.
+  /// Child, which must exist.
   Result<Node> at(const std::string& key) const;
   bool has(const std::string& key) const;
   Result<std::vector<std::string>> names() const;
@@ -41,10 +41,10 @@ class Node {
   Result<std::vector<std::string>> texts() const;
   /// The value as JSON of the type that `parameter` declares.
   Result<nlohmann::json> value(const Parameter& parameter) const;
-  /// All of it as JSON, by YAML's core schema: true, false, null, ~ and whole numbers (decimal or 0x) have their type; what is quoted,
-  /// and anything else, is text. Error: a list too long, a key that is no text or given twice.
+  /// Converts all of it to JSON, by YAML's core schema: true, false, null, ~ and whole numbers (decimal or 0x) have their type; quoted and
+  /// other values are text. Error: a list too long, a key that is no text or given twice.
   Result<nlohmann::json> json() const;
-  /// One of `names`, as its index.
+  /// Index of its text in `names`.
   Result<std::size_t> choice(std::span<const std::string_view> names) const;
 
  private:
@@ -56,7 +56,7 @@ class Node {
   std::string key_;
 };
 
-/// Parses one document; refuses what is empty, larger than 1 MiB, not UTF-8, or built of aliases (cycles, bombs).
+/// Parses one document; refuses text that is empty, larger than 1 MiB, not UTF-8, or has aliases (cycles, bombs).
 Result<Node> parse(std::string_view text, std::string_view file);
 
 }  // namespace p2pd::yaml
