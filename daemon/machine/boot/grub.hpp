@@ -15,32 +15,32 @@ inline constexpr std::string_view kGrubConfig = "/boot/grub/grub.cfg";
 inline constexpr std::string_view kGrubCustom = "/boot/grub/custom.cfg";
 inline constexpr std::string_view kGrubEnvironment = "/boot/grub/grubenv";
 inline constexpr std::string_view kGrubDropIn = "/etc/default/grub.d/zz-p2pd.cfg";
-inline constexpr std::string_view kTrialId = "p2pd-trial";            ///< of the one-time menu entry
-inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";    ///< tells a trial boot from others
+inline constexpr std::string_view kTrialId = "p2pd-trial";            ///< id of the one-time menu entry
+inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";    ///< mark of a trial boot
 
-/// `argument` for a line of grub.cfg: what GRUB's shell would take for its own is escaped.
+/// Quotes `argument` for a line of grub.cfg: escapes what GRUB's shell would interpret.
 std::string grub_quoted(std::string_view argument);
 
-/// The kernel arguments that a file of ours, or our block in custom.cfg, carries.
+/// Kernel arguments that a file of p2pd, or its block in custom.cfg, notes.
 std::vector<std::string> noted_arguments(std::string_view text);
 
-/// custom.cfg, split into what is the user's and our trial block.
+/// custom.cfg, split into the user's part and p2pd's trial block.
 struct GrubCustom {
   std::string user;
-  std::string trial;  ///< with its marker lines; empty when there is none
+  std::string trial;  ///< block with its marker lines; empty if there is none
 };
 Result<GrubCustom> split_grub_custom(std::string_view text);
 
-/// The trial block: `entry` again with those of `arguments` that it lacks, with kTrialId, rebooting by itself after a panic.
+/// Makes the trial block: `entry` again, with those of `arguments` that it lacks and kTrialId; it reboots by itself after a panic.
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments);
 
-/// `arguments` as one piece of a line of grub.cfg.
+/// Joins `arguments` into one piece of a line of grub.cfg.
 std::string grub_line(const std::vector<std::string>& arguments);
 
-/// The shell drop-in that appends `arguments` to GRUB_CMDLINE_LINUX_DEFAULT.
+/// Makes the shell drop-in that appends `arguments` to GRUB_CMDLINE_LINUX_DEFAULT.
 std::string grub_drop_in(const std::vector<std::string>& arguments);
 
-/// Arguments of the drop-in of `host`; none when it is absent. ErrorCode::invalid when the file is not ours.
+/// Arguments of the drop-in of `host`; none if it is absent. ErrorCode::invalid if p2pd did not write the file.
 Result<std::vector<std::string>> drop_in_arguments(const Host& host);
 
 }  // namespace p2pd

@@ -10,9 +10,9 @@ namespace p2pd {
 namespace {
 
 constexpr std::chrono::minutes kGenerateDeadline{10};  // os-prober mounts every partition
-constexpr int kAttempts = 5;                            // each is spoilt by another writer of grub.cfg
+constexpr int kAttempts = 5;                            // another writer of grub.cfg can spoil each
 
-/// grub.cfg as update-grub would write it: in the language of the system, not of whoever started p2pd.
+/// Generates grub.cfg as update-grub does: in the language of the system, not of the user who started p2pd.
 Result<std::string> generated_config(const Host& host) {
   Command command;
   command.argv = {"grub-mkconfig"};
@@ -31,7 +31,7 @@ Result<std::string> generated_config(const Host& host) {
   return output;
 }
 
-/// Whether packages are being installed: a kernel among them generates grub.cfg, too.
+/// Checks for an installation of packages: a kernel among them generates grub.cfg, too.
 bool installing(const Host& host) {
   const auto locks = package_locks(host);
   return host.live() && locks && *locks && !(*locks)->empty();
@@ -72,7 +72,7 @@ Result<void> renew_grub_config(Host& host, const std::function<Result<bool>(cons
     if (!TRY(wanted(boot))) return {};
     TRY(check_grub_script(host, "a new grub.cfg", text));
     TRY_IN("a new grub.cfg", check_grub_entry(host, boot.entry));
-    TRY(host.will_change(kGrubConfig, Restore::generated));  // slow: before the last look
+    TRY(host.will_change(kGrubConfig, Restore::generated));  // slow, so done before the last look
     if (!installing(host) && TRY(host.files().capture(kGrubConfig)) == before)
       return host.write(kGrubConfig, std::move(text), 0444, Restore::generated);
     log::info("{} was written by somebody else meanwhile: it is generated again", kGrubConfig);

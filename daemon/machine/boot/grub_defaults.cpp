@@ -14,22 +14,22 @@ namespace {
 
 constexpr std::string_view kDefaults = "/etc/default/grub";
 constexpr std::string_view kDropIns = "/etc/default/grub.d";
-constexpr const char* kAll = "GRUB_CMDLINE_LINUX";           // of every entry, before
-constexpr const char* kDefault = "GRUB_CMDLINE_LINUX_DEFAULT";  // of every entry but recovery ones
+constexpr const char* kAll = "GRUB_CMDLINE_LINUX";           // first arguments of every entry
+constexpr const char* kDefault = "GRUB_CMDLINE_LINUX_DEFAULT";  // arguments of every entry but recovery ones
 
-/// A file that grub-mkconfig sources, and what the variables hold after it.
+/// A file that grub-mkconfig sources, and the values of the variables after it.
 struct Stage {
   std::string file, text;
   std::string all, normal;
 };
 
-/// p2pd's drop-in as it is where it has `arguments`, else as it will be.
+/// Text of p2pd's drop-in: the present one if it has `arguments`, else the new one.
 std::string drop_in_text(const Host& host, const std::vector<std::string>& arguments) {
   const std::string now = host.files().read(kGrubDropIn).value_or("");
   return noted_arguments(now) == arguments ? now : grub_drop_in(arguments);
 }
 
-/// The files in their order, p2pd's drop-in with `arguments` among them.
+/// Lists the files in their order, p2pd's drop-in with `arguments` among them.
 Result<std::vector<Stage>> sourced_files(const Host& host, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
   for (const std::string& name : host.names(kDropIns))
@@ -45,7 +45,7 @@ Result<std::vector<Stage>> sourced_files(const Host& host, const std::vector<std
   return stages;
 }
 
-/// "/etc/default/grub:8", the last line that assigns `variable`, or declares it `readonly`; the file where none is found.
+/// "/etc/default/grub:8", the last line that assigns `variable`, or declares it `readonly`; the file if none is found.
 std::string place_of(const Stage& stage, const std::string& variable, std::string_view word = "") {
   std::istringstream lines(stage.text);
   int number = 0, found = 0;
@@ -61,7 +61,7 @@ std::string place_of(const Stage& stage, const std::string& variable, std::strin
   return found > 0 ? fmt::format("{}:{}", stage.file, found) : stage.file;
 }
 
-/// True when the kernel is started with every one of `arguments`, by the rules of grub.cfg and of the kernel.
+/// Checks that the kernel is started with every one of `arguments`, by the rules of grub.cfg and of the kernel.
 bool reach_kernel(const std::string& all, const std::string& normal, const std::vector<std::string>& arguments) {
   const auto menu = parse_grub(fmt::format("menuentry x {{\n\tlinux /vmlinuz root=x ro {} {}\n}}\n", all, normal));
   return menu && menu->entries.size() == 1 && grub_entry_has(menu->entries.front(), arguments);
@@ -73,7 +73,7 @@ std::string fault_of(const std::string& value) {
   return "keeps what p2pd appends from the kernel";
 }
 
-/// Error that names the line in the way, where what `stages` came to lacks `arguments`.
+/// Returns an Error that names the conflicting line if the result of `stages` lacks `arguments`.
 Result<void> judge(const std::vector<Stage>& stages, const std::vector<std::string>& arguments) {
   if (reach_kernel(stages.back().all, stages.back().normal, arguments)) return {};
   const std::string own = grub_line(arguments);
@@ -98,7 +98,7 @@ Failure read_only(const std::string& place) {
               "Remove \"readonly\" there, then try again.");
 }
 
-/// True when all of `stages` could be followed; `unclear` names the line where not.
+/// Evaluates `stages` without a shell; else returns false and sets `unclear`.
 Result<bool> follow(std::vector<Stage>& stages, std::string& unclear) {
   ShellVariables variables{{kAll, ""}, {kDefault, ""}};
   std::map<std::string, int> fixed;
@@ -118,7 +118,7 @@ Result<bool> follow(std::vector<Stage>& stages, std::string& unclear) {
   return true;
 }
 
-/// Sources the files as grub-mkconfig does; their own output goes to standard error.
+/// Sources the files as grub-mkconfig does; redirects their own output to standard error.
 Result<void> run(Host& host, std::vector<Stage>& stages) {
   constexpr const char* kSourcing = R"sh(exec 3>&1 1>&2
 for p2pd_file do

@@ -9,18 +9,18 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kNestingLimit = 32;  // blocks in blocks
+constexpr std::size_t kNestingLimit = 32;  // depth of nested blocks
 
 template <std::size_t N>
 bool one_of(std::string_view word, const std::array<std::string_view, N>& words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// A piece of a grub.cfg: a word, or what separates commands and blocks.
+/// A piece of a grub.cfg: a word, or a separator of commands and blocks.
 struct MenuToken {
   enum class Kind { word, separator, open, close, end };
   Kind kind = Kind::end;
-  std::string value;  ///< of a word: quotes and escapes off, variables as written
+  std::string value;  ///< text of a word: without quotes and escapes, variables as written
   std::size_t begin = 0;
   std::size_t end = 0;
 };
@@ -109,7 +109,7 @@ class GrubLexer {
   std::size_t at_ = 0;
 };
 
-/// Reads commands and blocks into a menu; everything else of the language passes by.
+/// Reads commands and blocks into a menu; ignores everything else of the language.
 class GrubReader {
  public:
   GrubReader(std::string_view text, GrubMenu menu) : text_(text), lexer_(text), menu_(std::move(menu)) {}
@@ -136,8 +136,8 @@ class GrubReader {
     enum class Kind { top, menuentry, submenu, other };
     Kind kind = Kind::top;
     GrubEntry entry;
-    std::size_t begin = 0;  ///< behind its brace
-    int conditions = 0;     ///< `if` and loops open in it
+    std::size_t begin = 0;  ///< position after its brace
+    int conditions = 0;     ///< number of open `if` and loops in it
   };
 
   Result<void> open(const MenuToken& brace) {
@@ -192,7 +192,7 @@ class GrubReader {
     return entry;
   }
 
-  /// Takes the words of the control structure off the front of words_, and counts what they open and close.
+  /// Removes the words of the control structure from the front of words_, and counts what they open and close.
   void keywords() {
     constexpr std::array<std::string_view, 4> kOpening{"if", "while", "until", "for"};
     constexpr std::array<std::string_view, 2> kClosing{"fi", "done"};
@@ -218,7 +218,7 @@ class GrubReader {
       assign_default((name == "set" ? first : name).substr(std::string_view("default=").size()));
     if (top && (name == "source" || name == ".") && first.ends_with("/custom.cfg")) menu_.reads_custom = true;
     if (blocks_.back().kind == Block::Kind::menuentry) load(name);
-    // 10_linux corrects the titles of GRUB 1 by a test that never holds: it lacks an x on its right side
+    // 10_linux corrects the titles of GRUB 1 after a test that is never true: it lacks an x on its right side
     dead_ = name == "[" && first == "x$default";
     words_.clear();
   }
@@ -252,7 +252,7 @@ class GrubReader {
   bool dead_ = false;
 };
 
-/// The first level of a path like "1>2" or "a>>b>c", and what is behind it.
+/// Splits a path like "1>2" or "a>>b>c" into its first level and the rest.
 std::pair<std::string, std::string_view> first_level(std::string_view path) {
   std::string name;
   for (std::size_t at = 0; at < path.size(); ++at) {
@@ -269,7 +269,7 @@ Result<const GrubEntry*> pick(const std::vector<GrubEntry>& entries, std::string
   const auto [name, rest] = first_level(path);
   std::size_t index = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-  bool counted = true;  // found by its place among the others
+  bool counted = true;  // found by its index
   if (error != std::errc() || end != name.data() + name.size()) {
     const auto found = std::find_if(entries.begin(), entries.end(), [&name = name](const GrubEntry& entry) {
       return !name.empty() && (entry.title == name || entry.id == name);
@@ -287,7 +287,7 @@ Result<const GrubEntry*> pick(const std::vector<GrubEntry>& entries, std::string
   return entries[index].submenu ? pick(entries[index].children, rest) : Result<const GrubEntry*>(&entries[index]);
 }
 
-/// True when a path of grub.cfg exists: it is relative to the file system that holds it, which may be /boot, a btrfs
+/// Checks that a path of grub.cfg exists: it is relative to the file system that holds it, which may be /boot, a btrfs
 /// subvolume ("/@/boot/vmlinuz") or a ZFS dataset ("/BOOT/debian@/boot/vmlinuz").
 bool exists(const Host& host, std::string_view path) {
   if (path.starts_with('(')) path.remove_prefix(std::min(path.find(')'), path.size() - 1) + 1);

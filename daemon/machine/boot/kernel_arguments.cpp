@@ -63,12 +63,12 @@ std::string KernelArgument::text() const {
 }
 
 KernelArgument kernel_argument(std::string_view text) {
-  const std::size_t equals = text.find('=', 1);  // the kernel, too, takes a '=' in front for a part of the key
+  const std::size_t equals = text.find('=', 1);  // a leading '=' is part of the key, as in the kernel
   if (equals == std::string_view::npos) return {std::string(text), std::nullopt};
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
 }
 
-// The kernel's lib/cmdline.c, next_arg(): a quote toggles anywhere; only those around all or around the value go.
+// Follows the kernel's lib/cmdline.c, next_arg(): a quote toggles anywhere; only those around all or the value are removed.
 std::vector<KernelArgument> parse_kernel_line(std::string_view line) {
   std::vector<KernelArgument> out;
   std::size_t at = 0;
@@ -95,7 +95,7 @@ std::vector<KernelArgument> parse_kernel_line(std::string_view line) {
 
 ArgumentState argument_state(const KernelArgument& wanted, const std::vector<KernelArgument>& line) {
   ArgumentState state;
-  std::map<std::string, std::string> options;  // name of a comma option to its last text
+  std::map<std::string, std::string> options;  // last text of each comma option, by name
   const Rule rule = rule_of(wanted.key);
   for (const KernelArgument& argument : line) {
     if (normal(argument.key) != normal(wanted.key)) continue;
@@ -117,7 +117,7 @@ bool all_in_force(const std::vector<std::string>& wanted, const std::vector<Kern
 }
 
 Result<void> validate_kernel_arguments(const Parameters& parameters) {
-  constexpr std::size_t kCommandLine = 2047;  // bytes: COMMAND_LINE_SIZE of x86, less its end
+  constexpr std::size_t kCommandLine = 2047;  // limit in bytes: COMMAND_LINE_SIZE of x86, less its end
   std::size_t bytes = 0;
   if (const auto found = parameters.find("arguments"); found != parameters.end())
     for (const auto& argument : *found) bytes += argument.get_ref<const std::string&>().size() + 1;

@@ -11,7 +11,7 @@
 
 namespace p2pd {
 
-/// One argument of the kernel command line: `key` or `key=value`, quotes taken off.
+/// One argument of the kernel command line: `key` or `key=value`, without quotes.
 struct KernelArgument {
   std::string key;
   std::optional<std::string> value;
@@ -20,38 +20,38 @@ struct KernelArgument {
   std::string text() const;
 };
 
-/// `text` as one argument: what is before the first '=' is the key.
+/// Parses `text` as one argument: the text before the first '=' is the key.
 KernelArgument kernel_argument(std::string_view text);
 
-/// The arguments of a command line by the kernel's rules: double quotes span spaces, "--" ends them.
+/// Parses a command line by the kernel's rules: double quotes span spaces, "--" ends the arguments.
 std::vector<KernelArgument> parse_kernel_line(std::string_view line);
 
-/// How one wanted argument stands on a command line.
+/// State of one wanted argument on a command line.
 struct ArgumentState {
   bool in_force = false;
-  std::string running;  ///< what decided: the last argument of that key; empty when there is none
+  std::string running;  ///< last argument of that key, which decides; empty if there is none
 };
 
-/// Whether `wanted` is in force on `line`. '-' and '_' are equal in keys. The rule is by key:
+/// Checks that `wanted` is in force on `line`. '-' and '_' are equal in keys. The rule depends on the key:
 /// - `pci`: every comma option of every occurrence counts; of options with one name the last;
 /// - `iommu`, `intel_iommu`, `amd_iommu`: the last occurrence has every wanted comma option;
 /// - `console`, `modprobe.blacklist`: any occurrence is equal;
 /// - any other key: the last occurrence is equal.
 ArgumentState argument_state(const KernelArgument& wanted, const std::vector<KernelArgument>& line);
 
-/// True when every one of `wanted` is in force on `line`.
+/// Checks that every one of `wanted` is in force on `line`.
 bool all_in_force(const std::vector<std::string>& wanted, const std::vector<KernelArgument>& line);
 
-/// Error(invalid) unless parameter `arguments` holds at least one and each can pass through sh and GRUB.
+/// Checks that parameter `arguments` has at least one, and that each can pass through sh and GRUB.
 Result<void> validate_kernel_arguments(const Parameters& parameters);
 
-/// What a plan says for "turn ACS redirection off where it matters"; plan/resolve.hpp puts the ports in.
+/// Word of a plan for "disable ACS redirect at the ports that matter"; plan/resolve.hpp inserts the ports.
 inline constexpr std::string_view kChosenAcsArgument = "pci=disable_acs_redir=chosen";
 
-/// Parameter `arguments`, without repetitions.
+/// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 
-/// `first` without what `second` overrides, then those of `second` that it lacks.
+/// Returns `first` without what `second` overrides, then those of `second` that it lacks.
 std::vector<std::string> merged_arguments(std::vector<std::string> first, const std::vector<std::string>& second);
 
 }  // namespace p2pd

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernel's log, record by record. /dev/kmsg itself is read, not `dmesg` or journalctl: it keeps records whole (line
-// breaks are escaped) and tells the facility of each, everywhere; dmesg prints JSON from util-linux 2.38 on (not on
+// Reads the kernel's log, record by record. Uses /dev/kmsg itself, not `dmesg` or journalctl: it keeps records whole (line
+// breaks are escaped) and has the facility of each, everywhere; dmesg prints JSON from util-linux 2.38 on (not on
 // Ubuntu 22.04), and indents or repeats lines. Reference: Documentation/ABI/testing/dev-kmsg of Linux.
 #include "machine/boot/kernel_log.hpp"
 
@@ -22,17 +22,17 @@ namespace {
 
 constexpr std::string_view kDevice = "/dev/kmsg";
 constexpr std::string_view kFile = "/var/log/kern.log";
-constexpr std::size_t kLogRecordLimit = 16384;  // bytes; the kernel's own limit is 8192
+constexpr std::size_t kLogRecordLimit = 16384;  // limit in bytes; the kernel's own limit is 8192
 constexpr std::size_t kHeadLimit = 96;       // bytes of a date, a host and times
 constexpr unsigned kLevels = 8;              // a priority is facility * 8 + level; facility 0 is the kernel
 
-/// The first line that a kernel prints. More is asked for than fits into the name of a process.
+/// Checks for the first line that a kernel prints. The name of a process is too short to match.
 bool is_banner(std::string_view text) {
   static const LinePattern kFirst = LinePattern::parse("Linux version [0-9]+\\.[0-9].* \\(.*@").value();
   return kFirst.starts(text);
 }
 
-/// Takes a number and the `end` behind it off the front.
+/// Takes a number and the `end` after it off the front.
 std::optional<unsigned long long> take_number(std::string_view& rest, char end) {
   unsigned long long number = 0;
   const auto [behind, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
@@ -42,11 +42,11 @@ std::optional<unsigned long long> take_number(std::string_view& rest, char end) 
   return number;
 }
 
-/// "6,339,5140900,-;" of /dev/kmsg in front of a record.
+/// Header of a record of /dev/kmsg, "6,339,5140900,-;".
 struct DeviceHead {
   std::size_t size;
   bool of_kernel;
-  bool first;  ///< since the boot
+  bool first;  ///< first record since the boot
 };
 
 std::optional<DeviceHead> device_head(std::string_view line) {
@@ -67,25 +67,25 @@ std::string_view take_line(std::string_view& text) {
 }
 
 void parse_device(std::string_view text, KernelLog& log) {
-  // p2pd once recorded each line of a record as one of its own, all of level 6; a kernel's first has level 5
+  // an older p2pd recorded each line of a record as one of its own, all of level 6; a kernel's first has level 5
   log.whole = !text.starts_with("6,0,0,-;");
   for (bool first = true; !text.empty(); first = false) {
     const std::string_view line = take_line(text);
     const auto head = device_head(line);
     if (first) log.complete = head && head->first;
-    if (head && head->of_kernel)  // else " SUBSYSTEM=pci" of the record before it, or what a program wrote
+    if (head && head->of_kernel)  // skips " SUBSYSTEM=pci" of the record before it, or text of a program
       log.records.push_back({std::string(line.substr(0, head->size)), std::string(line.substr(head->size))});
   }
 }
 
-/// What stands before the text of a line: "Nov 21 19:58:21 box kernel: [    0.000000] ", "<6>[    0.000000][    T0] ",
-/// "2024-05-01T10:11:12,123456+00:00 ", and what a person who quotes it puts in front.
+/// Prefix of a line of text: "Nov 21 19:58:21 box kernel: [    0.000000] ", "<6>[    0.000000][    T0] ",
+/// "2024-05-01T10:11:12,123456+00:00 ", and the marks of a quotation.
 struct TextHead {
   std::size_t indent = 0;
   std::size_t size = 0;
-  bool dated = false;      ///< it has a date, a time or a priority
-  bool of_kernel = true;   ///< no priority says otherwise
-  bool after_boot = false;  ///< its time since the boot is not 0
+  bool dated = false;      ///< contains a date, a time or a priority
+  bool of_kernel = true;   ///< false if a priority says otherwise
+  bool after_boot = false;  ///< time since the boot is not 0
 };
 
 /// Takes "[    0.000000]", "[  +0.05]", "[Tue Mar  2 10:11:12 2021]" or "[   T0]" off the front.
@@ -143,7 +143,7 @@ TextHead text_head(std::string_view line) {
 void parse_text(std::string_view text, KernelLog& log) {
   std::optional<std::size_t> indent;
   bool dated = false;
-  bool of_kernel = true;  // the record that a line may continue
+  bool of_kernel = true;  // origin of the record that a line may continue
   while (!text.empty()) {
     const std::string_view line = take_line(text);
     const TextHead head = text_head(line);
@@ -206,13 +206,13 @@ Result<Descriptor> open_kernel_log(const Host& host) {
 Result<KernelLogPart> read_kernel_log(const Descriptor& device) {
   KernelLogPart part;
   std::array<char, kLogRecordLimit> record;
-  // the device gives a record a read, a file what fits; what is printed meanwhile must not keep us here
+  // the device returns one record a read, a file what fits; new records must not keep p2pd here
   for (std::size_t bytes = 0; bytes < Root::kReadLimit;) {
     const ssize_t count = ::read(device.get(), record.data(), record.size());
     if (count == 0 || (count < 0 && errno == EAGAIN)) break;
     if (count < 0 && errno != EINTR && errno != EPIPE) return fail_errno(kDevice);
     if (count < 0) {
-      part.lost = part.lost || errno == EPIPE;  // overwritten, the next read gives the oldest left
+      part.lost = part.lost || errno == EPIPE;  // overwritten: the next read returns the oldest record left
       ++bytes;
       continue;
     }
@@ -228,7 +228,7 @@ Result<KernelLog> kernel_log(const Host& host) {
     if (!device) return for_root(device.error());
     return parse_kernel_log(TRY(read_kernel_log(*device)).text, std::string(kDevice));
   }
-  // a device in a directory is the log of this kernel, not of the one that the directory is of
+  // a device in a directory is the log of this kernel, not of the directory's kernel
   const auto info = host.files().stat(kDevice);
   const std::string_view path = info && S_ISREG(info->st_mode) ? kDevice : kFile;
   const auto text = host.files().read(path);

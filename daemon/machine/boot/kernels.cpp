@@ -11,7 +11,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kImage = "vmlinuz-";
-/// Where modules lie below /lib/modules/VERSION, as depmod's default search ranks them: updates, then the rest.
+/// Directories of modules below /lib/modules/VERSION, in the order of depmod's default search: updates, then the rest.
 constexpr std::string_view kHeaderPlaces[] = {
     "updates/dkms", "updates/p2pd", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
 
@@ -20,7 +20,7 @@ bool is_directory(const Host& host, const std::string& path) {
   return info && S_ISDIR(info->st_mode);
 }
 
-/// "nvidia.ko.zst", "nvidia-current.ko" (Debian's name of it), but none of nvidia-drm, -modeset, -peermem, -uvm.
+/// Checks for "nvidia.ko.zst", "nvidia-current.ko" (Debian's name of it), but not nvidia-drm, -modeset, -peermem, -uvm.
 bool is_nvidia(std::string_view name) {
   const std::size_t ends = name.find(".ko");
   if (!name.starts_with("nvidia") || ends == std::string_view::npos) return false;
@@ -36,7 +36,7 @@ void look_into(const Host& host, const std::string& directory, std::vector<std::
 }
 
 bool is_kernel_image(std::string_view name) {
-  // what package managers and installkernel leave beside; GRUB's scripts leave the former out, too
+  // leftovers of package managers and of installkernel; GRUB's scripts ignore the former, too
   constexpr std::string_view kLeftovers[] = {".old", ".bak", ".dpkg-", ".rpmsave", ".rpmnew"};
   return name.starts_with(kImage) && name.size() > kImage.size() &&
          std::ranges::none_of(kLeftovers, [&](std::string_view part) { return name.find(part) != name.npos; });
@@ -52,7 +52,7 @@ Kernel kernel_of(const Host& host, const std::string& version) {
   kernel.headers = is_directory(host, directory + "/build");
   if (!kernel.modules) return kernel;
   for (const std::string_view place : kHeaderPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
-  // Ubuntu's prebuilt ones: kernel/nvidia-550, kernel/nvidia-550srv-open
+  // Ubuntu's prebuilt modules: kernel/nvidia-550, kernel/nvidia-550srv-open
   for (const std::string& name : host.names(directory + "/kernel"))
     if (name.starts_with("nvidia")) look_into(host, directory + "/kernel/" + name, kernel.nvidia);
   return kernel;

@@ -9,18 +9,18 @@
 
 namespace p2pd {
 
-/// One kernel that can be booted, and what is there for it.
+/// One kernel that can be booted, with its modules and headers.
 struct Kernel {
-  std::string version;              ///< "6.1.0-37-amd64", of /boot/vmlinuz-VERSION
+  std::string version;              ///< version of /boot/vmlinuz-VERSION, "6.1.0-37-amd64"
   bool modules = false;             ///< /lib/modules/VERSION is a directory
   bool headers = false;             ///< /lib/modules/VERSION/build leads to a directory
-  std::vector<std::string> nvidia;  ///< files of module nvidia; the first is the one that depmod prefers
+  std::vector<std::string> nvidia;  ///< files of module nvidia; depmod prefers the first
 };
 
-/// What is there for `version`, booted or not.
+/// Finds modules and headers of `version`, bootable or not.
 Kernel kernel_of(const Host& host, const std::string& version);
 
-/// Every kernel in /boot, the newest last by Debian's order of versions; none is ErrorCode::not_found.
+/// Kernels in /boot, the newest last by Debian's order of versions; not_found if there are none.
 Result<std::vector<Kernel>> bootable_kernels(const Host& host);
 
 }  // namespace p2pd

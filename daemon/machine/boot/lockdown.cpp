@@ -6,7 +6,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kSecurityModules = "/sys/kernel/security/lsm";  // there wherever securityfs is
+constexpr std::string_view kSecurityModules = "/sys/kernel/security/lsm";  // exists if securityfs is mounted
 
 }  // namespace
 

@@ -18,7 +18,7 @@ std::vector<std::string_view> fields_of_line(std::string_view line) {
   return words;
 }
 
-/// The kernel writes space, tab, newline and backslash as "\040": three octal digits.
+/// Decodes "\040" and the like: space, tab, newline and backslash in three octal digits.
 std::string unescaped(std::string_view text) {
   const auto octal = [](char c) { return c >= '0' && c <= '7'; };
   std::string out;
@@ -34,12 +34,12 @@ std::string unescaped(std::string_view text) {
   return out;
 }
 
-/// True when the comma list `options` has `wanted`.
+/// Checks that the comma list `options` has `wanted`.
 bool has_option(std::string_view options, std::string_view wanted) {
   return fmt::format(",{},", options).find(fmt::format(",{},", wanted)) != std::string::npos;
 }
 
-/// What stands behind `name` in the comma list `options`.
+/// Text after `name` in the comma list `options`.
 std::string_view option_value(std::string_view options, std::string_view name) {
   while (!options.empty()) {
     const std::string_view option = options.substr(0, options.find(','));
@@ -49,17 +49,17 @@ std::string_view option_value(std::string_view options, std::string_view name) {
   return {};
 }
 
-/// File systems, and block devices, of memory.
+/// Checks for file systems, and block devices, in memory.
 bool is_memory(const Mount& mount) {
   constexpr std::string_view kTypes[] = {"tmpfs", "ramfs", "rootfs", "devtmpfs"};
   return std::ranges::find(kTypes, mount.type) != std::end(kTypes) || mount.source.starts_with("/dev/ram") ||
          mount.source.starts_with("/dev/zram");
 }
 
-/// `node` is the directory of a block device in sysfs; a stack of devices deeper than this is no real one.
+/// Layer of `node`, a block device's directory in sysfs; no real stack of devices exceeds the depth limit.
 std::string layer_of(const Host& host, const std::string& node, int depth) {
   constexpr int kMostSlaves = 8;
-  constexpr std::size_t kWidest = 64;  // devices below one: more are no real ones either
+  constexpr std::size_t kWidest = 64;  // limit of devices below one: no real device has more
   const std::string uuid = host.line(node + "/dm/uuid").value_or("");
   if (uuid.starts_with("LVM-")) return "LVM";
   if (uuid.starts_with("DMRAID-")) return "RAID";
@@ -70,7 +70,7 @@ std::string layer_of(const Host& host, const std::string& node, int depth) {
   for (const std::string& name : below) {
     std::string layer = layer_of(host, "/sys/class/block/" + name, depth + 1);
     if (!layer.empty()) return layer;
-    if (depth > 0) break;  // one chain is enough further down: the work stays bounded where links loop
+    if (depth > 0) break;  // follows one chain further down: the work stays bounded if links loop
   }
   return "";
 }
@@ -84,7 +84,7 @@ Result<std::vector<Mount>> parse_mounts(std::string_view text) {
     const std::vector<std::string_view> words = fields_of_line(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty()) continue;
-    // six fields, optional ones, "-", then type, source and the options of the file system
+    // fields: six, optional ones, "-", then type, source and the options of the file system
     const auto dash = std::find(words.begin() + std::min<std::ptrdiff_t>(6, std::ssize(words)), words.end(), "-");
     if (words.end() - dash < 3) return fail(ErrorCode::invalid, fmt::format("line {} is not a mount", number));
     Mount mount{unescaped(words[4]), std::string(words[2]), std::string(dash[1]), unescaped(dash[2]), false, {}};

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
                                        "/var/cache/apt/archives/lock"};
 
-/// A line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF": its process, and the file.
+/// Process and file of a line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF".
 struct Lock {
   std::int64_t pid = 0;
   unsigned major = 0, minor = 0;
@@ -24,7 +24,7 @@ struct Lock {
 
 std::optional<Lock> parse_lock(const std::string& line) {
   Lock lock;
-  if (line.find("->") != std::string::npos) return std::nullopt;  // waits for it, and has it not
+  if (line.find("->") != std::string::npos) return std::nullopt;  // a process that waits for the lock
   unsigned long long inode = 0;
   long long pid = 0;
   const int found =
@@ -34,7 +34,7 @@ std::optional<Lock> parse_lock(const std::string& line) {
   return found == 4 ? std::optional(lock) : std::nullopt;
 }
 
-/// The holder of `path` in the table of locks.
+/// Holder of `path` in the table of locks.
 std::optional<Lock> holder(const Host& host, std::string_view path, const std::string& table) {
   const auto file = host.files().stat(path);
   if (!file) return std::nullopt;
@@ -75,7 +75,7 @@ Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patie
       return fail(ErrorCode::busy, fmt::format("packages are being installed: {} for {} s", who, patience.count()),
                   "Wait until it has ended, then try again; do not remove the lock file.");
     if (std::exchange(told, who) != who) log::warning("waiting: {}", who);
-    TRY(host.run_readonly({{"sleep", "1"}, {}, {}}));  // as a command, so that a request to stop ends it
+    TRY(host.run_readonly({{"sleep", "1"}, {}, {}}));  // a command, so that a request to stop ends it
   }
 }
 

@@ -15,14 +15,14 @@ namespace p2pd {
 struct PackageLock {
   std::string file;
   std::int64_t pid = 0;
-  std::string process;  ///< its name; empty where it cannot be read
+  std::string process;  ///< name of the process; empty if it cannot be read
 };
 
-/// Who installs now, from /proc/locks against the inodes of the lock files: nothing is locked or waited for. Nothing
-/// where a recorded host has no table of locks.
+/// Holders of package locks now, from /proc/locks and the inodes of the lock files: locks nothing and waits for nothing.
+/// nullopt if a recorded host has no table of locks.
 Result<std::optional<std::vector<PackageLock>>> package_locks(const Host& host);
 
-/// Returns once nobody holds one of them; after `patience`, ErrorCode::busy names who still does.
+/// Waits until no process holds one of them; after `patience`, ErrorCode::busy names the holder.
 Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patience = std::chrono::seconds(120));
 
 }  // namespace p2pd

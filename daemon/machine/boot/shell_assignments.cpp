@@ -18,7 +18,7 @@ void append(Value& value, const Value& more) {
   else value.reset();
 }
 
-/// The POSIX shell language as far as assignments go (Shell Command Language, 2.2, 2.6 and 2.9.1).
+/// Reads assignments of the POSIX shell language (Shell Command Language, 2.2, 2.6 and 2.9.1).
 class AssignmentReader {
  public:
   AssignmentReader(std::string_view text, ShellVariables& variables, std::map<std::string, int>& read_only)
@@ -52,7 +52,7 @@ class AssignmentReader {
     return fail(ErrorCode::state, fmt::format("line {} cannot be evaluated without running it", line()));
   }
 
-  /// Over blanks and, between commands, over newlines, semicolons and comments.
+  /// Skips blanks and, between commands, newlines, semicolons and comments.
   void skip_space(bool between) {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -69,7 +69,7 @@ class AssignmentReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  /// "=WORD" behind a name.
+  /// Reads "=WORD" after a name.
   Result<void> assign(const std::string& name) {
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return unclear();
     if (read_only_.contains(name))
@@ -80,7 +80,7 @@ class AssignmentReader {
     return {};
   }
 
-  /// A word up to a blank or the end of its command.
+  /// Reads a word, up to a blank or the end of its command.
   Result<Value> word() {
     Value value = "";
     while (at_ < text_.size()) {
@@ -110,7 +110,7 @@ class AssignmentReader {
     return value;
   }
 
-  /// An escape, an expansion or a character. `escaped`: what a backslash takes effect on; empty: on all.
+  /// Reads an escape, an expansion or a character. `escaped`: characters that a backslash escapes; empty: all.
   Result<Value> piece(std::string_view escaped) {
     const char c = text_[at_];
     if (c == '$') return expansion();
@@ -123,7 +123,7 @@ class AssignmentReader {
     return Value(std::string(1, c));
   }
 
-  /// Between backticks; its value is not known.
+  /// Reads a command between backticks; its value is not known.
   Result<Value> substitution() {
     for (++at_; at_ < text_.size() && text_[at_] != '`'; ++at_)
       if (text_[at_] == '\\') ++at_;
@@ -161,7 +161,7 @@ class AssignmentReader {
     return value->empty() ? other : value;
   }
 
-  /// "$(...)", whose value is not known; an Error for other expansions, and where its end is not plain to see.
+  /// Reads "$(...)", whose value is not known; an Error for other expansions, and if its end is not clear.
   Result<Value> unclear_piece() {
     if (peek() != '(') return unclear();
     int depth = 0;
@@ -179,7 +179,7 @@ class AssignmentReader {
   ShellVariables& variables_;
   std::map<std::string, int>& read_only_;
   std::size_t at_ = 0;
-  std::size_t begin_ = 0;  ///< of the command
+  std::size_t begin_ = 0;  ///< start of the command
 };
 
 }  // namespace
