@@ -11,7 +11,7 @@
 namespace p2pd {
 namespace {
 
-/// From sysfs; where a listing comes without it, the capability knows the size and the register the address.
+/// Reads the range from sysfs; if a listing comes without it, the capability has the size and the register the address.
 std::optional<PciRange> range_of(const Host& host, const Bar1& bar1) {
   const auto number = static_cast<std::size_t>(nvidia_bar1(*bar1.gpu));
   const auto bars = pci_bars(host, *bar1.gpu);

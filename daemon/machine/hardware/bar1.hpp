@@ -14,29 +14,29 @@
 
 namespace p2pd {
 
-/// BAR1 of one NVIDIA GPU: without NVLink, a peer reaches its VRAM through this window and nothing else.
+/// BAR1 of one NVIDIA GPU: without NVLink, a peer reaches its VRAM only through this window.
 struct Bar1 {
   const PciDevice* gpu = nullptr;
-  std::optional<GpuModel> model;          ///< nothing when its chip is not known
+  std::optional<GpuModel> model;          ///< nullopt if its chip is not known
   PciTree::Way above;                     ///< the ports above the GPU
-  std::optional<PciRange> range;          ///< in force; nothing when not readable, length 0 when none was assigned
-  std::uint64_t told_bytes = 0;           ///< VRAM as the driver tells it; 0 when it does not
-  std::optional<ResizableBar> resizable;  ///< nothing when absent or not readable
+  std::optional<PciRange> range;          ///< range in force; nullopt if not readable, length 0 if none was assigned
+  std::uint64_t told_bytes = 0;           ///< VRAM that the driver reports; 0 if it does not
+  std::optional<ResizableBar> resizable;  ///< nullopt if absent or not readable
 
-  /// GeForce drivers with P2P map all VRAM into BAR1, and support no card older than Ampere. To the others NVIDIA's own
-  /// driver gives P2P without that.
+  /// GeForce drivers with P2P map all VRAM into BAR1, and support no card older than Ampere. NVIDIA's own driver supports
+  /// P2P of other cards without that.
   bool carries_p2p() const { return may_be_geforce(model) && (!model || !is_old_geforce(*model)); }
-  /// The model's nominal VRAM: no less than what the driver maps and its own registers take (an RTX 4090 of 24576 MiB
-  /// maps 24210). What the driver tells where that is more (a conversion), or the model sells with several sizes.
-  /// Nothing when neither is known.
+  /// Nominal VRAM of the model: no less than what the driver maps and its own registers take (an RTX 4090 of 24576 MiB
+  /// maps 24210). The driver's value if that is more (a conversion), or if the model sells with several sizes.
+  /// nullopt if neither is known.
   std::optional<std::uint64_t> vram_bytes() const;
-  bool covers_vram() const;  ///< false, too, where either is not known
-  /// The size to have: the one in force where it covers the VRAM, else the smallest supported one that does. Where the
-  /// supported ones cannot be read, the smallest power of two. Nothing when there is none or VRAM is not known.
+  bool covers_vram() const;  ///< false also if either is not known
+  /// Size to have: the one in force if it covers the VRAM, else the smallest supported one that does. If the
+  /// supported ones cannot be read, the smallest power of two. nullopt if there is none or VRAM is not known.
   std::optional<std::uint64_t> goal_bytes() const;
 };
 
-/// Of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see machine/hardware/vram.hpp.
+/// Finds BAR1 of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see machine/hardware/vram.hpp.
 /// An Error: the table of models is broken.
 Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
                                        const std::map<std::string, std::uint64_t>& told_bytes = {});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Room for BAR1, from the kernel's tree of resources: /proc/iomem, whose addresses root alone can read. Which windows move
-// is what drivers/pci/setup-bus.c does: pci_reassign_bridge_resources(), from 6.18 on pbus_reassign_bridge_resources(),
+// Finds room for BAR1 in the kernel's tree of resources: /proc/iomem, whose addresses only root can read. Windows move as in
+// drivers/pci/setup-bus.c: pci_reassign_bridge_resources(), from 6.18 on pbus_reassign_bridge_resources(),
 // releases a 64-bit prefetchable window without children on each bus up to the root; nv_resize_pcie_bars() has released
-// BAR1 and BAR3 before, asks for the largest size first and steps down while there is no space. Where the order of ranges
-// matters this is the hopeful answer: whether BAR1 has grown is read after the driver was loaded.
+// BAR1 and BAR3 before, asks for the largest size first and steps down while there is no space. If the order of ranges
+// matters, this is the optimistic answer: the size of BAR1 is read after the driver was loaded.
 #include "machine/hardware/bar1_room.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ constexpr std::string_view kBus = "PCI Bus ";
 constexpr std::size_t kNone = ~std::size_t{0};
 constexpr std::size_t kPrefetchBase = 0x24;
 
-/// One line: "  4000000000-47ffffffff : PCI Bus 0000:01".
+/// A line of the tree, "  4000000000-47ffffffff : PCI Bus 0000:01".
 struct Resource {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -44,11 +44,11 @@ std::optional<Resource> parse(std::string_view line) {
   return resource;
 }
 
-/// Empty where addresses are hidden.
+/// Reads the tree; empty if addresses are hidden.
 std::vector<Resource> read_tree(const Host& host) {
   const std::string text = host.files().read(kTree, kTreeLimit).value_or("");
   std::vector<Resource> tree;
-  std::vector<std::size_t> above;  // by depth
+  std::vector<std::size_t> above;  // parents by depth
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -68,7 +68,7 @@ struct Range {
   std::uint64_t last;
 };
 
-/// Where `bar` bytes at a multiple of themselves, and `rest` bytes beside them, fit between `first` and `last`.
+/// Finds a place between `first` and `last` for `bar` bytes at a multiple of themselves, and `rest` bytes beside them.
 std::optional<Range> fit(std::uint64_t first, std::uint64_t last, std::uint64_t bar, std::uint64_t rest) {
   const std::uint64_t start = (first + bar - 1) / bar * bar;
   if (start < first || start > last || last - start < bar - 1) return std::nullopt;
@@ -88,7 +88,7 @@ class Tree {
     std::vector<std::size_t> spaces, released;
     for (const PciDevice* port : gpu.above.ports) {
       const std::size_t window = window_of(*port);
-      if (window == kNone && is_wide(*port)) continue;  // closed: nothing lies in it
+      if (window == kNone && is_wide(*port)) continue;  // a closed window holds nothing
       const std::vector<std::size_t> held = window == kNone ? std::vector<std::size_t>() : children(window);
       const auto moves = [&](std::size_t child) {
         return all_[child].name == gpu.gpu->address || std::ranges::count(released, child) > 0;
@@ -105,7 +105,7 @@ class Tree {
     if (room.fixed == nullptr && spaces.empty()) return {Bar1Room::Kind::unknown, nullptr};
     for (const std::size_t one : released) all_[one].released = true;
     if (place(gpu, rest_of(host, gpu), spaces)) return {};
-    for (const std::size_t one : released) all_[one].released = false;  // the kernel puts back what was
+    for (const std::size_t one : released) all_[one].released = false;  // the kernel restores the old ranges
     room.kind = room.fixed == nullptr ? Bar1Room::Kind::aperture : Bar1Room::Kind::window;
     return room;
   }
@@ -113,7 +113,7 @@ class Tree {
  private:
   static bool is_wide(const PciDevice& port) { return (port.word(kPrefetchBase) & 0xfU) == 1; }  // 64 bits
 
-  /// What the GPU's other prefetchable registers, BAR3, take beside BAR1.
+  /// Bytes of the GPU's other prefetchable registers, BAR3, beside BAR1.
   static std::uint64_t rest_of(const Host& host, const Bar1& gpu) {
     std::uint64_t bytes = 0;
     const auto bars = pci_bars(host, *gpu.gpu).value_or(std::vector<PciRange>());
@@ -139,7 +139,7 @@ class Tree {
     return kNone;
   }
 
-  /// What the host bridge passes on to the bus of a root port.
+  /// Ranges that the host bridge forwards to the bus of a root port.
   std::vector<std::size_t> apertures(const PciDevice& root_port) const {
     const std::string name = std::string(kBus) + root_port.address.substr(0, root_port.address.rfind(':'));
     std::vector<std::size_t> found;

@@ -19,7 +19,7 @@ std::vector<std::string> left_out(const Host& host) {
   return addresses;
 }
 
-/// Drops the items of a list that have `address` under one of `keys`.
+/// Removes the items of a list that have `address` under one of `keys`.
 void without(const std::string& address, nlohmann::json& answer, const char* list, std::initializer_list<const char*> keys) {
   if (!answer.is_object() || !answer.value(list, nlohmann::json()).is_array()) return;
   nlohmann::json kept = nlohmann::json::array();
@@ -53,7 +53,7 @@ Result<nlohmann::json> driver_answer(const Host& host) {
   return host.once<nlohmann::json>(command.text(), [&]() -> Result<nlohmann::json> {
     const CommandResult result = TRY(host.run_readonly(command));
     nlohmann::json answer = parse_json(result.output);
-    if (!answer.is_object()) TRY(require_success(command, result));  // it did not even start
+    if (!answer.is_object()) TRY(require_success(command, result));  // p2p-bench did not start
     for (const std::string& address : left_out(host)) {
       without(address, answer, "gpus", {"address"});
       without(address, answer, "pairs", {"from", "to"});

@@ -6,14 +6,14 @@
 
 namespace p2pd {
 
-/// What asks the loaded driver.
+/// Command that asks the loaded driver.
 Command driver_question();
 
-/// p2p-bench with `options`, of the GPUs that take part.
+/// Command of p2p-bench with `options`, for the GPUs that take part.
 Command bench_command(const Host& host, std::vector<std::string> options);
 
-/// What the loaded driver says of every GPU that takes part and of every pair, as that prints it: schema p2pd.driver-peers/1,
-/// see probes/bench/device/nvml_peers.hpp. NVML can block in the kernel, so that another process asks, with a deadline; a snapshot
+/// Answer of the loaded driver about every GPU that takes part and every pair, as that command prints it: p2pd.driver-peers/1,
+/// see probes/bench/device/nvml_peers.hpp. NVML can block in the kernel, so another process asks, with a deadline; a snapshot
 /// asks once. ErrorCode::not_found: p2p-bench is not installed.
 Result<nlohmann::json> driver_answer(const Host& host);
 

@@ -27,7 +27,7 @@ struct Architecture {
   int pcie_generation = 0;
 };
 
-using Chips = std::map<std::string, Architecture>;  // "GA102" to Ampere
+using Chips = std::map<std::string, Architecture>;  // "GA102" to its architecture
 
 Result<void> add_chips(Chips& chips, const std::string& name, const nlohmann::json& row) {
   const auto generation = json_number<std::uint8_t>(row.value("pcie_generation", nlohmann::json()));

@@ -15,7 +15,7 @@ constexpr std::string_view kOption = "RestrictProfilingToAdminUsers";
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/// "570.86.16"; not "x86_64", "12.2.0)" nor "570."
+/// Checks for "570.86.16"; not "x86_64", "12.2.0)" nor "570."
 bool is_version(std::string_view word) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   return !word.empty() && digit(word.front()) && digit(word.back()) && word.find('.') != word.npos &&
@@ -33,7 +33,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
   }
 }
 
-/// Name and value of every line "Name: value", blanks and tabs around both taken off, and quotes around the value.
+/// Name and value of every line "Name: value", without blanks and tabs around both, and without quotes around the value.
 std::map<std::string, std::string> fields_of(std::string_view text) {
   const auto trimmed = [](std::string_view part) {
     while (!part.empty() && is_blank(part.front())) part.remove_prefix(1);

@@ -20,7 +20,7 @@
 extern "C" {
 #include <pci/pci.h>
 }
-// Ubuntu 22.04 has libpci 3.7. What is used here of these and of their structures is the same since 3.5.
+// Symbol versions for libpci 3.7 of Ubuntu 22.04. The parts of these that are used here are the same since 3.5.
 __asm__(".symver pci_fill_info, pci_fill_info@LIBPCI_3.5");
 __asm__(".symver pci_filter_init, pci_filter_init@LIBPCI_3.3");
 __asm__(".symver pci_filter_parse_slot, pci_filter_parse_slot@LIBPCI_3.3");
@@ -38,19 +38,19 @@ constexpr std::size_t kExtended = 4096;
 constexpr std::size_t kRow = 16;
 constexpr std::uint16_t kResizableBarId = 0x15;
 
-/// An extended capability that somebody looks at, and how much of it: error reporting, ACS, resizable BARs.
+/// An extended capability that p2pd uses, and how much of it: error reporting, ACS, resizable BARs.
 struct LookedAt {
   std::uint32_t id;
   std::size_t bytes;
 };
 constexpr LookedAt kLookedAt[] = {{0x01, 0x48}, {0x0d, 8}, {kResizableBarId, 52}};
 
-/// What libpci's error hook throws: the hook must not return, and nothing else carries the text out.
+/// Exception of libpci's error hook: the hook must not return, and nothing else carries the text out.
 struct LibpciError {
   std::string message;
 };
 
-__attribute__((noreturn)) void raise(char* format, ...) {  // clang wants the attribute that libpci's type has
+__attribute__((noreturn)) void raise(char* format, ...) {  // clang requires the attribute that libpci's type has
   std::array<char, 512> text{};
   va_list arguments;
   va_start(arguments, format);
@@ -59,10 +59,10 @@ __attribute__((noreturn)) void raise(char* format, ...) {  // clang wants the at
   throw LibpciError{text.data()};
 }
 
-// What a warning is about shows in the bytes that are missing.
+// Ignores a warning: the missing bytes show its subject.
 void ignore(char*, ...) {}
 
-/// One libpci session; libpci's hooks never reach the process.
+/// One libpci session, with hooks that replace libpci's own.
 class Session {
  public:
   Session(pci_access_type method, std::string parameter, std::string path) : access_(pci_alloc()) {
@@ -87,7 +87,7 @@ std::string address_of(const pci_dev& device) {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:d}", device.domain, device.bus, device.dev, device.func);
 }
 
-/// The function at "0000:01:00.0", to be freed; none where that is no address.
+/// Function at "0000:01:00.0", to be freed; null if that is no address.
 pci_dev* at_address(pci_access* access, const std::string& address) {
   pci_filter filter;
   pci_filter_init(access, &filter);
@@ -97,7 +97,7 @@ pci_dev* at_address(pci_access* access, const std::string& address) {
   return pci_get_dev(access, filter.domain, filter.bus, filter.slot, filter.func);
 }
 
-/// The first 4096, 256 or 64 bytes, whichever is readable; a dump that stops in between gives its last whole row.
+/// Reads the first 4096, 256 or 64 bytes, whichever is readable; of a dump that stops in between, up to its last whole row.
 std::vector<std::uint8_t> read_config(pci_dev* device, std::size_t wanted) {
   std::vector<std::uint8_t> bytes;
   for (const std::size_t size : {kExtended, kConventional, kConfigHeaderBytes}) {
@@ -120,8 +120,8 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
   return number;
 }
 
-/// All 256 bytes of the conventional space, and of the extended one the header of each capability and the start of those that
-/// somebody looks at; all ones in between. In a virtual machine each four bytes are a trap: all of a GPU took 20 to 35 ms.
+/// Reads all 256 bytes of the conventional space, and of the extended one the header of each capability and the start of
+/// kLookedAt; all ones in between. In a virtual machine each four bytes are a trap: all of a GPU took 20 to 35 ms.
 std::vector<std::uint8_t> read_capabilities(pci_dev* device) {
   constexpr std::size_t kMost = (kExtended - kConventional) / 8;  // a header and a register each
   std::vector<std::uint8_t> bytes = read_config(device, kConventional);
@@ -159,7 +159,7 @@ std::string attribute(const PciDevice& device, std::string_view name) {
   return fmt::format("{}/{}/{}", kDevices, device.address, name);
 }
 
-/// A device that fell off the bus no longer tells what it is; the kernel still knows from when it was found.
+/// Identifies a device that fell off the bus from the kernel's record: its registers are lost.
 void identify_lost(const Host& host, PciDevice& device) {
   const auto number = [&](std::string_view name) -> std::optional<std::uint32_t> {
     const auto line = host.line(attribute(device, name));
@@ -218,7 +218,7 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
       }
     }
   } catch (LibpciError& error) {
-    const std::string root = host.files().directory();  // may be temporary: paths are told as they are below it
+    const std::string root = host.files().directory();  // a path that may be temporary: messages show paths below it
     if (const std::size_t at = error.message.find(root); !host.live() && at != std::string::npos) error.message.erase(at, root.size());
     return fail(ErrorCode::invalid, error.message);
   }
@@ -229,14 +229,14 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
   return devices;
 }
 
-/// libpci follows symbolic links as the process sees them: in a root of its own none may lead out of it.
+/// Checks that no symbolic link leads out of the root: libpci follows links as the process sees them.
 Result<void> stays_inside(const RootReader& root, const std::filesystem::path& bus) {
   for (const std::string& name : TRY(root.list(kDevices))) {
     for (const std::string& entry : {name, name + "/config", name + "/vendor", name + "/device", name + "/class",
                                      name + "/irq", name + "/resource"}) {
       std::error_code error;
       const auto seen = std::filesystem::canonical(bus / "devices" / entry, error);
-      if (error) continue;  // nothing there for libpci to open either
+      if (error) continue;  // libpci cannot open it either
       const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
       if (!inside || *inside != seen) {
         return fail(ErrorCode::invalid,
@@ -264,7 +264,7 @@ Result<std::vector<PciDevice>> from_sysfs(const Host& host, PciDepth depth) {
   return scan(host, PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string(), depth);
 }
 
-/// First address, last address, flags.
+/// Parses first address, last address, flags.
 std::optional<PciRange> parse_resource(std::string_view line) {
   constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
   constexpr std::uint64_t kPrefetch = 0x2000;
@@ -281,7 +281,7 @@ std::optional<PciRange> parse_resource(std::string_view line) {
   return PciRange{first, assigned ? last - first + 1 : 0, (flags & kPrefetch) != 0};
 }
 
-/// `base` and `limit` are the upper bits of the first and the last MiB; the limit below the base: closed.
+/// Makes a range of `base` and `limit`, the upper bits of the first and the last MiB; a limit below the base: closed.
 PciRange window(std::uint64_t base, std::uint64_t limit, bool prefetchable) {
   if (limit < base) return {0, 0, prefetchable};
   return {base << 16, ((limit - base) << 16) + 0x100000, prefetchable};
@@ -343,7 +343,7 @@ Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t off
   const auto bus = TRY(host.files().real_path(kPciBus));
   if (!host.live()) TRY(stays_inside(host.files(), bus));
   try {
-    for (const bool reads : {false, true}) {  // a session of its own each, so that nothing is answered from memory
+    for (const bool reads : {false, true}) {  // a session of its own each, so that no answer is cached
       const Session session(PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string());
       pci_init(session.get());
       pci_dev* found = at_address(session.get(), device.address);
@@ -399,7 +399,7 @@ PciRange memory_window(const PciDevice& bridge) {
 }
 
 PciRange prefetchable_window(const PciDevice& bridge) {
-  constexpr unsigned kWide = 1;  // of bits 0 to 3: 64-bit, the upper halves count
+  constexpr unsigned kWide = 1;  // value of bits 0 to 3: 64-bit, the upper halves count
   std::uint64_t base = bridge.word(PCI_PREF_MEMORY_BASE) & 0xfff0U;
   std::uint64_t limit = bridge.word(PCI_PREF_MEMORY_LIMIT) & 0xfff0U;
   if ((bridge.word(PCI_PREF_MEMORY_BASE) & 0xfU) == kWide) {
@@ -431,7 +431,7 @@ std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar) {
 }
 
 int nvidia_bar1(const PciDevice& device) {
-  constexpr std::uint32_t kMemory64 = 4;  // of bits 0 to 2: not an I/O port, 64-bit
+  constexpr std::uint32_t kMemory64 = 4;  // value of bits 0 to 2: not an I/O port, 64-bit
   return (device.dword(PCI_BASE_ADDRESS_0) & 7U) == kMemory64 ? 2 : 1;
 }
 

@@ -54,7 +54,7 @@ std::optional<PciAddress> take_address(std::string_view& rest) {
 std::optional<PciAddress> first_address(std::string_view message) {
   for (std::size_t at = 0; at < message.size(); ++at) {
     if (at > 0 && (is_alphanumeric(message[at - 1]) || message[at - 1] == '.')) continue;
-    if (at > 1 && message[at - 1] == ':' && is_decimal(message[at - 2])) continue;  // inside a time; "PCI:" may be in front
+    if (at > 1 && message[at - 1] == ':' && is_decimal(message[at - 2])) continue;  // skips a time; "PCI:" may precede an address
     std::string_view rest = message.substr(at);
     if (const auto address = take_address(rest)) return address;
   }

@@ -19,24 +19,24 @@ struct PciAddress {
   std::uint32_t device = 0;
   std::optional<std::uint32_t> function;  ///< an Xid has none
 
-  /// True where `function` is this one, or one of these.
+  /// Checks that `function` is this one, or one of these.
   bool names(const PciAddress& function) const;
 };
 
-/// `text` as a whole; nothing where it is no address.
+/// Parses the whole of `text`; nullopt if it is no address.
 std::optional<PciAddress> parse_pci_address(std::string_view text);
 
-/// The device that a message of the kernel blames: the first address in it; of a port that passes on an error (AER:
-/// "error received: 0000:01:00.0"), the one behind "received".
+/// Device that a message of the kernel blames: the first address in it; for a port that forwards an error (AER:
+/// "error received: 0000:01:00.0"), the one after "received".
 std::optional<PciAddress> blamed_device(std::string_view message);
 
 /// GPUs, and the ports above them, among the functions of a machine.
 class GpuFunctions {
  public:
-  /// `gpus`: addresses, also of such as are not among `all`.
+  /// `gpus`: addresses, also of GPUs that are not among `all`.
   GpuFunctions(const std::vector<PciDevice>& all, const std::vector<std::string>& gpus);
 
-  /// True where `address` names one of them. Without a domain it means domain 0, where there is such a function.
+  /// Checks that `address` names one of them. Without a domain it means domain 0, if there is such a function.
   bool hold(const PciAddress& address) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The way between two GPUs: up from each, bridge by bridge, to where they meet, and what its slowest link can carry.
-// The bus numbers in the bridges' own registers give the tree, so that a dump and a live machine read alike. Classes as
-// PIX or SYS do not tell the rate: a host with a NUMA node for each GPU is SYS everywhere, and still four share a
+// Finds the path between two GPUs: up from each, bridge by bridge, to where they meet, and the rate of its slowest link.
+// The bus numbers in the bridges' own registers give the tree, so that a dump and a live machine read alike. Classes such
+// as PIX or SYS do not show the rate: in a host with a NUMA node for each GPU all are SYS, and still four share a
 // socket. Reads configuration space; sysfs `numa_node`, `cpulist` of the node and `physical_package_id` of its first
 // CPU. Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 2.2 (packet headers), 7.7.11 (ACS).
 #include "machine/hardware/pcie_path.hpp"
@@ -22,19 +22,19 @@ constexpr std::uint8_t kExpressId = 0x10;
 constexpr std::uint16_t kIntel = 0x8086;
 constexpr int kIntelSplitBytes = 64;
 constexpr int kWriteOverheadBytes = 24;  // framing, sequence number, header and LCRC of a memory write
-constexpr char kUnseen[] = "unseen";  // an entry of Path::shared: what lies there is not known, so nobody has it alone
+constexpr char kUnseen[] = "unseen";  // entry of Path::shared for an unseen part of the path: no pair has it alone
 
 constexpr std::array<std::string_view, 5> kKinds = {"nvlink", "pcie_switch", "one_socket", "cross_socket", "unknown"};
 static_assert(kKinds.size() == static_cast<std::size_t>(PathKind::unknown) + 1);
 
-/// GB/s of a lane by generation; from 3 on 128b/130b (of the flits of 6, what is left beside CRC and FEC).
+/// GB/s of a lane by generation; from 3 on 128b/130b (for the flits of 6, the rest beside CRC and FEC).
 constexpr std::array<double, 7> kLane = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
 
-// Port types of the capability whose own link lies below them.
+// Port types of the capability whose own link is below them.
 constexpr int kRootPort = 4;
 constexpr int kDownstreamPort = 6;
 
-/// What the PCI Express capability of one function says; zeros where it cannot be read or makes no sense.
+/// PCI Express capability of one function; zeros if it cannot be read or makes no sense.
 struct Express {
   int type = -1;
   int generation = 0;
@@ -57,7 +57,7 @@ Express express(const PciDevice& device) {
           payload <= 5 ? 128 << payload : 0};
 }
 
-/// Ports that a hypervisor makes up: QEMU's, VMware's. Their link registers say nothing of a real link.
+/// Checks for a port that a hypervisor emulates: QEMU's, VMware's. Its link registers do not describe a real link.
 bool is_emulated(const PciDevice& port) {
   constexpr std::array<std::uint16_t, 2> kVendors = {0x1b36, 0x15ad};
   constexpr std::array<std::uint32_t, 3> kModels = {0x80863420, 0x104c8232, 0x104c8233};  // QEMU's older ones
@@ -65,7 +65,7 @@ bool is_emulated(const PciDevice& port) {
   return std::ranges::count(kVendors, port.vendor_id) > 0 || std::ranges::count(kModels, model) > 0;
 }
 
-/// "0000:01" of "0000:01:00.0".
+/// Bus "0000:01" of "0000:01:00.0".
 std::string bus_of(const PciDevice& device) { return device.address.substr(0, device.address.rfind(':')); }
 
 std::optional<int> number(std::string_view text) {
@@ -81,14 +81,14 @@ bool has_several_nodes(const Host& host) {
          }) > 1;
 }
 
-/// The NUMA node of a function; nothing where firmware does not tell and there are several.
+/// NUMA node of a function; nullopt if firmware does not report it and there are several.
 std::optional<int> node_of(const Host& host, const std::string& address) {
   const int node = number(host.line("/sys/bus/pci/devices/" + address + "/numa_node").value_or("")).value_or(-1);
   if (node < 0 && has_several_nodes(host)) return std::nullopt;
   return std::max(node, 0);
 }
 
-/// "socket 1", or "node 3" where the node's CPU package is not readable.
+/// Socket of a node, "socket 1", or "node 3" if the node's CPU package is not readable.
 std::string socket_of(const Host& host, int node) {
   const auto cpu = number(host.line(fmt::format("/sys/devices/system/node/node{}/cpulist", node)).value_or(""));
   const std::string package =
@@ -97,12 +97,12 @@ std::string socket_of(const Host& host, int node) {
   return socket ? fmt::format("socket {}", *socket) : fmt::format("node {}", node);
 }
 
-/// One GPU's way up.
+/// Path from one GPU up.
 struct Side {
   std::vector<const PciDevice*> ports;  ///< the GPU, then the ports above it up to the root port
-  bool whole = false;                   ///< it does end at a root port; in a virtual machine it may not
-  std::optional<int> node;  ///< NUMA
-  std::string socket;       ///< empty when nothing tells
+  bool whole = false;                   ///< the path ends at a root port; in a virtual machine it may not
+  std::optional<int> node;  ///< NUMA node
+  std::string socket;       ///< empty if not known
 };
 
 Side side_of(const Host& host, const std::vector<PciDevice>& devices, const PciTree& tree, const std::string& address) {
@@ -118,13 +118,13 @@ Side side_of(const Host& host, const std::vector<PciDevice>& devices, const PciT
   return side;
 }
 
-/// A link by the functions at its two ends; `upper` is null where it cannot be seen.
+/// A link by the functions at its two ends; `upper` is null if it cannot be seen.
 struct Ends {
   const PciDevice* lower;
   const PciDevice* upper;
 };
 
-/// Links whose lower end is among the ports `first` to `last` of a side. Between the ports of one switch there is none.
+/// Links whose lower end is among the ports `first` to `last` of a side. The ports of one switch have none between them.
 std::vector<Ends> links_among(const Side& side, std::size_t first, std::size_t last) {
   std::vector<Ends> links;
   for (std::size_t i = first; i < last; ++i) {
@@ -137,7 +137,7 @@ std::vector<Ends> links_among(const Side& side, std::size_t first, std::size_t l
   return links;
 }
 
-/// Both ends agree on the width; an idle GPU lowers the speed, so what both can is what a copy gets.
+/// Makes a link of its ends. An idle GPU lowers the speed, so that a copy gets the speed that both ends support.
 Link link_of(const Ends& ends) {
   const Express lower = express(*ends.lower);
   const Express upper = ends.upper != nullptr ? express(*ends.upper) : lower;
@@ -175,7 +175,7 @@ void fill_rates(Path& path) {
                                 path.raw_gb_s, where, packets, 100 * share);
 }
 
-/// Number of ports at the top that both ways pass.
+/// Number of ports at the top that both paths pass.
 std::size_t common_ports(const Side& one, const Side& other) {
   const auto differ = std::mismatch(one.ports.rbegin(), one.ports.rend(), other.ports.rbegin(), other.ports.rend());
   return static_cast<std::size_t>(differ.first - one.ports.rbegin());
@@ -188,9 +188,9 @@ PathKind kind_of(const Side& one, const Side& other, bool meet) {
   return one.socket == other.socket ? PathKind::one_socket : PathKind::cross_socket;
 }
 
-/// The class that nvidia-smi prints: how far up two ways meet, `common` ports from the top.
+/// Class that nvidia-smi prints: how far up two paths meet, `common` ports from the top.
 std::string topology_of(const Side& one, const Side& other, std::size_t common) {
-  constexpr std::size_t kOneSwitch = 2;  // the GPU and its downstream port are below where they meet
+  constexpr std::size_t kOneSwitch = 2;  // the GPU and its downstream port, both below the place where they meet
   if (!one.whole || !other.whole) return {};
   if (common > 0) return std::max(one.ports.size(), other.ports.size()) - common <= kOneSwitch ? "PIX" : "PXB";
   if (bus_of(*one.ports.back()) == bus_of(*other.ports.back())) return "PHB";
@@ -247,8 +247,8 @@ double raw_gb_s(int generation, int lanes) {
 std::string_view to_string(PathKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 
 PciTree::PciTree(const std::vector<PciDevice>& devices) {
-  // Buses below a bridge have higher numbers than its own; one that says otherwise has no place in a tree, and leaving
-  // it out is what makes every way up end.
+  // Buses below a bridge have higher numbers than its own. A bridge that violates this is left out, which makes every
+  // path up end.
   for (const PciDevice& device : devices) {
     if (!device.is_bridge() || device.is_lost() || device.config.size() < kConfigHeader) continue;
     const std::string own = bus_of(device);

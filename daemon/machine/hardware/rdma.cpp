@@ -15,7 +15,7 @@ constexpr std::string_view kDmaBufKernel = "5.12";  // RDMA/core: "Add support f
 
 std::string last_part(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
-/// Name of the InfiniBand device by the address of its function; software devices (rxe, siw) have none.
+/// Names of InfiniBand devices by the address of their function; software devices (rxe, siw) have none.
 std::map<std::string, std::string> infiniband_devices(const Host& host) {
   std::map<std::string, std::string> found;
   for (const std::string& name : host.names(kInfiniBand)) {

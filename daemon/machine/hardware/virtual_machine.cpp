@@ -9,11 +9,11 @@
 namespace p2pd {
 namespace {
 
-/// Makers of devices that only hypervisors show: VMware, QEMU, Xen, VirtualBox. Virtio's is not one: DPUs speak it.
+/// Makers of devices that only hypervisors have: VMware, QEMU, Xen, VirtualBox. Virtio's is not one: DPUs use it, too.
 constexpr std::uint16_t kVirtualOnly[] = {0x15ad, 0x1b36, 0x5853, 0x80ee};
 constexpr std::size_t kCpuInfoLimit = 16U << 20;  // bytes; a CPU takes 2 KiB
 
-/// How makers' names in DMI begin, as in systemd's src/basic/virt.c.
+/// Prefixes of makers' names in DMI, as in systemd's src/basic/virt.c.
 struct Maker {
   std::string_view begins;
   std::string_view hypervisor;
@@ -39,7 +39,7 @@ constexpr Maker kMakers[] = {
 };
 constexpr std::string_view kDmiNames[] = {"product_name", "sys_vendor", "board_vendor", "bios_vendor"};
 
-/// Flag `hypervisor` of the first CPU; nothing where there is no line of flags, as on ARM.
+/// Flag `hypervisor` of the first CPU; nullopt if there is no line of flags, as on ARM.
 std::optional<bool> hypervisor_flag(const Host& host) {
   const std::string text = host.files().read("/proc/cpuinfo", kCpuInfoLimit).value_or("");
   const std::size_t begin = text.starts_with("flags") ? 0 : text.find("\nflags");
@@ -48,7 +48,7 @@ std::optional<bool> hypervisor_flag(const Host& host) {
   return (text.substr(begin, end - begin) + " ").find(" hypervisor ") != std::string::npos;
 }
 
-/// The hypervisor that DMI names; empty: it names hardware. Nothing where DMI cannot be read.
+/// Hypervisor that DMI names; empty: it names hardware. nullopt if DMI cannot be read.
 std::optional<std::string> hypervisor_of_dmi(const Host& host, std::vector<Evidence>& evidence) {
   std::optional<std::string> found;
   for (const std::string_view name : kDmiNames) {
@@ -67,7 +67,7 @@ std::optional<std::string> hypervisor_of_dmi(const Host& host, std::vector<Evide
   return found;
 }
 
-/// "0000" and 0x41 of "0000:41:00.0"; bus 256, which none has, when it is no address.
+/// Domain "0000" and bus 0x41 of "0000:41:00.0"; bus 256, which does not exist, for other text.
 std::pair<std::string_view, unsigned> place_of(std::string_view address) {
   const std::size_t colon = address.find(':');
   unsigned bus = 256;

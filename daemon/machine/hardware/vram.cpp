@@ -11,14 +11,14 @@
 namespace p2pd {
 namespace {
 
-/// "0000:01:00.0" of "GPU 00000000:01:00.0", whose domain has four digits more than that of sysfs.
+/// Address "0000:01:00.0" of "GPU 00000000:01:00.0", whose domain has four digits more than that of sysfs.
 std::string address_of(std::string_view line) {
   std::string address(line.substr(std::min<std::size_t>(8, line.size())));
   std::ranges::transform(address, address.begin(), [](char c) { return c >= 'A' && c <= 'F' ? char(c + 32) : c; });
   return address;
 }
 
-/// The number of "    Total   : 24564 MiB"; 0 where it is none.
+/// Number in "    Total   : 24564 MiB"; 0 if there is none.
 std::uint32_t mib_of(std::string_view line) {
   const std::size_t colon = line.find(": ");
   if (colon == std::string_view::npos || !line.ends_with(" MiB")) return 0;
@@ -32,7 +32,7 @@ std::uint32_t mib_of(std::string_view line) {
 std::map<std::string, std::uint64_t> parse_vram(std::string_view text) {
   std::map<std::string, std::uint64_t> found;
   std::string address;
-  bool framebuffer = false;  // inside the section whose "Total" is meant: BAR1 has one, too
+  bool framebuffer = false;  // inside the section whose "Total" counts: BAR1 has one, too
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
