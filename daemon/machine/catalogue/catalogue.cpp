@@ -20,19 +20,19 @@ constexpr std::size_t kCatalogueLimit = 1U << 20;  // bytes
 using Json = nlohmann::json;
 using Need = JsonFields::Need;
 
-/// A row of one of the catalogue's tables, and the file that it is from.
+/// A row of one of the catalogue's tables, and its file.
 struct Row {
   Json value;
   std::string source;
 };
 
 struct Table {
-  const char* what;               ///< a row of it, in errors
-  std::vector<const char*> pins;  ///< keys in which all rows of one name must agree, as JSON pointers
+  const char* what;               ///< name of a row in errors
+  std::vector<const char*> pins;  ///< keys on which all rows of one name must agree, as JSON pointers
   std::map<std::string, Row> rows = {};
 };
 
-/// The tables of all files, by name.
+/// Tables of all files, by name.
 struct Tables {
   std::vector<std::string> runfile_hosts;
   std::string releases_at;
@@ -46,7 +46,7 @@ struct Tables {
 
 bool any_value(const std::string&, const Json&) { return true; }
 
-/// False where both have the pin, and not the same. Of an object those keys count that both have.
+/// Returns false if both have the pin, but different values. In an object, those keys count that both have.
 bool agree(const Json& one, const Json& other) {
   if (one.is_null() || other.is_null()) return true;
   if (!one.is_object() || !other.is_object()) return one == other;
@@ -82,7 +82,7 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
   const Json releases = fields.object("releases", any_value), patches = fields.object("patches", any_value);
   const Json allowed = fields.object("allowed", any_value);
   TRY(fields.done());
-  // a drop-in that names hosts, or a repository, has a reason: its own come first
+  // a drop-in that names hosts, or a repository, has a reason: its own precede others
   for (const std::string& host : into.runfile_hosts)
     if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
   into.runfile_hosts = std::move(hosts);
@@ -94,7 +94,7 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
   return add_rows(allowed, file.source, into.allowed, into.notes);
 }
 
-/// What nobody has of the pins that a used entry needs; empty: nothing.
+/// Pin that a used entry needs, but no file has; empty: none.
 std::string lacking(const CatalogueEntry& entry) {
   if (entry.commit.empty()) return entry.patch_file.empty() ? "the commit of its patch" : "the SHA-256 of its patch";
   if (entry.base_commit.empty()) return "the commit of its release";
@@ -105,7 +105,7 @@ std::string lacking(const CatalogueEntry& entry) {
   return {};
 }
 
-/// Takes an allowance where it is of these hashes; one that was given to others counts for nothing.
+/// Applies an allowance if it is for these hashes; ignores one for others.
 void allow(CatalogueEntry& entry, const Allowance& given) {
   const auto agrees = [](const std::string& pin, const std::string& allowed) { return pin.empty() || pin == allowed; };
   if (given.commit != entry.commit || !agrees(entry.base_commit, given.base_commit) ||
@@ -116,7 +116,7 @@ void allow(CatalogueEntry& entry, const Allowance& given) {
   entry.runfile_sha256 = given.runfile_sha256;
 }
 
-/// The builds of one patch: on its own release, and grafted on others.
+/// Adds the builds of one patch: on its own release, and grafted on others.
 Result<void> add_entries(const std::string& id, const Row& row, const Tables& tables, const std::vector<Defect>& defects,
                          Catalogue& into) {
   const PatchRow patch = TRY(parse_patch(id, row.value, defects));
@@ -148,7 +148,7 @@ std::string where(const Row& row, const Table& table, const std::string& name) {
   return fmt::format("{}: {} {}", row.source, table.what, name);
 }
 
-/// Error unless a release is right by itself: entries take over what it says.
+/// Checks that a release is right by itself: entries copy its values.
 Result<void> check_release(const std::string& version, const Json& row, const std::map<std::string, CompatRule>& rules) {
   CatalogueEntry entry;
   TRY(parse_release(version, row, entry));
@@ -212,7 +212,7 @@ Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& 
     const std::string path = fmt::format("{}/{}", kCatalogueDropIns, name);
     if (name.ends_with(".yaml"))
       files.push_back(TRY(catalogue_file(path, TRY(host.files().read(path, kCatalogueLimit)))));
-    else if (name.ends_with(".json"))  // of an older p2pd
+    else if (name.ends_with(".json"))  // file of an older p2pd
       skipped.push_back(path + " is not read: \"p2pctl catalogue add REPOSITORY BRANCH\" adds its build again");
   }
   files.insert(files.end(), more.begin(), more.end());

@@ -10,12 +10,12 @@
 
 namespace p2pd {
 
-// The rows of the catalogue's tables. Each is checked key by key; an Error(invalid) names the key.
+// Rows of the catalogue's tables. Each is checked key by key; an Error(invalid) names the key.
 
-/// A patch: its part of an entry, and what it is put on.
+/// A patch: its part of an entry, and the releases that it applies to.
 struct PatchRow {
   CatalogueEntry entry;
-  std::map<std::string, std::string> trees;  ///< releases, its own and grafts, to git's id of the result; empty: not known
+  std::map<std::string, std::string> trees;  ///< releases, its own and grafts, with git's id of the result; empty: not known
 };
 
 Result<CompatRule> parse_rule(std::string_view name, const nlohmann::json& row);
@@ -26,9 +26,9 @@ Result<Allowance> parse_allowance(const nlohmann::json& row);
 /// Fills in the release's part of `entry`.
 Result<void> parse_release(const std::string& version, const nlohmann::json& row, CatalogueEntry& entry);
 
-bool is_architecture(std::string_view text);  ///< of GPUs that can be peers: "Ada"
-bool is_id_part(std::string_view text);       ///< FORK, or BRANCH, of an entry's id
+bool is_architecture(std::string_view text);  ///< architecture of GPUs that can be peers: "Ada"
+bool is_id_part(std::string_view text);       ///< FORK or BRANCH of an entry's id
 bool is_repository(std::string_view text);    ///< https://HOST/PATH or file:///PATH
-bool is_runfile_host(std::string_view text);  ///< scheme and name, nothing behind it; or file:///
+bool is_runfile_host(std::string_view text);  ///< scheme and name without a path; or file:///
 
 }  // namespace p2pd

@@ -63,18 +63,18 @@ Result<KernelTable> parse(std::string_view text) {
   return table;
 }
 
-/// The trials of `release`, or of the nearest of its branch; null where none of that was built.
+/// Trials of `release`, or of the nearest of its branch; null if none of that was built.
 const KernelTable::value_type* row_of(const KernelTable& table, const Version& release) {
   if (const auto exact = table.find(release); exact != table.end()) return &*exact;
-  const auto later = table.upper_bound(release);  // an older release knows less of kernels: it is the one to judge by
+  const auto later = table.upper_bound(release);  // an older release supports fewer kernels: it decides
   if (later != table.begin() && std::prev(later)->first.front() == release.front()) return &*std::prev(later);
   return later != table.end() && later->first.front() == release.front() ? &*later : nullptr;
 }
 
-/// "570.211.01": the release of `row` as NVIDIA writes it.
+/// Release of `row` as NVIDIA writes it, "570.211.01".
 std::string name_of(const KernelTable::value_type& row) { return row.second.empty() ? dotted(row.first) : row.second.front().release; }
 
-/// What the trials of `row`, of `release` or of one near it, let expect; null: there are none.
+/// Outlook by the trials of `row`, of `release` or of one near it; null: no trials.
 KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel, const std::vector<std::string>& compat) {
   using Kind = KernelOutlook::Kind;
   const Version version = mainline_of(kernel);
@@ -126,11 +126,11 @@ KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, s
   using Kind = KernelOutlook::Kind;
   const auto* const row = row_of(table, release);
   KernelOutlook outlook = outlook_by(row, release, kernel, compat);
-  if (outlook.kind == Kind::fails && row->first < release)  // a newer one may know more of kernels
+  if (outlook.kind == Kind::fails && row->first < release)  // a newer one may support more kernels
     outlook = {Kind::untried, fmt::format("no test build for {}; {}, which is older, fails", kernel, name_of(*row))};
   if (outlook.kind != Kind::untried) return outlook;
-  for (auto newer = table.upper_bound(release); newer != table.end(); ++newer) {  // an older one knows less of kernels
-    if (row != nullptr && newer->first.front() != release.front()) break;         // two branches grow at the same time: 580.178 is later than 590.48
+  for (auto newer = table.upper_bound(release); newer != table.end(); ++newer) {  // an older one supports fewer kernels
+    if (row != nullptr && newer->first.front() != release.front()) break;         // branches grow in parallel: 580.178 is later than 590.48
     if (const KernelOutlook its = outlook_by(&*newer, newer->first, kernel, compat); its.kind == Kind::fails)
       return {Kind::fails, fmt::format("{} is newer, and {}", name_of(*newer), its.reason)};
   }

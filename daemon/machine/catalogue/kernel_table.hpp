@@ -11,13 +11,13 @@
 
 namespace p2pd {
 
-/// What became of building a release for one kernel.
+/// Result of building a release for one kernel.
 struct KernelTrial {
   std::string release;  ///< "570.211.01"
   std::string kernel;   ///< "6.12.117"
   Version version;
   std::vector<std::string> rules;  ///< compat rules without which it fails
-  std::string failure;             ///< the first error; empty: it builds
+  std::string failure;             ///< first error; empty: it builds
 };
 
 /// config/kernel-table.yaml, compiled in: releases to their trials, oldest kernel first.
@@ -25,21 +25,21 @@ using KernelTable = std::map<Version, std::vector<KernelTrial>>;
 Result<KernelTable> parse_kernel_table(std::string_view json);
 Result<KernelTable> kernel_table();
 
-/// What the table lets expect of building a release for a kernel.
+/// Expected result of building a release for a kernel.
 struct KernelOutlook {
   enum class Kind { builds, untried, fails } kind = Kind::untried;
-  std::string reason;  ///< for a person; empty where it builds
+  std::string reason;  ///< reason for a person; empty if it builds
 };
 
-/// Of `release` ("570.211.01") on `kernel` ("6.14.0-27-generic"), which was built, lies between two that were, or past
-/// one that failed. A release that nobody built is told from the nearest of its branch, where what that was built with is
-/// among the compat rules of this one, `compat`.
+/// Outlook of `release` ("570.211.01") on `kernel` ("6.14.0-27-generic"), which was built, is between two that were, or past
+/// one that failed. For a release that was not built, the nearest of its branch decides, if the compat rules of its builds
+/// are among those of this one, `compat`.
 KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel, const std::vector<std::string>& compat = {});
 
-/// The first line of Linux ("7.2") that `release` is known not to build for; empty: none.
+/// First line of Linux ("7.2") that `release` is known not to build for; empty: none.
 Version fails_from(const KernelTable& table, const Version& release);
 
-/// Major and minor of a kernel's release; empty where it does not start with them.
+/// Major and minor of a kernel's release; empty if it does not start with them.
 Version mainline_of(std::string_view kernel);
 
 }  // namespace p2pd

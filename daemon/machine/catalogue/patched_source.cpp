@@ -29,7 +29,7 @@ std::string below(const std::string& mirror, const std::string& repository) {
   return mirror + repository.substr(repository.find('/', repository.find("//") + 2));
 }
 
-/// Where a commit may be found, in the order in which it is asked for: URLs, and paths of the host.
+/// Places of a commit, in the order of the attempts: URLs, and paths of the host.
 std::vector<std::string> places_of(const Host& host, const std::vector<std::string>& repositories, const std::string& commit,
                                    const std::vector<std::string>& mirrors) {
   std::vector<std::string> places;
@@ -46,7 +46,7 @@ std::vector<std::string> places_of(const Host& host, const std::vector<std::stri
   return places;
 }
 
-/// What the first place answers for which `attempt` succeeds.
+/// Answer of the first place for which `attempt` succeeds.
 Result<std::string> first_of(const std::string& what, const std::vector<std::string>& places,
                              const std::function<Result<std::string>(const std::string&)>& attempt) {
   std::vector<std::string> reasons;
@@ -61,8 +61,8 @@ Result<std::string> first_of(const std::string& what, const std::vector<std::str
               "Give the plan a mirror that has it: a repository, or a directory with COMMIT.bundle (\"git bundle create\").");
 }
 
-/// The commit of NVIDIA's tag, as NVIDIA's repository has it, or a copy below a mirror under NVIDIA's name. What else a mirror serves
-/// counts by its hash alone, and http for nothing: a fork can have any tag.
+/// Commit of NVIDIA's tag, from NVIDIA's repository, or from a copy below a mirror under NVIDIA's name. A mirror's other content
+/// counts by its hash alone, and http does not count: a fork can have any tag.
 Result<std::string> tagged_commit(Host& host, const GitStore& store, const Catalogue& all, const std::string& version, const std::vector<std::string>& mirrors) {
   std::vector<std::string> places;
   for (const std::string& mirror : mirrors) {
@@ -73,7 +73,7 @@ Result<std::string> tagged_commit(Host& host, const GitStore& store, const Catal
   return first_of("NVIDIA's release " + version, places, [&](const std::string& place) { return store.commit_of(place, "refs/tags/" + version); });
 }
 
-/// Fetches NVIDIA's release; the commit that it is.
+/// Fetches NVIDIA's release; returns its commit.
 Result<std::string> fetch_release(Host& host, GitStore& store, const Catalogue& all, const std::string& version,
                                   const std::string& pinned, const std::vector<std::string>& mirrors) {
   const std::string tag = "refs/tags/" + version;
@@ -89,7 +89,7 @@ Result<std::string> fetch_release(Host& host, GitStore& store, const Catalogue& 
               "Pin the commit of that release's tag.");
 }
 
-/// Error unless the fork's commit descends from the release, by the first place that can tell.
+/// Checks that the fork's commit descends from the release, at the first place that has the history.
 Result<void> require_descent(GitStore& store, const CatalogueEntry& entry, const std::vector<std::string>& places, const std::string& release) {
   Result<void> answer;
   for (const std::string& place : places) {
@@ -100,7 +100,7 @@ Result<void> require_descent(GitStore& store, const CatalogueEntry& entry, const
   return answer;
 }
 
-/// Error unless the change runs nowhere but in the modules.
+/// Checks that the change runs only in the modules.
 Result<void> require_c_files(const CatalogueEntry& entry, const std::vector<GitChange>& changes) {
   for (const GitChange& change : changes) {
     const bool is_c = change.path.ends_with(".c") || change.path.ends_with(".h");
@@ -123,7 +123,7 @@ Download patch_download(const CatalogueEntry& entry) {
   return download;
 }
 
-/// The patch file, checked against its pin.
+/// Fetches the patch file, and checks it against its pin.
 Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
   const auto path = local_path(entry.patch_file);
   std::string text = path ? TRY(host.files().read(*path, kPatchLimit))
@@ -134,7 +134,7 @@ Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
   return text;
 }
 
-/// The patch that a fork's commit is.
+/// Fetches a fork's commit, and makes it a patch.
 Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
                          PatchedSource& source) {
   std::vector<std::string> repositories = {entry.repository};
@@ -145,7 +145,7 @@ Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entr
     TRY(store.fetch(place, entry.commit, "refs/heads/" + entry.branch));
     return place;
   }));
-  // a tree that is pinned says all; without one the commit must be of the release's line
+  // a pinned tree is proof enough; without one the commit must descend from the release
   if (entry.tree.empty()) TRY(require_descent(store, entry, places, source.made_for_commit));
   for (const GitChange& change : TRY(store.changes(source.made_for_commit, entry.commit)))
     if (!is_part(change.path)) source.left_out.push_back(change.path);
@@ -192,7 +192,7 @@ Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Cat
   else
     source.patch = TRY(fetch_patch(host, entry));
   source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version), store.apply(source.base_commit, source.patch));
-  // what git made of the patch counts, and is shown: a patch file can say the same in more ways than one
+  // git's form of the patch counts, and is shown: a patch file can say the same in more ways than one
   const std::vector<GitChange> changes = TRY(store.changes(source.base_commit, source.tree));
   if (changes.empty())
     return fail(ErrorCode::invalid, fmt::format("{:.12} changes nothing in NVIDIA's {}: it is no patch", entry.commit, entry.made_for),
@@ -237,7 +237,7 @@ Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry
   for (const std::string& file : {source_record_of(entry), source_patch_of(entry)}) TRY(host.will_change(file, Restore::discarded));
   const std::string scratch = TRY(make_unfinished(host, source_of(entry)));
   const auto done = lay_down(host, all, entry, scratch, mirrors);
-  const auto cleared = host.remove_tree(scratch);  // after a failure, too: git cannot go on with what it has
+  const auto cleared = host.remove_tree(scratch);  // removed after a failure, too: git cannot continue with it
   if (!done) return done;
   TRY(cleared);
   const auto checked = check_source(host, entry);

@@ -29,7 +29,7 @@ Download small(std::string url) {
   return {.url = std::move(url), .limit_bytes = kSumLimit, .sha256 = {}, .deadline = 60s, .stall = 15s};
 }
 
-/// Sum and size of the runfile at `place`, where a host has both.
+/// Finds sum and size of the runfile at `place`, if a host has both.
 Result<Runfile> at(Runfile place, int stop_fd) {
   const std::string name = place.path.substr(place.path.rfind('/') + 1);
   const std::string text = TRY(fetch_text(small(place.sum_url()), stop_fd));
@@ -46,7 +46,7 @@ Result<std::string> version_of_modules(std::string_view version_mk) {
   std::optional<std::string> found;
   std::istringstream lines{std::string(version_mk)};
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t equals = line.find('=');  // of "=" or ":="
+    const std::size_t equals = line.find('=');  // end of "=" or ":="
     if (equals == std::string::npos) continue;
     std::istringstream left(line.substr(0, line[equals - (equals > 0 ? 1 : 0)] == ':' ? equals - 1 : equals));
     std::istringstream right(line.substr(equals + 1));
@@ -71,7 +71,7 @@ Result<std::string> published_sum(std::string_view text, std::string_view name) 
     std::istringstream words(line);
     std::string sum, file;
     words >> sum >> file;
-    if (file.starts_with('*')) file.erase(0, 1);  // "binary"
+    if (file.starts_with('*')) file.erase(0, 1);  // mark of a binary file
     if (!is_sum(sum) || (file != name && !file.ends_with(fmt::format("/{}", name)))) continue;
     if (found && *found != sum) return fail(ErrorCode::invalid, fmt::format("two sums of {}", name));
     found = sum;
@@ -81,7 +81,7 @@ Result<std::string> published_sum(std::string_view text, std::string_view name) 
 }
 
 Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::string& version, int stop_fd) {
-  std::optional<Error> trouble;  // the first that is not a plain "not here"
+  std::optional<Error> trouble;  // first error other than a plain "not here"
   std::vector<std::string> asked;
   for (const std::string& host : hosts) {
     for (const std::string_view tree : kTrees) {
@@ -90,7 +90,7 @@ Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::s
       if (found || found.error().code == ErrorCode::interrupted) return found;
       if (found.error().code == ErrorCode::not_found) continue;
       if (!trouble) trouble = std::move(found).error();
-      if (trouble->code == ErrorCode::busy || trouble->code == ErrorCode::timeout) break;  // the host, not the tree
+      if (trouble->code == ErrorCode::busy || trouble->code == ErrorCode::timeout) break;  // fault of the host, not of the tree
     }
     asked.push_back(without_user_info(host));
   }

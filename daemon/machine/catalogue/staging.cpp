@@ -17,7 +17,7 @@
 namespace p2pd {
 namespace {
 
-/// A URL that can be given to any tool: it has a scheme, and nothing that a tool could take for something else.
+/// Checks for a URL that is safe for any tool: it has a scheme, and no character that a tool could misread.
 bool is_mirror(std::string_view url) {
   const auto printable = [](char c) { return c > ' ' && c < 0x7f; };
   return (url.starts_with("file:///") || url.starts_with("http://") || url.starts_with("https://")) &&

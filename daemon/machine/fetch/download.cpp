@@ -23,8 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kIdleAttempts = 3;     // in a row that bring no byte; then it is given up
-constexpr milliseconds kPause{500};  // before the second attempt, doubled for each one more
+constexpr int kIdleAttempts = 3;     // limit of attempts in a row without a byte
+constexpr milliseconds kPause{500};  // pause before the second attempt, doubled for each further one
 constexpr mode_t kMode = 0644;
 
 Failure too_large(const Download& what) {
@@ -37,7 +37,7 @@ Clock::time_point end_of(const Download& what) {
          std::min<milliseconds>(what.deadline, std::chrono::hours(24 * 365));  // the sum must not overflow
 }
 
-/// FILE.part: the bytes that are here so far, and their sum.
+/// FILE.part: the bytes received so far, and their sum.
 class Part {
  public:
   static Result<Part> open(const std::filesystem::path& file) {
@@ -51,7 +51,7 @@ class Part {
     if (!S_ISREG(info.st_mode)) return fail(ErrorCode::invalid, part.path_ + " is not a regular file", "Remove it.");
     if (::flock(part.fd_.get(), LOCK_EX | LOCK_NB) != 0)
       return fail(ErrorCode::busy, part.path_ + ": another process is fetching it", "Wait until that one is done.");
-    struct stat named {};  // the one that held the lock may have renamed it, and then it is the finished file
+    struct stat named {};  // the process that held the lock may have renamed it, and then it is the finished file
     if (::stat(part.path_.c_str(), &named) != 0 || named.st_ino != info.st_ino || named.st_dev != info.st_dev)
       return fail(ErrorCode::busy, part.path_ + ": another process has just fetched it", "Try again.");
     return part;
@@ -61,7 +61,7 @@ class Part {
   std::string sum() const { return sum_.hex(); }
   const std::string& path() const { return path_; }
 
-  /// Takes what an earlier call left, up to `limit` bytes, as the beginning.
+  /// Adopts the bytes of an earlier call, unless they exceed `limit`.
   Result<void> adopt(std::uint64_t limit) {
     std::array<char, 65536> buffer;
     for (;;) {
@@ -94,7 +94,7 @@ class Part {
     return {};
   }
 
-  /// The part becomes the file, durably.
+  /// Renames the part to the file, durably.
   Result<void> finish() {
     if (::fsync(fd_.get()) != 0) return fail_errno(path_);
     if (::rename(path_.c_str(), file_.c_str()) != 0) return fail_errno(file_.string());
@@ -114,13 +114,13 @@ class Part {
   Sha256 sum_;
 };
 
-/// Fetching into a part, over as many exchanges as it takes.
+/// Fetches into a part, in as many exchanges as needed.
 class Fetch {
  public:
   Fetch(const Download& what, Part& part, int stop_fd)
       : what_(what), part_(part), stop_fd_(stop_fd), until_(end_of(what)) {}
 
-  /// Until the part holds everything; its address after redirects.
+  /// Fetches the rest of the part; returns its address after redirects.
   Result<std::string> to_the_end() {
     for (int idle = 0;;) {
       const std::uint64_t before = part_.size();
@@ -131,7 +131,7 @@ class Fetch {
                                                    without_user_info(what_.url), part_.size(), answer->total));
       const ErrorCode code = answer.error().code;
       if (code == ErrorCode::state && part_.size() > 0)
-        TRY(restart());  // the range does not exist: another file by now
+        TRY(restart());  // the range does not exist: the file has changed
       else if (code != ErrorCode::busy)
         return Failure(answer.error());
       idle = part_.size() > before ? 0 : idle + 1;
@@ -140,9 +140,9 @@ class Fetch {
     }
   }
 
-  /// The part is of more than one exchange, and maybe of more than one file.
+  /// True if the part is of more than one exchange, and maybe of more than one file.
   bool pieced() const { return pieced_; }
-  /// Nothing of what is here counts any more.
+  /// Discards all bytes received so far.
   Result<void> restart() {
     validator_.clear();
     return part_.restart();
@@ -150,7 +150,7 @@ class Fetch {
 
  private:
   Result<Answer> attempt() {
-    if (validator_.empty() && what_.sha256.empty()) TRY(restart());  // nothing would tell a mix of two files
+    if (validator_.empty() && what_.sha256.empty()) TRY(restart());  // nothing would detect a mix of two files
     const std::string range = part_.size() > 0 ? fmt::format("{}-", part_.size()) : "";
     bool begun = false;
     const auto sink = [&](const Answer& answer, std::string_view bytes) -> Result<void> {
@@ -165,7 +165,7 @@ class Fetch {
     return answer;
   }
 
-  /// The body that follows goes on where the part ends, or replaces it.
+  /// Lets the body that follows continue the part, or replace it.
   Result<void> begin(const Answer& answer) {
     if (answer.total > what_.limit_bytes) return too_large(what_);
     const bool goes_on = answer.status == 206 && part_.size() > 0;
@@ -186,7 +186,7 @@ class Fetch {
   bool whole(const Answer& answer) const { return answer.total == 0 || part_.size() == answer.total; }
 
   Result<void> pause(int idle) const {
-    pollfd stop{stop_fd_, POLLIN, 0};  // poll(2) skips negative ones
+    pollfd stop{stop_fd_, POLLIN, 0};  // poll(2) skips a negative descriptor
     const auto left = std::chrono::duration_cast<milliseconds>(until_ - Clock::now());
     const auto time = std::min(kPause * (1 << idle), std::max(left, milliseconds(0)));
     if (::poll(&stop, 1, static_cast<int>(time.count())) > 0)
@@ -198,7 +198,7 @@ class Fetch {
   Part& part_;
   int stop_fd_;
   Clock::time_point until_;
-  std::string validator_;  ///< of the bytes in the part
+  std::string validator_;  ///< identity of the bytes in the part
   bool pieced_ = false;
 };
 
@@ -211,7 +211,7 @@ Result<Downloaded> fetch_file(const Download& what, const std::filesystem::path&
   Fetch fetch(what, part, stop_fd);
   const bool whole_already = part.size() > 0 && part.sum() == what.sha256;
   if (!whole_already) done.url = TRY(fetch.to_the_end());
-  if (fetch.pieced() && !what.sha256.empty() && part.sum() != what.sha256) {  // pieces that do not belong together
+  if (fetch.pieced() && !what.sha256.empty() && part.sum() != what.sha256) {  // the pieces do not belong together
     TRY(fetch.restart());
     done.url = TRY(fetch.to_the_end());
   }
@@ -245,11 +245,11 @@ Result<std::uint64_t> remote_bytes(const Download& what, int stop_fd) {
   std::optional<std::uint64_t> total;
   const auto sink = [&](const Answer& answer, std::string_view) -> Result<void> {
     total = answer.total;
-    return fail(ErrorCode::interrupted, "enough");  // the first byte is here, more is not wanted
+    return fail(ErrorCode::interrupted, "enough");  // the first byte is enough
   };
-  // one byte by GET: some servers refuse HEAD, and one that ignores the range tells the length all the same
+  // one byte by GET: some servers refuse HEAD, and one that ignores the range reports the length all the same
   const auto answer = Transfer{what, end_of(what), stop_fd, "0-0"}.run(sink);
-  const bool empty = !answer && answer.error().code == ErrorCode::state;  // it has not even a first byte
+  const bool empty = !answer && answer.error().code == ErrorCode::state;  // no first byte
   if (!answer && !total && !empty) return Failure(answer.error());
   if (total.value_or(0) > 0) return *total;
   return fail(ErrorCode::invalid,

@@ -17,10 +17,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kPackBytes = std::uint64_t{256} << 20;  // a driver's source is 70 MB
-constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as git-fetch(1) has it
+constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as in git-fetch(1)
 
-/// The only configuration that git reads. A local place has to belong to root, or to who started this by sudo: git runs programs
-/// that a repository names.
+/// The only configuration that git reads. A local place must belong to root, or to the user who started this by sudo: git runs
+/// programs that a repository names.
 constexpr const char kConfig[] = R"([protocol]
   allow = never
 [protocol "https"]
@@ -53,7 +53,7 @@ constexpr const char kConfig[] = R"([protocol]
 [diff]
   renames = false
 )";
-/// Files as they are in the commit, whatever .gitattributes in it say.
+/// Keeps files as they are in the commit, whatever .gitattributes in it say.
 constexpr const char kAttributes[] = "* -text -eol -filter -ident -working-tree-encoding\n";
 
 std::string trimmed(std::string text) {
@@ -61,7 +61,7 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-/// `message` without the password that the URL in it may hold.
+/// Puts `place` before `message`, both without the URL's password.
 std::string harmless_at(const std::string& place, std::string message) {
   const std::string shown = without_user_info(place);
   for (std::size_t at = 0; (at = message.find(place, at)) != std::string::npos; at += shown.size())
@@ -97,7 +97,7 @@ Command GitStore::git(std::string_view repository, std::vector<std::string> word
 
 Result<std::string> GitStore::ask(const Command& command) const { return host_->output_of(command); }
 
-/// An empty repository: nothing that another place sent counts, or is in the way.
+/// Makes an empty repository: nothing that another place sent counts, or is in the way.
 Result<void> GitStore::empty(std::string_view repository) {
   TRY(host_->remove_tree(fmt::format("{}/{}", directory_, repository)));
   TRY(host_->run(git(repository, {"init", "--quiet", "--bare", "--template="})));
@@ -153,13 +153,13 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
   TRY(empty("history"));
   const auto ask_for = [&](const std::string& what) {
     std::vector<std::string> words = {"--update-shallow", place, what};
-    if (!place.starts_with('/')) words.insert(words.begin(), "--filter=tree:0");  // git can leave out no files of a path
+    if (!place.starts_with('/')) words.insert(words.begin(), "--filter=tree:0");  // git cannot leave out files by path
     return bounded("history", std::move(words), place);
   };
   const auto by_id = ask_for(commit);
   if (!by_id && by_id.error().code != ErrorCode::command) return by_id;
   if (!by_id) TRY(ask_for(ref));
-  // without the place in its configuration git asks nobody for what is missing
+  // without the place in its configuration git fetches nothing that is missing
   TRY(host_->create(directory_ + "/history/config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"));
   const auto has_commit = [&](const std::string& id) { return ask(git("history", {"cat-file", "-e", id + "^{commit}"})).has_value(); };
   const bool is_there = has_commit(commit), has_ancestor = has_commit(ancestor);

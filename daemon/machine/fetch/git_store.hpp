@@ -13,43 +13,43 @@ namespace p2pd {
 /// One file that differs between two commits.
 struct GitChange {
   std::string path;
-  std::string old_mode;  ///< "100644"; "000000": it is not there
+  std::string old_mode;  ///< "100644"; "000000": absent
   std::string new_mode;
 };
 
-/// A bare git repository of ours, and what is fetched into it from repositories that others keep.
+/// A bare git repository of p2pd, with data fetched from repositories of others.
 ///
-/// Nothing of the user's or the system's git configuration counts, no hook or filter of a repository runs, no password is
-/// asked for, and only https, http and local paths are spoken; proxies are those of the environment. A fetch writes one
+/// Uses nothing of the user's or the system's git configuration, runs no hook or filter of a repository, asks for no
+/// password, and supports only https, http and local paths; proxies are those of the environment. A fetch writes one
 /// pack of 256 MiB at most. A place is a URL, or the path of a repository or bundle on the host. Errors of fetches name
 /// the place without the password that its URL may hold.
 class GitStore {
  public:
-  /// In `directory` of the host, which is there and stays the caller's to remove.
+  /// Makes a store in `directory` of the host, which must exist; the caller removes it.
   static Result<GitStore> make(Host& host, std::string directory);
 
-  /// The commit that `ref` ("refs/heads/main"; a tag is followed to its commit) of `place` is at; not_found.
+  /// Commit of `ref` ("refs/heads/main"; a tag is followed to its commit) at `place`; not_found.
   Result<std::string> commit_of(const std::string& place, const std::string& ref) const;
 
-  /// Brings `commit` with its files. A server that refuses to be asked for a commit is asked for all of `ref`;
+  /// Fetches `commit` with its files. If a server refuses to send a single commit, fetches all of `ref`;
   /// invalid: that does not have it (it was moved).
   Result<void> fetch(const std::string& place, const std::string& commit, const std::string& ref);
 
-  /// Error unless `ancestor` is among the ancestors of `commit`, or the same; asks `place` for commits alone, as fetch().
-  /// invalid: it is not; other errors say that this place cannot tell.
+  /// Checks that `ancestor` is among the ancestors of `commit`, or the same; fetches commits alone from `place`, as fetch().
+  /// invalid: it is not; other errors mean that this place has no answer.
   Result<void> require_descent(const std::string& place, const std::string& commit, const std::string& ref, const std::string& ancestor);
 
   bool has(const std::string& commit) const;
-  /// The content of a regular file; not_found.
+  /// Content of a regular file; not_found.
   Result<std::string> file(const std::string& commit, const std::string& path) const;
   Result<std::vector<GitChange>> changes(const std::string& from, const std::string& to) const;
-  /// The change of `paths` as git-diff(1) writes it, binary files included.
+  /// Change of `paths` in the format of git-diff(1), binary files included.
   Result<std::string> patch(const std::string& from, const std::string& to, const std::vector<std::string>& paths) const;
-  /// Files of a patch with their lines, as git-apply(1) --stat writes it; the last line counts them.
+  /// Files of a patch with their lines, in the format of git-apply(1) --stat; the last line counts them.
   Result<std::string> stat(const std::string& patch) const;
-  /// The id of the tree that `commit` with `patch` is; invalid where it does not apply cleanly.
+  /// Id of the tree of `commit` with `patch`; invalid if it does not apply cleanly.
   Result<std::string> apply(const std::string& commit, const std::string& patch);
-  /// Lays the result of the last apply() down in `directory`, byte for byte.
+  /// Writes the result of the last apply() to `directory`, byte for byte.
   Result<void> check_out(const std::string& directory);
 
  private:

@@ -12,10 +12,10 @@ namespace p2pd {
 namespace {
 
 
-constexpr int kTreeDepthLimit = 64;                 // of directories
+constexpr int kTreeDepthLimit = 64;                 // limit of nested directories
 
 struct Row {
-  std::string order;  ///< git sorts a directory as if its name ended in '/'
+  std::string order;  ///< sort key: git sorts a directory as if its name ended in '/'
   std::string text;   ///< "100644 NAME\0" and the 20 bytes of the id
 };
 
@@ -39,7 +39,7 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-/// The 20 bytes of the tree in `directory`; empty where no file is in it.
+/// Id of the tree in `directory`, 20 bytes; empty if it holds no file.
 Result<std::string> tree_of(const RootReader& files, const std::string& directory, int depth) {
   if (depth == kTreeDepthLimit) return fail(ErrorCode::invalid, directory + ": too many directories, one in another");
   std::vector<Row> rows;

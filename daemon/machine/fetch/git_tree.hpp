@@ -9,14 +9,14 @@
 
 namespace p2pd {
 
-/// True for 40 hexadecimal digits in lower case, as git prints an id.
+/// Checks for 40 hexadecimal digits in lower case, as git prints an id.
 bool is_git_id(std::string_view text);
 
-/// The id that git gives an object: SHA-1 of kind ("blob", "tree", "commit"), size and bytes, in hexadecimal.
+/// Id that git gives an object: SHA-1 of kind ("blob", "tree", "commit"), size and bytes, in hexadecimal.
 std::string git_object_id(std::string_view kind, std::string_view bytes);
 
-/// The id that git gives what lies in `directory`: names, contents, links and executable bits, without any filter.
-/// Directories without a file do not count, as in git. An Error: something is not readable, or is no file or link.
+/// Id that git gives the content of `directory`: names, contents, links and executable bits, without any filter.
+/// Ignores directories without a file, as git does. Error: something is not readable, or is no file or link.
 Result<std::string> git_tree_id(const RootReader& files, const std::string& directory);
 
 }  // namespace p2pd

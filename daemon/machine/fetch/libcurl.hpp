@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-/// libcurl, loaded when the first transfer begins: it brings thirty libraries, and each command would start with them.
+/// libcurl, loaded when the first transfer begins: it needs thirty libraries, which each command would load at its start.
 #pragma once
 
-#define CURL_DISABLE_DEPRECATION  // what took the place of some options is not in Ubuntu 22.04
+#define CURL_DISABLE_DEPRECATION  // successors of some options are not in Ubuntu 22.04
 #include <curl/curl.h>
 
 #include "base/result.hpp"
 
 namespace p2pd {
 
-/// Its functions, as <curl/curl.h> has them.
+/// Functions of libcurl, as in <curl/curl.h>.
 struct Libcurl {
   decltype(&::curl_global_init) global_init;
   decltype(&::curl_easy_init) easy_init;
@@ -27,7 +27,7 @@ struct Libcurl {
   decltype(&::curl_free) free;
 };
 
-/// The library of this process, ready for use; it stays until the process ends. Error: not_found where there is none.
+/// Library of this process, ready for use; it stays until the process ends. not_found if there is none.
 Result<const Libcurl*> libcurl();
 
 }  // namespace p2pd

@@ -24,14 +24,14 @@ constexpr long kRedirects = 5;
 constexpr char kCheckAddress[] =
     "Check the address and the network; proxies are taken from https_proxy and http_proxy.";
 
-/// The scheme of an address where it is one that is spoken here.
+/// Scheme of an address, if it is supported.
 Result<std::string> scheme_of(const std::string& url) {
   for (const char* scheme : {"https", "http", "file"})
     if (url.starts_with(std::string(scheme) + "://")) return scheme;
   return fail(ErrorCode::invalid, without_user_info(url) + " is no https, http or file address");
 }
 
-/// libcurl would wait for ever for the other end of a pipe.
+/// Rejects a pipe: libcurl would wait forever for its other end.
 Result<void> check_regular(const Libcurl& lib, const std::string& url) {
   const std::unique_ptr<CURLU, decltype(lib.url_cleanup)> parsed(lib.url(), lib.url_cleanup);
   char* path = nullptr;
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> header_number(std::string_view text) {
   return value;
 }
 
-/// "bytes 100-199/200"; what is none leaves `answer` as it is.
+/// Parses "bytes 100-199/200"; leaves `answer` as it is for any other text.
 void read_content_range(std::string_view value, Answer& answer) {
   constexpr std::string_view kRangeUnit = "bytes ";
   const std::size_t dash = value.find('-'), slash = value.find('/');
@@ -63,7 +63,7 @@ void read_content_range(std::string_view value, Answer& answer) {
   answer.total = header_number(value.substr(slash + 1)).value_or(0);
 }
 
-/// One exchange while libcurl carries it; the callbacks get it as their last argument.
+/// One exchange while libcurl carries it; libcurl passes it to the callbacks as their last argument.
 struct Exchange {
   const Libcurl& lib;
   CURL* curl;
@@ -71,9 +71,9 @@ struct Exchange {
   const Transfer::Sink& sink;
   Answer answer = {};
   Result<void> failure = {};
-  bool begun = false;  ///< the first piece of the body is here
+  bool begun = false;  ///< first piece of the body has arrived
 
-  /// Gives libcurl a long, a curl_off_t or a pointer, whichever the option wants.
+  /// Passes a long, a curl_off_t or a pointer to libcurl, as the option requires.
   template <typename Value>
   void set(CURLoption option, Value value) const {
     lib.easy_setopt(curl, option, value);
@@ -102,7 +102,7 @@ std::size_t on_header(char* data, std::size_t size, std::size_t count, void* use
   Answer& answer = static_cast<Exchange*>(user)->answer;
   std::string_view line(data, size * count);
   while (line.ends_with('\n') || line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
-  if (line.starts_with("HTTP/")) answer = {};  // of a redirect or a proxy so far
+  if (line.starts_with("HTTP/")) answer = {};  // headers so far were of a redirect or a proxy
   const std::size_t colon = std::min(line.find(':'), line.size());
   std::string name(line.substr(0, colon));
   std::ranges::transform(name, name.begin(),
@@ -122,7 +122,7 @@ std::size_t on_body(char* data, std::size_t size, std::size_t count, void* user)
   return exchange.failure ? size * count : 0;
 }
 
-/// Called about once a second even while nothing comes; anything but 0 ends the exchange.
+/// Runs about once a second even without data; any result but 0 ends the exchange.
 int on_tick(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) noexcept {
   pollfd stop{static_cast<Exchange*>(user)->transfer.stop_fd, POLLIN, 0};
   return stop.fd >= 0 && ::poll(&stop, 1, 0) > 0 ? 1 : 0;
@@ -139,7 +139,7 @@ Failure refusal(const std::string& url, long status) {
   return fail(ErrorCode::invalid, text);
 }
 
-/// What became of an exchange that libcurl calls failed.
+/// Makes the Error of an exchange for which libcurl reports a failure.
 Failure failure_of(CURLcode code, const Exchange& exchange, const char* words) {
   const std::string url = without_user_info(exchange.transfer.what.url);
   long status = 0;
@@ -180,7 +180,7 @@ Failure failure_of(CURLcode code, const Exchange& exchange, const char* words) {
   }
 }
 
-/// Its own scheme alone, redirects too.
+/// Allows its own scheme alone, for redirects too.
 void limit_protocols(const Exchange& exchange, const std::string& scheme) {
   const long bits = scheme == "https" ? CURLPROTO_HTTPS : scheme == "http" ? CURLPROTO_HTTP : CURLPROTO_FILE;
   exchange.set(CURLOPT_PROTOCOLS, bits);
@@ -200,9 +200,9 @@ void set_bounds(const Exchange& exchange) {
   exchange.set(CURLOPT_FAILONERROR, 1L);
   exchange.set(CURLOPT_NOSIGNAL, 1L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-  exchange.set(CURLOPT_QUICK_EXIT, 1L);  // a name server that does not answer would hold a stop up for half a minute
+  exchange.set(CURLOPT_QUICK_EXIT, 1L);  // a name server that does not answer would delay a stop by half a minute
 #endif
-  exchange.set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));  // where a mirror's password lies, for git too
+  exchange.set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));  // file with a mirror's password, for git too
   exchange.set(CURLOPT_NETRC_FILE, "/root/.netrc");
 }
 
@@ -242,7 +242,7 @@ Result<Answer> Transfer::run(const Sink& sink) const {
   const CURLcode code = lib.easy_perform(curl.get());
   if (!exchange.failure) return Failure(exchange.failure.error());
   if (code != CURLE_OK) return failure_of(code, exchange, words.data());
-  if (!exchange.begun) begin_body(exchange);  // an empty one
+  if (!exchange.begun) begin_body(exchange);  // an empty body
   if (!exchange.failure) return Failure(exchange.failure.error());
   return std::move(exchange.answer);
 }
