@@ -10,17 +10,17 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kReadBytes = 4096;  // of a line; what tells is in front
+constexpr std::size_t kReadBytes = 4096;  // limit of a line; its start is enough
 constexpr std::size_t kShownBytes = 512;
 
-// gcc and clang write "FILE:LINE:COLUMN: error: "; gcc's word in the languages that it has
+// marks of errors: gcc and clang write "FILE:LINE:COLUMN: error: ", gcc in the languages that it has
 constexpr std::array<std::string_view, 24> kErrors = {
     ": error: ", "fatal error: ", ": Fehler: ", ": erreur : ", ": erreur: ",       ": errore: ",
     ": chyba: ", ": błąd: ",      ": ошибка: ", ": помилка: ", ": fel: ",          ": fout: ",
     ": fejl: ",  ": virhe: ",     ": hata: ",   ": erro: ",    ": 错误：",         ": 错误: ",
     ": 錯誤：",  ": 錯誤: ",      ": エラー: ", ": 오류: ",    "ERROR: modpost: ", "FATAL: modpost: "};
 
-// what passes on that something else failed
+// messages that only report another failure
 constexpr std::array<std::string_view, 6> kPassedOn = {"Bad return status for module build",
                                                        "recipe for target",
                                                        "returned error exit status",
@@ -30,10 +30,10 @@ constexpr std::array<std::string_view, 6> kPassedOn = {"Bad return status for mo
 
 bool holds(std::string_view line, std::string_view part) { return line.find(part) != std::string_view::npos; }
 
-/// What make says of a target, "make[2]: *** [Makefile:9: x.o] Error 1"; not that it waits for the others ("....").
+/// Checks for make's report on a target, "make[2]: *** [Makefile:9: x.o] Error 1"; not that it waits for the others ("....").
 bool of_make(std::string_view line) { return holds(line, ": *** ") && !line.ends_with("...."); }
 
-/// Exit status 2 is that of a make below; the rest of the line is in the user's language.
+/// Checks for exit status 2, that of a make below; the rest of the line is in the user's language.
 bool of_make_below(std::string_view line) { return of_make(line) && line.ends_with(" 2"); }
 
 bool is_killed(std::string_view line) {
@@ -51,7 +51,7 @@ bool is_passed_on(std::string_view line) {
          std::ranges::any_of(kPassedOn, [&](std::string_view part) { return holds(line, part); });
 }
 
-/// Lines without their ends and what was indented, cut where they are too long to be told.
+/// Splits a log into lines without line ends and indentation; cuts lines that are too long.
 std::vector<std::string_view> lines_of(std::string_view log) {
   constexpr std::string_view kBlank = " \t\r";
   std::vector<std::string_view> lines;
@@ -65,20 +65,20 @@ std::vector<std::string_view> lines_of(std::string_view log) {
   return lines;
 }
 
-/// The path of DKMS's own log, where a line names it; else empty.
+/// Path of DKMS's own log, if a line names it; else empty.
 std::string make_log(const std::vector<std::string_view>& lines) {
   constexpr std::string_view kLogName = "/make.log";
   for (const std::string_view line : lines) {
     const std::size_t end = line.find(kLogName);
     if (end == std::string_view::npos) continue;
-    const std::size_t begin = line.find_last_of(" \t'`\"(", end) + 1;  // 0 where there is none
+    const std::size_t begin = line.find_last_of(" \t'`\"(", end) + 1;  // npos + 1 is 0
     const std::string_view path = line.substr(begin, end + kLogName.size() - begin);
     if (path.starts_with('/')) return std::string(path);
   }
   return {};
 }
 
-/// A failure told by line `index`.
+/// Makes the failure that line `index` reports.
 BuildFailure told_by(const std::vector<std::string_view>& lines, std::size_t index) {
   BuildFailure failure;
   failure.line = lines[index].substr(0, kShownBytes);

@@ -10,19 +10,19 @@
 
 namespace p2pd {
 
-/// Why kernel modules did not build: one cause, and the line that told it.
+/// A failed build of kernel modules: one cause, and the line that reports it.
 struct BuildFailure {
   std::string cause;
   std::string line;             ///< printable, at most 512 bytes
-  std::size_t line_number = 0;  ///< from 1
+  std::size_t line_number = 0;  ///< counted from 1
   std::string next;
   std::string signature_id;  ///< row of config/signatures.yaml; empty: none fits
 };
 
-/// The first cause in `log`, what make, kbuild, DKMS (make.log), nvidia-installer or dpkg printed, in any language of
+/// Finds the first cause in `log`, output of make, kbuild, DKMS (make.log), nvidia-installer or dpkg, in any language of
 /// make. In this order: the first row of the signatures that fits; the first line that is an error of its own
-/// (compiler, linker, modpost, make, a killed process); the first that only passes one on (make's "Error 2", DKMS,
-/// dpkg), since the log then ends before the cause. Nothing: no sign of a failure. An Error: the table of signatures is
+/// (compiler, linker, modpost, make, a killed process); the first that only reports another one (make's "Error 2", DKMS,
+/// dpkg), since the log then ends before the cause. nullopt: no sign of a failure. An Error: the table of signatures is
 /// broken.
 Result<std::optional<BuildFailure>> build_failure(std::string_view log);
 

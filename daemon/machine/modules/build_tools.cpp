@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kDkmsTool = "dkms";
 
-/// Programs, and the packages that have them; xz packs the shaders of nvidia-modeset.
+/// Programs, and their packages; xz compresses the shaders of nvidia-modeset.
 constexpr std::pair<std::string_view, std::string_view> kTools[] = {{"make", "make"}, {"git", "git"}, {kDkmsTool, kDkmsTool}, {"g++", "g++"}, {"xz", "xz-utils"}};
 
 void lack(BuildTools& tools, std::string what, std::string package) {
@@ -21,7 +21,7 @@ void lack(BuildTools& tools, std::string what, std::string package) {
   if (std::ranges::count(tools.packages, package) == 0) tools.packages.push_back(std::move(package));
 }
 
-/// The running kernel and the newest, which may be one.
+/// Returns the running kernel and the newest, which may be the same.
 std::vector<BuildTarget> built_for(std::vector<BuildTarget> kernels) {
   const std::string newest = kernels.back().release;
   std::erase_if(kernels, [&](const BuildTarget& kernel) { return !kernel.running && kernel.release != newest; });

@@ -10,16 +10,16 @@
 
 namespace p2pd {
 
-/// What a driver build needs beside room and source: what is there, what lacks, what could not be found out.
+/// Needs of a driver build beside room and source: present, missing and unknown ones.
 struct BuildTools {
-  std::vector<std::string> lacking;   ///< in words: "headers of 6.1.0-47-amd64"
-  std::vector<std::string> packages;  ///< of Debian and Ubuntu that would bring it
+  std::vector<std::string> lacking;   ///< missing ones in words: "headers of 6.1.0-47-amd64"
+  std::vector<std::string> packages;  ///< packages of Debian and Ubuntu that contain them
   std::vector<std::string> unclear;
   nlohmann::json facts = nlohmann::json::object();
   std::vector<Evidence> evidence;
 };
 
-/// For the running and for the newest kernel: its headers, its compiler; make, git, g++ and xz for all, and `dkms` where modules are installed through it.
+/// Checks headers and compiler of the running and of the newest kernel; make, git, g++ and xz; and `dkms` if it installs the modules.
 Result<BuildTools> build_tools(const Host& host, bool dkms);
 
 }  // namespace p2pd

@@ -18,12 +18,12 @@ inline constexpr std::string_view kCompatDropIns = "/etc/p2pd/compat";
 /// are compiled in. not_found names both.
 Result<std::string> compat_header(const Host& host, std::string_view name);
 
-/// Whether `rule` applies to the headers of `target`.
+/// Checks that `rule` applies to the headers of `target`.
 Result<bool> applies(const Host& host, const BuildTarget& target, const CompatRule& rule);
 
 /// Names of the rules of `entry` that apply to `target`.
 ///
-/// An Error: a header of the target is not readable, or it holds what no compat header makes up for.
+/// An Error: a header of the target is not readable, or has a change that no compat header compensates.
 Result<std::vector<std::string>> rules_for(const Host& host, const Catalogue& all, const CatalogueEntry& entry,
                                            const BuildTarget& target);
 

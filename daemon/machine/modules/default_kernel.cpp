@@ -10,7 +10,7 @@
 namespace p2pd {
 namespace {
 
-// grub-mkconfig sources it under "set -e", its standard output may be grub.cfg. Ids of entries: grub_get_device_id() of
+// Shell code: grub-mkconfig sources it under "set -e", its standard output may be grub.cfg. Ids of entries: grub_get_device_id() of
 // grub-mkconfig_lib and linux_entry() of 10_linux, GRUB 2.00 to 2.12.
 constexpr std::string_view kDropIn = R"sh(# Written by p2pd; undone by `p2pctl revert`.
 # A kernel without the driver's modules does not start by default: the newest that has them does, until a newer one has.

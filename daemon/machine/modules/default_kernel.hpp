@@ -10,25 +10,25 @@
 
 namespace p2pd {
 
-/// Computes GRUB_DEFAULT whenever grub.cfg is generated; sorts before zz-p2pd.cfg.
+/// File that computes GRUB_DEFAULT whenever grub.cfg is generated; sorts before zz-p2pd.cfg.
 inline constexpr std::string_view kDefaultKernelDropIn = "/etc/default/grub.d/zz-p2pd-kernel.cfg";
-/// Generates grub.cfg again once a kernel's headers, and with them its modules, have come after the kernel.
+/// Hook that generates grub.cfg again once headers, and so modules, are installed after their kernel.
 inline constexpr std::string_view kHeaderHook = "/etc/kernel/header_postinst.d/zz-p2pd";
 
-/// The drop-in: the default entry is that of the newest kernel with p2pd's modules, where newer ones lack them. A default
-/// that a person chose by name, number or grub-set-default stays, and grub-reboot goes before it.
+/// Text of the drop-in: the default entry is that of the newest kernel with p2pd's modules, if newer ones lack them. A default
+/// that a person chose by name, number or grub-set-default stays, and grub-reboot precedes it.
 std::string default_kernel_drop_in();
 std::string header_hook();
 
-/// "/boot/vmlinuz-6.1.0-37-amd64" of an entry, and the version in it; empty where its file has no such name.
+/// Image of an entry, "/boot/vmlinuz-6.1.0-37-amd64", and the version in it; empty if its file has no such name.
 std::string kernel_image(const GrubEntry& entry);
 std::string kernel_version(const GrubEntry& entry);
 
-/// True when p2pd's modules are installed for kernel `version`, through DKMS or beside it.
+/// Checks that p2pd's modules are installed for kernel `version`, through DKMS or beside it.
 bool has_own_modules(const Host& host, const std::string& version);
 
-/// Versions newer than every kernel with p2pd's modules: the drop-in, which is in place, keeps them from being the
-/// default. None where no kernel has them.
+/// Versions newer than every kernel with p2pd's modules: the drop-in, which is installed, keeps them from being the
+/// default. Empty if no kernel has them.
 std::vector<std::string> kernels_held_back(const Host& host);
 
 }  // namespace p2pd

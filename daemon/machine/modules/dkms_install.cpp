@@ -13,14 +13,14 @@
 namespace p2pd {
 namespace {
 
-constexpr std::uint64_t kSourceBytes = std::uint64_t{1} << 30;  // source, and a build of it on its way
+constexpr std::uint64_t kSourceBytes = std::uint64_t{1} << 30;  // source, and a build of it in progress
 constexpr std::chrono::hours kDkmsDeadline{1};
 
 }  // namespace
 
 Command dkms_command(const CatalogueEntry& entry, std::string_view verb, const std::string& release) {
   Command command{{"dkms", std::string(verb), "-m", std::string(kDkmsName), "-v", entry.base_version, "-k", release}};
-  if (verb == "install") command.argv.push_back("--force");  // else a module of the same version stays in its way
+  if (verb == "install") command.argv.push_back("--force");  // replaces a module of the same version
   command.environment["TMPDIR"] = kDkmsKept;
   command.deadline = kDkmsDeadline;
   return command;
@@ -58,10 +58,10 @@ Result<void> install_by_dkms(Host& host, const CatalogueEntry& entry, const Modu
   const bool begun = host.files().exists(built);
   TRY(forget_torn_dkms(host));
   if (host.files().exists(built)) TRY(host.run(dkms_command(entry, "remove", release)));
-  TRY(host.remove_tree(built));  // of a build that was killed DKMS knows nothing, and yet would not build there again
-  for (const std::string_view module : kModuleNames)  // DKMS would write over a file of its name
+  TRY(host.remove_tree(built));  // DKMS does not know a build that was killed, and yet would not build there again
+  for (const std::string_view module : kModuleNames)  // DKMS would overwrite a file of its name
     for (const std::string& file : module_copies(host, release, kernel_name(module)))
-      if (file.starts_with(place) && host.files().exists(file))  // what a killed DKMS had laid there is ours
+      if (file.starts_with(place) && host.files().exists(file))  // files of a killed DKMS are p2pd's
         TRY(begun ? host.remove_tree(file) : put_aside(host, release, file));
   TRY(host.run(dkms_command(entry, "install", release)));
   return {};

@@ -10,13 +10,13 @@
 
 namespace p2pd {
 
-/// The command of DKMS that does `verb` with our package of `entry` for kernel `release`.
+/// DKMS command that does `verb` with p2pd's package of `entry` for kernel `release`.
 Command dkms_command(const CatalogueEntry& entry, std::string_view verb, const std::string& release);
 
-/// Lays dkms_source() of `entry` down, complete or not at all; DKMS forgets what it had of another one.
+/// Writes dkms_source() of `entry`, complete or not at all; removes another one from DKMS.
 Result<void> lay_dkms_source(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::vector<ModuleBuild>& builds);
 
-/// Has DKMS install `build`, whose source is laid down.
+/// Makes DKMS install `build`, whose source is written.
 Result<void> install_by_dkms(Host& host, const CatalogueEntry& entry, const ModuleBuild& build);
 
 }  // namespace p2pd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What p2pd hands to DKMS: a dkms.conf, and the script that it calls.
+// Makes the files that p2pd gives to DKMS: a dkms.conf, and the script that it calls.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -80,7 +80,7 @@ std::string filled(std::string_view form, const CatalogueEntry& entry) {
   return with(std::move(text), "@LIST@", fmt::format("{}", fmt::join(kModuleNames, " ")));
 }
 
-/// `word` for a POSIX shell.
+/// Quotes `word` for a POSIX shell.
 std::string shell_word(std::string_view word) { return "'" + with(std::string(word), "'", "'\\''") + "'"; }
 
 }  // namespace
@@ -107,7 +107,7 @@ std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry)
   if (!entry.compat.empty()) needs += "    flags=\"-I $here/compat\"\n";
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = all.compat_rules.at(name);
-    if (rule.replaces()) continue;  // found where the kernel has none
+    if (rule.replaces()) continue;  // an include finds it if the kernel has none
     needs += fmt::format("    if {}holds {} {}; then {}; fi\n", rule.gone ? "! " : "", shell_word(rule.header), shell_word(rule.pattern),
                          rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
   }

@@ -15,7 +15,7 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kWords[] = {"nvidia",
-                                       "nouveau"};  // a modprobe.d file that says neither is no concern of ours
+                                       "nouveau"};  // p2pd ignores a modprobe.d file without these words
 constexpr std::chrono::minutes kListDeadline{5};
 constexpr std::chrono::minutes kMakeDeadline{30};
 
@@ -23,14 +23,14 @@ bool mentions(std::string_view text) {
   return std::ranges::any_of(kWords, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
-/// "etc/modprobe.d/x.conf" of a path of the host, as the list has it; empty where no initramfs takes it along.
+/// Path in the image, "etc/modprobe.d/x.conf", of a path of the host; empty if no initramfs includes it.
 std::string name_in_image(std::string_view path) {
   for (const std::string_view place : {"/etc/modprobe.d/", "/usr/lib/modprobe.d/", "/lib/modprobe.d/"})
     if (path.starts_with(place)) return std::string(path.substr(path.starts_with("/usr/") ? 5 : 1));
   return {};
 }
 
-/// A module of an NVIDIA driver, under any distribution's name; none of the kernel's own (nvidiafb, nvidia-wmi-...).
+/// Checks for a module of an NVIDIA driver, under any distribution's name; not for the kernel's own (nvidiafb, nvidia-wmi-...).
 bool is_driver_module(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   const std::size_t end = name.find(".ko");
@@ -86,7 +86,7 @@ std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::st
 Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs) {
   const auto held = parse_initramfs_list(TRY(listing(host, initramfs)));
   const bool bears_driver = std::ranges::any_of(held, [](const auto& file) { return is_driver_module(file.first); });
-  // keeps modules from loading that are not in there: no reason for another image once the trial is over
+  // the ban keeps modules from loading that are not in the image: no reason for another image once the trial is over
   const auto no_matter = [&](std::string_view inside) { return !bears_driver && inside == kTrialBan.substr(1); };
   const auto same = [&](const std::string& path, const std::optional<std::uint64_t>& bytes) {
     const auto now = host.files().stat("/" + path);
@@ -96,7 +96,7 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
     const std::string inside = name_in_image(path);
     const auto text = host.files().read(path);
     if (inside.empty() || no_matter(inside)) continue;
-    if (!text || !mentions(*text)) continue;  // what modprobe cannot read, the image need not have
+    if (!text || !mentions(*text)) continue;  // the image need not have what modprobe cannot read
     const auto found = held.find(inside);
     if (found == held.end()) return fmt::format("{} lacks {}", initramfs.image, path);
     if (!same(path.substr(1), found->second)) return fmt::format("{} has another {}", initramfs.image, path);

@@ -22,19 +22,19 @@ struct Initramfs {
   std::string image;    ///< "/boot/initrd.img-6.1.0-47-amd64"
 };
 
-/// Those of every bootable kernel, oldest kernel first; a kernel without one is left out.
+/// Images of every bootable kernel, oldest kernel first; skips a kernel without one.
 Result<std::vector<Initramfs>> initramfs_images(const Host& host);
 
-/// Path ("lib/modprobe.d/x.conf", without the "usr/" of a merged /usr) to size in bytes, of `ls -l` lines as
-/// lsinitramfs and lsinitrd print them; a link has no size.
+/// Parses `ls -l` lines of lsinitramfs and lsinitrd: path ("lib/modprobe.d/x.conf", without the "usr/" of a merged
+/// /usr) to size in bytes; a link has no size.
 std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::string_view text);
 
-/// Why `initramfs` is not as modprobe.d and /lib/modules say, as far as the driver goes; empty: it is. Files are
+/// Reason why `initramfs` does not match modprobe.d and /lib/modules, as far as the driver goes; empty: it does. Files are
 /// compared by name and size. An Error: no tool of this system lists it, or modprobe.d is not readable.
 Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs);
 
-/// The command that makes it anew: update-initramfs, or dracut, which gets `beside` to write to because it does not
-/// replace in one go. ErrorCode::not_found: this system has neither.
+/// Command that makes it again: update-initramfs, or dracut, which writes to `beside` because it does not
+/// replace in one step. ErrorCode::not_found: this system has neither.
 Result<Command> initramfs_command(const Host& host, const Initramfs& initramfs, const std::string& beside);
 
 }  // namespace p2pd

@@ -54,10 +54,10 @@ const ModuleOption* last(const std::vector<ModuleOption>& options, std::string_v
   return found == options.rend() ? nullptr : &*found;
 }
 
-/// The drop-in, taken apart: what every step of ours wanted.
+/// The drop-in, parsed: wanted values of every step of p2pd.
 struct DropIn {
   std::map<std::string, std::map<std::string, std::string>> options;  ///< module, name, value
-  Dwords dwords;                                                      ///< ours, without those of other files
+  Dwords dwords;                                                      ///< p2pd's keys, without those of other files
 };
 
 Result<DropIn> read_drop_in(const Host& host) {
@@ -176,12 +176,12 @@ std::optional<std::uint64_t> kernel_number(std::string_view text) {
 }
 
 bool same_value(std::string_view left, std::string_view right) {
-  const auto truth = [](std::string_view text) -> std::optional<bool> {  // as the kernel's kstrtobool()
+  const auto truth = [](std::string_view text) -> std::optional<bool> {  // follows the kernel's kstrtobool()
     if (text == "Y" || text == "y" || text == "1" || text == "on") return true;
     if (text == "N" || text == "n" || text == "0" || text == "off") return false;
     return std::nullopt;
   };
-  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // as sysfs does, of bool alone
+  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // form of sysfs, for bool alone
   if (left == right) return true;
   if (shows_truth(left) || shows_truth(right)) return truth(left) && truth(left) == truth(right);
   const auto number = kernel_number(left);
@@ -225,7 +225,7 @@ Result<std::string> modprobe_drop_in(const Host& host, const Parameters& paramet
     set(drop_in.dwords, key, dword_of(value));
   std::string text(kHeader);
   if (!drop_in.dwords.empty()) {
-    std::vector<ModuleOption> others = TRY(module_options(host, ""));  // as if our file were empty
+    std::vector<ModuleOption> others = TRY(module_options(host, ""));  // reads p2pd's file as empty
     std::erase_if(others, [](const ModuleOption& option) { return option.file == kCommandLine; });
     const ModuleOption* theirs = last(others, kNvidia, kRegistryDwords);
     Dwords all = parse_dwords(theirs == nullptr ? "" : theirs->value);

@@ -16,25 +16,25 @@
 namespace p2pd {
 
 inline constexpr std::string_view kModprobeDropIn = "/etc/modprobe.d/zz-p2pd.conf";
-inline constexpr std::string_view kRegistryDwords = "NVreg_RegistryDwords";  ///< of module nvidia: "a=1;b=0x2"
+inline constexpr std::string_view kRegistryDwords = "NVreg_RegistryDwords";  ///< option of module nvidia: "a=1;b=0x2"
 
 /// One option that modprobe gives to a module; '-' is '_' in the names, as for the kernel.
 struct ModuleOption {
   std::string module;
   std::string name;
   std::string value;
-  std::string file;  ///< where it is set: a modprobe.d file, or /proc/cmdline
-  int line = 0;      ///< 1-based; 0 in /proc/cmdline
+  std::string file;  ///< modprobe.d file that sets it, or /proc/cmdline
+  int line = 0;      ///< line from 1; 0 in /proc/cmdline
 
   std::string source() const { return line == 0 ? file : file + ":" + std::to_string(line); }
 };
 
-/// The options that modprobe would give, in its order: of one name, the last wins. Read as libkmod does: modprobe.d
+/// Options that modprobe would give, in its order: of one name, the last wins. Reads as libkmod does: modprobe.d
 /// of /etc, /run, /usr/local/lib, /usr/lib, /lib by file name, of equal names the first; then the kernel command line.
-/// `drop_in`, where given, takes the place of kModprobeDropIn.
+/// `drop_in`, if given, replaces kModprobeDropIn.
 Result<std::vector<ModuleOption>> module_options(const Host& host, const std::optional<std::string>& drop_in = {});
 
-/// The options lines of one modprobe.d file. ErrorCode::invalid names the line where a quotation mark is not closed.
+/// Parses the options lines of one modprobe.d file. ErrorCode::invalid names the line with a quotation mark that is not closed.
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file);
 
 /// Keys of a RegistryDwords value, in order, each once with its last value.
@@ -42,32 +42,32 @@ using Dwords = std::vector<std::pair<std::string, std::string>>;
 Dwords parse_dwords(std::string_view value);
 std::string dwords_text(const Dwords& dwords);
 
-/// Error(invalid) unless parameters `module`, `options` and `registry_dwords` can go into an options line.
+/// Checks that parameters `module`, `options` and `registry_dwords` fit into an options line.
 Result<void> validate_module_options(const Parameters& parameters);
 
-/// One wanted option or registry key, and what is configured.
+/// One wanted option or registry key, and its configured value.
 struct OptionState {
   std::string name;
   bool dword = false;                     ///< a key in kRegistryDwords
   std::string wanted;
-  std::optional<std::string> configured;  ///< nothing where no file sets it
-  std::string source;                     ///< file and line that decide; empty where none does
+  std::optional<std::string> configured;  ///< nullopt if no file sets it
+  std::string source;                     ///< file and line that decide; empty if none does
   bool holds = false;
 };
 
-/// How the option and registry keys of `parameters` stand among `options`.
+/// States of the option and registry keys of `parameters` among `options`.
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters);
 
-/// A number as the kernel and the NVIDIA driver read one: hexadecimal after 0x, octal after 0, else decimal. A negative one
-/// as the 32 bits that it becomes, which is how the driver shows it. Nothing where `text` is no number.
+/// Parses a number as the kernel and the NVIDIA driver do: hexadecimal after 0x, octal after 0, else decimal. A negative one
+/// becomes 32 bits, as the driver shows it. nullopt if `text` is no number.
 std::optional<std::uint64_t> kernel_number(std::string_view text);
 
-/// True when two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a switch.
+/// Checks that two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a switch.
 bool same_value(std::string_view left, std::string_view right);
 
-/// What the drop-in of `host` says once `parameters` are merged into it: options of earlier steps stay, and
-/// RegistryDwords carries the keys of other files too, since only the last line of a name counts.
-/// ErrorCode::invalid when the file there is not ours.
+/// Text of the drop-in of `host` once `parameters` are merged into it: options of earlier steps stay, and
+/// RegistryDwords includes the keys of other files too, since only the last line of a name counts.
+/// ErrorCode::invalid if p2pd did not write the file.
 Result<std::string> modprobe_drop_in(const Host& host, const Parameters& parameters);
 
 }  // namespace p2pd

@@ -21,7 +21,7 @@ struct Statement {
   std::string source() const { return file + ":" + std::to_string(line); }
 };
 
-/// Those of all files, in modprobe's order.
+/// Statements of all files, in modprobe's order.
 Result<std::vector<Statement>> statements(const Host& host) {
   std::vector<Statement> out;
   for (const auto& [name, path] : TRY(modprobe_files(host))) {
@@ -99,7 +99,7 @@ Result<std::vector<BannedModule>> banned_modules(const Host& host) {
   std::vector<BannedModule> out;
   for (Statement& one : TRY(statements(host))) {
     std::string_view rest = one.rest, does = take_word(rest);
-    does.remove_prefix(does.rfind('/') + 1);  // of npos: 0
+    does.remove_prefix(does.rfind('/') + 1);  // npos + 1 is 0
     const bool banned = one.verb == "blacklist" || (one.verb == "alias" && does == "off") ||
                         (one.verb == "install" && (does == "true" || does == "false"));
     if (banned && !one.module.empty()) out.push_back({std::move(one.module), one.source()});

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kRecordLimit = 1U << 20;  // bytes
 
-/// What tells one build of a kernel release from the next: distributions rebuild a release under the same name.
+/// Files that distinguish builds of a kernel release: distributions rebuild a release under the same name.
 constexpr std::string_view kHeaderFiles[] = {"Module.symvers", "include/generated/autoconf.h",
                                              "include/generated/utsversion.h", "include/generated/package.h",
                                              "include/generated/uapi/linux/version.h"};
@@ -75,7 +75,7 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
   if (!record.is_object() || record.value("made_of", nlohmann::json()) != build.made_of)
     return fail(ErrorCode::invalid, path + " is not the record of this build");
   nlohmann::json modules = TRY(describe_modules(host, build, build.directory));
-  for (const auto& [name, module] : modules.items())  // an older record has no build ids; the SHA-256 is there
+  for (const auto& [name, module] : modules.items())  // an older record has no build ids, but the SHA-256
     if (!record.contains(nlohmann::json::json_pointer(fmt::format("/modules/{}/build_id", name)))) module.erase("build_id");
   if (record.value("modules", nlohmann::json()) != modules)
     return fail(ErrorCode::invalid, "a module in " + build.directory + " is not the one that was built");

@@ -16,32 +16,32 @@ namespace p2pd {
 inline constexpr std::array<std::string_view, 5> kModuleNames = {"nvidia", "nvidia-modeset", "nvidia-drm",
                                                                    "nvidia-uvm", "nvidia-peermem"};
 
-/// The modules of one catalogue entry for one kernel: what they are made of, and where they lie.
+/// Modules of one catalogue entry for one kernel: their inputs, and their directory.
 struct ModuleBuild {
   BuildTarget target;
   std::vector<std::string> rules;  ///< compat rules that apply
-  nlohmann::json made_of;  ///< release, commit, kernel, its headers, compiler, compat headers: the same is the same build
+  nlohmann::json made_of;  ///< release, commit, kernel, its headers, compiler, compat headers: equal inputs are the same build
   std::string name;        ///< build_name()
   std::string directory;   ///< "/var/cache/p2pd/builds/VERSION-COMMIT12-KERNEL-DIGEST12"
 
   std::string module_file(std::string_view module) const { return directory + "/" + std::string(module) + ".ko"; }
 };
 
-/// Of every kernel that this host can boot or runs and that has headers, oldest first.
+/// Builds for every kernel that this host can boot or runs and that has headers, oldest first.
 ///
 /// An Error: there is none, the running or the newest one is not among them, its compiler is not known, or the entry
 /// cannot be built for one of them.
 Result<std::vector<ModuleBuild>> wanted_builds(const Host& host, const Catalogue& all, const CatalogueEntry& entry);
 
-/// What is known of a build that is there: {"made_of", "compiler_version", "modules": {NAME: {"srcversion", "sha256",
-/// "build_id"}}}. A record of an older p2pd has no build ids, and nor has one of a kernel that is built without.
+/// Checks a build, and returns its record: {"made_of", "compiler_version", "modules": {NAME: {"srcversion", "sha256",
+/// "build_id"}}}. A record of an older p2pd has no build ids, and neither has one of a kernel that is built without.
 ///
 /// An Error: not_found, it was never made; invalid, a module of it is missing, damaged, or of another kernel.
 Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build);
 
-/// What check_build() will want to see, of the five modules in `directory`; Error unless each is of the target kernel.
+/// Describes the five modules in `directory` for check_build(); Error unless each is of the target kernel.
 Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& build, const std::string& directory);
 
-inline constexpr std::string_view kBuildRecord = "/build.json";  ///< in the directory of a build
+inline constexpr std::string_view kBuildRecord = "/build.json";  ///< file in the directory of a build
 
 }  // namespace p2pd

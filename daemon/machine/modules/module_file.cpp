@@ -21,7 +21,7 @@ constexpr std::string_view kModulePlaces[] = {"/updates/p2pd", "/updates/dkms", 
                                         "/kernel/drivers/char/drm"};
 constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"}, {".xz", "xz"}, {".gz", "gzip"}};
 
-/// "nvidia_current" of ".../nvidia-current.ko.zst"; empty where it is no module.
+/// Module name, "nvidia_current" of ".../nvidia-current.ko.zst"; empty if it is no module.
 std::string name_of(std::string_view file) {
   file.remove_prefix(file.rfind('/') == std::string_view::npos ? 0 : file.rfind('/') + 1);
   const std::size_t end = file.find(".ko");
@@ -64,7 +64,7 @@ Result<std::string> section_of(const Descriptor& file, std::string_view wanted, 
   const auto header = TRY(object_at<Elf64_Ehdr>(file, 0));
   if (!std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64)
     return fail(ErrorCode::invalid, "not a 64-bit ELF file");
-  const auto first = TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // holds what the header has no room for
+  const auto first = TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // contains values that are too large for the header
   const std::uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   const std::uint64_t names_at = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
   if (count > kSectionLimit / sizeof(Elf64_Shdr) || names_at >= count)
@@ -87,7 +87,7 @@ Result<std::string> notes_of(const Host& host, const std::string& file) {
   return section_of(handle, ".note.gnu.build-id", SHT_NOTE);
 }
 
-/// Of what a compressed module unpacks to only the beginning is kept. The notes are there: ld puts them behind the header.
+/// Reads the start of a compressed module's content, since only that is kept. The notes are there: ld puts them after the header.
 Result<std::string> packed_build_id(const Host& host, const char* packer, const std::string& file) {
   const std::string bytes = TRY(host.output_of({{packer, "-dcq", file}}));
   if (!bytes.starts_with(ELFMAG) || bytes.size() < sizeof(Elf64_Ehdr)) return std::string();
@@ -143,7 +143,7 @@ std::vector<std::string> module_copies(const Host& host, std::string_view releas
   const auto listed = modules_by_name(host, release);
   if (listed && listed->contains(std::string(name))) out.push_back(listed->at(std::string(name)));
   for (const std::string_view place : kModulePlaces) add_copies(host, directory + std::string(place), name, out);
-  // Ubuntu's signed modules lie in kernel/nvidia-570-open
+  // Ubuntu's signed modules are in kernel/nvidia-570-open
   for (const std::string& below : host.names(directory + "/kernel"))
     if (below.starts_with("nvidia")) add_copies(host, directory + "/kernel/" + below, name, out);
   return out;
@@ -175,7 +175,7 @@ Result<std::vector<ModuleIdentity>> module_identities(const Host& host, const st
   for (std::size_t i = 0; i < files.size(); ++i) {
     out[i].build_id = module_build_id(host, files[i]);
     const auto info = module_info(host, files[i]);
-    if (!info && !files[i].ends_with(".ko")) {  // compressed; the stand-ins of machine records are not
+    if (!info && !files[i].ends_with(".ko")) {  // compressed, unlike the stand-ins of machine records
       modinfo.argv.push_back(files[i]);
       asked.push_back(i);
       continue;

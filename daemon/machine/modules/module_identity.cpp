@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Format: elf(5), "Notes"; ld(1), --build-id. `ld -r` keeps the notes of the objects that it links, and its own may come
-// behind them: all of them together are the build id.
+// Compares builds of modules. Format: elf(5), "Notes"; ld(1), --build-id. `ld -r` keeps the notes of the objects that it links,
+// and its own may follow them: all of them together are the build id.
 #include "machine/modules/module_identity.hpp"
 
 #include <elf.h>

@@ -17,7 +17,7 @@ constexpr std::size_t kCommitDigits = 40;
 
 using Names = std::vector<std::string>;
 
-/// "6.1.0-1-amd64" of the vermagic of a module file, compressed or not.
+/// Kernel release in the vermagic of a module file: "6.1.0-1-amd64".
 Result<std::string> kernel_of_module(const Host& host, const std::string& file) {
   std::string vermagic;
   if (file.ends_with(".ko")) {
@@ -29,9 +29,9 @@ Result<std::string> kernel_of_module(const Host& host, const std::string& file) 
   return vermagic.substr(0, vermagic.find_first_of(" \n"));
 }
 
-using Identities = std::map<std::string, ModuleIdentity>;  // of the five modules; empty: there are none
+using Identities = std::map<std::string, ModuleIdentity>;  // identities of the five modules; empty: there are none
 
-/// "0e943687..." of our dkms.conf in `source`; empty: there is none.
+/// Commit, "0e943687...", in p2pd's dkms.conf in `source`; empty: there is none.
 std::string commit_of_conf(const Host& host, const std::string& source) {
   constexpr std::string_view kBefore = ", commit ";
   const std::string conf = host.files().read(source + "/dkms.conf").value_or("");
@@ -39,7 +39,7 @@ std::string commit_of_conf(const Host& host, const std::string& source) {
   return at == std::string::npos || at > conf.find('\n') ? "" : conf.substr(at + kBefore.size(), kCommitDigits);
 }
 
-/// What DKMS has of `entry` for `release`.
+/// Modules of `entry` for `release` that DKMS has.
 Result<Identities> kept_by_dkms(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const std::string link = dkms_link(host, release);
   const std::string built = host.files().read_link(fmt::format("{}/{}", kDkmsTree, link)).value_or("");
@@ -58,7 +58,7 @@ Result<Identities> kept_by_dkms(const Host& host, const CatalogueEntry& entry, c
   return out;
 }
 
-/// The record of the build that was copied to our place for `release`; null: there is none.
+/// Record of the build that was copied to p2pd's place for `release`; null: there is none.
 nlohmann::json record_beside(const Host& host, const std::string& release) {
   const auto text = host.files().read(place_of(release, kOwnPlace) + std::string(kBuildRecord));
   auto record = parse_json(text.value_or(""));
@@ -69,7 +69,7 @@ nlohmann::json record_beside(const Host& host, const std::string& release) {
 Result<Identities> kept_beside(const Host& host, const CatalogueEntry& entry, const std::string& release) {
   const nlohmann::json record = record_beside(host, release);
   if (!record.is_object() || record["made_of"].value("commit", "") != entry.commit ||
-      record["made_of"].value("release", entry.base_version) != entry.base_version)  // an older record has none
+      record["made_of"].value("release", entry.base_version) != entry.base_version)  // an older record has no release
     return Identities();
   Identities out;
   for (const std::string_view module : kModuleNames) {
@@ -97,7 +97,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
     if (out.lacking.empty()) out.lacking = std::move(why);
   };
   auto kept = dkms ? kept_by_dkms(host, entry, release) : kept_beside(host, entry, release);
-  if (!kept && kept.error().code == ErrorCode::invalid) {  // a power cut left half of a file
+  if (!kept && kept.error().code == ErrorCode::invalid) {  // a power cut truncated a file
     lacks(kept.error().message);
     kept = Identities();
   }
@@ -124,7 +124,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
     const std::string& file = found->second;
     const auto identities = module_identities(host, {file});
     if (!identities && identities.error().code != ErrorCode::invalid) return Failure(identities.error());
-    const ModuleIdentity there = identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own have none
+    const ModuleIdentity there = identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own modules have none
     const ModuleIdentity& built = wanted.at(std::string(module));
     out.by_build_id = out.by_build_id && there.by_build_id(built);
     if (there.is(built) && TRY(kernel_of_module(host, file)) == release) continue;

@@ -17,11 +17,11 @@ namespace p2pd {
 namespace {
 
 constexpr std::uint64_t kRoomBytes = std::uint64_t{2} << 30;    // source, objects and modules, with debug information
-constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // of memory, for one compiler
-constexpr std::chrono::hours kDeadline{3};                      // ten minutes on two cores, usually
-constexpr std::chrono::seconds kTell{30};                       // between two lines of progress
+constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // memory for one compiler
+constexpr std::chrono::hours kDeadline{3};                      // usually ten minutes on two cores
+constexpr std::chrono::seconds kTell{30};                       // time between two lines of progress
 
-/// Compilers at once: as many as there are processors and memory for.
+/// Number of compilers at once: as many as there are processors and memory for.
 unsigned jobs(const Host& host) {
   const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
   const std::string text = host.line("/proc/meminfo").value_or("");
@@ -42,7 +42,7 @@ Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& 
                "KERNEL_UNAME=" + build.target.release,
                fmt::format("-j{}", jobs(host)),
                "CC=" + build.target.compiler->text(),
-               // no BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
+               // disables BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
                "CONFIG_DEBUG_INFO_BTF_MODULES="};
   std::vector<std::string> flags;
   for (const std::string& rule : build.rules)
@@ -50,12 +50,12 @@ Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& 
       flags.push_back(fmt::format("-include {}/compat/{}", scratch, its.include));
   if (!build.rules.empty()) flags.push_back(fmt::format("-I {}/compat", scratch));
   if (!flags.empty()) make.argv.push_back(fmt::format("KCFLAGS={}", fmt::join(flags, " ")));
-  make.environment["TMPDIR"] = scratch;  // what a killed compiler leaves goes with it
+  make.environment["TMPDIR"] = scratch;  // files of a killed compiler are removed with it
   make.deadline = kDeadline;
   return make;
 }
 
-/// Output of a build on its way into a file.
+/// Writes the output of a build to a file.
 class BuildLog {
  public:
   BuildLog(std::string release, Descriptor file) : release_(std::move(release)), file_(std::move(file)) {}
@@ -63,7 +63,7 @@ class BuildLog {
   void take(std::string_view line) {
     ++lines_;
     const std::string whole = std::string(line) + "\n";
-    for (std::string_view left = whole; !left.empty();) {  // a log that is cut short must not end the build
+    for (std::string_view left = whole; !left.empty();) {  // a log that is cut short does not end the build
       const ssize_t count = ::write(file_.get(), left.data(), left.size());
       if (count <= 0 && errno != EINTR) break;
       left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
@@ -82,7 +82,7 @@ class BuildLog {
 
 Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
   const std::string log = build_log_of(build.name);
-  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // the log itself is for people: undo leaves it
+  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // undo leaves the log, which is for people
   Command make = make_command(host, all, build, scratch);
   BuildLog output(build.target.release, TRY(host.create(log, std::string(kBuildLogHead) + make.text() + "\n")));
   make.on_line = [&](std::string_view line) { output.take(line); };
@@ -97,7 +97,7 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
               fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
 }
 
-/// The five modules, and what made them, in a directory that only needs its name.
+/// Moves modules and build record to a directory that only needs its name.
 Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch) {
   const std::string from = scratch + "/source/kernel-open", to = scratch + "/build";
   nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};

@@ -7,11 +7,11 @@
 namespace p2pd {
 
 /// Builds the modules of `entry`, whose source is staged, for every kernel of wanted_builds() that has none yet: a copy of
-/// the source in a scratch directory, the kernel's own compiler, compat headers forced in where its headers need them.
-/// A build gets its name only with five modules of the right kernel; the output of one that fails stays in kLogs.
+/// the source in a scratch directory, the kernel's own compiler, compat headers included if its headers need them.
+/// A build gets its name only with five modules of the right kernel; the output of a failed one stays in kLogs.
 Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry);
 
-/// The command that builds one of them.
+/// Command that builds one of them.
 Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build);
 
 }  // namespace p2pd

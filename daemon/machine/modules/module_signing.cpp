@@ -17,7 +17,7 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"},
     {"/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"}};
 
-/// Assignments of a shell file, one a line, without quotes around the value; of several the last.
+/// Assignments of a shell file, one a line, without quotes around the value; the last one of a name counts.
 std::map<std::string, std::string> assignments(std::string_view text) {
   std::map<std::string, std::string> out;
   std::istringstream lines{std::string(text)};
@@ -32,7 +32,7 @@ std::map<std::string, std::string> assignments(std::string_view text) {
   return out;
 }
 
-/// "sha256", as the kernel was configured.
+/// Hash that the kernel was configured with, "sha256".
 std::string hash_of(const Host& host, const BuildTarget& target) {
   auto configured = assignments(host.files().read(target.build() + "/.config").value_or(""));
   const std::string hash = configured["CONFIG_MODULE_SIG_HASH"];
@@ -74,7 +74,7 @@ std::optional<bool> is_enrolled(const Host& host, const std::string& certificate
 Result<void> sign_modules(Host& host, const BuildTarget& target, const std::string& directory) {
   if (!TRY(efi_flag(host, "SecureBoot", kEfiGlobal)).value_or(false)) return {};
   const auto key = signing_key(host);
-  if (!key) return {};  // where unsigned modules are refused, the check secure-boot has said so
+  if (!key) return {};  // the check secure-boot reports systems that refuse unsigned modules
   const std::string tool = target.build() + "/scripts/sign-file";
   const std::string program = host.has_program(tool) ? tool : "kmodsign";
   for (const std::string& file : host.names(directory))

@@ -13,22 +13,22 @@ namespace p2pd {
 
 /// A key that this system signs its own modules with.
 struct SigningKey {
-  std::string key;          ///< a file, or "pkcs11:..."
-  std::string certificate;  ///< a file, DER
+  std::string key;          ///< path of a file, or "pkcs11:..."
+  std::string certificate;  ///< path of a file, DER
 };
 
-/// The one that DKMS is configured with (framework.conf), else the one it made, else Ubuntu's, as their certificates tell;
-/// nothing where there is none.
+/// Key that DKMS is configured with (framework.conf), else the one it made, else Ubuntu's, if their certificate exists;
+/// nullopt if there is none.
 std::optional<SigningKey> signing_key(const Host& host);
 
-/// Why nothing can be signed with `key`: "/var/lib/dkms/mok.key is encrypted"; empty: it can, as far as can be read here.
+/// Reason why `key` cannot sign: "/var/lib/dkms/mok.key is encrypted"; empty: it can, as far as can be read here.
 std::string unusable_because(const Host& host, const SigningKey& key);
 
-/// True where the certificate is among those that shim (MokListRT) or the firmware (db) hands the kernel, which Debian's and
-/// Ubuntu's kernels trust; nothing where that cannot be read.
+/// Checks that the certificate is among those that shim (MokListRT) or the firmware (db) gives the kernel, which Debian's and
+/// Ubuntu's kernels trust; nullopt if that cannot be read.
 std::optional<bool> is_enrolled(const Host& host, const std::string& certificate);
 
-/// Signs the modules in `directory` for `target` where Secure Boot is on and there is a key; else does
+/// Signs the modules in `directory` for `target` if Secure Boot is on and there is a key; else does
 /// nothing.
 Result<void> sign_modules(Host& host, const BuildTarget& target, const std::string& directory);
 

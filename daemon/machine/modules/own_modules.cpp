@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// All that p2pd installed of modules: removed, and kept for the undo of a run that puts others in their place.
+// Removes all modules that p2pd installed, and keeps them for the undo of a run that installs others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,24 +17,24 @@ namespace {
 
 constexpr std::string_view kBeforeModules = "/var/lib/p2pd/before-modules";
 constexpr std::string_view kArchive = "/modules.tar";
-constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod passes it by
+constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod ignores it
 constexpr std::string_view kAsideEnd = ".old";
 constexpr std::string_view kPlaces[] = {kDkmsPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
 
 using Names = std::vector<std::string>;
 
-/// True for "kernel-RELEASE-x86_64", the link by which DKMS says what is installed for `release`.
+/// Checks for "kernel-RELEASE-x86_64", the link by which DKMS marks what is installed for `release`.
 bool is_link_of(std::string_view name, std::string_view release) {
   const std::string prefix = fmt::format("kernel-{}-", release);
   return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
 }
 
-/// True where modules.dep lists a driver module, or one of updates/, that is gone, or no driver module where one lies; or where it is
-/// not there. Headers can be configured before their kernel: what undo puts back then is that no modules.dep was there yet.
+/// Checks that modules.dep is missing, lists a missing driver module or one of updates/, or lists no driver module although one
+/// exists. Headers can be configured before their kernel: then undo restores a state without modules.dep.
 bool depmod_due(const Host& host, std::string_view release) {
   const auto listed = modules_by_name(host, release);
   if (!listed) return listed.error().code == ErrorCode::not_found && host.files().exists(place_of(release, "modules.order"));
-  const std::string updates = place_of(release, "updates/");  // ours and those of packages, under whatever names
+  const std::string updates = place_of(release, "updates/");  // includes modules of p2pd and of packages, under any names
   if (std::ranges::any_of(*listed, [&](const auto& module) { return module.second.starts_with(updates) && !host.files().exists(module.second); })) return true;
   return std::ranges::any_of(kModuleNames, [&](std::string_view module) {
     const std::string name = kernel_name(module);
@@ -43,16 +43,16 @@ bool depmod_due(const Host& host, std::string_view release) {
   });
 }
 
-/// Removes a directory that is empty now.
+/// Removes a directory if it is empty.
 void remove_empty(Host& host, const std::string& path) {
   const auto names = host.files().list(path);
-  if (names && names->empty()) (void)host.remove(path);  // in use again: it stays
+  if (names && names->empty()) (void)host.remove(path);  // a directory in use again stays
 }
 
-/// What p2pd has installed of modules, of whatever version and kernel.
+/// Modules that p2pd has installed, of any version and kernel.
 struct OwnModules {
   Names files, aside;
-  Names directories;  ///< that go with the files, unless others use them
+  Names directories;  ///< directories to remove with the files, unless others use them
   Names trees;
 };
 
@@ -70,7 +70,7 @@ OwnModules own_modules(const Host& host) {
     for (const std::string_view place : kPlaces)
       for (const std::string& name : host.names(place_of(release, place)))
         if (name.starts_with(kAside)) found.aside.push_back(place_of(release, place) + "/" + name);
-    if (host.files().exists(own) || host.files().read_link(own)) found.trees.push_back(own);  // a link may lead nowhere
+    if (host.files().exists(own) || host.files().read_link(own)) found.trees.push_back(own);  // a link may dangle
   }
   for (const std::string_view tree : {kDkmsTree, kDkmsKept, kOwnFiles})
     if (host.files().exists(tree)) found.trees.emplace_back(tree);
@@ -79,7 +79,7 @@ OwnModules own_modules(const Host& host) {
   return found;
 }
 
-/// Name that a file had before it was put aside; empty: it was not.
+/// Name that a file had before it was moved aside; empty: it was not.
 std::string name_before(const std::string& path) {
   const std::size_t name = path.rfind('/') + 1;
   if (!path.substr(name).starts_with(kAside)) return "";
@@ -91,11 +91,11 @@ Result<void> remove(Host& host, const OwnModules& own) {
   for (const std::string& tree : own.trees) TRY(host.remove_tree(tree));
   for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
   for (const std::string& directory : own.directories) remove_empty(host, directory);
-  for (const std::string& release : host.names("/lib/modules")) remove_empty(host, place_of(release, "updates"));  // packages left it for ours
+  for (const std::string& release : host.names("/lib/modules")) remove_empty(host, place_of(release, "updates"));  // left by packages
   return {};
 }
 
-/// Puts back what keep_modules() kept. A file that was aside then has its own name now: it goes, the archive has it.
+/// Restores what keep_modules() kept. A file that was aside then has its own name now: it is removed, the archive has it.
 Result<void> unpack_modules(Host& host, const std::string& archive) {
   std::istringstream names(TRY(host.output_of({{"tar", "--list", "--file=" + archive}, {}, {}})));
   for (std::string name; std::getline(names, name);)
@@ -112,7 +112,7 @@ std::string dkms_link(const Host& host, std::string_view release) {
 }
 
 Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file) {
-  for (const std::string& path : {file, "/usr" + file}) {  // of a merged /usr, packages use either
+  for (const std::string& path : {file, "/usr" + file}) {  // packages use either path with a merged /usr
     const CommandResult said = TRY(host.run_readonly({{"dpkg-query", "--search", path}, {}, {}}));
     if (said.status == 0) return "package " + said.output.substr(0, said.output.find(": "));
   }

@@ -40,7 +40,7 @@ rmdir "/lib/modules/$release/updates" 2> /dev/null
 exit 0
 )sh";
 
-/// Makes the place of `release` a link to its files; an older p2pd had a directory there.
+/// Makes the place of `release`, a directory in older versions, a link to its files.
 Result<void> link_place(Host& host, const std::string& release) {
   const std::string place = place_of(release, kOwnPlace), target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
   if (host.files().read_link(place).value_or("") == target) return {};
@@ -48,7 +48,7 @@ Result<void> link_place(Host& host, const std::string& release) {
   return host.link(place, target);
 }
 
-/// Base name to path of the files that depmod reads, in its order: of equal names the first directory counts.
+/// Files that depmod reads, in its order: base name to path; of equal names the first directory counts.
 std::map<std::string, std::string> depmod_files_of(const Host& host) {
   std::map<std::string, std::string> files;
   for (const std::string_view directory : kDepmodDirectories)
@@ -63,7 +63,7 @@ std::string own_files(std::string_view release) { return fmt::format("{}/{}", kO
 
 Result<std::string> name_here(const Host& host, std::string_view module) {
   std::string name = renamed(module, TRY(installed_name(host, "nvidia")));
-  std::ranges::replace(name, '_', '-');  // as every distribution writes the files; it means the same
+  std::ranges::replace(name, '_', '-');  // form of file names in every distribution; both mean the same
   return name;
 }
 
@@ -103,7 +103,7 @@ Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
   const std::string files = own_files(release), beside = TRY(make_unfinished(host, files));
   for (const std::string_view module : kModuleNames)
     TRY(host.run({{"cp", "--reflink=auto", build.module_file(module), fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))}, {}, {}, kCopyDeadline}));
-  TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // what to compare with, when the build is gone
+  TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // reference once the build is removed
   TRY(sign_modules(host, build.target, beside));
   TRY(host.remove_tree(files));
   TRY(host.move(beside, files));

@@ -16,7 +16,7 @@ constexpr std::size_t kConfigLimit = 4U << 20;  // bytes
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The first number of the first "1.2" in `text`.
+/// First number of the first "1.2" in `text`.
 std::optional<int> first_major(std::string_view text) {
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (!digit(text[at])) continue;
@@ -29,7 +29,7 @@ std::optional<int> first_major(std::string_view text) {
   return std::nullopt;
 }
 
-/// Value of the first line of `text` that starts with `key`, without quotes; empty when there is none.
+/// Value of the first line of `text` that starts with `key`, without quotes; empty if there is none.
 std::string value_of(std::string_view text, std::string_view key) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -44,7 +44,7 @@ std::string value_of(std::string_view text, std::string_view key) {
   return {};
 }
 
-/// /proc/version without the part that is the builder's own text: "Linux version RELEASE (user@host) (COMPILER) #1".
+/// Part of /proc/version after the builder's own text: "Linux version RELEASE (user@host) (COMPILER) #1".
 std::string_view compiler_part(std::string_view version) {
   const std::size_t at = version.find(") (");
   return at == std::string_view::npos ? std::string_view() : version.substr(at + 3);
@@ -65,7 +65,7 @@ BuildTarget look_at(const Host& host, const std::string& release, bool running) 
   return kernel;
 }
 
-/// A release is part of paths: nothing that leads elsewhere.
+/// Checks that a release can be part of a path, and leads nowhere else.
 bool is_release(std::string_view name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
 }
@@ -82,7 +82,7 @@ std::optional<Compiler> parse_compiler(std::string_view text) {
   const std::size_t gcc = text.find("gcc");
   if (gcc == std::string_view::npos) return std::nullopt;
   text.remove_prefix(gcc);
-  // the version stands behind the vendor's brackets, where vendors write versions of their own
+  // the version follows the vendor's brackets, which may have a version of the vendor
   const std::size_t bracket = text.rfind(") ");
   auto major = bracket == std::string_view::npos ? std::nullopt : first_major(text.substr(bracket));
   if (!major) major = first_major(text);

@@ -11,7 +11,7 @@
 
 namespace p2pd {
 
-/// What a kernel was built with; its modules want the same.
+/// Compiler of a kernel; its modules need the same.
 struct Compiler {
   std::string family;  ///< "gcc" or "clang"
   int major = 0;
@@ -20,34 +20,34 @@ struct Compiler {
   bool operator==(const Compiler&) const = default;
 };
 
-/// From CONFIG_CC_VERSION_TEXT or /proc/version: "gcc-12 (Debian 12.2.0-14) 12.2.0" is gcc 12.
+/// Parses CONFIG_CC_VERSION_TEXT or /proc/version: "gcc-12 (Debian 12.2.0-14) 12.2.0" is gcc 12.
 std::optional<Compiler> parse_compiler(std::string_view text);
 
-/// A kernel that modules are built for: one that this host can boot, or runs.
+/// A kernel that modules are built for: bootable or running on this host.
 struct BuildTarget {
   std::string release;  ///< "6.1.0-47-amd64"
   bool running = false;
   std::optional<Compiler> compiler;
-  std::string compiler_source;  ///< the file that told, or the one that would
+  std::string compiler_source;  ///< file that names it, or that would
   bool has_headers = false;     ///< build() holds a Makefile
 
   std::string build() const { return "/lib/modules/" + release + "/build"; }
 };
 
-/// Every bootable kernel and the running one, oldest first. An Error: not even one is known.
+/// Lists every bootable kernel and the running one, oldest first. An Error: not even one is known.
 Result<std::vector<BuildTarget>> build_targets(const Host& host);
 
 /// Text of `header` ("include/linux/pci.h") in the headers of `target`, which Debian splits over two directories.
 Result<std::string> kernel_header(const Host& host, const BuildTarget& target, std::string_view header);
 
-/// Major versions of the gcc that are installed, from the names of /usr/bin, ascending.
+/// Major versions of the installed gcc, from the names of /usr/bin, ascending.
 Result<std::vector<int>> installed_gcc(const Host& host);
 
-/// Who made the system: keys of os-release.
+/// Distribution of the system: keys of os-release.
 struct Distribution {
   std::string id;         ///< "debian"; empty: not known
-  std::string version;    ///< "12"; empty where it has none
-  bool uses_apt = false;  ///< Debian, Ubuntu, and what says that it is like one of them
+  std::string version;    ///< "12"; empty if it has none
+  bool uses_apt = false;  ///< Debian, Ubuntu, and systems that declare to be like one of them
 };
 Distribution distribution(const Host& host);
 

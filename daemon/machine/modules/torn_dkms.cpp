@@ -15,13 +15,13 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// "nvidia-uvm" of "nvidia-uvm.ko.xz"; empty: no file of a module.
+/// Module name in "nvidia-uvm.ko.xz"; empty: no file of a module.
 std::string module_of(const std::string& file) {
   const std::size_t ends = file.find(".ko");
   return ends == file.npos ? "" : file.substr(0, ends);
 }
 
-/// True where modules.dep lists one of `modules` whose file is gone.
+/// Checks that modules.dep lists one of `modules` whose file is missing.
 bool lists_gone(const Host& host, const std::string& release, const Names& modules) {
   const auto listed = modules_by_name(host, release);
   return listed && std::ranges::any_of(modules, [&](const std::string& module) {

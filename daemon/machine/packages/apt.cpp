@@ -14,9 +14,9 @@
 namespace p2pd {
 namespace {
 
-constexpr std::chrono::minutes kAptDeadline{60};  // DKMS builds modules for each kernel in between
+constexpr std::chrono::minutes kAptDeadline{60};  // includes builds of modules by DKMS, for each kernel
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
-constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // of maintainer scripts: /run and /tmp may be noexec
+constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // directory of maintainer scripts: /run and /tmp may be noexec
 
 Command quietly(std::vector<std::string> argv) {
   Command command;
@@ -30,7 +30,7 @@ Command quietly(std::vector<std::string> argv) {
   return command;
 }
 
-/// dpkg was stopped before it could write its records: files of numbers are left.
+/// Checks that dpkg was stopped before it wrote its records: files of numbers are left.
 bool has_unwritten_updates(const Host& host) {
   const auto names = host.names(kUpdates);
   return std::ranges::any_of(
@@ -43,7 +43,7 @@ Result<std::vector<DpkgPackage>> interrupted(const Host& host) {
   return packages;
 }
 
-/// Error unless `does` names each of `ids`, and nothing else.
+/// Checks that `does` names each of `ids`, and nothing else.
 Result<void> require_exactly(const std::set<std::string>& does, const std::vector<std::string>& ids,
                              std::string_view verb) {
   std::set<std::string> beyond = does;
@@ -88,7 +88,7 @@ AptPlan parse_apt_plan(std::string_view output) {
     words >> verb >> package;
     if (verb == "Remv" || verb == "Purg") plan.removes.insert(package);
     if (verb != "Inst") continue;
-    while (words >> word && !word.starts_with('(')) continue;  // the version before is in brackets
+    while (words >> word && !word.starts_with('(')) continue;  // skips the old version, in brackets
     plan.installs[package] = word.starts_with('(') ? word.substr(1) : "";
     std::string origin;
     std::getline(words >> std::ws, origin);
@@ -127,7 +127,7 @@ Result<void> change_packages(Host& host, Command command) {
   command.environment["TMPDIR"] = kScratch;
   command.own_unit = true;
   const auto done = host.run(command);
-  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may go on without p2pd
+  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // the command may continue without p2pd
   const auto cleared = host.remove_tree(kScratch);
   if (!done) return Failure(done.error());
   return cleared;
@@ -140,8 +140,8 @@ Result<void> repair_packages(Host& host, const std::map<std::string, std::string
   };
   const bool unwritten = has_unwritten_updates(host);
   if (unwritten || !TRY(interrupted(host)).empty())
-    TRY(forget_torn_dkms(host));    // else a package of modules fails for ever
-  if (unwritten) TRY(configure());  // only then does the status say which packages are half there
+    TRY(forget_torn_dkms(host));    // prevents a package of modules from failing for ever
+  if (unwritten) TRY(configure());  // completes the status, which then shows half-installed packages
   const std::vector<DpkgPackage> before = TRY(interrupted(host));
   if (before.empty() && !unwritten) return {};
   log::info("dpkg was interrupted: {} packages in between", before.size());

@@ -7,8 +7,8 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kClear = "#clear";
-constexpr std::size_t kDeepest = 32;       // blocks in blocks
-constexpr std::size_t kLongestName = 512;  // bytes; every item of a block carries the block's name
+constexpr std::size_t kDeepest = 32;       // depth of nested blocks
+constexpr std::size_t kLongestName = 512;  // limit in bytes; every item of a block has the block's name
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -17,7 +17,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// A word, a text in quotes, or one of "{};"; empty kind '\0' at the end.
+/// A word, a text in quotes, or one of "{};"; kind '\0' at the end.
 struct Token {
   char kind = '\0';  ///< 'w', '"', '{', '}', ';'
   std::string_view text;
@@ -57,7 +57,7 @@ Token take(std::string_view& text) {
   return token;
 }
 
-/// Reads statements; `blocks` are the names of those around the place.
+/// Reads statements; `blocks_` has the names of the blocks around the place.
 class Reader {
  public:
   Reader(std::string_view text, const std::string& source) : rest_(text), source_(source) {}
@@ -79,7 +79,7 @@ class Reader {
       end_statement();  // apt gives `A "1" { ... }` the value, too
       blocks_.push_back(block);
     } else if (token.kind == '}') {
-      end_statement();  // apt takes the last one of a block without its ';', too
+      end_statement();  // apt accepts the last one of a block without its ';', too
       if (!blocks_.empty()) blocks_.pop_back();
     } else if (token.kind == ';') {
       end_statement();
@@ -114,7 +114,7 @@ class Reader {
   std::vector<AptOption> options_;
 };
 
-/// apt reads names of letters, digits, '-', '_' and '.', that end in ".conf" or have no '.'.
+/// Checks for a name that apt reads: letters, digits, '-', '_' and '.', ".conf" at its end or no '.'.
 bool is_read(const std::string& name) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   if (name.find_first_not_of(kPlain) != std::string::npos || name.starts_with('.')) return false;

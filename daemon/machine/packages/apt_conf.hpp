@@ -12,17 +12,17 @@ namespace p2pd {
 
 /// One setting of apt, in the order read: "apt::periodic::unattended-upgrade" and "1".
 struct AptOption {
-  std::string name;  ///< lower case; an item of a list has the list's name with "::" behind it
+  std::string name;  ///< lower case; an item of a list has the list's name with "::" after it
   std::string value;
-  std::string source;  ///< the file
+  std::string source;  ///< file that sets it
 
   bool operator==(const AptOption&) const = default;
 };
 
-/// Reads the text of one apt.conf file; what breaks the format ends the reading there, as it does for apt.
+/// Parses the text of one apt.conf file; stops at a syntax error, as apt does.
 std::vector<AptOption> parse_apt_conf(std::string_view text, const std::string& source);
 
-/// The settings of /etc/apt/apt.conf.d and /etc/apt/apt.conf in apt's order, `#clear`s carried out.
+/// Settings of /etc/apt/apt.conf.d and /etc/apt/apt.conf in apt's order, with `#clear` applied.
 Result<std::vector<AptOption>> apt_options(const Host& host);
 
 /// The last value of `name` (lower case), or empty.

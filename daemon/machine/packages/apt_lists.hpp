@@ -7,18 +7,18 @@
 
 namespace p2pd {
 
-/// Why apt's lists of packages are to be fetched before anything is installed: there are none, or they are older than
-/// a day, and archives answer 404 for what they name. Empty: they are recent.
+/// Reason why apt's lists of packages must be fetched before an installation: there are none, or they are older than
+/// a day, and archives answer 404 for packages in them. Empty: they are recent.
 std::string stale_lists(const Host& host);
 
-/// The apt-get with which refresh_lists() fetches them.
+/// Command with which refresh_lists() fetches them.
 Command update_command();
 
-/// Fetches apt's lists, in ten minutes at most. A source that fails is logged and no error: the others may do. An
-/// Error: p2pd is to stop.
+/// Fetches apt's lists, in ten minutes at most. Logs a failed source without an Error: the others may suffice. An
+/// Error: p2pd must stop.
 Result<void> refresh_lists(Host& host, const std::string& why);
 
-/// True where apt's refusal says that the lists name what the archives no longer have, or lack what is asked for.
+/// Checks that apt refuses because its lists name packages that the archives no longer have, or lack a wanted one.
 bool blames_lists(const Error& error);
 
 }  // namespace p2pd

@@ -22,16 +22,16 @@ namespace p2pd {
 namespace {
 
 using Names = std::vector<std::string>;
-/// As apt names them, to how they go: "purge", "remove" where configuration of them was there before, kUpgraded: never.
+/// Names of apt, and the way to remove each: "purge", "remove" if its configuration was there before, kUpgraded: never.
 using BroughtPackages = std::map<std::string, std::string>;
 
 constexpr const char* kUpgraded = "upgraded";
 
-constexpr const char* kOwn = "/packages";  // of a run, in the directory that it has below place_of()
+constexpr const char* kOwn = "/packages";  // list of a run, in its directory below place_of()
 
 std::string place_of(std::string_view list) { return fmt::format("{}.d", list); }
 
-/// The list of the change that is made or undone; `list` itself where an older p2pd had one for all runs.
+/// List of the change that is made or undone; `list` itself if an older p2pd had one for all runs.
 std::string list_of_change(const Host& host, std::string_view list) {
   const std::string place = place_of(list), kept = kept_for_undo(host, place);
   return kept == place ? std::string(list) : kept + kOwn;
@@ -43,7 +43,7 @@ Command bring_command(const Names& names) {
   return command;
 }
 
-/// The package that apt calls `name`, which leaves out the native architecture; null: dpkg does not know it.
+/// Package that apt calls `name`, which leaves out the native architecture; null: dpkg does not know it.
 const DpkgPackage* find(const std::vector<DpkgPackage>& all, const std::string& name) {
   const auto dpkg = std::ranges::find(all, "dpkg", &DpkgPackage::name);
   const std::string native = dpkg == all.end() ? "amd64" : dpkg->architecture;
@@ -78,7 +78,7 @@ Result<AptPlan> plan_of(const Host& host, const Names& names) {
                   : "Settle with apt what it names, then try again.");
 }
 
-/// True where "Debian:12.9/stable, Debian-Security:12/stable-security" names the release of the distribution that runs.
+/// Checks that "Debian:12.9/stable, Debian-Security:12/stable-security" names the release of the running distribution.
 bool is_of_release(const Distribution& system, const std::string& origins) {
   if (system.id.empty() || system.version.empty()) return false;
   std::istringstream list(origins);
@@ -97,7 +97,7 @@ struct Bringing {
   Names upgrades;  ///< "libc6 from 2.36-9 to 2.36-10"
 };
 
-/// What installing brings that is not there, and what it upgrades; Error with all that it would do beyond.
+/// New and upgraded packages of an installation; the Error names everything else that it would do.
 Result<Bringing> to_be_brought(const Host& host, const Names& names) {
   const AptPlan plan = TRY(plan_of(host, names));
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
@@ -129,12 +129,12 @@ Result<Bringing> to_be_brought(const Host& host, const Names& names) {
                   : "Settle with apt what needs that, or take it from a repository whose packages need no driver.");
 }
 
-/// One try with the lists that apt has.
+/// Tries once, with the lists that apt has.
 Result<void> bring(Host& host, const Names& names, std::string_view list) {
   Bringing coming = TRY(to_be_brought(host, names));
   if (coming.brought.empty()) return {};
   TRY(fetch_archives(host, bring_command(names)));
-  BroughtPackages brought = TRY(read_list(host, list));  // of an earlier try: it saw what was there before
+  BroughtPackages brought = TRY(read_list(host, list));  // packages of an earlier try, which saw what was there before
   brought.merge(coming.brought);
   TRY(write_list(host, list, brought));
   log::info("installing {}: {} packages", fmt::join(names, " "), brought.size());
@@ -142,7 +142,7 @@ Result<void> bring(Host& host, const Names& names, std::string_view list) {
   return change_packages(host, bring_command(names));
 }
 
-/// Those of `brought` that are to go now, as apt takes them.
+/// Packages of `brought` that `go` selects, in apt's form.
 Result<Names> those(const Host& host, const BroughtPackages& brought,
                     const std::function<bool(const DpkgPackage&, const std::string& how)>& go) {
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
@@ -152,7 +152,7 @@ Result<Names> those(const Host& host, const BroughtPackages& brought,
   return ids;
 }
 
-/// Error where others would go with them.
+/// Removes packages; Error if others would go with them.
 Result<void> take_away(Host& host, const char* how, const Names& ids) {
   if (ids.empty()) return {};
   Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});
@@ -166,7 +166,7 @@ Result<void> take_away(Host& host, const char* how, const Names& ids) {
 Result<void> bring_packages(Host& host, const std::vector<std::string>& names, std::string_view list) {
   TRY(wait_for_package_locks(host));
   const std::string stale = stale_lists(host);
-  if (!stale.empty()) TRY(refresh_lists(host, stale));  // first: a repair may have to fetch, too
+  if (!stale.empty()) TRY(refresh_lists(host, stale));  // precedes the repair, which may have to fetch, too
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(repair_packages(host, {}));
   const std::string own = TRY(begin_kept(host, place_of(list))) + kOwn;
@@ -181,7 +181,7 @@ Result<void> describe_bringing(const Host& host, const std::vector<std::string>&
   const bool stale = !stale_lists(host).empty();
   if (stale) description.commands.push_back(update_command().text());
   description.commands.push_back(bring_command(names).text());
-  if (stale) return {};  // what would come with them is not known before
+  if (stale) return {};  // new dependencies are not known before
   const auto coming = to_be_brought(host, names);
   if (!coming && coming.error().code == ErrorCode::invalid) return Failure(coming.error());
   if (coming && !coming->upgrades.empty())

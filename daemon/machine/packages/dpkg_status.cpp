@@ -10,16 +10,16 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kLimit = 32U << 20;  // bytes; a desktop with everything has 10 MiB
+constexpr std::size_t kLimit = 32U << 20;  // limit in bytes; a desktop with everything has 10 MiB
 
-/// "install ok installed" into its three words; false for anything else.
+/// Splits "install ok installed" into its three words; false for anything else.
 bool read_status(const std::string& text, DpkgPackage& package) {
   std::istringstream words(text);
   std::string more;
   return words >> package.want >> package.flag >> package.state && !(words >> more);
 }
 
-/// Paths of "\n/etc/a 1f3c\n/etc/b 77aa obsolete".
+/// Paths in "\n/etc/a 1f3c\n/etc/b 77aa obsolete".
 std::vector<std::string> read_conffiles(const std::string& text) {
   std::vector<std::string> paths;
   std::istringstream lines(text);

@@ -14,11 +14,11 @@ namespace p2pd {
 inline constexpr std::string_view kDpkgStatus = "/var/lib/dpkg/status";
 inline constexpr std::string_view kAptMarks = "/var/lib/apt/extended_states";
 
-/// One package as dpkg has it on record; the words of Status are dpkg's own.
+/// One package in dpkg's records; the words of Status are dpkg's own.
 struct DpkgPackage {
   std::string name;
   std::string architecture;
-  std::string version;   ///< empty when never unpacked
+  std::string version;   ///< empty if never unpacked
   std::string want;      ///< "install", "hold", "deinstall", "purge", "unknown"
   std::string flag;      ///< "ok", "reinstreq"
   std::string state;     ///< "installed", "unpacked", "half-configured", "config-files", ...
@@ -27,25 +27,25 @@ struct DpkgPackage {
   std::string recommends;
   std::string suggests;
   std::string provides;
-  std::vector<std::string> conffiles;  ///< paths; without those that the present version no longer has
+  std::vector<std::string> conffiles;  ///< paths, without those that the present version no longer has
   bool essential = false;
 
   bool installed() const { return state == "installed"; }
   bool held() const { return want == "hold"; }
-  /// On the disk, whole or in part; of one that was removed, configuration files alone may be left.
+  /// True if it is on the disk, whole or in part; a removed package may leave configuration files alone.
   bool present() const { return state != "config-files" && state != "not-installed"; }
-  /// Left in between: dpkg stopped in the middle, or waits for triggers.
+  /// True if dpkg stopped in the middle, or waits for triggers.
   bool interrupted() const {
     return flag != "ok" || !(state == "installed" || state == "config-files" || state == "not-installed");
   }
-  /// "libcuda1:i386", or "nvidia-support" where it is for all; apt and dpkg take both.
+  /// Returns "libcuda1:i386", or "nvidia-support" for all architectures; apt and dpkg accept both.
   std::string id() const { return architecture.empty() || architecture == "all" ? name : name + ":" + architecture; }
 };
 
-/// Reads the text of a status file. ErrorCode::invalid names the line where it breaks the format or ends too early.
+/// Parses the text of a status file. ErrorCode::invalid names the line that breaks the format or ends too early.
 Result<std::vector<DpkgPackage>> parse_dpkg_status(std::string_view text);
 
-/// Every package of `host`; ErrorCode::not_found where dpkg is not used.
+/// Lists every package of `host`; ErrorCode::not_found if dpkg is not used.
 Result<std::vector<DpkgPackage>> dpkg_packages(const Host& host);
 
 /// The text of `host`'s status file.

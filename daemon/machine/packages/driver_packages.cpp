@@ -14,7 +14,7 @@ namespace {
 
 using Role = DriverRole;
 
-// Of nvidia-graphics-drivers*, nvidia-open-gpu-kernel-modules, nvidia-support, glx-alternatives and the like of Debian;
+// Packages from nvidia-graphics-drivers*, nvidia-open-gpu-kernel-modules, nvidia-support, glx-alternatives and the like of Debian;
 // nvidia-graphics-drivers-NNN and linux-restricted-modules of Ubuntu; the driver part of NVIDIA's repositories.
 constexpr DriverPattern kDriver[] = {
     {"nvidia-kernel-dkms", Role::modules},
@@ -26,7 +26,7 @@ constexpr DriverPattern kDriver[] = {
     {"nvidia-legacy-*-kernel-dkms", Role::modules},
     {"nvidia-tesla-*kernel-dkms", Role::modules},
     {"nvidia-driver", Role::libraries},
-    {"nvidia-driver-[!alp]*", Role::libraries},  // not -assistant, -local-repo-*, -pinning-*
+    {"nvidia-driver-[!alp]*", Role::libraries},  // excludes -assistant, -local-repo-*, -pinning-*
     {"nvidia-driver-libs*", Role::libraries},
     {"nvidia-kernel-*", Role::libraries},
     {"nvidia-headless-*", Role::libraries},
@@ -36,12 +36,12 @@ constexpr DriverPattern kDriver[] = {
     {"libnvidia-gl-*", Role::libraries},
     {"nvidia-compute-utils-*", Role::libraries},
     {"cuda-drivers*", Role::libraries},
-    {"libnvidia-[!c]*[!v]", Role::companion},  // not libnvidia-container*, nor headers as libnvidia-ml-dev
-    {"libnvidia-[!c]*[!e]v", Role::companion},  // libnvidia-glvkspirv
+    {"libnvidia-[!c]*[!v]", Role::companion},  // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
+    {"libnvidia-[!c]*[!e]v", Role::companion},  // includes libnvidia-glvkspirv
     {"libnvidia-c[!o]*[!v]", Role::companion},
     {"libnvidia-com*[!v]", Role::companion},
     {"libnvcuvid*", Role::companion},
-    {"libnvsd*[!v]", Role::companion},  // not libnvsdm-dev
+    {"libnvsd*[!v]", Role::companion},  // excludes libnvsdm-dev
     {"libcudadebugger*", Role::companion},
     {"libnvoptix*", Role::companion},
     {"libgl*-nvidia*", Role::companion},
@@ -52,7 +52,7 @@ constexpr DriverPattern kDriver[] = {
     {"nvidia-detect", Role::companion},
     {"nvidia-egl-*", Role::companion},
     {"nvidia-fabricmanager", Role::companion},
-    {"nvidia-fabricmanager-[!d]*", Role::companion},  // not -dev
+    {"nvidia-fabricmanager-[!d]*", Role::companion},  // excludes -dev
     {"nvidia-firmware-*", Role::companion},
     {"nvidia-imex*", Role::companion},
     {"nvidia-installer-cleanup", Role::companion},
@@ -114,10 +114,10 @@ constexpr Spared kSpared[] = {
     {"linux-modules-*", "a kernel"},
 };
 
-/// The globs are literals: what data() leads to ends with a zero.
+/// Matches a glob. The globs are literals: data() of each ends with a zero.
 bool fits(std::string_view glob, const std::string& name) { return ::fnmatch(glob.data(), name.c_str(), 0) == 0; }
 
-/// Names of "a (>= 1) | b:any, c": groups of alternatives.
+/// Names in "a (>= 1) | b:any, c": groups of alternatives.
 std::vector<std::vector<std::string>> relations(const std::string& text) {
   std::vector<std::vector<std::string>> groups;
   std::istringstream list(text);
@@ -134,7 +134,7 @@ std::vector<std::vector<std::string>> relations(const std::string& text) {
   return groups;
 }
 
-/// Who gives what to whom among the packages that are present.
+/// Dependencies and their providers among the packages that are present.
 class Selection {
  public:
   Selection(const std::vector<DpkgPackage>& all, const std::set<std::string>& automatic) : automatic_(automatic) {
@@ -185,7 +185,7 @@ class Selection {
     });
   }
 
-  /// The dependency of a package that what is gone gave, and nothing else gives; empty: there is none.
+  /// Dependency of a package that only removed packages provide; empty: there is none.
   std::string lost(const DpkgPackage& package) const {
     for (const auto& group : relations(package.depends))
       if (given(group, false) && !given(group, true)) return group.front();
@@ -211,7 +211,7 @@ class Selection {
 
   using Packages = std::set<const DpkgPackage*>;
 
-  /// Adds to `reached` all that its members lead to by relations and that `may` be reached.
+  /// Adds to `reached` all packages that its members lead to by relations and that `may` allows.
   void follow(Packages& reached, bool suggestions, const std::function<bool(const DpkgPackage&)>& may) const {
     std::vector<const DpkgPackage*> open(reached.begin(), reached.end());
     while (!open.empty()) {

@@ -12,16 +12,16 @@
 
 namespace p2pd {
 
-/// What a package has to do with an NVIDIA driver.
+/// Role of a package in an NVIDIA driver.
 enum class DriverRole {
   none,
   modules,    ///< brings kernel modules
-  libraries,  ///< carries the driver's version otherwise: libraries that talk to the modules, and what stands for all
-  companion,  ///< goes with a driver: firmware, tools, alternatives, diversions
+  libraries,  ///< other packages of the driver's version: libraries that talk to the modules, and meta packages
+  companion,  ///< accompanies a driver: firmware, tools, alternatives, diversions
 };
 
 /// A row of the one table of driver packages: a glob(7) of package names, of Debian 12, Ubuntu 22.04 and 24.04 and
-/// NVIDIA's repositories. No row fits what is spared, so that apt can be given the globs as they are.
+/// NVIDIA's repositories. No row fits a spared package, so that apt can be given the globs as they are.
 struct DriverPattern {
   std::string_view glob;
   DriverRole role;
@@ -30,25 +30,25 @@ std::span<const DriverPattern> driver_patterns();
 
 DriverRole driver_role(std::string_view name);
 
-/// Why a package stays although its name, or what needed it, suggests otherwise; empty where nothing is to be said.
+/// Reason why a package stays although its name, or a package that needed it, suggests otherwise; empty: nothing to report.
 std::string_view spared_because(std::string_view name);
 
-/// The installed packages that a swap of the driver is about.
+/// Installed packages that a swap of the driver affects.
 struct DriverPackages {
   enum class Because { driver, needs_it, came_with_it };
   struct Purged {
     DpkgPackage package;
     Because because = Because::driver;
-    std::string need;        ///< of needs_it: the dependency that nothing else gives
+    std::string need;        ///< dependency that nothing else provides, for needs_it
     bool automatic = false;  ///< apt installed it only because others need it
   };
   struct Named {
     std::string package;
     std::string why;
   };
-  std::vector<Purged> purged;  ///< the exact list
-  std::vector<Named> spared;   ///< they look like it, and stay
-  std::vector<Named> blocked;  ///< spared ones that need what would go: to purge would be to break them
+  std::vector<Purged> purged;  ///< exact list
+  std::vector<Named> spared;   ///< packages that look like it, and stay
+  std::vector<Named> blocked;  ///< spared packages that need a purged one: the purge would break them
 
   bool empty() const { return purged.empty(); }
   std::vector<std::string> ids() const;
@@ -56,12 +56,12 @@ struct DriverPackages {
 
 std::string_view to_string(DriverPackages::Because because);
 
-/// Decides from dpkg's records and apt's marks, by names alone: versions of relations are left to apt, whose simulation
-/// has the last word. What came with the driver is automatic, not of the base system, and neither needed, recommended
+/// Selects from dpkg's records and apt's marks, by names alone: versions of relations are left to apt, whose simulation
+/// decides. Packages that came with the driver are automatic, not of the base system, and neither needed, recommended
 /// nor suggested by anything that stays.
 DriverPackages select_driver_packages(const std::vector<DpkgPackage>& all, const std::set<std::string>& automatic);
 
-/// The same of `host`; Error where it has no dpkg, or a file of dpkg or apt is damaged.
+/// Selects the packages of `host`; Error if it has no dpkg, or a file of dpkg or apt is damaged.
 Result<DriverPackages> driver_packages(const Host& host);
 
 }  // namespace p2pd

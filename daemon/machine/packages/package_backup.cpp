@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kManifest = "/var/lib/p2pd/way-back/manifest.json";
 constexpr std::string_view kNext = "Restore it from a backup, or install the driver's packages by hand.";
 
-constexpr std::chrono::minutes kDeadline{10};  // a machine under load is waited for: half a way back is none
+constexpr std::chrono::minutes kDeadline{10};  // long, for a machine under load: half a package backup is useless
 
 constexpr std::string_view kAlternatives = "/var/lib/dpkg/alternatives";
 constexpr std::string_view kUnits = "lib/systemd/system/";
@@ -44,7 +44,7 @@ PackageBackup from_json(const Json& json) {
   return way;
 }
 
-/// Every path that dpkg has on record for one of the packages.
+/// Paths that dpkg has on record for one of the packages.
 Result<std::set<std::string>> paths_of(const Host& host, const DriverPackages& list) {
   std::set<std::string> paths;
   for (const DriverPackages::Purged& one : list.purged) {
@@ -55,7 +55,7 @@ Result<std::set<std::string>> paths_of(const Host& host, const DriverPackages& l
   return paths;
 }
 
-/// Configuration as it is now, and links by which units are enabled: the .deb files do not carry them.
+/// Keeps present configuration, and links that enable units: the .deb files do not have them.
 Result<void> keep_files(Host& host, const DriverPackages& list, const std::set<std::string>& paths,
                         const std::string& scratch, PackageBackup& way) {
   for (const DriverPackages::Purged& one : list.purged)
@@ -76,7 +76,7 @@ Result<void> keep_files(Host& host, const DriverPackages& list, const std::set<s
   return {};
 }
 
-/// What is chosen now of the alternatives that the packages give.
+/// Keeps the present choice of the alternatives that the packages provide.
 Result<void> keep_alternatives(const Host& host, const std::set<std::string>& paths, PackageBackup& way) {
   std::istringstream chosen(TRY(host.output_of({{"update-alternatives", "--get-selections"}, {}, {}})));
   for (std::string line; std::getline(chosen, line);) {
@@ -91,7 +91,7 @@ Result<void> keep_alternatives(const Host& host, const std::set<std::string>& pa
   return {};
 }
 
-/// Puts the kept file or link of `path` where it was, unless it is there.
+/// Restores the kept file or link of `path`, unless it is there.
 Result<void> put_back(Host& host, const std::string& path) {
   const std::string kept = std::string(PackageBackup::kPath) + "/kept" + path;
   if (TRY(host.files().capture(path)) == TRY(host.files().capture(kept))) return {};
@@ -270,7 +270,7 @@ Result<void> bring_back(Host& host, bool only_these) {
   TRY(change_packages(host, install));
   TRY(mark(host, *way));
   TRY(put_back_all(
-      host, *way));  // last: an alternative that is chosen anew loses its links to configuration that was removed
+      host, *way));  // last: an alternative that is set again loses its links to configuration that was removed
   return host.remove_tree(PackageBackup::kPurging);
 }
 

@@ -26,7 +26,7 @@ std::string lower_case(std::string_view text) {
 Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::initializer_list<std::string_view> wanted) {
   if (!text.empty() && !text.ends_with('\n')) return fail(ErrorCode::invalid, "it ends in the middle of a line");
   std::vector<Paragraph> paragraphs;
-  std::string* value = nullptr;  // of the field that the next line may go on with
+  std::string* value = nullptr;  // field that the next line may continue
   bool open = false;
   for (int number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -40,7 +40,7 @@ Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::init
     const std::size_t colon = line.find(':');
     if (!goes_on && colon == std::string_view::npos)
       return fail(ErrorCode::invalid, fmt::format("line {}: not a field", number));
-    if (!open && goes_on) continue;  // dpkg ignores what goes on with nothing
+    if (!open && goes_on) continue;  // dpkg ignores a continuation without a field
     if (!std::exchange(open, true)) paragraphs.push_back({number, {begin, 0}, {}});
     Paragraph& paragraph = paragraphs.back();
     paragraph.text = {paragraph.text.data(), static_cast<std::size_t>(text.data() - paragraph.text.data())};

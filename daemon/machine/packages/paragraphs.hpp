@@ -13,9 +13,9 @@ namespace p2pd {
 
 /// A paragraph of a control file, as dpkg and apt write them: deb822(5).
 struct Paragraph {
-  int line = 0;                               ///< of its first field, from 1
-  std::string_view text;                      ///< as it stands, with its last newline; of the text that was read
-  std::map<std::string, std::string> fields;  ///< by lower-case name; lines that go on are apart by '\n'
+  int line = 0;                               ///< line of its first field, from 1
+  std::string_view text;                      ///< text as read, with its last newline; a part of the parsed text
+  std::map<std::string, std::string> fields;  ///< values by lower-case name; '\n' separates continued lines
 
   std::string value(const std::string& name) const {
     const auto found = fields.find(name);
@@ -23,8 +23,8 @@ struct Paragraph {
   }
 };
 
-/// Reads all paragraphs, and of their fields the `wanted` ones (lower case). ErrorCode::invalid names the line that is
-/// no field; a text that ends in the middle of a line is one, too.
+/// Parses all paragraphs, and the `wanted` ones of their fields (lower case). ErrorCode::invalid names the line that is
+/// no field, or reports a text that ends in the middle of a line.
 Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::initializer_list<std::string_view> wanted);
 
 }  // namespace p2pd

@@ -23,7 +23,7 @@ constexpr std::chrono::minutes kDownloadDeadline{30};
 constexpr const char* kMembers[] = {"preinst",  "postinst", "prerm",   "postrm",   "config",
                                     "triggers", "shlibs",   "symbols", "templates"};
 
-/// "libpci3_1%3a3.9.0-4_amd64.deb", as apt names a file in its cache.
+/// Name of a file in apt's cache, "libpci3_1%3a3.9.0-4_amd64.deb".
 std::string cached_name(const DpkgPackage& package) {
   std::string version = package.version;
   for (std::size_t at = 0; (at = version.find(':', at)) != std::string::npos;) version.replace(at, 1, "%3a");
@@ -35,12 +35,12 @@ std::string info_of(const Host& host, const DpkgPackage& package, std::string_vi
   return host.files().exists(qualified) ? qualified : fmt::format("{}/{}.{}", kInfo, package.name, member);
 }
 
-/// SHA-256 of the .deb files by package id, as far as apt's lists know the installed versions.
+/// SHA-256 of the .deb files by package id, if apt's lists have the installed versions.
 Result<std::map<std::string, std::string>> listed_sums(const Host& host, const std::vector<DpkgPackage>& packages) {
   Command show{{"apt-cache", "show"}, {}, {}, kDownloadDeadline};
   for (const DpkgPackage& package : packages) show.argv.push_back(package.id() + "=" + package.version);
   const CommandResult shown =
-      TRY(host.run_readonly(show));  // its status says that one is not known; others are told all the same
+      TRY(host.run_readonly(show));  // the status reports an unknown package; others are printed anyway
   std::map<std::string, std::string> sums;
   for (const Paragraph& one :
        TRY_IN("apt-cache show", parse_paragraphs(shown.output, {"package", "version", "architecture", "sha256"})))
@@ -51,7 +51,7 @@ Result<std::map<std::string, std::string>> listed_sums(const Host& host, const s
   return sums;
 }
 
-/// The .deb is the package that is installed: by its sum, or else by dpkg's sums of its files.
+/// Checks that the .deb is the installed package: by its sum, or else by dpkg's sums of its files.
 bool is_exact(const Host& host, const DpkgPackage& package, const std::string& deb, const std::string& sha256) {
   if (!host.files().exists(deb)) return false;
   if (!sha256.empty()) return sha256_of_file(host, deb).value_or("") == sha256;
@@ -63,7 +63,7 @@ bool is_exact(const Host& host, const DpkgPackage& package, const std::string& d
                                package.architecture);
 }
 
-/// What lies at the package's paths now, as arguments of tar; what is missing on the disk is missing in the .deb.
+/// Files at the package's paths now, as arguments of tar; files that are missing on the disk are missing in the .deb.
 Result<std::string> files_of(const Host& host, const DpkgPackage& package, std::vector<std::string>& moved) {
   const std::string diversions = host.files().read(kDiversions).value_or("");
   std::istringstream lines(TRY(host.files().read(info_of(host, package, "list"))));
@@ -72,7 +72,7 @@ Result<std::string> files_of(const Host& host, const DpkgPackage& package, std::
     if (path.empty() || path == "/.") continue;
     const bool is_link = host.files().read_link(path).has_value();
     if (is_link && path.rfind('/') == 0)
-      continue;  // /lib leads into /usr: the package brings what is in it, not the link
+      continue;  // /lib leads into /usr: the package has the files in it, not the link
     if (diverted(diversions, path, package.name) != path)
       moved.push_back(path);
     else if (is_link || host.files().exists(path))
@@ -83,7 +83,7 @@ Result<std::string> files_of(const Host& host, const DpkgPackage& package, std::
   return files;
 }
 
-/// DEBIAN/ of the tree that becomes a .deb.
+/// Writes DEBIAN/ of the tree that becomes a .deb.
 Result<void> lay_control(Host& host, const DpkgPackage& package, const std::string& tree) {
   const std::string status = TRY(dpkg_status_text(host));
   for (const Paragraph& one : TRY_IN(kDpkgStatus, parse_paragraphs(status, {"package", "architecture"})))
@@ -128,7 +128,7 @@ Result<void> rebuild(Host& host, const DpkgPackage& package, const std::string& 
   return host.remove_tree(tree);
 }
 
-/// Downloads what apt's lists know at the installed version; without network, nothing. apt does so as its user _apt,
+/// Downloads packages whose installed version is in apt's lists; without network, none. apt does so as its user _apt,
 /// which cannot enter root's folder: it gets one of its own. Root's copies are checked, which _apt cannot change.
 Result<void> download(Host& host, const std::vector<std::string>& wanted, const std::string& directory) {
   if (wanted.empty()) return {};
@@ -174,7 +174,7 @@ std::string control_of(std::string_view paragraph) {
 }
 
 std::string diverted(std::string_view diversions, const std::string& path, const std::string& package) {
-  std::istringstream lines{std::string(diversions)};  // three lines each: from, to, by whom
+  std::istringstream lines{std::string(diversions)};  // three lines each: from, to, package
   for (std::string from, to, by; std::getline(lines, from) && std::getline(lines, to) && std::getline(lines, by);)
     if (from == path && by != package) return to;
   return path;
@@ -184,7 +184,7 @@ Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPack
                                           const std::string& directory) {
   TRY(host.make_directory(directory));
   auto sums = TRY(listed_sums(host, packages));
-  std::map<std::string, std::string> from;  // by package id
+  std::map<std::string, std::string> from;  // sources by package id
   std::vector<std::string> wanted;
   for (const DpkgPackage& package : packages) {
     const std::string cached = fmt::format("{}/{}", kArchives, cached_name(package));
