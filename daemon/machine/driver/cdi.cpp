@@ -17,14 +17,14 @@ constexpr std::string_view kRuntime = "/etc/nvidia-container-runtime/config.toml
 constexpr std::string_view kDocker = "/etc/docker/daemon.json";
 constexpr std::string_view kEnds = " \t\n\r\"',";
 
-/// `line` without what quotes, lists and indentation put around it.
+/// Removes quotes, list marks and indentation around `line`.
 std::string_view bare(std::string_view line) {
   const std::size_t begin = line.find_first_not_of(" \t-\"'");
   if (begin == std::string_view::npos) return {};
   return line.substr(begin, line.find_last_not_of(kEnds) + 1 - begin);
 }
 
-/// The value of `line` where its key is `key`, in YAML or JSON.
+/// Value of `line` if its key is `key`, in YAML or JSON.
 std::string_view yaml_value(std::string_view line, std::string_view key) {
   line = bare(line);
   if (!line.starts_with(key)) return {};

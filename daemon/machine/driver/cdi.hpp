@@ -10,25 +10,25 @@
 
 namespace p2pd {
 
-/// Where a specification of the Container Device Interface for NVIDIA GPUs lies; of two, runtimes take the later one.
+/// Paths of Container Device Interface specifications for NVIDIA GPUs; of two, runtimes take the later one.
 inline constexpr std::string_view kCdiFiles[] = {"/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"};
 
-/// What a specification gives to containers, as far as it tells whether it is stale.
+/// Content of a specification that shows if it is stale.
 struct CdiSpecification {
-  std::set<std::string> versions;  ///< of the driver, by the names of libcuda and libnvidia-ml
+  std::set<std::string> versions;  ///< versions of the driver, by the names of libcuda and libnvidia-ml
   std::set<std::string> devices;   ///< names: "0", "GPU-...", "all"
 };
 
-/// Reads the text of one, YAML as nvidia-ctk writes it, or JSON.
+/// Parses a specification: YAML as nvidia-ctk writes it, or JSON.
 CdiSpecification parse_cdi(std::string_view text);
 
-/// Those of kCdiFiles that are there.
+/// Existing files of kCdiFiles.
 std::vector<std::string> cdi_files(const Host& host);
 
-/// The file that makes a container runtime ask for CDI; empty: none does.
+/// File that makes a container runtime use CDI; empty: none does.
 std::string asks_for_cdi(const Host& host);
 
-/// Version of the installed libcuda; empty: none. An Error: several versions, or one whose name does not tell.
+/// Version of the installed libcuda; empty: none. An Error: several versions, or a name without one.
 Result<std::string> installed_libcuda(const Host& host);
 
 }  // namespace p2pd

@@ -9,7 +9,7 @@
 
 namespace p2pd {
 
-/// Puts the toolkit on the PATH of who logs in.
+/// File that puts the toolkit on the PATH at login.
 inline constexpr std::string_view kCudaProfile = "/etc/profile.d/p2pd-cuda.sh";
 
 inline constexpr Parameter kCudaParameters[] = {
@@ -18,16 +18,16 @@ inline constexpr Parameter kCudaParameters[] = {
      "path of the C++ compiler that nvcc calls; nvcc's choice unless told"},
 };
 
-/// Error unless `version` is NUMBER-NUMBER and `host_compiler` an absolute path without what a shell would take apart.
+/// Checks that `version` is NUMBER-NUMBER and `host_compiler` an absolute path without characters special to a shell.
 Result<void> validate_cuda_toolkit(const Parameters& parameters);
 
-/// "cuda-toolkit-12-8", which brings no driver; the meta package "cuda" would.
+/// Package "cuda-toolkit-12-8", which brings no driver; the meta package "cuda" would.
 std::string cuda_package(const Parameters& parameters);
 /// "/usr/local/cuda-12.8"
 std::string cuda_folder(const Parameters& parameters);
 /// Content of kCudaProfile.
 std::string cuda_profile(const Parameters& parameters);
-/// Why the toolkit cannot be used as wanted; empty: it can.
+/// Reason why the toolkit cannot be used as wanted; empty: it can.
 std::string lacking_cuda_toolkit(const Host& host, const Parameters& parameters);
 
 }  // namespace p2pd

@@ -14,14 +14,14 @@ namespace {
 
 using Fit = EntryVerdict::Fit;
 
-/// What speaks against an entry on one kernel.
+/// An objection to an entry on one kernel.
 struct Objection {
-  Fit fit = Fit::rejected;  ///< rejected; open: it could not be found out; untried: the build will tell
+  Fit fit = Fit::rejected;  ///< rejected; open: could not be found out; untried: the build decides
   std::string cause;
   std::string reason;
 };
 
-/// A build for it failed on this machine, whatever was expected of it.
+/// Objects if a build for it failed on this machine, whatever was expected of it.
 std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine, const BuildTarget& kernel) {
   const std::string name = build_name(entry, kernel.release);
   const auto failed = machine.failed_builds.find(name);
@@ -63,7 +63,7 @@ std::optional<Objection> compiler_objection(const CatalogueEntry& entry, const B
   return std::nullopt;
 }
 
-/// Headers with something that the source does not know and no compat header makes up for.
+/// Objects to headers with a change that the source does not support and no compat header compensates.
 std::optional<Objection> headers_objection(const Catalogue& catalogue, const CatalogueEntry& entry,
                                            const Machine::Target& kernel) {
   std::optional<Objection> open;
@@ -82,7 +82,7 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
   return open;
 }
 
-/// The gravest: what rejects before what is not known, and that before what nobody tried.
+/// Gravest objection: a rejection precedes an unknown fact, and that precedes an untried build.
 std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine,
                                    const Machine::Target& kernel) {
   std::optional<Objection> gravest;
@@ -92,12 +92,12 @@ std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEn
   return gravest;
 }
 
-/// Why an entry may not be used yet.
+/// Reason why an entry may not be used yet.
 std::string not_usable(const CatalogueEntry& entry) {
   return entry.lacks.empty() ? "one source alone has its hashes" : "nobody has " + entry.lacks;
 }
 
-/// The verdict as if the entry could be used.
+/// Judges an entry as if it could be used.
 EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   EntryVerdict verdict{.entry = entry.id, .fit = Fit::fits};
   for (const std::string& generation : generations(machine)) {
@@ -114,7 +114,7 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
     verdict.reason = "it is for cards that were converted to more memory than their BAR1 can cover";
     return verdict;
   }
-  std::string running;  // set when the running kernel is fine
+  std::string running;  // set if the running kernel is not rejected
   for (const Machine::Target& kernel : machine.kernels) {
     const auto found = objection(catalogue, entry, machine, kernel);
     if (kernel.running && (!found || found->fit != Fit::rejected)) running = kernel.release;

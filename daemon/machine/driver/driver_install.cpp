@@ -8,13 +8,13 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kRunfileManifest = "/var/lib/nvidia/log";  // the runfile's list of what it installed
+constexpr std::string_view kRunfileManifest = "/var/lib/nvidia/log";  // runfile's list of the files that it installed
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::string_view kInstallerLog = "/var/log/nvidia-installer.log";
 constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
 constexpr std::string_view kDkms = "/var/lib/dkms";
 
-/// Carries the driver itself: its modules, or libraries that talk to them.
+/// Checks for the driver itself: its modules, or libraries that talk to them.
 bool of_driver(const DpkgPackage& package) {
   const DriverRole role = driver_role(package.name);
   return package.present() && (role == DriverRole::modules || role == DriverRole::libraries);
@@ -55,7 +55,7 @@ void find_dkms(const Host& host, DriverInstall& found) {
     if (!module.starts_with("nvidia") || module.starts_with("nvidia-fs")) continue;
     const std::string tree = std::string(kDkms) + "/" + module;
     for (const std::string& version : names(tree)) {
-      if (version.starts_with("kernel-")) continue;  // a link to what is installed for a kernel
+      if (version.starts_with("kernel-")) continue;  // a link to the version installed for a kernel
       bool built = false;
       for (const std::string& kernel : names(tree + "/" + version)) {
         if (kernel == "source" || kernel == "build") continue;

@@ -21,7 +21,7 @@ std::string driver_version_of(const std::string& file) {
 
 std::vector<DriverLibrary> driver_libraries(const Host& host, std::string_view name) {
   std::vector<DriverLibrary> out;
-  std::vector<std::string> seen;  // /usr/lib64 is a link to /usr/lib on some
+  std::vector<std::string> seen;  // on some hosts /usr/lib64 is a link to /usr/lib
   for (const std::string_view directory : kLibraryDirectories) {
     const std::string link = std::string(directory) + "/" + std::string(name);
     const auto file = host.files().real_path(link);

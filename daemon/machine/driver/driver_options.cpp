@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-/// "570.86.16" to 570; 0 where it is no version.
+/// Major version, 570 of "570.86.16"; 0 if it is no version.
 int major_of(const std::string& version) {
   const auto numbers = parse_version(version);
   return numbers ? static_cast<int>(numbers->front()) : 0;
@@ -29,8 +29,8 @@ void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
 Result<std::map<std::string, ModuleOption>> configured_options(const Host& host) {
   const std::vector<ModuleOption> options = TRY(module_options(host));
   std::map<std::string, ModuleOption> out;
-  const std::string here = installed_name(host, "nvidia").value_or("nvidia");  // "nvidia_current" where Debian renamed it
-  for (const std::string& module : {here, std::string("nvidia")})  // which an install line gives to it as well
+  const std::string here = installed_name(host, "nvidia").value_or("nvidia");  // "nvidia_current" if Debian renamed it
+  for (const std::string& module : {here, std::string("nvidia")})  // an install line passes these to it as well
     for (const ModuleOption& option : options)
       if (option.module == module && option.name.starts_with("NVreg_")) out[option.name] = option;
   return out;

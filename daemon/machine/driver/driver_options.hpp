@@ -11,15 +11,15 @@
 
 namespace p2pd {
 
-/// `parameters` of modprobe-options with the needs of `entry` in `options` and `registry_dwords`: of a catalogue entry as the
-/// catalogue has them, of kStockEntry as stock_p2p() does. Where both say something of one name, the plan's counts.
+/// Adds the needs of `entry` to `options` and `registry_dwords` in `parameters` of modprobe-options: those of a catalogue entry are
+/// in the catalogue, those of kStockEntry are from stock_p2p(). If both have a name, the plan's value counts.
 ///
-/// Error(not_found): kStockEntry, and its P2P cannot be switched on.
+/// Error(not_found): kStockEntry, and its P2P cannot be enabled.
 /// Error(invalid): a key is wrong for the driver of the entry (without one, for the loaded driver), or is experimental
 /// and `experimental` is not true.
 Result<Parameters> with_driver_options(const Host& host, Parameters parameters);
 
-/// What modprobe.d gives to module nvidia: the NVreg_ option that counts, by its name.
+/// Options of modprobe.d for module nvidia: the NVreg_ option that counts, by its name.
 Result<std::map<std::string, ModuleOption>> configured_options(const Host& host);
 
 }  // namespace p2pd

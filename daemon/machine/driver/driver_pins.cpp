@@ -12,11 +12,11 @@
 namespace p2pd {
 namespace {
 
-/// Modules that a distribution built for one kernel. They come with kernels where the driver's packages stay: they need those
-/// at their version, and after a rollback they are the driver of newer kernels.
+/// Checks for modules that a distribution built for one kernel. They come with kernels if the driver's packages stay: they need
+/// those at their version, and after a rollback they are the driver of newer kernels.
 bool is_of_kernel(std::string_view name) { return name.starts_with("linux-"); }
 
-/// "580\.142", for a regular expression.
+/// Escapes dots for a regular expression: "580\.142".
 std::string with_dots_escaped(std::string_view version) {
   std::string text;
   for (const char c : version) text += c == '.' ? "\\." : std::string(1, c);
@@ -38,7 +38,7 @@ std::string driver_preferences(const std::vector<DpkgPackage>& kept, const std::
                      "Explanation: overwrite its files. \"p2pctl revert\" takes this away.\n"
                    : "Explanation: Written by p2pd. The driver's packages stay at the version that its modules with P2P were built for.\n"
                      "Explanation: \"p2pctl revert\" takes this away.\n";
-  for (const DpkgPackage& package : kept)  // of several pins that fit a version apt takes the first
+  for (const DpkgPackage& package : kept)  // apt takes the first of several pins that fit a version
     text += fmt::format("Package: {}\nPin: version {}\nPin-Priority: 1001\n\n", package.id(), package.version);
   std::string globs;
   for (const std::string_view glob : pinned_globs(!kept.empty())) globs += fmt::format(" {}", glob);

@@ -10,23 +10,23 @@
 
 namespace p2pd {
 
-/// First in its directory: of several pins that name a package, apt takes the first.
+/// First file in its directory: of several pins that name a package, apt takes the first.
 inline constexpr std::string_view kDriverPreferences = "/etc/apt/preferences.d/00p2pd-driver";
 inline constexpr std::string_view kDriverBlacklist = "/etc/apt/apt.conf.d/52p2pd-driver";
 
-/// Content of kDriverPreferences: no package of driver_patterns() is ever installed. Where packages are `kept`, no other version
-/// of them is, and others of the driver's `version` may come; modules for one kernel are not pinned. apt_preferences(5).
+/// Content of kDriverPreferences: no package of driver_patterns() is ever installed. If packages are `kept`, no other version
+/// of them is installed, and others of the driver's `version` may be; modules for one kernel are not pinned. apt_preferences(5).
 std::string driver_preferences(const std::vector<DpkgPackage>& kept = {}, const std::string& version = {});
-/// The same of `host`; `keeps`: its installed packages of a driver stay.
+/// Content for `host`; `keeps`: its installed driver packages stay.
 Result<std::string> driver_preferences(const Host& host, bool keeps);
 
-/// Regular expressions of the same packages, as unattended-upgrades matches names.
+/// Regular expressions for the same packages, as unattended-upgrades matches names.
 std::vector<std::string> driver_expressions(bool keeps = false);
 
 /// Content of kDriverBlacklist.
 std::string driver_blacklist(bool keeps = false);
 
-/// What of /etc/apt/preferences, which is read before our file, pins drivers otherwise: the words of its Package
+/// Pins of drivers in /etc/apt/preferences that overrule p2pd's file, because apt reads it first: the words of its Package
 /// fields.
 std::vector<std::string> overruling_pins(const Host& host);
 

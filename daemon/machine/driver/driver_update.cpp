@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reference: apt-cache(8), policy; apt_preferences(5).
+// Newer packaged drivers. Reference: apt-cache(8), policy; apt_preferences(5).
 #include "machine/driver/driver_update.hpp"
 
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace p2pd {
 namespace {
 
-/// Package id to apt's candidate of each package that is installed.
+/// apt's candidate of each installed package, by package id.
 Result<std::map<std::string, std::string>> candidates(const Host& host, const std::vector<std::string>& ids) {
   std::map<std::string, std::string> found;
   if (ids.empty()) return found;
@@ -29,7 +29,7 @@ Result<std::map<std::string, std::string>> candidates(const Host& host, const st
   return found;
 }
 
-/// Packages that carry the driver's version; those for one kernel follow the kernel.
+/// Packages with the driver's version; those for one kernel follow the kernel.
 Result<std::vector<std::string>> versioned_packages(const Host& host, const std::string& version) {
   std::vector<std::string> ids;
   for (const DriverPackages::Purged& one : TRY(driver_packages(host)).purged)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Control groups name what a process belongs to: systemd puts every unit into one of its own, container runtimes every
+// Finds processes that use a GPU. Control groups identify them: systemd puts every unit into one of its own, container runtimes every
 // container. Formats: proc(5), cgroups(7), systemd.unit(5); the runtimes' cgroup drivers "systemd" and "cgroupfs".
 #include "machine/driver/gpu_holders.hpp"
 
@@ -22,19 +22,19 @@ namespace p2pd {
 namespace {
 
 constexpr std::size_t kContainerId = 64;  // hexadecimal digits
-constexpr std::size_t kShortId = 12;      // as "docker ps" prints them
+constexpr std::size_t kShortId = 12;      // digits that "docker ps" prints
 constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
                                                      "unit",    "process",      "session"};
 
 constexpr std::string_view kOwnUnits[] = {"p2pd-worker.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
                                               "sddm.service",  "lightdm.service", "lxdm.service"};
-// Below these run jobs of others, and to stop one is no way to end a job: without pam_systemd a login stays in ssh.service.
+// Units that run jobs of others: to stop one does not end a job. Without pam_systemd a login stays in ssh.service.
 constexpr std::string_view kStartOthers[] = {"ssh.service",   "sshd.service", "cron.service",
                                              "crond.service", "atd.service",  "slurmd.service"};
 constexpr std::string_view kUserSlice = "/user.slice/";
 
-/// How a runtime marks its groups; the first row that fits counts.
+/// Mark of a runtime's control groups; the first row that fits counts.
 struct Runtime {
   std::string_view mark;
   std::string_view name;
@@ -49,7 +49,7 @@ std::string printable(std::string text) {
   return text;
 }
 
-/// The first run of exactly 64 hexadecimal digits; empty when there is none.
+/// First run of exactly 64 hexadecimal digits; empty if there is none.
 std::string_view container_id(std::string_view path) {
   constexpr std::string_view kIdDigits = "0123456789abcdef";
   for (std::size_t at = path.find_first_of(kIdDigits); at < path.size(); at = path.find_first_of(kIdDigits, at)) {
@@ -60,7 +60,7 @@ std::string_view container_id(std::string_view path) {
   return {};
 }
 
-/// "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers.
+/// Container: "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers.
 std::string container_of(std::string_view path) {
   if (const std::string_view id = container_id(path); !id.empty()) {
     const auto runtime =
@@ -77,8 +77,8 @@ std::string container_of(std::string_view path) {
   return {};
 }
 
-/// The unit of systemd's, "ollama.service": the first component that is no slice, since what is below a unit is named by
-/// who runs in it (cg_path_get_unit() of systemd); empty where only slices are.
+/// Unit of systemd, "ollama.service": the first component that is no slice, since programs in a unit choose the names
+/// below it (cg_path_get_unit() of systemd); empty if there are only slices.
 std::string unit_of(std::string_view path) {
   while (path.starts_with('/')) {
     path.remove_prefix(1);
@@ -90,7 +90,7 @@ std::string unit_of(std::string_view path) {
   return {};
 }
 
-/// The same of a user's own manager, in a path below its unit "user@1000.service".
+/// Unit of a user's own manager, in a path below its unit "user@1000.service".
 std::string user_unit_of(std::string_view path, const std::string& manager) {
   std::string unit = manager.starts_with("user@") ? unit_of(path.substr(path.find(manager) + manager.size())) : "";
   return unit.empty() ? manager : unit;
@@ -105,13 +105,13 @@ bool starts_others(std::string_view unit) {
   return among(kStartOthers, unit) || unit.starts_with("ssh@") || unit.starts_with("sshd@");
 }
 
-/// The unit that the display manager's alias names; empty where there is none.
+/// Unit that the display manager's alias names; empty if there is none.
 std::string display_unit(const Host& host) {
   const std::string target = host.files().read_link("/etc/systemd/system/display-manager.service").value_or("");
-  return target.substr(target.rfind('/') + 1);  // of npos: 0
+  return target.substr(target.rfind('/') + 1);  // npos + 1 is 0
 }
 
-/// The graphical session at a seat that a process below user.slice belongs to: by its scope, or by the user whose manager
+/// Graphical session at a seat that a process below user.slice belongs to: by its scope, or by the user whose manager
 /// runs it.
 Result<std::optional<SeatSession>> session_of(const Host& host, std::string_view path, const std::string& unit) {
   for (const SeatSession& session : TRY(seat_sessions(host)))
@@ -132,7 +132,7 @@ std::set<std::string> render_nodes(const Host& host) {
   return nodes;
 }
 
-/// The devices that a process has open. An Error: only root may see that, or the process has ended.
+/// NVIDIA devices that a process has open. An Error: only root may see them, or the process has ended.
 Result<std::set<std::string>> open_devices(const Host& host, const std::string& process,
                                            const std::set<std::string>& render) {
   std::set<std::string> devices;
@@ -152,7 +152,7 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
   std::string container, unit, user_path;
   std::istringstream lines{std::string(cgroups)};
   for (std::string line;
-       std::getline(lines, line);) {  // "0::/system.slice/x.service"; version 1 has a line a controller
+       std::getline(lines, line);) {  // "0::/system.slice/x.service"; version 1 has a line for each controller
     const std::size_t colon = line.find(':', line.find(':') + 1);
     if (line.find(':') == std::string::npos || colon == std::string::npos) continue;
     const std::string_view path = std::string_view(line).substr(colon + 1);
@@ -185,12 +185,12 @@ void read_stat(const Host& host, GpuHolder& holder) {
   constexpr int kFlags = 9, kPending = 31;  // fields of proc(5), from 1
   constexpr unsigned long kExiting = 0x4, kKilled = 1UL << (SIGKILL - 1);
   const std::string stat = host.line(fmt::format("/proc/{}/stat", holder.pid)).value_or("");
-  std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may hold anything
+  std::istringstream fields(stat.substr(std::min(stat.rfind(") ") + 2, stat.size())));  // the name may contain anything
   char state = '?';
   int parent = 0;
   if (!(fields >> state >> parent)) return;
   holder.dying = state == 'Z' || state == 'X';
-  std::string word;  // fields between are below 0, or above what a long holds (25, rsslim: no limit)
+  std::string word;  // other fields are negative, or too large for a long (25, rsslim: no limit)
   for (int field = 5; field <= kPending && fields >> word; ++field) {
     if (field != kFlags && field != kPending) continue;
     if ((std::strtoul(word.c_str(), nullptr, 10) & (field == kFlags ? kExiting : kKilled)) != 0) holder.dying = true;
@@ -201,7 +201,7 @@ void read_stat(const Host& host, GpuHolder& holder) {
 bool is_service(const Host& host, const GpuHolder& holder) {
   if (holder.kind != HolderKind::container)
     return holder.kind == HolderKind::persistenced || holder.kind == HolderKind::display;
-  if (holder.of_user) return false;  // the id may be another's
+  if (holder.of_user) return false;  // the id may be of another container
   const std::size_t space = holder.name.find(' ');
   const std::string runtime = holder.name.substr(0, space);
   if (runtime != "docker" && runtime != "podman") return false;
@@ -222,7 +222,7 @@ Result<GpuHolders> gpu_holders(const Host& host) {
     if (error != std::errc() || end != name.data() + name.size() || holder.pid <= 0) continue;
     const std::string process = "/proc/" + name;
     const auto devices = open_devices(host, process, render);
-    if (!devices && !host.files().exists(process)) continue;  // ended meanwhile
+    if (!devices && !host.files().exists(process)) continue;  // the process ended meanwhile
     ++holders.processes;
     if (!devices) ++holders.unreadable;
     if (!devices || devices->empty()) continue;

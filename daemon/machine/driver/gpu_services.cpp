@@ -70,7 +70,7 @@ Command service_command(const std::string& verb, const std::string& service) {
 }
 
 Result<void> note_services(Host& host, const std::vector<std::string>& services) {
-  std::vector<std::string> names = noted(host);  // of a start that was killed, too
+  std::vector<std::string> names = noted(host);  // includes those of a start that was killed
   for (const std::string& service : services) add(names, service);
   return note(host, names);
 }

@@ -10,31 +10,31 @@
 
 namespace p2pd {
 
-/// Services that are to be started again, one a line: a unit, or a container ("docker 3f2a91b0c4d5"). Kept over reboots,
+/// File of services to start again, one a line: a unit, or a container ("docker 3f2a91b0c4d5"). It is kept over reboots,
 /// until start_services().
 inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
 
-/// Users of the GPUs, by what may be done about them.
+/// Users of the GPUs, by who may stop them.
 struct GpuUsers {
-  /// Those that can be stopped and started again: nvidia-persistenced, the display manager where it holds a GPU, and
+  /// Services that can be stopped and started again: nvidia-persistenced, the display manager if it uses a GPU, and
   /// containers with a restart policy.
   std::vector<std::string> services;
-  /// Those that are a person's to end: other processes, and desktops at a seat that the display manager would take along.
+  /// Users that only a person may end: other processes, and desktops at a seat that would end with the display manager.
   std::vector<std::string> others;
 };
 Result<GpuUsers> gpu_users(const Host& host);
 
-/// The command for `service`: "stop" or "start".
+/// Command for `service`: "stop" or "start".
 Command service_command(const std::string& verb, const std::string& service);
 
 /// Adds `services` to kStoppedServices, durably.
 Result<void> note_services(Host& host, const std::vector<std::string>& services);
 
-/// Notes them, then stops them, by name.
+/// Notes them, then stops them by name.
 Result<void> stop_services(Host& host, const std::vector<std::string>& services);
 
-/// Starts what is noted, each once; `containers`: those, too, else they stay noted. An Error names what did not start;
-/// interrupted: the rest stays noted.
+/// Starts the noted services, each once; containers only if `containers`, else they stay noted. An Error names what
+/// did not start; interrupted: the rest stays noted.
 Result<void> start_services(Host& host, bool containers);
 
 }  // namespace p2pd

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvidia_peermem", "nvidia_uvm",
                                                           "nvidia_modeset", "nvidia",         "nouveau"};
-constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for a hung GPU never comes out
+constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for a hung GPU is never unloaded
 
-/// nouveau drives GPUs that take no part, and no others: a card for the display.
+/// Checks that nouveau drives only GPUs that take no part in P2P: a card for the display.
 bool nouveau_is_elsewhere(const Host& host) {
   bool elsewhere = false;
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
@@ -42,7 +42,7 @@ Result<void> take_out(Host& host, const std::vector<std::string>& services) {
 std::vector<DriverModule> driver_modules(const Host& host) {
   std::vector<DriverModule> modules;
   for (const std::string_view name : kUnloadOrder) {
-    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name))) continue;  // a built-in one has no such file
+    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name))) continue;  // a built-in module has no such file
     if (name == "nouveau" && nouveau_is_elsewhere(host)) continue;
     modules.push_back({std::string(name), loaded_identity(host, name)});
   }
@@ -56,7 +56,7 @@ Result<std::string> unload_driver(Host& host) {
   const auto out = take_out(host, users.services);
   if (out) return std::string();
   if (out.error().code == ErrorCode::interrupted) return Failure(out.error());
-  TRY(load_driver(host));  // what had come out already, too: as it was
+  TRY(load_driver(host));  // restores modules that were unloaded already, too
   if (const auto started = start_services(host, true); !started) {
     if (started.error().code == ErrorCode::interrupted) return Failure(started.error());
     log::warning("{}", started.error().text());
@@ -70,7 +70,7 @@ Command load_command(const Host& host, std::string_view module) {
     command.argv.emplace_back(module);
     return command;
   }
-  // passes over the ban, and with it over what the packages' install lines do: the name of the file, and the options
+  // skips the ban, and with it the packages' install lines, which name the file and its options
   const std::string name = name_here(host, module).value_or(std::string(module));
   command.argv.insert(command.argv.end(), {"--ignore-install", name});
   if (kernel_name(name) == kernel_name(module)) return command;

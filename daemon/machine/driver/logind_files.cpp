@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Format: src/login/logind-session.c of systemd, session_save(); pam_systemd(8) lists the classes. logind-dbus.c, update_schedule_file().
+// Reads logind's files. Format: logind-session.c, session_save(), logind-dbus.c, update_schedule_file(); pam_systemd(8), classes.
 #include "machine/driver/logind_files.hpp"
 
 #include <fmt/chrono.h>
@@ -42,7 +42,7 @@ Result<std::vector<SeatSession>> seat_sessions(const Host& host) {
   for (const std::string& id : TRY(Result<std::vector<std::string>>(ids))) {
     if (id.ends_with(".ref")) continue;  // a pipe: the session lives as long as its other end
     const auto text = host.files().read(std::string(kSessions) + "/" + id, kSessionFileLimit);
-    if (!text && text.error().code == ErrorCode::not_found) continue;  // ended meanwhile
+    if (!text && text.error().code == ErrorCode::not_found) continue;  // the session ended meanwhile
     auto session = logind_fields(TRY(Result<std::string>(text)));
     const bool person = session["CLASS"].starts_with("user"), greeter = session["CLASS"] == "greeter";
     const bool graphical = std::ranges::find(kGraphical, session["TYPE"]) != std::end(kGraphical);

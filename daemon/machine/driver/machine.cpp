@@ -23,10 +23,10 @@ std::optional<std::uint64_t> length_of(const Bar1& bar1) {
   return bar1.range ? std::optional(bar1.range->length) : std::nullopt;
 }
 
-/// The most that BAR1 can become; nothing where that is not readable.
+/// Largest size that BAR1 can have; nullopt if that is not readable.
 std::optional<std::uint64_t> bar1_most(const Bar1& bar1) {
   if (!bar1.gpu->extended_readable || bar1.gpu->is_lost()) return std::nullopt;
-  if (!bar1.resizable) return length_of(bar1);  // it stays what it is
+  if (!bar1.resizable) return length_of(bar1);  // BAR1 keeps its size
   if (bar1.resizable->supported_bytes.empty()) return std::nullopt;
   return std::max(bar1.resizable->bytes, bar1.resizable->supported_bytes.back());
 }
@@ -44,8 +44,8 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   return gpus;
 }
 
-/// "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol; a full disk can end either, and what the kernel's headers or
-/// p2pd lack is no fault of the source.
+/// Checks for "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol. A full disk can cause either; faults of the kernel's
+/// headers or of p2pd are no fault of the source.
 bool blames_source(const BuildFailure& failure) {
   static const std::regex kInSource(R"(\.[ch]:[0-9]+:[0-9]+: (fatal )?error: )");
   if (failure.signature_id == "disk-full" || failure.signature_id == "out-of-memory") return false;
@@ -54,13 +54,13 @@ bool blames_source(const BuildFailure& failure) {
   return failure.line.find(" undefined!") != std::string::npos || std::regex_search(failure.line, kInSource);
 }
 
-/// Builds that the compiler refused here: their logs stay until one succeeds. What else ends a build is no word on the source.
+/// Builds that the compiler refused here: their logs stay until one succeeds. Other failures do not count against the source.
 std::map<std::string, std::string> failed_builds(const Host& host) {
   std::map<std::string, std::string> failed;
   for (const std::string& name : host.names(kLogs)) {
     if (!name.starts_with(kBuildLogPrefix) || !name.ends_with(".log")) continue;
     const std::string log = host.files().read(fmt::format("{}/{}", kLogs, name)).value_or("");
-    if (!log.starts_with(kBuildLogHead)) continue;  // of another p2pd, which may have built otherwise
+    if (!log.starts_with(kBuildLogHead)) continue;  // log of another p2pd, which may have built otherwise
     const auto failure = build_failure(log);
     if (!failure || !*failure || !blames_source(**failure)) continue;
     failed[name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4)] = (*failure)->line;
@@ -75,7 +75,7 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   machine.gpus_known = !is_image(host);
   if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
   machine.driver_version = host.line(kLoadedDriver).value_or("");
-  if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // without dpkg there are none
+  if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // dpkg is absent: no packages
   const std::vector<std::string> held_back = kernels_held_back(host);
   for (BuildTarget& kernel : TRY(build_targets(host))) {
     Machine::Target bootable{std::move(kernel), {}};

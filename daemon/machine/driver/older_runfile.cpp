@@ -13,7 +13,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kInstallersDkms = "/var/lib/dkms/nvidia";  // as the installer names its modules to DKMS
+constexpr std::string_view kInstallersDkms = "/var/lib/dkms/nvidia";  // name that the installer gives its modules in DKMS
 
 bool is_there(const Host& host, const std::string& path) {
   return host.files().exists(path) || host.files().read_link(path).has_value();
@@ -25,7 +25,7 @@ Failure not_whole(const RunfileManifest& manifest, const std::string& why) {
               "Remove it yourself with \"nvidia-uninstall\", then try again: it does not come back then.");
 }
 
-/// What the installer notes, and lays down.
+/// Adds the installer's notes and installed files.
 void add_listed(const Host& host, const RunfileManifest& manifest, OlderRunfile& found) {
   found.paths.emplace_back(kInstalledByRunfile);
   for (const std::string& name : host.names(kInstalledByRunfile))
@@ -37,7 +37,7 @@ void add_listed(const Host& host, const RunfileManifest& manifest, OlderRunfile&
     if (is_there(host, one.path)) found.paths.push_back(one.path);
 }
 
-/// The modules of one kernel that DKMS installed from `built`, "VERSION/RELEASE/ARCHITECTURE".
+/// Adds the modules of one kernel that DKMS installed from `built`, "VERSION/RELEASE/ARCHITECTURE".
 Result<void> add_modules(const Host& host, const RunfileManifest& manifest, const std::string& built,
                          OlderRunfile& found) {
   const std::size_t from = built.find('/') + 1;
@@ -54,7 +54,7 @@ Result<void> add_modules(const Host& host, const RunfileManifest& manifest, cons
   return {};
 }
 
-/// What the installer gave to DKMS, whose modules are in no list of its own: its uninstaller has DKMS remove them all.
+/// Adds what the installer gave to DKMS, whose modules are in no list of its own: its uninstaller makes DKMS remove them all.
 Result<void> add_dkms(const Host& host, const RunfileManifest& manifest, OlderRunfile& found) {
   const std::string records = fmt::format("{}/{}", kInstallersDkms, manifest.version);
   if (!host.files().exists(records)) return {};
@@ -74,7 +74,7 @@ Result<void> add_dkms(const Host& host, const RunfileManifest& manifest, OlderRu
   return {};
 }
 
-/// Releases that a listed file is a module of.
+/// Adds releases that a listed file is a module of.
 void add_kernels(OlderRunfile& found) {
   std::set<std::string> releases(found.kernels.begin(), found.kernels.end());
   for (const std::string& path : found.paths)

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
                                         "/lib/systemd/system", "/usr/lib/systemd/system"};
 
-/// The last ExecStart= counts.
+/// Reads the last ExecStart=, which counts.
 Result<void> read_command(const Host& host, const std::string& path, Persistenced& found) {
   std::istringstream lines(TRY(host.files().read(path)));
   for (std::string line; std::getline(lines, line);) {

@@ -13,28 +13,28 @@ inline constexpr std::string_view kPersistencedProgram = "/usr/bin/nvidia-persis
 inline constexpr std::string_view kPersistencedService = "nvidia-persistenced.service";
 inline constexpr std::string_view kPersistencedUnit = "/etc/systemd/system/nvidia-persistenced.service";
 
-/// What systemd's files say of nvidia-persistenced.
+/// State of nvidia-persistenced in systemd's files.
 struct Persistenced {
-  std::string unit;     ///< the unit file that counts, by systemd's order of directories; empty: none
-  std::string command;  ///< of its last ExecStart=, drop-ins in /etc included
-  std::string said_by;  ///< the file that says so
+  std::string unit;     ///< unit file that counts, by systemd's order of directories; empty: none
+  std::string command;  ///< command of its last ExecStart=, drop-ins in /etc included
+  std::string said_by;  ///< file with that line
   bool masked = false;
-  std::string enabled_by;  ///< a link that starts it at boot; empty: none
+  std::string enabled_by;  ///< link that starts it at boot; empty: none
 
-  /// It starts at boot, and keeps the GPUs initialised.
+  /// True if it starts at boot, and keeps the GPUs initialised.
   bool holds() const { return !masked && !enabled_by.empty() && persists(); }
   bool persists() const { return !command.empty() && command.find("--no-persistence-mode") == std::string::npos; }
 };
 
 Result<Persistenced> persistenced(const Host& host);
 
-/// The unit that p2pd writes to kPersistencedUnit.
+/// Unit that p2pd writes to kPersistencedUnit.
 std::string persistenced_unit();
 
-/// True where systemd is the init that runs now: neither in an image nor in a machine record.
+/// Checks that systemd is the init that runs now: neither in an image nor in a machine record.
 bool systemd_runs(const Host& host);
 
-/// True where the service runs now; only where systemd_runs().
+/// Checks that the service runs now; only if systemd_runs().
 Result<bool> persistenced_runs(const Host& host);
 
 }  // namespace p2pd

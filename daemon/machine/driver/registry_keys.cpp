@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
+// Registry keys. Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
 #include "machine/driver/registry_keys.hpp"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace p2pd {
 namespace {
 
-constexpr int kSplit = 575;  // where the values of the P2P keys changed
+constexpr int kSplit = 575;  // version in which the values of the P2P keys changed
 
-/// A key in RegistryDwords that does not do what it is set for, in drivers from `first` to before `end`.
+/// A key in RegistryDwords that does not have its intended effect, in drivers from `first` to before `end`.
 struct WrongKey {
   std::string_view key;
   int first;
@@ -29,7 +29,7 @@ bool equals(std::uint32_t value) {
 }
 bool three_or_more(std::uint32_t value) { return value >= 3; }
 bool four_or_more(std::uint32_t value) { return value >= 4; }
-/// A field of 0 in reads (1:0) or writes (5:4) forbids them.
+/// Checks for 0 in reads (1:0) or writes (5:4), which forbids them.
 bool forbids(std::uint32_t value) { return (value & 0x3U) == 0 || (value & 0x30U) == 0; }
 
 constexpr int kNever = 1 << 20;

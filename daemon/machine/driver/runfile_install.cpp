@@ -12,11 +12,11 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kManifestLimit = 16U << 20;  // bytes; some hundred files have 50 KB
+constexpr std::size_t kManifestLimit = 16U << 20;  // limit in bytes; some hundred files take 50 KB
 constexpr std::size_t kShownFiles = 3;
 constexpr std::size_t kShownOfLog = 300;
 
-/// A row: text in the line where the installer stopped, what it means, what to do about it.
+/// Text in the line where the installer stopped, its meaning, and what to do about it.
 struct Stop {
   std::string_view text, cause, next;
 };
@@ -48,7 +48,7 @@ Result<RunfileManifest> parse_runfile_manifest(std::string_view text) {
   std::string line, detail;
   if (!std::getline(lines, out.version) || !parse_version(out.version))
     return fail(ErrorCode::invalid, "line 1: not a driver version");
-  std::getline(lines, line);  // what it is, for people
+  std::getline(lines, line);  // description for people
   for (int number = 3; std::getline(lines, line); number += 2) {
     const std::size_t colon = line.find(": ");
     const std::string kind = line.substr(0, std::min(colon, line.size()));
@@ -58,7 +58,7 @@ Result<RunfileManifest> parse_runfile_manifest(std::string_view text) {
       return fail(ErrorCode::invalid, fmt::format("line {}: not \"NUMBER: /PATH\" and a line about it", number));
     if (kind == "0") out.installed.push_back({line.substr(colon + 2), detail});
     if (kind == "1") out.installed.push_back({line.substr(colon + 2), {}});
-    if (kind == "2" && std::getline(lines, detail)) ++number;  // a link that was put aside has its owner, too
+    if (kind == "2" && std::getline(lines, detail)) ++number;  // a link that was moved aside has a line with its owner, too
   }
   return out;
 }

@@ -19,7 +19,7 @@ std::string size_text(std::uint64_t bytes) {
   return mib >= 1024 && mib % 1024 == 0 ? fmt::format("{} GiB", mib / 1024) : fmt::format("{} MiB", mib);
 }
 
-/// A reason that no driver changes.
+/// An obstacle that no driver removes.
 struct Gate {
   std::string cause, summary, next;
 };
@@ -42,7 +42,7 @@ std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
   return std::nullopt;
 }
 
-/// Entries that map VRAM through a smaller BAR1, and that speak of these cards.
+/// Entries that map VRAM through a smaller BAR1, and that support these cards.
 std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, const Machine& machine) {
   std::vector<const CatalogueEntry*> found;
   for (const CatalogueEntry& entry : catalogue.entries)
@@ -51,7 +51,7 @@ std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, c
   return found;
 }
 
-/// A converted card: only a build with dynamic BAR1 helps; nothing where one may be used.
+/// Gate for a converted card: only a build with dynamic BAR1 helps; nullopt if one may be used.
 std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
   const auto entries = dynamic_entries(catalogue, machine);
   if (std::ranges::any_of(entries, [](const CatalogueEntry* entry) { return entry->usable(); })) return std::nullopt;
@@ -61,7 +61,7 @@ std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& ma
                           entries.back()->id)};
 }
 
-/// BAR1 must be able to cover the VRAM; what cannot be told is a question, what can still grow a note.
+/// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.
 std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
     const auto need = vram(gpu);
@@ -101,7 +101,7 @@ std::optional<Gate> distribution_gate(const Machine& machine) {
               "Install Debian or Ubuntu, or a catalogue entry's build by hand."};
 }
 
-/// Data-centre and professional cards have P2P in NVIDIA's own driver: nothing to replace.
+/// Checks for data-centre and professional cards only: NVIDIA's own driver has P2P.
 bool needs_no_patch(const Machine& machine) {
   return machine.gpus_known && std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) {
            return may_be_geforce(gpu.model);
@@ -123,14 +123,14 @@ void settle_without_patch(Choice& choice, const Machine& machine) {
                                machine.driver_version, machine.gpus.size(), machine.gpus.front().model->name);
 }
 
-/// How far an entry came before it was rejected; more is nearer.
+/// Number of checks that an entry passed before its rejection; more is nearer.
 int distance(const EntryVerdict& verdict) {
   constexpr std::string_view kCauses[] = {"architecture", "kernel", "compiler", "headers"};
   const auto found = std::ranges::find(kCauses, verdict.cause);
   return verdict.running_only ? 10 : static_cast<int>(found - std::begin(kCauses));
 }
 
-/// No entry that may be used fits: names the one that comes nearest, and candidates that would.
+/// Settles if no usable entry fits: names the nearest one, and candidates that would fit.
 void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
   const EntryVerdict* nearest = nullptr;
   std::vector<std::string> candidates;
@@ -160,7 +160,7 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
   settle(choice, std::move(gate));
 }
 
-/// What makes one fitting entry better than another, the weightiest first; more is better.
+/// Criteria that make one fitting entry better than another, the most important first; more is better.
 auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
   const auto defects = defects_on(entry, machine);
   const bool harmless = std::ranges::none_of(defects, &Defect::grave);
@@ -168,17 +168,17 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
   const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
   const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
   const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.at(generation) == "reported"; });
-  return std::tuple(verdict.fit != Fit::open,        // nothing is left to find out
-                    entry.of_this_machine,           // who added it wants it
-                    harmless,                        // it takes no GPU down
-                    keeps_packages(entry, machine),  // the gentlest change; whether it builds is tried before anything changes
-                    -static_cast<int>(verdict.fit),  // that it builds is known
-                    kept,                            // of the branch that runs, and its CUDA
-                    reported,                        // somebody moved data between such cards
+  return std::tuple(verdict.fit != Fit::open,        // no question is open
+                    entry.of_this_machine,           // added by an administrator here
+                    harmless,                        // takes no GPU down
+                    keeps_packages(entry, machine),  // smallest change; its build is tried before anything changes
+                    -static_cast<int>(verdict.fit),  // known to build
+                    kept,                            // same branch as the running driver, with its CUDA
+                    reported,                        // reports of data moved between such cards
                     version, entry.known());
 }
 
-/// The best entry that fits, or could as far as is known; null when there is none.
+/// Best entry that fits, or could as far as is known; null if there is none.
 const CatalogueEntry* best_entry(const Catalogue& catalogue, const Choice& choice, const Machine& machine) {
   const CatalogueEntry* best = nullptr;
   const EntryVerdict* why = nullptr;
@@ -192,11 +192,11 @@ const CatalogueEntry* best_entry(const Catalogue& catalogue, const Choice& choic
   return best;
 }
 
-/// What a swap to `entry` takes: a newer driver, and the CUDA that came with it.
+/// Cost of a swap to an older `entry`: the newer driver, and the CUDA that came with it.
 std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   const Version now = parse_version(machine.driver_version).value_or(Version());
   if (now <= parse_version(entry.base_version).value_or(Version())) return {};
-  std::string cuda;  // of the branch that runs
+  std::string cuda;  // CUDA of the running branch
   for (const CatalogueEntry& other : catalogue.entries)
     if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
   std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
@@ -204,10 +204,10 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   return text;
 }
 
-/// Why the installed packages cannot stay with the choice; empty: there are none.
+/// Reason why the installed packages cannot stay with the choice; empty: there are none.
 std::string why_packages_go(const Choice& choice, const Catalogue& catalogue, const Machine& machine) {
   const PackagedUserspace& packages = machine.packages;
-  std::string build;  // of their version, that fits
+  std::string build;  // fitting build of their version
   for (std::size_t i = 0; i < choice.table.size(); ++i)
     if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open) build = catalogue.entries[i].id;
   if (packages.version.empty() || (!build.empty() && !packages.why_not.empty())) return packages.why_not;

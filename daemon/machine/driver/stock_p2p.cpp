@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reference: NVIDIA/open-gpu-kernel-modules at 590.44.01 and 595.45.04: kern_bus_gb20x.c, kern_bif.c, p2p_caps.c, nv-reg.h.
+// P2P of NVIDIA's own modules. Reference: open-gpu-kernel-modules 590.44.01, 595.45.04: kern_bus_gb20x.c, kern_bif.c, p2p_caps.c, nv-reg.h.
 #include "machine/driver/stock_p2p.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kArchitecture = "Blackwell";
 constexpr std::uint32_t kDriver = 590;
 
-/// The modules that modprobe would load; of compressed ones, those that are loaded.
+/// Version of the modules that modprobe would load; of compressed ones, of those that are loaded.
 Result<NvidiaVersion> installed_version(const Host& host) {
   const std::string release = TRY(host.line("/proc/sys/kernel/osrelease"));
   const auto name = installed_name(host, "nvidia");
@@ -33,10 +33,10 @@ Result<NvidiaVersion> installed_version(const Host& host) {
   return nvidia_version(host);
 }
 
-/// BAR1 as it is, or as the driver makes it.
+/// Size of BAR1 now, or as the driver makes it.
 std::uint64_t size_of(const Bar1& bar1) { return bar1.covers_vram() ? bar1.range->length : bar1.goal_bytes().value_or(0); }
 
-/// Why one of the GPUs rules it out; empty: none does.
+/// Reason why one of the GPUs rules it out; empty: none does.
 std::string unsuitable(const std::vector<Bar1>& gpus) {
   for (const Bar1& gpu : gpus) {
     if (!gpu.model || gpu.model->architecture != kArchitecture || gpu.model->segment == "data centre")
@@ -47,7 +47,7 @@ std::string unsuitable(const std::vector<Bar1>& gpus) {
   return gpus.empty() ? "no NVIDIA GPU" : "";
 }
 
-/// Static BAR1 is automatic where BAR1 has room for more than the VRAM; where it has not, it is forced. Never where the VRAM is larger.
+/// Makes the options. Static BAR1 is automatic if BAR1 is larger than the VRAM, forced if it is equal, never used if it is smaller.
 Parameters options_for(const std::vector<Bar1>& gpus) {
   Parameters dwords = {{"ForceP2P", 0x11}, {"RMPcieP2PType", 1}};  // reads and writes; BAR1 in place of the mailbox
   if (std::ranges::any_of(gpus, [](const Bar1& gpu) { return size_of(gpu) == *gpu.vram_bytes(); })) dwords["RMForceStaticBar1"] = 1;

@@ -10,20 +10,20 @@
 
 namespace p2pd {
 
-inline constexpr std::string_view kStockEntry = "stock";  ///< in place of a catalogue entry: NVIDIA's own modules, as they are installed
+inline constexpr std::string_view kStockEntry = "stock";  ///< NVIDIA's own modules as installed, in place of a catalogue entry
 
-/// P2P over BAR1 of NVIDIA's own open modules: RTX 50 cards have it from driver 590 on, switched off.
+/// P2P over BAR1 of NVIDIA's own open modules: RTX 50 cards have it from driver 590 on, disabled by default.
 struct StockP2p {
-  Parameters options = Parameters::object();  ///< switch it on: `options` and `registry_dwords` of module nvidia, as of modprobe-options
-  std::string version;                        ///< of the installed modules; empty: not known
-  std::string why_not;                        ///< the reason for a person where it cannot be switched on; empty: it can be
+  Parameters options = Parameters::object();  ///< `options` and `registry_dwords` of modprobe-options that enable it
+  std::string version;                        ///< version of the installed modules; empty: not known
+  std::string why_not;                        ///< reason for a person why it cannot be enabled; empty: it can be
 };
 
-/// Reads the installed modules or, where they are compressed, the loaded one; configuration space, config/gpus.yaml; asks
-/// nvidia-smi for the VRAM. Modules that p2pd built, other generations and a BAR1 smaller than the VRAM are a reason.
+/// Reads the installed modules or, if they are compressed, the loaded one; configuration space, config/gpus.yaml; asks
+/// nvidia-smi for the VRAM. Modules that p2pd built, other generations and a BAR1 smaller than the VRAM rule it out.
 Result<StockP2p> stock_p2p(const Host& host);
 
-/// True where it can be switched on and modprobe gives module nvidia these options.
+/// Checks that it can be enabled and modprobe gives module nvidia these options.
 Result<bool> is_stock_p2p_configured(const Host& host);
 
 }  // namespace p2pd

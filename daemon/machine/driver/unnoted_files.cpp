@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::minutes kDpkgDeadline{10};
 
-/// What a line of .manifest names: a file of the runfile, or a link and its target, which is the line's last word.
+/// Content of a line of .manifest: a file of the runfile, or a link and its target, which is the line's last word.
 struct Packed {
   std::string file, target;
 };
@@ -34,7 +34,7 @@ Result<PackedByName> packed_files(const Host& host, const std::string& unpacked)
   return packed;
 }
 
-/// True where `path` holds the bytes of `source`, or zeros and less of them: NVIDIA's installer makes a file of the full
+/// Checks that `path` has the bytes of `source`, or zeros and fewer of them: NVIDIA's installer makes a file of the full
 /// size first, then copies into it.
 bool is_copy_of(const Host& host, const std::string& path, const std::string& source) {
   const auto name = host.files().real_path(path), original_name = host.files().real_path(source);
@@ -58,7 +58,7 @@ bool is_packed(const Host& host, const std::string& path, const PackedByName& pa
   });
 }
 
-/// Paths that dpkg has on record; of a merged /usr, packages use either name.
+/// Paths that dpkg has on record; with a merged /usr, packages use either name.
 Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vector<std::string>& paths) {
   std::set<std::string> owned;
   if (paths.empty()) return owned;
@@ -67,7 +67,7 @@ Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vec
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
   }
-  std::istringstream lines(TRY(host.run_readonly(search)).output);  // its status says that one of them is not known
+  std::istringstream lines(TRY(host.run_readonly(search)).output);  // the status reports an unknown path; others are printed anyway
   for (std::string line; std::getline(lines, line);)
     if (const std::size_t at = line.find(": /"); at != std::string::npos) {
       const std::string path = line.substr(at + 2);
@@ -77,7 +77,7 @@ Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vec
   return owned;
 }
 
-/// Paths that were changed since the installer began, which it has not noted, and which have a name of the runfile.
+/// Paths with a name of the runfile that were changed since the installer began, and that it has not noted.
 Result<std::vector<std::string>> changed_since(const Host& host, const PackedByName& packed) {
   std::set<std::string> noted;
   if (const auto manifest = TRY(runfile_manifest(host)))
@@ -103,7 +103,7 @@ Result<void> clear_unnoted_files(Host& host, const std::string& unpacked) {
   for (const std::string& path : paths) {
     if (owned.contains(path) || !is_packed(host, path, packed)) continue;
     log::info("{} is removed: NVIDIA's installer was killed before it noted it", path);
-    TRY(host.will_change(path, Restore::by_action));  // the runfile's, as what it noted
+    TRY(host.will_change(path, Restore::by_action));  // belongs to the runfile, like noted files
     TRY(host.remove_tree(path));
   }
   return host.remove_tree(unpacked);
