@@ -18,9 +18,9 @@ constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
 constexpr std::string_view kHex = "0123456789abcdefABCDEF:";
 constexpr std::string_view kUnit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:@\\";
-/// Hosts that say nothing about who asks them.
+/// Public hosts, which do not identify a machine.
 constexpr std::string_view kPublicHosts[] = {"nvidia.com", "github.com", "debian.org", "ubuntu.com", "kernel.org", "launchpad.net"};
-/// Names that many machines give to an account, and words that every text here is made of.
+/// Account names of many machines, and words that every text here contains.
 constexpr std::string_view kCommonUsers[] = {"root", "user",   "ubuntu", "debian", "nvidia", "admin", "nobody", "test",  "gpu",
                                              "cuda", "kernel", "driver", "linux",  "host",   "boot",  "run",    "plan", "p2pd"};
 constexpr std::string_view kUnitKinds[] = {".service", ".scope", ".slice", ".socket", ".timer", ".mount", ".target"};
@@ -30,7 +30,7 @@ constexpr std::string_view kKnownUnits[] = {"p2pd",   "nvidia-",    "display-man
 
 bool is_in(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
-/// Replaces each run of characters of `set` for which `by` gives something.
+/// Replaces each run of characters of `set` with the result of `by`, unless that is empty.
 void replace_runs(std::string& text, std::string_view set, const std::function<std::string(std::string_view run, std::size_t at)>& by) {
   for (std::size_t at = text.find_first_of(set); at < text.size(); at = text.find_first_of(set, at)) {
     const std::size_t end = std::min(text.find_first_not_of(set, at), text.size());
@@ -40,7 +40,7 @@ void replace_runs(std::string& text, std::string_view set, const std::function<s
   }
 }
 
-/// Replaces `name` where it stands as a word.
+/// Replaces `name` as a whole word.
 void replace_private_word(std::string& text, const std::string& name, std::string_view by) {
   const auto in_word = [&](std::size_t at) { return at < text.size() && (is_in(text[at], kLetters) || is_in(text[at], kDigits) || text[at] == '_'); };
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
@@ -53,7 +53,7 @@ bool is_public(std::string_view host) {
   });
 }
 
-/// Calls `change(begin, end)` with the authority of each URL, "me:pw@host:80"; it may shorten or lengthen it, and returns its end.
+/// Calls `change(begin, end)` with the authority of each URL, "me:pw@host:80"; it may change its length, and returns its end.
 void each_authority(std::string& text, const std::function<std::size_t(std::size_t, std::size_t)>& change) {
   constexpr std::string_view kBehind = "/?# \t\r\n\"'<>`()[],;\\";
   for (std::size_t at = text.find("://"); at != std::string::npos; at = text.find("://", at)) {
@@ -71,7 +71,7 @@ void hide_hosts(std::string& text) {
   });
 }
 
-/// "10.0.0.7" as a word by itself; a version with a letter, a dash or more parts around it is none.
+/// Hides "10.0.0.7" as a word by itself; keeps versions, with a letter, a dash or more parts around them.
 void hide_ipv4(std::string& text) {
   replace_runs(text, "0123456789.", [&](std::string_view run, std::size_t at) -> std::string {
     const std::string_view whole = run;
@@ -86,7 +86,7 @@ void hide_ipv4(std::string& text) {
   });
 }
 
-/// "fe80::1", or eight groups; a PCI address, a time and "::" between words of a program are none.
+/// Hides "fe80::1", or eight groups; keeps a PCI address, a time and "::" between words of a program.
 void hide_ipv6(std::string& text) {
   replace_runs(text, kHex, [&](std::string_view run, std::size_t at) -> std::string {
     const std::size_t end = at + run.size();
@@ -103,7 +103,7 @@ void hide_ipv6(std::string& text) {
   });
 }
 
-/// "jo@box" becomes "user@host", "root@box" keeps its root.
+/// Turns "jo@box" into "user@host", and "root@box" into "root@host".
 void hide_logins(std::string& text) {
   for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@', at + 1)) {
     std::size_t begin = at, end = at + 1;
@@ -117,7 +117,7 @@ void hide_logins(std::string& text) {
   }
 }
 
-/// What stands behind `before`, up to what ends a word.
+/// Replaces the text after `before`, up to the end of a word.
 void hide_behind(std::string& text, std::string_view before, std::string_view by) {
   for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + before.size())) {
     const std::size_t begin = at + before.size();
@@ -125,7 +125,7 @@ void hide_behind(std::string& text, std::string_view before, std::string_view by
   }
 }
 
-/// Other hosts of the domain that this one is in.
+/// Hides other hosts in the domain of this one.
 void hide_domain(std::string& text, const std::string& host_name) {
   const std::size_t dot = host_name.find('.');
   if (dot == std::string::npos || host_name.find('.', dot + 1) == std::string::npos) return;
@@ -182,7 +182,7 @@ std::string without_unit_names(std::string text) {
 std::string without_private_words(std::string text, const Identity& identity) {
   text = without_user_info(std::move(text));
   hide_hosts(text);
-  hide_ipv4(text);  // first: it may be the end of the other
+  hide_ipv4(text);  // runs first: an IPv6 address may end in one
   hide_ipv6(text);
   hide_logins(text);
   hide_behind(text, "/home/", "user");

@@ -23,13 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A command that only reads, run where the program exists.
+/// A read-only command, run if the program exists.
 struct RecordCommand {
   std::vector<std::string> argv;
-  std::string (*excerpt)(const std::string& output) = nullptr;  ///< what is kept of it; null: all
+  std::string (*excerpt)(const std::string& output) = nullptr;  ///< part of the output that is kept; null: all
 };
 
-/// Of the list of an initramfs: what concerns a driver.
+/// Keeps the lines of an initramfs list that concern a driver.
 std::string driver_lines(const std::string& output) {
   std::string kept;
   std::istringstream lines(output);
@@ -51,14 +51,14 @@ std::vector<RecordCommand> commands(const Host& host) {
 }
 
 constexpr std::chrono::seconds kCommandDeadline{30};
-constexpr std::size_t kFileLimit = 32U << 20;  // bytes, of what is read
-constexpr std::size_t kKeptLimit = 4U << 20;   // bytes, of what is kept of it
+constexpr std::size_t kFileLimit = 32U << 20;  // bytes, of a file that is read
+constexpr std::size_t kKeptLimit = 4U << 20;   // bytes, of its part that is kept
 constexpr std::uint16_t kSerialNumberId = 0x0003;
 constexpr std::string_view kRoomOf[] = {"/usr", "/var", "/boot"};
-/// Certificates that DKMS signs with: of Ubuntu, of Debian.
+/// Certificates that DKMS signs with: on Ubuntu, on Debian.
 constexpr std::string_view kLocalKeys[] = {"/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"};
 
-/// Links in sysfs start from a device's place in the tree; in a record, devices are directories of the bus.
+/// Makes a sysfs link relative to the bus: in a record, devices are directories of the bus, not of the device tree.
 std::string link_from_bus(std::string target) {
   while (target.starts_with("../")) target.erase(0, 3);
   return "../../../../" + target;
@@ -68,7 +68,7 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
                        const std::string& host_name) {
   auto content = host.files().read(path, kFileLimit);
   if (!content) {
-    // to /dev/null, or dangling: a file of modprobe.d that masks another one
+    // a link to /dev/null, or a dangling one: a file of modprobe.d that masks another one
     const auto link = host.files().read_link(path);
     if (link && path.find("/modprobe.d/") != std::string::npos)
       target.link(path, *link);
@@ -101,7 +101,7 @@ void copy_links(const Host& host, RecordTarget& target) {
   }
 }
 
-/// What counts by its name: files, programs, directories.
+/// Copies paths whose name alone matters.
 void copy_names(const Host& host, RecordTarget& target) {
   std::vector<std::string> names = record_programs(host.files());
   for (const std::string_view pattern : record_names()) {
@@ -122,7 +122,7 @@ void copy_names(const Host& host, RecordTarget& target) {
   }
 }
 
-/// The name that programs load leads, maybe over /etc/alternatives, to the one that has the version.
+/// Copies the link from the name that programs load to the file with the version.
 void copy_libraries(const Host& host, RecordTarget& target) {
   std::error_code error;
   const std::string root = host.live() ? "" : fs::canonical(host.files().directory(), error).string();
@@ -135,7 +135,7 @@ void copy_libraries(const Host& host, RecordTarget& target) {
   }
 }
 
-/// The package of the first CPU of every NUMA node: which socket it is on.
+/// Copies the package id of the first CPU of every NUMA node: its socket.
 void copy_sockets(const Host& host, RecordTarget& target) {
   for (const std::string& node : record_paths(host.files(), "/sys/devices/system/node/node*/cpulist")) {
     const std::string list = host.line(node).value_or("");
@@ -147,11 +147,11 @@ void copy_sockets(const Host& host, RecordTarget& target) {
   }
 }
 
-/// Certificates bear the host's name: in the record texts stand for them, in the list of enrolled ones too.
+/// Replaces certificates, which contain the host's name, with texts, in the list of enrolled ones too.
 void copy_keys(const Host& host, RecordTarget& target) {
   const std::string path = efi_variable_path("MokListRT", kEfiShim);
   const auto list = host.files().read(path, kFileLimit);
-  std::string enrolled = list ? list->substr(0, 4) : "";  // the attributes
+  std::string enrolled = list ? list->substr(0, 4) : "";  // attributes of the variable
   for (const std::string_view key : kLocalKeys) {
     const auto certificate = host.files().read(key, kFileLimit);
     if (!certificate) {
@@ -168,7 +168,7 @@ void copy_keys(const Host& host, RecordTarget& target) {
     target.leave_out(path, list.error());
 }
 
-/// As `lspci -D -xxxx` prints it, the Device Serial Number capability zeroed.
+/// Prints like `lspci -D -xxxx`, with the Device Serial Number capability zeroed.
 std::string lspci_text(const std::vector<PciDevice>& devices) {
   std::string text;
   for (PciDevice device : devices) {

@@ -9,11 +9,11 @@
 
 namespace p2pd {
 
-/// A machine record of `host` (tests/machines/README.md), called `name`.
+/// Makes a machine record of `host` (tests/machines/README.md), called `name`.
 ///
-/// It holds what checks read (record/record_files.hpp), so that each of them says the same of the record. Serial
+/// Holds what checks read (record/record_files.hpp), so that each returns the same for the record. Serial
 /// numbers, UUIDs, MAC addresses, process names, passwords and the host name are left out. Member "unreadable" of its description
-/// names what is there, but not readable (root would) or larger than a record wants.
+/// lists files that only root can read, or that are too large.
 Result<MachineRecord> record_machine(const Host& host, const std::string& name);
 
 }  // namespace p2pd

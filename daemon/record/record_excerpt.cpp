@@ -15,7 +15,7 @@
 namespace p2pd {
 namespace {
 
-/// The lines for which `change` gives something, without asking for a newline at the end.
+/// Keeps the lines for which `change` returns a value; the last line may lack its newline.
 template <class Change>
 std::string by_line(std::string_view text, Change change) {
   std::string out;
@@ -28,7 +28,7 @@ std::string by_line(std::string_view text, Change change) {
   return out;
 }
 
-/// The lines that begin with one of `words`.
+/// Keeps the lines that begin with one of `words`.
 template <std::size_t N>
 std::string lines_of(std::string_view text, const std::string_view (&words)[N]) {
   return by_line(text, [&](std::string_view line) {
@@ -41,7 +41,7 @@ std::string_view without_indent(std::string_view line) {
   return line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
 }
 
-/// A line of grub.cfg without who may edit its entries, and without the UUIDs of FAT, which are no UUIDs.
+/// Removes from a line of grub.cfg the users who may edit its entries, and ids of FAT, which are no UUIDs.
 std::string grub_line(std::string_view line) {
   const std::string_view words = without_indent(line);
   const std::string indent(line.substr(0, line.size() - words.size()));
@@ -52,7 +52,7 @@ std::string grub_line(std::string_view line) {
   return std::string(line.substr(0, last)) + zeroed(line.substr(last));
 }
 
-/// What a mount over the network is called names a host.
+/// Source of a mount, without the host of a network mount.
 std::string source_of(const Mount& mount) {
   const bool remote = mount.source.find(":/") != std::string::npos || mount.source.starts_with("//");
   std::string source = remote ? "host:/" : mount.source;
@@ -142,7 +142,7 @@ std::string apt_excerpt(std::string text, const std::string&) {
 
 std::string dpkg_excerpt(std::string text, const std::string&) {
   constexpr std::string_view kFields[] = {"Package:", "Status:", "Architecture:", "Version:"};
-  if (!parse_dpkg_status(text)) return text;  // what is wrong with it, and in which line, is the fact
+  if (!parse_dpkg_status(text)) return text;  // keeps a broken file whole: its mistake and line are the fact
   return by_line(text, [&](std::string_view line) {
     const bool wanted = line.empty() || std::ranges::any_of(kFields, [&](auto word) { return line.starts_with(word); });
     return wanted ? std::optional(std::string(line)) : std::nullopt;
@@ -157,7 +157,7 @@ std::string snapd_excerpt(std::string text, const std::string&) {
 
 std::string build_log_excerpt(std::string text, const std::string& host) {
   const auto failure = build_failure(text);
-  const std::string head = text.substr(0, text.find(": ") + 2);  // which p2pd built
+  const std::string head = text.substr(0, text.find(": ") + 2);  // version of p2pd that built it
   return failure && *failure ? head + "\n" + without_host_name((*failure)->line + "\n", host) : "";
 }
 

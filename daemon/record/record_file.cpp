@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr char kSchema[] = "p2pd.machine/2", kDirectorySchema[] = "p2pd.machine/1";
-// in the order in which people read them
+// keys in the order in which people read them
 constexpr const char* kMachineKeys[] = {"schema", "name", "title", "source", "captured", "notes", "free_bytes", "unreadable"};
 constexpr const char* kExpectedKeys[] = {"outlook", "root_cause", "blocked_by", "why", "source", "excluding"};
 constexpr const char* kOtherKeys[] = {"expected", "commands", "files"};
 constexpr std::size_t kTextLimit = 64U << 20;  // bytes
-constexpr std::size_t kKeyLimit = 50'000;      // a machine of 1000 PCI functions has half of them
+constexpr std::size_t kKeyLimit = 50'000;      // half of them are enough for a machine of 1000 PCI functions
 constexpr std::size_t kDirectoryLimit = 50'000;
 constexpr int kDepthLimit = 16;
 
@@ -34,15 +34,15 @@ Failure wrong(std::string what) {
   return fail(ErrorCode::invalid, std::move(what), "Ask for the file as \"p2pctl record FILE\" wrote it.");
 }
 
-/// `text`, which may be a stranger's, for a message.
+/// Quotes `text`, possibly from a stranger, for a message.
 std::string shown(const std::string& text) {
   return fmt::format("{:.100}", Json(text).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-/// `text` as JSON. What the library takes without a word is refused: a key that is given twice, depth and number of keys without limit.
+/// Parses `text` as JSON. Refuses what the library accepts silently: keys given twice, and depth or number of keys without limit.
 Result<Json> strict_json(const std::string& text) {
   using Event = Json::parse_event_t;
-  std::vector<std::set<std::string>> objects;  // the keys of those that are open
+  std::vector<std::set<std::string>> objects;  // keys of the open objects
   std::size_t keys = 0;
   std::string mistake;
   const auto look = [&](int depth, Event event, Json& parsed) {
@@ -81,7 +81,7 @@ nlohmann::ordered_json in_order(const Json& json, std::span<const char* const> k
 
 std::string printed(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-/// Every file of the record's directory. None is above another one: so no link is followed where they are written.
+/// Lists every file of the record's directory. No file is above another one, so that writing them follows no link.
 Result<std::map<std::string, RecordFile>> all_files(const MachineRecord& record) {
   std::map<std::string, RecordFile> all = record.files;
   std::map<std::string, std::string> described = {{"machine.json", printed(record.machine)}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A machine record as one text file: JSON of schema p2pd.machine/2, made to be read in a diff and handed on (record_content.hpp).
+// A machine record as one text file: JSON of schema p2pd.machine/2, made for diffs and for sending (record_content.hpp).
 #pragma once
 
 #include <filesystem>
@@ -14,18 +14,18 @@
 
 namespace p2pd {
 
-/// What the directory of a machine record holds (tests/machines/README.md).
+/// Content of a machine record's directory (tests/machines/README.md).
 struct MachineRecord {
   nlohmann::ordered_json machine;                   ///< machine.json
   std::optional<nlohmann::ordered_json> expected;   ///< expected.json
   std::map<std::string, RecordedCommand> commands;  ///< commands/NAME.json
-  std::map<std::string, RecordFile> files;          ///< by their paths in the directory, "proc/cmdline"
+  std::map<std::string, RecordFile> files;          ///< files by path in the directory, "proc/cmdline"
 };
 
 /// The text of the file.
 std::string to_text(const MachineRecord& record);
 
-/// What to_text() wrote. `text` may come from a stranger: no file of the record lies outside of its directory, or in another file.
+/// Parses what to_text() wrote. `text` may come from a stranger: no file of the record is outside its directory, or in another file.
 Result<MachineRecord> parse_record(const std::string& text);
 /// Reads a file of at most 64 MiB.
 Result<MachineRecord> read_record(const std::filesystem::path& file);
@@ -34,11 +34,11 @@ Result<MachineRecord> read_record(const std::filesystem::path& file);
 /// directory without it is not a whole record.
 Result<void> unpack(const MachineRecord& record, const std::filesystem::path& directory);
 
-/// The tree that --root names: a directory, or a record in one file, which is unpacked until the object goes.
+/// Tree that --root names: a directory, or a record in one file, which is unpacked for the lifetime of the object.
 class NamedRoot {
  public:
   static Result<NamedRoot> open(const std::filesystem::path& root);
-  /// True where `root` names a record in one file, which cannot be written to.
+  /// Checks that `root` names a record in one file, which cannot be written to.
   static bool is_file(const std::filesystem::path& root);
 
   const std::filesystem::path& directory() const { return directory_; }

@@ -120,7 +120,7 @@ constexpr std::string_view kNames[] = {
     "/run/reboot-required",
     "/sys/class/block/*/md/level",
     "/sys/class/block/*/slaves/*",
-    "/sys/dev/block/*/../md/level",  // of a partition on a RAID; in the record, a block device is a plain directory
+    "/sys/dev/block/*/../md/level",  // partition on a RAID; in the record, a block device is a plain directory
     "/sys/dev/block/*/md/level",
     "/sys/dev/block/*/slaves/*",
     "/sys/firmware/acpi/tables/*",
@@ -145,7 +145,7 @@ constexpr std::string_view kDirectories[] = {
     "/sys/fs/cgroup/systemd/system.slice/apt-daily*.service",
     "/sys/fs/cgroup/systemd/system.slice/snapd.seeded.service",
     "/usr/bin",
-    "/var/lib/dkms/nvidia*/*/[0-9]*",  // one a kernel
+    "/var/lib/dkms/nvidia*/*/[0-9]*",  // one for each kernel
     "/var/lib/dpkg/updates",
 };
 
@@ -250,7 +250,7 @@ std::span<const std::string_view> record_modules() { return kModules; }
 std::vector<std::string> record_programs(const RootReader& root) {
   std::vector<std::string> found;
   for (const std::string_view directory : kProgramDirectories) {
-    if (root.read_link(directory)) continue;  // /bin is /usr/bin, which is listed already
+    if (root.read_link(directory)) continue;  // /bin is a link to /usr/bin, which is listed already
     for (const std::string_view program : kPrograms)
       expand(root, "", std::string(directory) + "/" + std::string(program), found);
   }

@@ -10,26 +10,26 @@
 
 namespace p2pd {
 
-/// Files whose text is part of a record; `*` stands for any name in one directory.
+/// Files whose text is part of a record; `*` matches any name in one directory.
 struct RecordText {
   std::string_view pattern;
-  /// What is kept of the text; null: every byte. `host_name` is the recorded host's, empty when not known.
+  /// Part of the text that is kept; null: every byte. `host_name` is the recorded host's, empty if not known.
   std::string (*excerpt)(std::string text, const std::string& host_name);
 };
 std::span<const RecordText> record_texts();
 
-/// Of these, only that they are there: files, directories, and links with what they point to.
+/// Paths whose existence alone is part of a record: files, directories, and links with their targets.
 std::span<const std::string_view> record_names();
 std::span<const std::string_view> record_directories();
 std::span<const std::string_view> record_links();
-/// Libraries by the name that programs load; the version is in the name of the file that it leads to.
+/// Libraries by the name that programs load; the version is in the name of the file that it links to.
 std::span<const std::string_view> record_libraries();
-/// Files of the NVIDIA modules, in the places where drivers are put.
+/// Files of the NVIDIA modules, in the places where drivers are installed.
 std::span<const std::string_view> record_modules();
 /// Programs that a check or a fix looks for, in the directories of PATH.
 std::vector<std::string> record_programs(const RootReader& root);
 
-/// Every path of `root` that `pattern` means; without `*`, the pattern, whether it is there or not.
+/// Lists paths of `root` that match `pattern`; without `*`, the pattern itself, whether it exists or not.
 std::vector<std::string> record_paths(const RootReader& root, std::string_view pattern);
 
 }  // namespace p2pd

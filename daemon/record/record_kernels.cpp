@@ -29,7 +29,7 @@ std::string bytes_of(const T& object) {
   return {at, at + sizeof object};
 }
 
-/// The note of a build id in hexadecimal; empty for none.
+/// ELF note of a hexadecimal build id; empty if that is empty.
 std::string build_id_note(const std::string& id) {
   if (id.empty()) return "";
   std::string note = bytes_of(Elf64_Nhdr{4, static_cast<Elf64_Word>(id.size() / 2), NT_GNU_BUILD_ID}) + std::string("GNU\0", 4);
@@ -37,7 +37,7 @@ std::string build_id_note(const std::string& id) {
   return note;
 }
 
-/// A 64-bit ELF file of the sections .modinfo, .shstrtab and .note.gnu.build-id.
+/// Makes a 64-bit ELF file with the sections .modinfo, .shstrtab and .note.gnu.build-id.
 std::string module_stand_in(const std::map<std::string, std::string>& info, const std::string& note) {
   std::string modinfo;
   for (const std::string_view key : kModuleKeys)
@@ -75,7 +75,7 @@ std::string module_stand_in(const std::map<std::string, std::string>& info, cons
   return file;
 }
 
-/// What `modinfo` prints, "version:        570.86.16".
+/// Parses the output of `modinfo`, "version:        570.86.16".
 std::map<std::string, std::string> parse_modinfo(const std::string& text) {
   std::map<std::string, std::string> info;
   std::istringstream lines(text);
@@ -94,7 +94,7 @@ Result<std::map<std::string, std::string>> info_of(const Host& host, const std::
   return parse_modinfo(TRY(host.output_of({{"modinfo", file}})));
 }
 
-/// The lines of a header that hold a pattern of `rules`.
+/// Keeps lines of a header with the pattern of a compat rule.
 std::string header_excerpt(const std::string& text, const std::string& header, const Catalogue& all) {
   std::string out;
   std::istringstream lines(text);
@@ -108,7 +108,7 @@ std::string header_excerpt(const std::string& text, const std::string& header, c
 }
 
 void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget& kernel, const Catalogue& all) {
-  // built by hand, they may lie in somebody's home: in the record they lie where distributions put them
+  // headers built by hand may be in a home directory: the record has them where distributions put them
   const std::string place = "/usr/src/linux-headers-" + kernel.release;
   if (host.files().exists(kernel.build())) {
     target.directory(place);
@@ -127,7 +127,7 @@ void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget
   }
 }
 
-/// A record of the kernel, each of its lines without identity: behind a line break begins a word.
+/// Removes identity from each line of a kernel record: a word begins after a line break.
 std::string without_identity(const KernelRecord& record, const std::string& host_name) {
   std::vector<std::string> lines = record.lines();
   for (std::string& line : lines) line = log_line_without_identity(std::move(line), host_name);

@@ -9,21 +9,21 @@
 
 namespace p2pd {
 
-/// A machine record that is being captured. Paths are the host's, "/proc/cmdline".
+/// A machine record during its capture. Paths are the host's, "/proc/cmdline".
 class RecordTarget {
  public:
-  /// `identity`: what no text of the record may hold.
+  /// `identity`: words that no text of the record may hold.
   explicit RecordTarget(Identity identity) : identity_(std::move(identity)) {}
 
   void file(std::string_view path, std::string_view content);
-  /// An empty file: that it is there, and what it is called, is the fact.
+  /// Adds an empty file: only its existence and its name matter.
   void stand_in(std::string_view path, bool executable = false);
-  /// With an empty file ".keep" in it, since a record holds no directory that is empty.
+  /// Adds a directory with an empty file ".keep", since a record holds no empty directory.
   void directory(std::string_view path) { stand_in(std::string(path) + "/.keep"); }
   void link(std::string_view path, const std::string& target);
   void command(RecordedCommand command);
 
-  /// What vanished since it was listed, or never was there, is no part of the record; the rest is told.
+  /// Skips a file that has vanished or never existed; adds a file with any other Error to unreadable().
   void leave_out(const std::string& path, const Error& error);
   const std::vector<std::string>& unreadable() const { return unreadable_; }
 

@@ -22,10 +22,10 @@ constexpr std::string_view kPrivateArguments[] = {"hostname=",
                                                   "ifname=",
                                                   "nameserver=",
                                                   "systemd.machine_id="};
-/// Host names that distributions and installers give, which tell nothing.
+/// Host names given by distributions and installers, which identify no machine.
 constexpr std::string_view kCommonNames[] = {"debian", "ubuntu",  "localhost", "linux", "nvidia", "kernel", "root",
                                              "server", "proxmox", "host",      "boot",  "gpu",    "pci"};
-/// Words of the kernel's log behind which the name of a process stands.
+/// Words of the kernel's log that precede the name of a process.
 constexpr std::string_view kBeforeProcess[] = {"name=", "comm=", "comm: ", "Comm: ", "exe="};
 constexpr std::string_view kBeforeAddress[] = {"SRC=", "DST="};
 
@@ -54,7 +54,7 @@ std::string line_without_identity(std::string_view line) {
   return identifies ? kept + zeroed(line.substr(colon + 1)) : without_builder(std::string(line));
 }
 
-/// True when `text` has groups of hexadecimal digits at `at`, as "8-4-4-4-12", and nothing like it goes on around them.
+/// Checks for groups of hexadecimal digits at `at`, as "8-4-4-4-12", that are no part of a longer word.
 template <std::size_t N>
 bool has_groups(std::string_view text, std::size_t at, char between, const std::size_t (&lengths)[N]) {
   if (at > 0 && (is_word(text[at - 1]) || text[at - 1] == between)) return false;
@@ -66,7 +66,7 @@ bool has_groups(std::string_view text, std::size_t at, char between, const std::
   return at >= text.size() || !(is_word(text[at]) || text[at] == between);
 }
 
-/// Replaces every `name` that stands as a word, and a domain behind it.
+/// Replaces every `name` that is a whole word, with a domain after it.
 void replace_word(std::string& text, const std::string& name, std::string_view by) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     std::size_t end = at + name.size();
@@ -78,7 +78,7 @@ void replace_word(std::string& text, const std::string& name, std::string_view b
   }
 }
 
-/// Replaces what stands behind each `before`, up to a blank, a comma or a bracket; "<unknown>" names nothing and stays.
+/// Replaces the text after each `before`, up to a blank, a comma or a bracket; keeps "<unknown>", which names nothing.
 void replace_behind(std::string& text, std::string_view before, std::string_view by) {
   for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + before.size())) {
     if (at > 0 && is_word(text[at - 1])) continue;
@@ -88,7 +88,7 @@ void replace_behind(std::string& text, std::string_view before, std::string_view
   }
 }
 
-/// "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB" in zeros; "SerialNumber=3" of USB is a place, but goes too.
+/// Zeroes "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB"; also "SerialNumber=3" of USB, which is no serial number.
 void zero_serials(std::string& line) {
   constexpr std::string_view kSerial = "serial";
   for (auto at = line.begin();;) {
@@ -97,13 +97,13 @@ void zero_serials(std::string& line) {
     at += static_cast<std::ptrdiff_t>(kSerial.size());
     const auto offset = static_cast<std::size_t>(at - line.begin());
     const std::size_t mark = line.find_first_of(":=#", offset);
-    if (mark == std::string::npos || mark - offset > 8) continue;  // " number" at most stands between
+    if (mark == std::string::npos || mark - offset > 8) continue;  // " number" at most is in between
     const std::size_t value = std::min(line.find_first_not_of(" :=#", mark), line.size());
     zero(line, value, std::min(line.find_first_of(" ,)", value), line.size()));
   }
 }
 
-/// "python3" of "python3[4711]: segfault at", "traps: python3[4711]", "task python3:4711" and "process 4711 (python3)".
+/// Replaces "python3" in "python3[4711]: segfault at", "traps: python3[4711]", "task python3:4711" and "process 4711 (python3)".
 void replace_process(std::string& line) {
   const std::size_t traps = line.starts_with("traps: ") ? 7 : 0;
   const std::size_t bracket = line.find('[');
@@ -160,8 +160,8 @@ std::string without_private_arguments(std::string text) {
 std::string without_ids(std::string text) {
   constexpr std::size_t kUuid[] = {8, 4, 4, 4, 12};
   constexpr std::size_t kMac[] = {2, 2, 2, 2, 2, 2};
-  constexpr std::size_t kGuid[] = {4, 4, 4, 4};  // of an InfiniBand port
-  constexpr std::string_view kBefore = "UUID=";  // of FAT: "2E1F-7C40"; PARTUUID= too
+  constexpr std::size_t kGuid[] = {4, 4, 4, 4};  // GUID of an InfiniBand port
+  constexpr std::string_view kBefore = "UUID=";  // prefix of a FAT id, "2E1F-7C40", and of PARTUUID=
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (is_hex(text[at]) && has_groups(text, at, '-', kUuid)) zero(text, at, at + 36);
     if (is_hex(text[at]) && has_groups(text, at, ':', kMac)) zero(text, at, at + 17);
@@ -175,7 +175,7 @@ std::string without_ids(std::string text) {
 std::string without_host_name(std::string text, const std::string& host_name) {
   const std::string name = host_name.substr(0, host_name.find_first_of(". \n"));
   if (name.size() < 3 || std::ranges::find(kCommonNames, name) != std::end(kCommonNames)) return text;
-  std::string mapped;  // as device-mapper writes it
+  std::string mapped;  // spelling of device-mapper
   for (const char c : name) mapped += c == '-' ? "--" : std::string(1, c);
   replace_word(text, name, "host");
   if (mapped != name) replace_word(text, mapped, "host");

@@ -6,27 +6,27 @@
 
 namespace p2pd {
 
-/// Text of the driver without serial numbers, UUIDs, process names, and who built it ("(root@box)").
+/// Removes serial numbers, UUIDs, process names, and the builder ("(root@box)") from a text of the driver.
 std::string without_identity(std::string_view text);
 
-/// A kernel command line, or a file of /etc/default/grub, without the values of arguments that may name host or
-/// network.
+/// Removes the values of arguments that may name host or network from a kernel command line, or a file of
+/// /etc/default/grub.
 std::string without_private_arguments(std::string text);
 
-/// UUIDs, MAC addresses, and what stands behind "UUID=" in zeros; lengths stay.
+/// Zeroes UUIDs, MAC addresses, and the value after "UUID="; keeps lengths.
 std::string without_ids(std::string text);
 
-/// `host_name`, with a domain behind it, becomes "host" where it stands as a word; "my-box" in
-/// "/dev/mapper/my--box-root" too. A name that many machines have ("debian"), or of less than three letters, stays.
+/// Replaces `host_name`, with a domain after it, by "host" as a whole word; "my-box" in
+/// "/dev/mapper/my--box-root" too. Keeps a name that many machines have ("debian"), or of less than three letters.
 std::string without_host_name(std::string text, const std::string& host_name);
 
-/// "(jo@box)", who built a kernel or a module and where, becomes "(user@host)".
+/// Replaces "(jo@box)", the builder and host of a kernel or a module, by "(user@host)".
 std::string without_builder(std::string text);
 
-/// A line of the kernel's log without ids, serial numbers, addresses of its network, and names of host and processes.
+/// Removes ids, serial numbers, network addresses, and names of host and processes from a line of the kernel's log.
 std::string log_line_without_identity(std::string line, const std::string& host_name);
 
-/// Letters and digits become zeros; "N/A" and a leading "GPU-" stay.
+/// Replaces letters and digits by zeros; keeps "N/A" and a leading "GPU-".
 std::string zeroed(std::string_view value);
 
 }  // namespace p2pd
