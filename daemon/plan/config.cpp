@@ -16,7 +16,7 @@ std::vector<fs::path> config_directories() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path prefix = program.parent_path().parent_path();
-  // PREFIX/libexec/p2pd/p2pd-worker lies one deeper than PREFIX/bin/p2pctl
+  // PREFIX/libexec/p2pd/p2pd-walk is one directory deeper than PREFIX/bin/p2pctl
   const fs::path shipped = prefix.filename() == "libexec" ? prefix.parent_path() : prefix;
   return {"/etc/p2pd", shipped / "lib/p2pd"};
 }
@@ -30,7 +30,7 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   Config config;
   if (root.has("plan")) {
     config.plan = TRY(TRY(root.at("plan")).text());
-    if (!is_name(config.plan) && !config.plan.starts_with('/'))  // a relative path would be whoever's directory it is read in
+    if (!is_name(config.plan) && !config.plan.starts_with('/'))  // a relative path would depend on the reader's directory
       return Failure(TRY(root.at("plan")).error("expected the name of a plan, or an absolute path"));
   }
   if (root.has("log_level")) config.log_level = kLevels[TRY(TRY(root.at("log_level")).choice(kLevels))];
@@ -52,7 +52,7 @@ Result<Config> load_config() {
 
 namespace {
 
-constexpr int kDeepest = 4;  // plans that are based on each other
+constexpr int kDeepest = 4;  // limit of plans that are based on each other
 
 Result<Plan> load_plan(const std::string& name, const Registry& registry, int depth) {
   if (depth > kDeepest) return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));

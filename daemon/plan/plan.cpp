@@ -19,7 +19,7 @@ constexpr std::string_view kBusy[] = {"wait", "block"};
 constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "ineffective"};
-constexpr std::string_view kTriedBefore02[] = {"no", "now", "in-vain"};  // in the journals of 0.1
+constexpr std::string_view kTriedBefore02[] = {"no", "now", "in-vain"};  // words in the journals of 0.1
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
@@ -61,7 +61,7 @@ Result<Policy> read_policy(const yaml::Node& node) {
   return policy;
 }
 
-/// The id of a known probe or action under `key`.
+/// Reads the id of a known probe or action under `key`.
 template <class Row>
 Result<const Row*> read_reference(const yaml::Node& step, const std::string& key, std::span<const Row> rows) {
   const yaml::Node node = TRY(step.at(key));
@@ -72,7 +72,7 @@ Result<const Row*> read_reference(const yaml::Node& step, const std::string& key
                                         near.empty() ? "" : "; did you mean \"" + near + "\"?")));
 }
 
-/// Reads `with:` against what the probe and the action declare; each parameter goes to whoever knows it.
+/// Reads `with:`: parameters that the probe or the action declares, checked by both.
 Result<Parameters> read_parameters(const yaml::Node& step, const Probe& probe, const Action* action) {
   std::map<std::string_view, const Parameter*> known;
   for (const Parameter& p : probe.parameters) known[p.name] = &p;
@@ -156,10 +156,10 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   return step;
 }
 
-/// Where the steps of a plan were read, by their names; the others are of the plan that it is based on.
+/// Nodes of the steps that a plan's own text has, by name; other steps are of the plan that it is based on.
 using StepNodes = std::map<std::string, yaml::Node, std::less<>>;
 
-/// What is wrong with `key` of a step, where it was read.
+/// Makes the Error about `key` of a step, where it was read.
 Error error_at(const StepNodes& nodes, const yaml::Node& root, const Step& step, const char* key, std::string what) {
   const auto node = nodes.find(step.id);
   if (node == nodes.end()) return root.error(fmt::format("based_on: step \"{}\": {}: {}", step.id, key, what));
@@ -167,14 +167,14 @@ Error error_at(const StepNodes& nodes, const yaml::Node& root, const Step& step,
   return value ? value->error(std::move(what)) : node->second.error(std::move(what));
 }
 
-/// What a step may name, and where.
+/// Keys of a step that name other steps.
 struct Reference {
   const char* key;
   const std::vector<std::string> Step::* names;
   std::vector<StepKind> kinds;
 };
 
-/// References exist and are of the right kind, and nothing waits for itself.
+/// Checks that references exist and are of the right kind, without a cycle.
 Result<void> check_references(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
   static const Reference kReferences[] = {{"after", &Step::after, {StepKind::gate, StepKind::alternative, StepKind::upkeep}},
                                           {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
@@ -195,7 +195,7 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
           return Failure(error_at(nodes, root, step, key, fmt::format("no {} step is called \"{}\"{}", to_string(kinds.front()), word,
                                                                       near.empty() ? "" : "; did you mean \"" + near + "\"?")));
         }
-        const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // in the order of the plan
+        const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // met in plan order
         if (known->second < at[step.id] || (names != &Step::after && !brought)) continue;
         const char* what = word == step.id ? "waits for itself" : "comes later: a cycle or the wrong order";
         return Failure(error_at(nodes, root, step, key, fmt::format("\"{}\" {}", word, what)));
@@ -213,15 +213,15 @@ Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
   return plan;
 }
 
-/// Adds the steps of `list` to `plan`, or puts them in the place of those of their names. New alternatives come before those of
-/// the plan that it is based on: they are what it is about. New gates come before its goal.
+/// Adds the steps of `list` to `plan`; a step of a known name replaces that one. New alternatives come before those of
+/// the plan that it is based on: they are its purpose. New gates come before its goal.
 Result<StepNodes> read_steps(const yaml::Node& list, const Registry& registry, Plan& plan) {
   const std::vector<yaml::Node> all = TRY(list.list());
   if (all.empty()) return Failure(list.error("empty; expected at least one step"));
   if (all.size() + plan.steps.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
   StepNodes nodes;
   const auto later = std::ranges::find_if(plan.steps, [](const Step& step) { return step.kind == StepKind::alternative || step.kind == StepKind::goal; });
-  auto before = static_cast<std::size_t>(later - plan.steps.begin());  // of the other plan, where new alternatives go
+  auto before = static_cast<std::size_t>(later - plan.steps.begin());  // place of new alternatives among the other steps
   const bool based = later != plan.steps.end();
   for (const yaml::Node& node : all) {
     Step step = TRY(read_step(node, registry));
@@ -239,7 +239,7 @@ Result<StepNodes> read_steps(const yaml::Node& list, const Registry& registry, P
   return nodes;
 }
 
-/// One goal at most, and what it rests on stands before it.
+/// Checks for one goal at most, and that alternatives precede it.
 Result<void> check_goal(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
   const Step* goal = nullptr;
   for (const Step& step : plan.steps) {
@@ -252,7 +252,7 @@ Result<void> check_goal(const Plan& plan, const StepNodes& nodes, const yaml::No
   return {};
 }
 
-/// What proved to help is asserted like any other state.
+/// Turns a proven alternative into a gate.
 void settle_alternative(Step& step) {
   if (step.kind == StepKind::alternative) step.kind = StepKind::gate;
   step.first = false;

@@ -30,36 +30,36 @@ struct Registry {
 
 /// The role of a step in its plan.
 enum class StepKind {
-  goal,        ///< what all the others are for; a plan has one at most, and its check proves P2P
-  gate,        ///< what traffic between two GPUs must pass: explains and mends a goal that is not reached
+  goal,        ///< purpose of all other steps; a plan has one at most, and its check proves P2P
+  gate,        ///< condition that traffic between two GPUs needs: explains and fixes a goal that is not reached
   upkeep,      ///< keeps a machine that has reached the goal as it is
-  requires_,   ///< what only a fix needs: checked when a step that needs it is about to be fixed
+  requires_,   ///< requirement of a fix only: checked when a step that needs it is about to be fixed
   alternative  ///< a gate once the proof has failed: one at a time, in order, each kept only if the proof then passes
 };
 inline constexpr StepKind kStepKinds[] = {StepKind::goal, StepKind::gate, StepKind::upkeep, StepKind::requires_, StepKind::alternative};
 std::string_view to_string(StepKind kind);
 
-/// What has become of an alternative in a run.
+/// Progress of an alternative in a run.
 enum class Tried { no, now, ineffective };
 std::string_view to_string(Tried value);
 
-/// One entry of a plan: what should be true, how it is checked, and what makes it so.
+/// One entry of a plan: a state that should be true, its check, and its fix.
 struct Step {
   std::string id;
   StepKind kind = StepKind::gate;
-  std::string title;          ///< the state in words: "BAR1 covers all of the VRAM"
-  std::string why;            ///< why P2P needs it; may be empty
+  std::string title;          ///< state in words: "BAR1 covers all of the VRAM"
+  std::string why;            ///< reason why P2P needs it; may be empty
   std::string check;          ///< probe id
-  std::string fix;            ///< action id; empty when what it needs makes it hold, or only a person can help
+  std::string fix;            ///< action id; empty if its requirements make it hold, or only a person can help
   Parameters with;            ///< parameters of both
-  std::string operator_text;  ///< what a person does where there is no fix
-  std::vector<std::string> after;  ///< steps whose effect this one waits for; of the goal: those that must hold before it is tried
+  std::string operator_text;  ///< instruction for a person if there is no fix
+  std::vector<std::string> after;  ///< steps whose effect this one waits for; for the goal: those that must hold before it is tried
   std::vector<std::string> needs;  ///< requires and upkeep steps that come before its fix; each may need others
-  std::vector<std::string> where;  ///< of upkeep: requires steps; where one does not hold, it is not p2pd's to keep
-  bool first = false;              ///< of an alternative: tried before the proof has failed, and before the gates that come after it
-  Tried tried = Tried::no;         ///< of an alternative, in the plan of a run
+  std::vector<std::string> where;  ///< requires steps of an upkeep step; if one does not hold, p2pd does not keep this state
+  bool first = false;              ///< alternative that is tried before the proof has failed, and before the gates that come after it
+  Tried tried = Tried::no;         ///< progress of an alternative, in the plan of a run
 
-  /// On trial from the start of a run, or once the proof has failed.
+  /// Starts the trial with the run if `first`, else after the proof fails.
   void reset_trial() { tried = first ? Tried::now : Tried::no; }
   bool is_gate() const { return kind == StepKind::gate || tried == Tried::now; }
   bool is_checked() const { return is_gate() || kind == StepKind::goal || kind == StepKind::upkeep; }
@@ -75,14 +75,14 @@ std::string_view to_string(Busy value);
 
 /// Limits and choices of a whole run.
 struct Policy {
-  int reboots = 4;   ///< at most; crashes count, the way back included
-  int attempts = 2;  ///< of one fix
+  int reboots = 4;   ///< limit; crashes count, and the reboots of the rollback
+  int attempts = 2;  ///< limit for one fix
   OnFailure on_failure = OnFailure::revert;
   RebootPolicy reboot = RebootPolicy::automatic;
-  Busy busy = Busy::block;  ///< what a machine in use means: wait until it is idle, or a person is needed
+  Busy busy = Busy::block;  ///< reaction to a machine in use: wait until it is idle, or ask a person
 };
 
-/// Which driver `entry: chosen` means: the one that fits best, or that of the newest packages that the distribution offers.
+/// Driver that `entry: chosen` means: the one that fits best, or that of the newest packages that the distribution offers.
 enum class DriverWanted { chosen, offered };
 std::string_view to_string(DriverWanted value);
 
@@ -96,12 +96,12 @@ struct Plan {
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
-  const Step* goal() const;  ///< null where there is none
-  bool only_checks() const;  ///< nothing of it can change this host
-  void remove_steps(const std::function<bool(const Step&)>& removed);  ///< and what names them
+  const Step* goal() const;  ///< null if there is none
+  bool only_checks() const;  ///< true if nothing in it can change this host
+  void remove_steps(const std::function<bool(const Step&)>& removed);  ///< removes references to them, too
 };
 
-/// Reads "gpus: {exclude: [...]}" of a plan or a configuration, where it is there.
+/// Reads "gpus: {exclude: [...]}" of a plan or a configuration; empty if it is not there.
 Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root);
 
 /// Finds the plan that another one is based on.
@@ -109,18 +109,18 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 
 /// Parses and validates a plan: types, unknown keys, references, cycles, parameters of probes and actions.
 ///
-/// One with `based_on` has the policy and the steps of that plan; a step of the same name takes the place of its step,
-/// others come after. With `fixes: none` it only checks: no fixes, and no requires steps.
+/// A plan with `based_on` has the policy and the steps of that plan; a step of the same name replaces its step, others are
+/// added. A plan with `fixes: none` only checks: it has no fixes, and no requires steps.
 ///
 /// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
-/// is YAML too, so that a resolved plan out of the journal is read by the same code.
+/// is YAML too, so that this function also reads a resolved plan from the journal.
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source = nullptr);
 
-/// What `plan` asserts: its goal, gates and upkeep without fixes. `quick`: each check as the start of every boot can afford it.
+/// Assertions of `plan`: its goal, gates and upkeep without fixes. `quick`: each check is cheap enough for the start of every boot.
 Plan checks_of(Plan plan, const Registry& registry, bool quick);
 
-/// The steps of `plan` whose fix lasts for one boot only, by themselves; none: a plan without steps.
+/// The steps of `plan` whose fix lasts for one boot only; without any, a plan without steps.
 Plan each_boot_of(Plan plan, const Registry& registry);
 
 /// The plan with every choice made, as frozen into a run; parse_plan reads it again.

@@ -24,9 +24,9 @@ Result<std::string> chosen_entry(const Host& host) {
   const Choice choice = choose_driver(all, machine);
   if (choice.already_p2p) return std::string(kNoEntry);
   const auto installed = installed_build(host);
-  for (std::size_t i = 0; installed && i < choice.table.size(); ++i) {  // a better entry is no reason to replace a driver that works
+  for (std::size_t i = 0; installed && i < choice.table.size(); ++i) {  // keeps a driver that works, even if a better entry exists
     const CatalogueEntry& entry = all.entries[i];
-    const bool apart = machine.packages.can_stay() && !keeps_packages(entry, machine);  // somebody upgraded the packages
+    const bool apart = machine.packages.can_stay() && !keeps_packages(entry, machine);  // the packages were upgraded since
     if (!apart && entry.commit == installed->commit && (installed->release.empty() || entry.base_version == installed->release) &&
         choice.table[i].fit <= EntryVerdict::Fit::untried)
       return entry.id;
@@ -34,17 +34,17 @@ Result<std::string> chosen_entry(const Host& host) {
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
 }
 
-/// The build for the newest packages that the distribution offers; where it offers none, the best one.
+/// Build for the newest packages that the distribution offers; the best build if it offers none.
 Result<std::string> offered_entry(const Host& host) {
   const auto update = driver_update(host);
   return update && !update->build.empty() ? update->build : chosen_entry(host);
 }
 
-/// Keep where the installed packages are of the version of the step's entry, or will be once they are updated.
+/// "keep" if the installed packages have the version of the step's entry, or will have it once they are updated.
 Result<std::string> userspace_for(const Host& host, const std::string& id, bool offered) {
   const Catalogue all = TRY(catalogue(host));
   const auto entry = std::ranges::find(all.entries, id, &CatalogueEntry::id);
-  if (entry == all.entries.end()) return std::string(kChosenUserspace);  // none is chosen yet
+  if (entry == all.entries.end()) return std::string(kChosenUserspace);  // no entry is chosen yet
   const auto update = offered ? driver_update(host) : DriverUpdate();
   const bool stays = keeps_packages(*entry, TRY(machine_of(host, all))) || (update && update->build == id);
   return std::string(stays ? kKeepPackages : kRunfile);
@@ -56,14 +56,14 @@ Result<std::string> chosen_acs_argument(const Host& host) {
   return argument.empty() ? std::string(kChosenAcsArgument) : argument;
 }
 
-/// What a plan may leave open, and who fills it in.
+/// Open parameter of a plan, and the function that chooses its value.
 struct Open {
   const char* parameter;
   std::string_view word;
   Result<std::string> (*choose)(const Host&);
 };
 
-/// The values of `parameter`, one or a list, that still read `word`.
+/// Values of `parameter`, one or a list, that still are `word`.
 std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
   std::vector<nlohmann::json*> values;
   for (Step& step : plan.steps) {
@@ -77,7 +77,7 @@ std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
   return values;
 }
 
-/// The plan without what can only be told of the machine that an image will boot on.
+/// Removes steps that depend on the machine that an image will boot on.
 Plan of_an_image(Plan plan, const Registry& registry) {
   plan.remove_steps([&](const Step& step) {
     const Probe* probe = registry.probe(step.check);
@@ -98,7 +98,7 @@ Plan resolve(Plan plan, const Registry& registry, const Host& host) {
     const std::string choice = open.choose(host).value_or(std::string(open.word));
     for (nlohmann::json* value : values) *value = choice;
   }
-  std::map<std::string, std::string> userspaces;  // of each entry
+  std::map<std::string, std::string> userspaces;  // userspace of each entry
   for (Step& step : plan.steps) {
     if (!step.with.is_object() || step.with.value("userspace", "") != kChosenUserspace) continue;
     const auto entry = step.with.value("entry", std::string(kChosenEntry));
