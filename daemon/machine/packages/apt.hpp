@@ -46,8 +46,8 @@ Result<void> fetch_archives(Host& host, Command command);
 /// Error unless `plan` removes exactly these packages, given as DpkgPackage::id().
 Result<void> require_removals(const AptPlan& plan, const std::vector<std::string>& removes);
 
-/// Runs an apt_get() or dpkg() that changes packages. What their scripts leave where they are killed, as a half-made
-/// initramfs, lies in a directory that goes with it, or with the next one.
+/// Runs an apt_get() or dpkg() that changes packages. Files that killed scripts leave, such as a half-made
+/// initramfs, are in a directory that this call removes, or the next one.
 Result<void> change_packages(Host& host, Command command);
 
 /// Finishes the work of an interrupted dpkg. Packages that must be unpacked again are taken from `archives`, which are

@@ -66,8 +66,8 @@ Result<DriverPackages> to_be_purged(const Host& host);
 /// Paths of the links by which systemd and deb-systemd-helper know `units`.
 std::vector<std::string> links_to_units(const Host& host, const std::vector<std::string>& units);
 
-/// Installs the packages again and puts back what they do not carry. `only_these`: other packages of a driver, which came with newer
-/// ones, are purged in the same step. Can be called again after a kill.
+/// Installs the packages again and restores what these do not contain. `only_these`: purges other packages of a driver, which came with
+/// newer ones, in the same step. Can be called again after a kill.
 Result<void> bring_back(Host& host, bool only_these = false);
 
 }  // namespace p2pd
