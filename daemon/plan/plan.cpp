@@ -19,7 +19,7 @@ constexpr std::string_view kBusy[] = {"wait", "block"};
 constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "ineffective"};
-constexpr std::string_view kTriedBefore02[] = {"no", "now", "in-vain"};  // words in the journals of 0.1
+constexpr std::string_view kTriedFormerly[] = {"no", "now", "in-vain"};  // words in the journals of 0.1
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
@@ -150,7 +150,7 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   step.reset_trial();
   if (node.has("tried")) {
     const auto value = TRY(node.at("tried"));
-    const auto older = value.choice(kTriedBefore02);
+    const auto older = value.choice(kTriedFormerly);
     step.tried = Tried(older ? *older : TRY(value.choice(kTried)));
   }
   return step;
