@@ -163,10 +163,10 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
                       (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy || refuses);
   if (stands) {
     known.status = StepStatus::blocked;
-    const bool in_vain = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
+    const bool ineffective = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
     block(step,
           !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
-          : in_vain                  ? why_ineffective(step, standing.finding)
+          : ineffective                  ? why_ineffective(step, standing.finding)
                                      : fmt::format("{}: {}", step.id, standing.finding.summary),
           standing.passes, pass);
   } else if (known.status != StepStatus::pending_reboot) {

@@ -19,7 +19,7 @@ constexpr std::string_view kBusy[] = {"wait", "block"};
 constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "ineffective"};
-constexpr std::string_view kTriedFormerly[] = {"no", "now", "in-vain"};  // words in the journals of 0.1
+constexpr std::string_view kTriedFormerly[] = {"no", "now", "in-vain"};  // words in older journals
 
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view id) {
