@@ -12,7 +12,7 @@
 
 #include "../unit/catch.hpp"
 #include "../unit/machines.hpp"
-#include "base/record/recorded.hpp"
+#include "base/recorded.hpp"
 #include "probes/registry.hpp"
 
 namespace fs = std::filesystem;
