@@ -66,13 +66,16 @@ Child::~Child() {  // acts only after a failed poll(2) or when a listener throws
   ::waitpid(pid_, nullptr, WNOHANG);
 }
 
-Result<Child::Event> Child::watch(Clock::time_point until, int stop_fd, milliseconds renewal) {
+Result<Child::Event> Child::watch(Clock::time_point until, int stop_fd, milliseconds renewal,
+                                  const std::function<void()>& on_idle) {
   for (;;) {
     std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative descriptors
                                {output_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}}};
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
-    const int wait = static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));
-    if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR) return fail_errno("poll");
+    const int wait = static_cast<int>(std::clamp<long long>(left, 0, on_idle ? 1'000 : 3'600'000));
+    const int ready = ::poll(fds.data(), fds.size(), wait);
+    if (ready < 0 && errno != EINTR) return fail_errno("poll");
+    if (ready == 0 && on_idle) on_idle();
     const bool output = fds[2].revents != 0 && output_.take();
     const bool errors = fds[3].revents != 0 && errors_.take();
     if ((output || errors) && renewal > milliseconds{0}) until = Clock::now() + renewal;

@@ -52,8 +52,9 @@ class Child {
   bool watched() const { return static_cast<bool>(pidfd_); }
 
   /// Takes output until the process has exited, `until` has passed or `stop_fd` is readable. With `renewal`, each output
-  /// moves `until` to that long after the output.
-  Result<Event> watch(Clock::time_point until, int stop_fd, std::chrono::milliseconds renewal = {});
+  /// moves `until` to that long after the output. Calls `on_idle` after each second without output.
+  Result<Event> watch(Clock::time_point until, int stop_fd, std::chrono::milliseconds renewal = {},
+                      const std::function<void()>& on_idle = {});
   /// Sends SIGTERM, waits, sends SIGKILL; false if the process survives both.
   Result<bool> end();
   /// Returns its output so far, with `status`.

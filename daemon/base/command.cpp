@@ -201,7 +201,8 @@ Failure refused(const Command& command, const Refusal& refusal, const std::strin
 /// Waits for the end of a started command, or ends it at the deadline or a stop.
 Result<CommandResult> supervise(const Command& command, Child& child, Clock::time_point until, int stop_fd) {
   if (!child.watched()) return fail_errno("`" + command.text() + "`: pidfd_open");
-  const Child::Event event = TRY(child.watch(until, stop_fd, command.while_silent ? command.deadline : milliseconds{}));
+  const milliseconds renewal = command.while_silent ? command.deadline : milliseconds{};
+  const Child::Event event = TRY(child.watch(until, stop_fd, renewal, command.on_idle));
   if (event == Child::Event::exited) return child.result(TRY(child.reap()));
   const bool stopped = event == Child::Event::stopped;
   const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
@@ -270,7 +271,7 @@ Result<CommandResult> ProcessRunner::run(const Command& command) {
   for (const auto& [name, value] : environment) program.environment.push_back(name + "=" + value);
   program.argv = pointers(argv);
   program.envp = pointers(program.environment);
-  program.root = root_ == "/" ? nullptr : root_.c_str();
+  program.root = root_ == "/" || command.outside ? nullptr : root_.c_str();
   program.parent = ::getpid();
   program.input = input.get();
   program.output = output.write.get();

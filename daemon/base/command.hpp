@@ -20,6 +20,8 @@ struct Command {
   std::chrono::milliseconds deadline{30'000};               ///< time limit; then the whole process group is killed
   bool while_silent = false;                                ///< the deadline counts from the last output, not from the start
   std::function<void(std::string_view line)> on_line = {};  ///< called for each line of output as it arrives
+  std::function<void()> on_idle = {};                       ///< called after each second without output, while it runs
+  bool outside = false;   ///< runs on this machine, also where the host is an image or a machine record
   bool own_unit = false;  ///< runs in a unit of its own under a service of p2pd: it must not end with p2pd
 
   std::string text() const;  ///< argv as a person would type it
@@ -45,7 +47,7 @@ class CommandRunner {
   virtual int stop_fd() const = 0;
 };
 
-/// Runs commands as processes, inside `root` (chroot) when that is not "/".
+/// Runs commands as processes, inside `root` (chroot) when that is not "/" and they are not Command::outside.
 ///
 /// At the deadline the process group gets SIGTERM, then SIGKILL; no wait is unbounded. A command has ended when
 /// its own process has: the rest of its group is killed.

@@ -24,6 +24,7 @@ void remove_all(std::string& text, const std::string& part) {
 bool is_not_run(const Error& error) { return error.code == ErrorCode::not_found && error.next == kNotRun; }
 
 Result<CommandResult> ImageRunner::run(const Command& command) {
+  if (command.outside) return here_.run(command);
   const auto* reader = command.argv.empty() ? std::end(kOfflinePrograms) : std::ranges::find(kOfflinePrograms, command.argv[0], &OfflineProgram::program);
   if (reader == std::end(kOfflinePrograms))
     return fail(ErrorCode::not_found, "`" + command.text() + "` was not run: to look at an image, nothing of it is started", kNotRun);

@@ -9,7 +9,7 @@ namespace p2pd {
 /// Answers commands about a tree that is only inspected, with programs of this machine that read the tree's files.
 ///
 /// Runs nothing from the tree, and nothing that its configuration names: its author need not be trusted. Any other command
-/// is ErrorCode::not_found; is_not_run() distinguishes it from a missing file. Paths in the answers are
+/// that is not Command::outside is ErrorCode::not_found; is_not_run() distinguishes it from a missing file. Paths in the answers are
 /// those of the tree.
 class ImageRunner : public CommandRunner {
  public:

@@ -175,6 +175,14 @@ TEST_CASE("a deadline of silence lets a command go on that says something") {
   CHECK(result.error().message.find("silent for 0.3 s; its last output: begun") != std::string::npos);
 }
 
+TEST_CASE("each second of silence is told") {
+  Command command = shell("sleep 2.5; echo x");
+  int times = 0;
+  command.on_idle = [&] { ++times; };
+  CHECK(ran(command).output == "x\n");
+  CHECK(times >= 2);
+}
+
 TEST_CASE("a command that ends on SIGTERM is not made to wait") {
   ProcessRunner runner;
   const auto start = std::chrono::steady_clock::now();
@@ -237,6 +245,7 @@ TEST_CASE("a root other than / is entered") {
     return;
   }
   CHECK(runner.run({.argv = {"true"}}).error().code == ErrorCode::not_found);
+  CHECK(runner.run({.argv = {"true"}, .outside = true})->status == 0);
   const fs::path busybox = fs::exists("/bin/busybox") ? "/bin/busybox" : "/sbin/ldconfig";  // ldconfig is static everywhere
   fs::create_directories(directory / "bin");
   fs::create_directories(directory / "etc");

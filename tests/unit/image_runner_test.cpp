@@ -60,5 +60,7 @@ TEST_CASE("of an image, this machine's own programs read the files and the datab
   CHECK(tree.ask({"modinfo", "/lib/modules/none.ko"}).error().code == ErrorCode::not_found);
   std::filesystem::create_symlink("/etc/passwd", tree.directory / "lib/modules/outside.ko");
   CHECK_FALSE(tree.ask({"modinfo", "/lib/modules/outside.ko"}));  // a link does not lead out of the tree
+  const auto outside = ImageRunner(Root::open(tree.directory.path()).value()).run({.argv = {"sh", "-c", "echo here"}, .outside = true});
+  CHECK(outside->output == "here\n");
   CHECK_FALSE(tree.marked());
 }

@@ -132,6 +132,7 @@ TEST_CASE("recorded: known commands are answered, others are not found") {
   CHECK(result->output == "a\nb");
   CHECK(result->errors == "e");
   CHECK(lines == "a;b;");
+  CHECK(runner.run({.argv = {"true"}, .outside = true})->status == 0);
   command.argv = {"nvidia-smi"};
   const auto absent = runner.run(command);
   REQUIRE_FALSE(absent);
