@@ -40,19 +40,6 @@ std::vector<std::string> urls_of(const Catalogue& all, const CatalogueEntry& ent
   return urls;
 }
 
-/// Converts a file:// URL, which names a file of the host (perhaps an image), to the path that libcurl needs in this process.
-Result<std::string> for_curl(const Host& host, const std::string& url) {
-  const auto path = local_path(url);
-  if (!path) return url;
-  std::string escaped = "file://";
-  for (const char c : TRY(host.files().real_path(*path)).string()) {
-    const bool plain =
-        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("/-_.~").find(c) != std::string_view::npos;
-    escaped += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return escaped;
-}
-
 /// Logs each tenth of a file.
 auto tenths(std::string name) {
   return [name = std::move(name), told = std::uint64_t{0}](std::uint64_t done, std::uint64_t total) mutable {
@@ -77,13 +64,12 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& url) {
   const std::string file = runfile_of(entry);
   Download download;
-  download.url = TRY(for_curl(host, url));
+  download.url = url;
   download.limit_bytes = most_bytes(entry);
   download.sha256 = entry.runfile_sha256;
   download.progress = tenths(file.substr(kRunfiles.size() + 1));
   log::info("fetching {}", without_user_info(url));
-  TRY(fetch_file(download, TRY(host.files().real_path(kRunfiles)) / file.substr(kRunfiles.size() + 1),
-                 host.stop_fd()));
+  TRY(fetch_file(host, download, file));
   return {};
 }
 
@@ -100,7 +86,9 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   std::vector<std::string> reasons;
   for (const std::string& url : urls_of(all, entry, parameters)) {
     const auto fetched = fetch(host, entry, url);
-    if (fetched || fetched.error().code == ErrorCode::interrupted) return fetched;
+    if (fetched) return fetched;
+    const ErrorCode code = fetched.error().code;
+    if (code == ErrorCode::interrupted || code == ErrorCode::command) return fetched;  // the next one would do no better
     const std::string shown = without_user_info(url);
     const std::string& message = fetched.error().message;
     reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);

@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <vector>
 
 namespace p2pd {
 
@@ -34,6 +35,19 @@ std::string sha256_of(std::string_view bytes) {
   Sha256 sum;
   sum.feed(bytes);
   return sum.hex();
+}
+
+Result<std::string> sha256_of_file(const Descriptor& file, std::string_view name) {
+  Sha256 sum;
+  std::vector<char> piece(1U << 20);
+  for (off_t at = 0;;) {
+    const ssize_t count = ::pread(file.get(), piece.data(), piece.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno(name);
+    if (count == 0) return sum.hex();
+    sum.feed({piece.data(), static_cast<std::size_t>(count)});
+    at += count;
+  }
 }
 
 }  // namespace p2pd

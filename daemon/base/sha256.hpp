@@ -5,6 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.hpp"
+#include "base/result.hpp"
+
 struct evp_md_ctx_st;
 
 namespace p2pd {
@@ -29,5 +32,8 @@ class Sha256 {
 
 /// SHA-256 of `bytes`, as Sha256::hex().
 std::string sha256_of(std::string_view bytes);
+
+/// The same of all that an open file has, whatever its offset; `name` is for the Error.
+Result<std::string> sha256_of_file(const Descriptor& file, std::string_view name);
 
 }  // namespace p2pd

@@ -18,4 +18,9 @@ std::string without_user_info(std::string text) {
   return text;
 }
 
+std::optional<std::string> local_path(std::string_view url) {
+  if (!url.starts_with("file:///")) return std::nullopt;
+  return std::string(url.substr(7));
+}
+
 }  // namespace p2pd

@@ -118,7 +118,7 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, 
       pins.runfile = {all.runfile_hosts.front(), entry.runfile_path, entry.runfile_sha256, entry.runfile_bytes};
     }
   if (pins.base_commit.empty()) pins.base_commit = TRY(release_commit(host, store, all, pins.version, options.mirrors));
-  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(sum_hosts(options), pins.version, stop_fd));
+  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(host, sum_hosts(options), pins.version));
   return {};
 }
 

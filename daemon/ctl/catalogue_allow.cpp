@@ -35,7 +35,7 @@ Result<int> catalogue_allow(const Context& context) {
   Allowance given{source.base_commit, entry.commit, entry.runfile_sha256};
   std::string from = "as the catalogue has it";
   if (given.runfile_sha256.empty()) {
-    const Runfile published = TRY(find_runfile(sum_hosts(context.options), entry.base_version, stop_fd));
+    const Runfile published = TRY(find_runfile(host, sum_hosts(context.options), entry.base_version));
     given.runfile_sha256 = published.sha256;
     from = published.sum_url();
   }

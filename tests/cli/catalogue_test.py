@@ -819,7 +819,7 @@ class Add(Forks):
         self.bad_host("another scheme", sum_route=redirect("file:///etc/passwd"))
 
     def test_a_runfile_without_a_size(self):
-        self.bad_host("does not tell its size", run_route=lambda r: r.say(200, b"x" * 10, Content_Length=None))
+        self.bad_host("does not report its size", run_route=lambda r: r.say(200, b"x" * 10, Content_Length=None))
 
     def test_nothing_is_published(self):
         self.web.routes.clear()

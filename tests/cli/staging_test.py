@@ -19,6 +19,7 @@ import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from tree import MACHINES, differences, picture, scratch_directory, write
+from web import WITHOUT_CURL
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
 RUNFILE = hashlib.sha256(b"runfile").digest() * (70 * 2**20 // 32)
@@ -82,14 +83,14 @@ class Runfile(unittest.TestCase):
             "patches": {"test/main": {"repository": "file:///srv/none", "branch": "main", "commit": "2" * 40, "known": "verified",
                                       "base": "9.9.9", "architectures": {"Ada": "reported"}, **other}}}))
 
-    def apply(self, on_failure="revert"):
+    def apply(self, on_failure="revert", prefix=()):
         write(self.scratch / "plan.yaml", PLAN.format(on_failure=on_failure, url=f"http://127.0.0.1:{self.server.server_port}"))
-        return self.ctl("apply", self.scratch / "plan.yaml")
+        return self.ctl("apply", self.scratch / "plan.yaml", prefix=prefix)
 
-    def ctl(self, *words):
+    def ctl(self, *words, prefix=()):
         # nobody listens on port 9: no test reaches the catalogue's own hosts
         environment = {**os.environ, "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}
-        done = subprocess.run([P2PCTL, *map(str, words), "--root", str(self.tree), "--json"], env=environment,
+        done = subprocess.run([*prefix, P2PCTL, *map(str, words), "--root", str(self.tree), "--json"], env=environment,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
         self.assertTrue(done.stdout, done.stderr)
         return json.loads(done.stdout)
@@ -124,6 +125,15 @@ class Runfile(unittest.TestCase):
         with contextlib.closing(sqlite3.connect(f"file:{self.tree}.p2pd/state.db?mode=ro", uri=True)) as database:
             (plan,) = database.execute("SELECT resolved FROM runs ORDER BY id DESC LIMIT 1").fetchone()
         return json.loads(plan)["steps"][-1]["with"]["entry"]
+
+    @unittest.skipIf(os.geteuid() != 0, "hiding a program takes root")
+    def test_without_curl_its_package_is_named(self):
+        failed = self.apply(prefix=WITHOUT_CURL)
+        self.assertEqual(failed["state"], "failed", failed)
+        self.assertIn("curl is not installed", failed["reason"])
+        self.assertIn("apt-get install curl", json.dumps(failed))
+        self.assertEqual(Server.ranges, [])
+        self.assert_unchanged()
 
     def test_half_a_download_is_undone(self):
         Server.cut = 10 * 2**20

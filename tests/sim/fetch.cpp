@@ -42,17 +42,18 @@ p2pd::Download wanted(const std::vector<std::string>& words, json& progress) {
 p2pd::Result<json> fetched(const std::vector<std::string>& words) {
   json progress;
   const p2pd::Download what = wanted(words, progress);
-  const int stop_fd = stop_signal();
+  p2pd::ProcessRunner runner("/", stop_signal());
+  p2pd::Host host(TRY(p2pd::Root::open("/")), runner);
   if (words[0] == "text") {
-    const std::string text = TRY(p2pd::fetch_text(what, stop_fd));
+    const std::string text = TRY(p2pd::fetch_text(host, what));
     return json{{"text", text}};
   }
   if (words[0] == "bytes") {
-    const auto bytes = TRY(p2pd::remote_bytes(what, stop_fd));
+    const auto bytes = TRY(p2pd::remote_bytes(host, what));
     return json{{"bytes", bytes}};
   }
-  const p2pd::Downloaded done = TRY(p2pd::fetch_file(what, words.at(2), stop_fd));
-  return json{{"url", done.url}, {"bytes", done.bytes}, {"sha256", done.sha256}, {"progress", progress}};
+  const p2pd::Downloaded done = TRY(p2pd::fetch_file(host, what, words.at(2)));
+  return json{{"bytes", done.bytes}, {"sha256", done.sha256}, {"progress", progress}};
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ Download patch_download(const CatalogueEntry& entry) {
 Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
   const auto path = local_path(entry.patch_file);
   std::string text = path ? TRY(host.files().read(*path, kPatchLimit))
-                          : TRY(fetch_text(patch_download(entry), host.stop_fd()));
+                          : TRY(fetch_text(host, patch_download(entry)));
   if (const std::string sum = sha256_of(text); sum != entry.commit)
     return fail(ErrorCode::invalid, fmt::format("{} has the SHA-256 {}, and expected was {}", entry.patch_file, sum, entry.commit),
                 "Compare it with its source; a drop-in may pin another one.");

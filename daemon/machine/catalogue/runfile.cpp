@@ -30,13 +30,13 @@ Download small(std::string url) {
 }
 
 /// Finds sum and size of the runfile at `place`, if a host has both.
-Result<Runfile> at(Runfile place, int stop_fd) {
+Result<Runfile> at(const Host& host, Runfile place) {
   const std::string name = place.path.substr(place.path.rfind('/') + 1);
-  const std::string text = TRY(fetch_text(small(place.sum_url()), stop_fd));
+  const std::string text = TRY(fetch_text(host, small(place.sum_url())));
   place.sha256 = TRY_IN(without_user_info(place.sum_url()), published_sum(text, name));
   Download whole = small(place.url());
   whole.limit_bytes = Download().limit_bytes;
-  place.bytes = TRY(remote_bytes(whole, stop_fd));
+  place.bytes = TRY(remote_bytes(host, whole));
   return place;
 }
 
@@ -80,13 +80,13 @@ Result<std::string> published_sum(std::string_view text, std::string_view name) 
   return *found;
 }
 
-Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::string& version, int stop_fd) {
+Result<Runfile> find_runfile(const Host& here, const std::vector<std::string>& hosts, const std::string& version) {
   std::optional<Error> trouble;  // first error other than a plain "not here"
   std::vector<std::string> asked;
   for (const std::string& host : hosts) {
     for (const std::string_view tree : kTrees) {
       Runfile place{host, fmt::format("{}/{}/NVIDIA-Linux-x86_64-{}.run", tree, version, version), {}, 0};
-      Result<Runfile> found = at(place, stop_fd);
+      Result<Runfile> found = at(here, place);
       if (found || found.error().code == ErrorCode::interrupted) return found;
       if (found.error().code == ErrorCode::not_found) continue;
       if (!trouble) trouble = std::move(found).error();

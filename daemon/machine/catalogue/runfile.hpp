@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
@@ -28,7 +29,7 @@ Result<std::string> version_of_modules(std::string_view version_mk);
 Result<std::string> published_sum(std::string_view text, std::string_view name);
 
 /// Looks for the runfile of `version` and its published sum on `hosts`, in order, in the trees for desktop and data
-/// centre drivers; fetches the sum alone. ErrorCode::not_found if none has both. `stop_fd` as in Download.
-Result<Runfile> find_runfile(const std::vector<std::string>& hosts, const std::string& version, int stop_fd);
+/// centre drivers; fetches the sum alone. ErrorCode::not_found if none has both. file:// URLs name files of `here`.
+Result<Runfile> find_runfile(const Host& here, const std::vector<std::string>& hosts, const std::string& version);
 
 }  // namespace p2pd

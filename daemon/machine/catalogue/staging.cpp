@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -79,11 +78,6 @@ std::vector<std::string> mirrors_of(const Parameters& parameters) {
 
 bool can_be_made(const Error& error) { return error.code == ErrorCode::not_found || error.code == ErrorCode::invalid; }
 
-std::optional<std::string> local_path(std::string_view url) {
-  if (!url.starts_with("file:///")) return std::nullopt;
-  return std::string(url.substr(7));
-}
-
 Result<void> validate_staging(const Parameters& parameters) {
   const auto id = parameters.at("entry").get<std::string>();
   const bool word = id == kChosenEntry || id == kNoEntry;
@@ -128,14 +122,7 @@ Result<std::string> sha256_of_file(const Host& host, std::string_view path) {
   const Descriptor file(
       ::open(TRY(host.files().real_path(path)).c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
   if (!file) return fail_errno(path);
-  Sha256 sum;
-  for (std::vector<char> piece(kMiB);;) {
-    const ssize_t count = ::read(file.get(), piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(path);
-    if (count == 0) return sum.hex();
-    sum.feed({piece.data(), static_cast<std::size_t>(count)});
-  }
+  return sha256_of_file(file, path);
 }
 
 Result<void> need_room(const Host& host, std::string_view path, std::uint64_t bytes) {

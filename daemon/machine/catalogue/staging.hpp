@@ -65,9 +65,6 @@ Result<void> check_mirrors(const std::vector<std::string>& mirrors);
 /// Checks for the Error of a missing or damaged file: a fix can make it; other Errors mean "could not find out".
 bool can_be_made(const Error& error);
 
-/// Path on this host of a file:// URL; nullopt for others. The path is literal, without %-escapes.
-std::optional<std::string> local_path(std::string_view url);
-
 /// Checks that `entry` is FORK/BRANCH, "chosen" or "none", `userspace` one of its words, and each of `mirrors` a file://,
 /// http:// or https:// URL.
 Result<void> validate_staging(const Parameters& parameters);

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/url.hpp"
-#include "machine/fetch/download.hpp"
+#include "machine/fetch/curl.hpp"
 #include "machine/fetch/git_tree.hpp"
 
 namespace p2pd {
@@ -83,14 +83,14 @@ Command GitStore::git(std::string_view repository, std::vector<std::string> word
   Command command;
   command.argv = {"git", fmt::format("--git-dir={}/{}", directory_, repository)};
   command.argv.insert(command.argv.end(), words.begin(), words.end());
-  command.environment = {{"GIT_CONFIG_GLOBAL", directory_ + "/config"},
-                         {"GIT_CONFIG_NOSYSTEM", "1"},
-                         {"GIT_ATTR_NOSYSTEM", "1"},
-                         {"GIT_NO_REPLACE_OBJECTS", "1"},
-                         {"GIT_TERMINAL_PROMPT", "0"},
-                         {"GIT_ASKPASS", "/bin/false"}};
-  for (const char* name : {"SUDO_UID", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"})
-    if (const char* value = std::getenv(name)) command.environment[name] = value;
+  command.environment = proxy_variables();
+  command.environment.insert({{"GIT_CONFIG_GLOBAL", directory_ + "/config"},
+                              {"GIT_CONFIG_NOSYSTEM", "1"},
+                              {"GIT_ATTR_NOSYSTEM", "1"},
+                              {"GIT_NO_REPLACE_OBJECTS", "1"},
+                              {"GIT_TERMINAL_PROMPT", "0"},
+                              {"GIT_ASKPASS", "/bin/false"}});
+  if (const char* user = std::getenv("SUDO_UID")) command.environment["SUDO_UID"] = user;
   command.deadline = 30min;
   return command;
 }
