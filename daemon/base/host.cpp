@@ -103,6 +103,12 @@ Result<void> Host::write_own(std::string_view path, std::string content) {
   return write(path, std::move(content));
 }
 
+Result<void> Host::write_attribute(std::string_view path, std::string_view value) {
+  if (attribute_value(TRY(root_.read(path))) == value) return {};
+  TRY(will_change(path, Restore::attribute));
+  return root_.write_attribute(path, value);
+}
+
 Result<void> Host::link(std::string_view path, std::string target) {
   TRY(will_change(path, Restore::discarded));
   return root_.put(path, {FileState::Kind::symlink, std::move(target), 0777, ::geteuid(), ::getegid(), {}});

@@ -20,6 +20,7 @@ namespace p2pd {
 enum class Restore {
   bytes,      ///< writes the old bytes back
   generated,  ///< writes the old bytes back unless the file was generated again since; then the action's undo generates it
+  attribute,  ///< writes the old value back where the one that p2pd wrote is still in force: a reboot resets it
   discarded,  ///< removes it with all its content, which p2pd fetched or built; the old content is never read
   by_action,  ///< leaves it to the action's undo, as with dpkg's database: only the change that it belongs to is kept
 };
@@ -82,6 +83,8 @@ class Host {
   /// Does the same for a file of p2pd's own, whose first line says "Written by p2pd"; a foreign file at that
   /// path is ErrorCode::invalid.
   Result<void> write_own(std::string_view path, std::string content);
+  /// Writes a value to an existing attribute of procfs or sysfs, unless it is in force: see Root::write_attribute().
+  Result<void> write_attribute(std::string_view path, std::string_view value);
   /// Makes `path` a symbolic link to `target`, durably; replaces a file or another link. Undo removes it.
   Result<void> link(std::string_view path, std::string target);
   Result<void> remove(std::string_view path);

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -140,6 +141,16 @@ std::string_view to_string(FileState::Kind kind) {
   return "absent";
 }
 
+std::optional<std::string_view> choice_in_force(std::string_view content) {
+  const std::size_t begin = content.find('['), end = content.find(']', begin);
+  if (begin == content.npos || end == content.npos || end == begin + 1) return std::nullopt;
+  return content.substr(begin + 1, end - begin - 1);
+}
+
+std::string_view attribute_value(std::string_view content) {
+  return choice_in_force(content).value_or(content.substr(0, content.size() - (content.ends_with('\n') ? 1 : 0)));
+}
+
 Result<Root> Root::open(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::path resolved = std::filesystem::canonical(directory, error);
@@ -265,6 +276,14 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
     return made;
   }
   return sync(parent.get(), path + ": directory");
+}
+
+Result<void> Root::write_attribute(std::string_view path, std::string_view value) {
+  const Descriptor file = TRY(open_at(path, O_WRONLY | O_TRUNC));
+  const ssize_t count = ::write(file.get(), value.data(), value.size());  // a second write would be another value
+  if (count < 0) return fail_errno(fmt::format("{}: write of \"{}\"", path, value));
+  if (static_cast<std::size_t>(count) != value.size()) return fail(ErrorCode::io, fmt::format("{} took a part of \"{}\"", path, value));
+  return {};
 }
 
 Result<void> Root::remove(std::string_view path_given) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,11 @@ struct FileState {
 };
 
 std::string_view to_string(FileState::Kind kind);
+
+/// Word in brackets of an attribute that lists its choices, "always [madvise] never"; nothing if there is none.
+std::optional<std::string_view> choice_in_force(std::string_view content);
+/// Value of an attribute of procfs or sysfs as it is written: its choice in force, or all of it without the final newline.
+std::string_view attribute_value(std::string_view content);
 
 /// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
@@ -82,6 +88,8 @@ class Root : public RootReader {
   /// Replaces `path` durably: writes beside it, syncs, renames, syncs the directory. Creates parent directories (0755).
   /// Replaces a symlink, never follows it; neither replaces a directory nor makes one in place of another kind.
   Result<void> put(std::string_view path, const FileState& state);
+  /// Writes to an existing attribute of procfs or sysfs by one write(2), as a shell's redirection does: nothing is synced.
+  Result<void> write_attribute(std::string_view path, std::string_view value);
   /// Removes a file, symlink or empty directory, durably; succeeds if it is absent.
   /// A directory that is not empty is ErrorCode::busy.
   Result<void> remove(std::string_view path);

@@ -40,6 +40,7 @@ std::string digest(const FileState& state) { return sha256_of(attributes(state).
 
 constexpr std::pair<Restore, std::string_view> kRestore[] = {{Restore::bytes, "bytes"},
                                                              {Restore::generated, "generated"},
+                                                             {Restore::attribute, "attribute"},
                                                              {Restore::discarded, "discarded"},
                                                              {Restore::by_action, "by_action"}};
 
@@ -53,7 +54,7 @@ std::optional<Restore> restore_named(const std::string& name) {
 }
 
 /// True if the existing content is saved and restored on undo.
-bool is_kept(Restore restore) { return restore == Restore::bytes || restore == Restore::generated; }
+bool is_kept(Restore restore) { return restore != Restore::discarded && restore != Restore::by_action; }
 
 FileState::Kind kind_named(std::string_view name) {
   for (const auto kind : {FileState::Kind::regular, FileState::Kind::symlink, FileState::Kind::directory}) {
@@ -134,12 +135,15 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   changed_ = true;
   if (owner_.run == 0) return {};
   const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.path == path; });
-  if (found != entries_.rend() && found->owner == owner_) {
-    if (found->result.empty()) return {};
+  const bool again = found != entries_.rend() && found->owner == owner_;
+  if (again && found->result.empty()) return {};
+  const bool reads = restore == Restore::attribute || (is_kept(restore) && !again);
+  const FileState now = reads ? TRY_IN("cannot keep what undo needs", host_.capture(path)) : FileState{};
+  if (again) {
+    const bool reset = restore == Restore::attribute && digest(now) != found->result;  // by a reboot: this value is restored
     found->result.clear();  // the content is about to change: no change counts as foreign until the new content is recorded
-    return save(*found, nullptr);
+    return save(*found, reset ? &now : nullptr);
   }
-  const FileState now = is_kept(restore) ? TRY_IN("cannot keep what undo needs", host_.capture(path)) : FileState{};
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
   const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};
   TRY_IN("cannot keep what undo needs", save(entry, &now));
@@ -155,6 +159,7 @@ std::string UndoStore::change() const {
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
     if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || !is_kept(entry.restore)) continue;
+    if (entry.restore == Restore::attribute && !entry.result.empty()) continue;  // not written since: it may be of another boot
     const std::string now = digest(TRY(host_.capture(entry.path)));
     if (now == entry.result) continue;
     entry.result = now;
@@ -223,6 +228,12 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
   const FileState old = TRY(before(entry));
   const FileState now = TRY(host_.capture(entry.path));
   const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);
+  if (entry.restore == Restore::attribute) {
+    if (foreign || now == old || now.kind == FileState::Kind::absent) return std::string();
+    changed_ = true;
+    TRY(host_.write_attribute(entry.path, attribute_value(old.content)));
+    return std::string();
+  }
   if (now == old) {  // not written again: a write fails on a full or read-only disk, and there is nothing to undo
     TRY(host_.settle(entry.path));
     return std::string();

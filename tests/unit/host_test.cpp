@@ -35,7 +35,7 @@ struct NotingRecorder : ChangeRecorder {
   Result<void> before_change(std::string_view path, Restore restore) override {
     if (refuse) return fail(ErrorCode::io, "disk full");
     const FileState held = root->capture(path).value();
-    heard.push_back(std::string(path) + " " + std::string(to_string(held.kind)) + (restore == Restore::bytes ? " bytes" : " generated"));
+    heard.push_back(std::string(path) + " " + std::string(to_string(held.kind)) + (restore == Restore::bytes ? " bytes" : restore == Restore::attribute ? " attribute" : " generated"));
     return {};
   }
 };
@@ -65,6 +65,39 @@ TEST_CASE("a link is recorded first, and takes the place of another one") {
   machine.recorder.refuse = true;
   CHECK_FALSE(machine.host.link("/lib/other", "x"));
   CHECK_FALSE(machine.host.files().read_link("/lib/other"));
+}
+
+TEST_CASE("an attribute is recorded first and written in place, unless the value is in force; none is made") {
+  Machine machine;
+  machine.spill("sys/enabled", "always [madvise] never\n");
+  const auto inode = [&] { return machine.host.files().stat("/sys/enabled")->st_ino; };
+  const ino_t before = inode();
+  REQUIRE(machine.host.write_attribute("/sys/enabled", "madvise"));
+  CHECK(machine.recorder.heard.empty());
+  REQUIRE(machine.host.write_attribute("/sys/enabled", "never"));
+  CHECK(machine.recorder.heard == std::vector<std::string>{"/sys/enabled regular attribute"});
+  CHECK(machine.host.files().read("/sys/enabled").value() == "never");
+  CHECK(inode() == before);
+  const auto absent = machine.host.write_attribute("/sys/absent", "1");
+  REQUIRE_FALSE(absent);
+  CHECK(absent.error().code == ErrorCode::not_found);
+  CHECK(machine.host.names("/sys") == std::vector<std::string>{"enabled"});
+  CHECK(machine.recorder.heard.size() == 1);
+  machine.recorder.refuse = true;
+  CHECK_FALSE(machine.host.write_attribute("/sys/enabled", "always"));
+  CHECK(machine.host.files().read("/sys/enabled").value() == "never");
+}
+
+TEST_CASE("an attribute of procfs takes a value; a refused one is an error that names it") {
+  CannedRunner runner;
+  Host host(Root::open("/").value(), runner);
+  const std::string name = "/proc/self/comm", before = host.line(name).value();
+  REQUIRE(host.write_attribute(name, "p2pd-written"));
+  CHECK(host.line(name).value() == "p2pd-written");
+  REQUIRE(host.write_attribute(name, before));
+  const auto refused = host.write_attribute("/proc/self/oom_score_adj", "many");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("/proc/self/oom_score_adj: write of \"many\"") == 0);
 }
 
 TEST_CASE("a write is recorded first, with the directories that it makes") {

@@ -114,6 +114,66 @@ TEST_CASE("what somebody generated anew stays; what somebody edited is kept asid
   CHECK(content == "edited");
 }
 
+TEST_CASE("an attribute gets its old value back where it still has the new one") {
+  Trees trees;
+  Root root = trees.root();
+  const auto kernel_shows = [&](const char* content) { REQUIRE(root.put("/sys/enabled", file(content))); };
+  const auto change = [&] {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {}});
+    REQUIRE(undo.before_change("/sys/enabled", Restore::attribute));
+    kernel_shows("always madvise [never]\n");
+    REQUIRE(undo.note_result());
+  };
+  const auto restored = [&] {
+    UndoStore undo = trees.open();
+    CHECK(undo.restore_newest()->empty());
+    CHECK(undo.changed() == (root.read("/sys/enabled").value_or("") == "madvise"));
+    REQUIRE(undo.forget_newest());
+    CHECK_FALSE(root.exists("/sys/.enabled.p2pd-new"));
+    return root.read("/sys/enabled").value_or("");
+  };
+  kernel_shows("always [madvise] never\n");
+  SECTION("by one write in place") {
+    change();
+    const ino_t now = root.stat("/sys/enabled")->st_ino;
+    CHECK(restored() == "madvise");
+    CHECK(root.stat("/sys/enabled")->st_ino == now);
+  }
+  SECTION("not after a reboot or a change by others, without a note") {
+    change();
+    kernel_shows("[always] madvise never\n");
+    {
+      UndoStore undo = trees.open();  // a later commit, which does not write it
+      undo.begin({1, "s", "c", "f", {}});
+      REQUIRE(undo.note_result());
+    }
+    CHECK(restored() == "[always] madvise never\n");
+  }
+  SECTION("not where it is gone") {
+    change();
+    REQUIRE(root.remove("/sys/enabled"));
+    CHECK(restored().empty());
+  }
+  SECTION("the value of the boot in which it was written again") {
+    kernel_shows("[always] madvise never\n");
+    change();
+    kernel_shows("always [madvise] never\n");  // the next boot
+    change();
+    change();  // in force already: still the same value before
+    CHECK(restored() == "madvise");
+  }
+  SECTION("after a kill before the result was noted") {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {}});
+    REQUIRE(undo.before_change("/sys/enabled", Restore::attribute));
+    kernel_shows("always madvise [never]\n");
+    REQUIRE(trees.open().newest());
+    change();
+    CHECK(restored() == "madvise");
+  }
+}
+
 TEST_CASE("what was fetched or built is discarded with all that is in it, unread, by another process") {
   Trees trees;
   Root root = trees.root();

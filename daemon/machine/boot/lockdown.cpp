@@ -15,11 +15,9 @@ Result<std::optional<std::string>> lockdown(const Host& host) {
   if (!line && line.error().code == ErrorCode::not_found)
     return host.files().exists(kSecurityModules) ? std::optional<std::string>("none") : std::nullopt;
   const std::string text = TRY(std::move(line));  // "none [integrity] confidentiality"
-  const std::size_t begin = text.find('[');
-  const std::size_t end = text.find(']', begin == std::string::npos ? 0 : begin);
-  if (begin == std::string::npos || end == std::string::npos || end == begin + 1)
-    return fail(ErrorCode::invalid, fmt::format("{}: \"{}\" has no word in brackets", kLockdown, text));
-  return std::optional<std::string>(text.substr(begin + 1, end - begin - 1));
+  const auto level = choice_in_force(text);
+  if (!level) return fail(ErrorCode::invalid, fmt::format("{}: \"{}\" has no word in brackets", kLockdown, text));
+  return std::optional<std::string>(*level);
 }
 
 }  // namespace p2pd
