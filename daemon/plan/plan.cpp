@@ -324,12 +324,14 @@ Plan checks_of(Plan plan, const Registry& registry, bool quick) {
 Plan each_boot_of(Plan plan, const Registry& registry) {
   std::erase_if(plan.steps, [&](const Step& step) {
     const Action* action = registry.action(step.fix);
-    return !step.is_checked() || action == nullptr || !action->each_boot;
+    return action == nullptr || !action->each_boot;
   });
   for (Step& step : plan.steps) {
     settle_alternative(step);
+    if (step.kind == StepKind::requires_) step.kind = StepKind::gate;
     step.after.clear();
     step.needs.clear();
+    step.where.clear();
   }
   return plan;
 }

@@ -120,7 +120,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Regi
 /// Assertions of `plan`: its goal, gates and upkeep without fixes. `quick`: each check is cheap enough for the start of every boot.
 Plan checks_of(Plan plan, const Registry& registry, bool quick);
 
-/// The steps of `plan` whose fix lasts for one boot only; without any, a plan without steps.
+/// Steps of `plan`, of every kind, whose fix lasts for one boot only, each on its own; may be empty.
 Plan each_boot_of(Plan plan, const Registry& registry);
 
 /// The plan with every choice made, as frozen into a run; parse_plan reads it again.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include "actions/registry.hpp"
 #include "catch.hpp"
+#include "probes/registry.hpp"
 #include "world.hpp"
 
 using namespace p2pd;
@@ -153,4 +155,30 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
         "p.yaml:3: based_on: no plan \"other\"");
   CHECK(parse_plan("name: m\ntitle: m\nbased_on: base\n", "p.yaml", World::registry()).error().message ==
         "p.yaml:3: based_on: no other plan can be read here");
+}
+
+TEST_CASE("plan: each fix of the registry that lasts for one boot is made again early in the next") {
+  const Registry registry{probes(), actions()};
+  int count = 0;
+  for (const Action& action : registry.actions) {
+    if (!action.each_boot) continue;
+    CAPTURE(action.id);
+    ++count;
+    CHECK(action.effect == Effect::live);  // that boot is not followed by another
+    for (const StepKind kind : kStepKinds) {
+      Step step;
+      step.kind = kind;
+      step.fix = action.id;
+      CHECK(each_boot_of({.name = "p", .title = "t", .policy = {}, .steps = {step}}, registry).steps.size() == 1);
+    }
+  }
+  CHECK(count > 0);
+  const auto has = [](const char* file, const std::string& line) {
+    std::ifstream in(std::string(P2PD_SOURCE_DIR "/units/") + file);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    return text.find("\n" + line + "\n") != std::string::npos;
+  };
+  CHECK(has("p2pd.preset", "enable p2pd-reassert.service"));
+  for (const char* line : {"ExecStart=/usr/libexec/p2pd/p2pd-worker reassert", "Before=sysinit.target shutdown.target", "WantedBy=sysinit.target"})
+    CHECK(has("p2pd-reassert.service", line));
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Several runs on one machine: a failure and a cancel undo the run's own changes, revert those of all runs.
+#include <fmt/format.h>
+
 #include "catch.hpp"
 #include "world.hpp"
 
@@ -202,6 +204,34 @@ TEST_CASE("runs: what lasts for one boot is made again for each run whose change
   CHECK(world.undo_entries() == 4);  // shared and live, of a and of b: a boot adds none
   REQUIRE(world.revert()->result == "reverted");
   CHECK_FALSE(world.has("live/a"));
+}
+
+TEST_CASE("runs: what lasts for one boot is made again for a step of each kind") {
+  World world;
+  std::string plan = "name: first\ntitle: t\nsteps:\n";
+  for (const auto& [head, rest] : std::vector<std::pair<std::string, std::string>>{{"requires: r", "fix: each-boot"},
+                                                                                   {"requires: w", "operator: none"},
+                                                                                   {"alternative: a", "first: true, fix: each-boot"},
+                                                                                   {"upkeep: u", "fix: each-boot, where: [w]"},
+                                                                                   {"gate: g", "fix: each-boot, needs: [r]"}})
+    plan += fmt::format("  - {{{}, title: t, check: now, with: {{name: {}}}, {}}}\n", head, head.back(), rest);
+  for (const char* name : {"w", "p"}) world.write(fmt::format("live/{}", name), "yes");
+  const auto done = world.settle(world.apply(plan + "  - {goal: p, title: t, check: proof, with: {name: p}, after: [a, g]}\n"));
+  REQUIRE(done);
+  REQUIRE(done->state == RunState::ready);
+  world.boot();
+  for (const char* name : {"a", "g", "r", "u"}) {
+    CAPTURE(name);
+    REQUIRE(world.has(fmt::format("live/{}", name)));
+    world.remove(fmt::format("live/{}", name));
+  }
+  const auto run = world.start([](Walk& walk) { return walk.reassert(); });
+  REQUIRE(run);
+  CHECK(run->result == "done");
+  for (const char* name : {"a", "g", "r", "u"}) {
+    CAPTURE(name);
+    CHECK(world.has(fmt::format("live/{}", name)));
+  }
 }
 
 TEST_CASE("runs: a cancel that was accepted as the run ended undoes that run alone") {
