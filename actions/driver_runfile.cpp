@@ -85,7 +85,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   TRY(host.remove_tree(file));
   std::vector<std::string> reasons;
   for (const std::string& url : urls_of(all, entry, parameters)) {
-    const auto fetched = fetch(host, entry, url);
+    auto fetched = fetch(host, entry, url);
     if (fetched) return fetched;
     const ErrorCode code = fetched.error().code;
     if (code == ErrorCode::interrupted || code == ErrorCode::command) return fetched;  // the next one would do no better

@@ -81,7 +81,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   TRY(host.will_change(kScratch, Restore::discarded));
   TRY(host.remove_tree(kScratch));
   TRY(host.make_directory(kScratch));
-  if (const auto copied = copy_verified(host, entry, install.argv[1]); !copied) {
+  if (auto copied = copy_verified(host, entry, install.argv[1]); !copied) {
     TRY(host.remove_tree(kScratch));
     return copied;
   }

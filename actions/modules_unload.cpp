@@ -49,7 +49,7 @@ Result<void> apply(Host& host, const Parameters&) {
 
 Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
-  const auto loaded = load_driver(host);
+  auto loaded = load_driver(host);
   if (loaded || loaded.error().code != ErrorCode::command || !driver_modules(host).empty()) return loaded;
   log::info("no driver is loaded until the reboot: {}", loaded.error().message);  // not all of the driver is restored yet
   return {};
@@ -59,7 +59,7 @@ Result<void> undo(Host& host, const Parameters&) {
 Result<void> run_rests(Host& host) {
   if (!host.live() || !host.files().exists(kStoppedServices)) return {};
   if (driver_modules(host).empty() && !host.files().exists(kTrialBan)) {
-    const auto loaded = load_driver(host);
+    auto loaded = load_driver(host);
     if (!loaded && loaded.error().code == ErrorCode::interrupted) return loaded;
     if (!loaded) log::info("no driver is loaded: {}", loaded.error().message);
   }

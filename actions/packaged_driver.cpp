@@ -60,7 +60,7 @@ Result<void> apply(Host& host, const Parameters&) {
   const PackageBackup way = TRY_IN("not all packages could come back", complete_package_backup(host, list));
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
-  const auto repaired = repair_packages(host, way.archives());
+  auto repaired = repair_packages(host, way.archives());
   // in an interrupted purge a package that cannot be configured is removed anyway
   const bool goes = host.files().exists(PackageBackup::kPurging);
   if (!repaired && !(goes && repaired.error().code == ErrorCode::command)) return repaired;

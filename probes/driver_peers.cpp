@@ -126,7 +126,7 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
 std::string refusal(const nlohmann::json& pair) {
   for (const char* way : {"read", "write"}) {
     if (!pair.contains(way) && std::string_view(way) == "write") continue;  // nvidia-smi was asked for reads
-    const std::string code = code_of(pair.contains(way) && pair[way].is_string() ? pair[way].get<std::string>() : "");
+    std::string code = code_of(pair.contains(way) && pair[way].is_string() ? pair[way].get<std::string>() : "");
     if (code != "OK") return code;
   }
   return {};
