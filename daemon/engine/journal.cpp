@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-
+#include "base/enum_names.hpp"
 #include "base/url.hpp"
+#include "engine/journal_schema.hpp"
 #include "engine/statement.hpp"
 
 namespace p2pd {
@@ -16,50 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSchema = 1;
-constexpr const char* kTables = R"(
-CREATE TABLE runs(id INTEGER PRIMARY KEY, plan TEXT, resolved TEXT, state TEXT, failing INT, reboots INT,
-                  reboot_from TEXT, reboot_due INT, result TEXT, reason TEXT, started TEXT, ended TEXT);
-CREATE TABLE steps(run INT, step TEXT, status INT, attempts INT, crashes INT, applied INT, committed INT,
-                   applied_boot TEXT, finding TEXT, PRIMARY KEY(run, step));
-CREATE TABLE intents(id INTEGER PRIMARY KEY, run INT, kind INT, step TEXT, boot_id TEXT, closed INT DEFAULT 0);
-CREATE TABLE boots(run INT, boot_id TEXT, PRIMARY KEY(run, boot_id));
-CREATE TABLE events(id INTEGER PRIMARY KEY, time TEXT, boot_id TEXT, run INT, step TEXT, type TEXT, text TEXT);
-)";
-
 constexpr int kEvents = 20'000;  // newest events of all runs: a run that is retried endlessly adds events endlessly
 constexpr std::string_view kStatus[] = {"waiting", "holds", "fixed", "pending-reboot", "blocked", "failed", "reverted"};
+constexpr std::string_view kRollback[] = {"own", "failed", "all"};
 constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo", "proof"};
-
-/// Result code in the answer of quick_check about an unreadable page; 0: the page was read, and is damaged.
-int code_of_unread_page(std::string_view found) {
-  if (found.find("failed to get page") != found.npos) return SQLITE_IOERR;  // for an overflow page the answer has no code
-  constexpr std::string_view kMark = "error code=";
-  const std::size_t at = found.find(kMark);
-  int code = 0;
-  if (at != found.npos) std::from_chars(found.data() + at + kMark.size(), found.data() + found.size(), code);
-  return code;
-}
-
-/// Reason why the database is damaged or has a newer schema; empty if it is neither. Any other failure to read it is an
-/// Error.
-Result<std::string> defect(sqlite3* db) {
-  const auto unread = [db](const Error& error) -> Result<std::string> {
-    if (is_damage(sqlite3_errcode(db))) return std::string(sqlite3_errmsg(db));
-    return Failure(error);
-  };
-  Statement version(db, "PRAGMA user_version");
-  if (const auto row = version.step(); !row) return unread(row.error());
-  if (version.number(0) > kSchema)
-    return fmt::format("schema {} is newer than this program's {}", version.number(0), kSchema);
-  Statement check(db, "PRAGMA quick_check(1)");
-  if (const auto row = check.step(); !row) return unread(row.error());
-  std::string found = check.text(0);
-  std::ranges::replace(found, '\n', ' ');
-  if (const int code = code_of_unread_page(found); code != 0 && !is_damage(code))
-    return sqlite_error(code, "cannot be checked", fmt::format("{} ({})", sqlite3_errstr(code), found));
-  return found == "ok" ? "" : found;
-}
 
 /// True for the codes of a reader after the first writer was killed while it created the database: no -shm yet, or a hot journal.
 bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PROTOCOL; }
@@ -78,12 +36,11 @@ std::string dumped(const nlohmann::json& finding) {
 }  // namespace
 
 std::string_view to_string(StepStatus status) { return kStatus[static_cast<std::size_t>(status)]; }
-std::optional<StepStatus> step_status(std::string_view name) {
-  const auto* found = std::ranges::find(kStatus, name);
-  if (found == std::end(kStatus)) return std::nullopt;
-  return static_cast<StepStatus>(found - std::begin(kStatus));
-}
+std::optional<StepStatus> step_status(std::string_view name) { return value_called<StepStatus>(kStatus, name); }
+std::string_view to_string(Rollback scope) { return kRollback[static_cast<std::size_t>(scope)]; }
+std::optional<Rollback> rollback_scope(std::string_view name) { return value_called<Rollback>(kRollback, name); }
 std::string_view to_string(Intent::Kind kind) { return kIntent[static_cast<std::size_t>(kind)]; }
+std::optional<Intent::Kind> intent_kind(std::string_view name) { return value_called<Intent::Kind>(kIntent, name); }
 
 void Journal::Close::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
 
@@ -111,7 +68,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   Journal journal(raw);
   if (opened != SQLITE_OK) return sqlite_error(raw, "cannot open " + file.string());
   sqlite3_busy_timeout(raw, 5000);
-  const Result<std::string> found = defect(raw);
+  const Result<std::string> found = database_defect(raw);
   if (!found && !write && is_unfinished(sqlite3_errcode(raw)))
     return fail(ErrorCode::busy, "the state database is not complete yet: its first writer was stopped while it made it",
                 "\"p2pctl apply\" completes it");
@@ -125,22 +82,15 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
     return quarantined_error(aside, why);
   }
   if (!write) {
-    Statement made(raw, "PRAGMA user_version");
-    TRY(made.step());
-    if (made.number(0) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+    if (TRY(schema_of(raw)) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+    TRY(view_as_current(raw));
     return journal;
   }
   int persist = 1;  // -wal and -shm stay, so that a reader without write permission can always open
   sqlite3_file_control(raw, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
   TRY(Statement(raw, "PRAGMA journal_mode=WAL").run());
   TRY(Statement(raw, "PRAGMA synchronous=FULL").run());
-  Statement version(raw, "PRAGMA user_version");
-  TRY(version.step());
-  if (version.number(0) == 0) {
-    const std::string create = fmt::format("BEGIN IMMEDIATE;{}PRAGMA user_version={};COMMIT", kTables, kSchema);
-    if (sqlite3_exec(raw, create.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK)
-      return sqlite_error(raw, "cannot create its tables");
-  }
+  TRY(make_current(raw));
   return journal;
 }
 
@@ -165,8 +115,8 @@ Result<void> Journal::transaction(const std::function<Result<void>()>& body) {
 
 Result<void> Journal::put_run(const Run& run) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO runs VALUES(?,?,?,?,?,?,?,?,?,?,?,?)");
-  return s.bind(run.id, run.plan, without_user_info(run.resolved), to_string(run.state), static_cast<int>(run.rollback),
-                run.reboots, run.reboot_from, run.reboot_due, run.result, without_user_info(run.reason), run.started, run.ended)
+  return s.bind(run.id, run.plan, without_user_info(run.resolved), to_string(run.state), to_string(run.rollback), run.reboots,
+                run.reboot_from, run.reboot_due, run.result, without_user_info(run.reason), run.started, run.ended)
       .run();
 }
 
@@ -174,8 +124,8 @@ Result<void> Journal::put_step(std::int64_t run, const StepRecord& step) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO steps VALUES(?,?,?,?,?,?,?,?,?)");
   std::string finding = without_user_info(dumped(step.finding));
   if (finding.size() > kFindingLimit) finding = without_user_info(dumped(verdict_of(step.finding)));
-  return s.bind(run, step.step, static_cast<int>(step.status), step.attempts, step.crashes, step.applied,
-                step.committed, step.applied_boot, finding)
+  return s.bind(run, step.step, to_string(step.status), step.attempts, step.crashes, step.applied, step.committed,
+                step.applied_boot, finding)
       .run();
 }
 
@@ -224,7 +174,7 @@ Result<void> Journal::put_in_place(const Run& run, const ChangedSteps& in_place)
   TRY(Statement(db_.get(), "UPDATE steps SET applied=0 WHERE applied<>0 AND run<>?").bind(is_open(run.state) ? run.id : 0).run());
   for (const auto& [id, step] : in_place) {
     TRY(Statement(db_.get(), "INSERT OR IGNORE INTO steps VALUES(?,?,?,0,0,1,0,'','{}')")
-            .bind(id, step, static_cast<int>(StepStatus::fixed)).run());
+            .bind(id, step, to_string(StepStatus::fixed)).run());
     TRY(Statement(db_.get(), "UPDATE steps SET applied=1 WHERE run=? AND step=?").bind(id, step).run());
   }
   return {};
@@ -234,7 +184,7 @@ Result<std::int64_t> Journal::open_intent(const Run& run, const Intent& intent, 
   TRY(transaction([&]() -> Result<void> {
     TRY(put_event(event));
     Statement s(db_.get(), "INSERT INTO intents(run,kind,step,boot_id) VALUES(?,?,?,?)");
-    return s.bind(run.id, static_cast<int>(intent.kind), intent.step, intent.boot_id).run();
+    return s.bind(run.id, to_string(intent.kind), intent.step, intent.boot_id).run();
   }));
   Statement last(db_.get(), "SELECT max(id) FROM intents");
   TRY(last.step());

@@ -35,6 +35,8 @@ enum class Rollback {
   failed,  ///< changes of this run, which failed
   all      ///< changes of every run
 };
+std::string_view to_string(Rollback scope);
+std::optional<Rollback> rollback_scope(std::string_view name);
 
 /// One walk of a resolved plan until it settles. Times are ISO 8601 UTC.
 struct Run {
@@ -86,6 +88,7 @@ struct Intent {
   std::string boot_id;
 };
 std::string_view to_string(Intent::Kind kind);
+std::optional<Intent::Kind> intent_kind(std::string_view name);
 
 struct JournalEvent {
   std::string time;
@@ -100,7 +103,8 @@ struct JournalEvent {
 ///
 /// A failed write (full disk, lost file system) is an Error and is not retried. The size is bounded: old runs keep their verdicts,
 /// and the oldest runs are removed, except for those that undo and the next proof need.
-/// Texts are stored without the user info of URLs: no password of a proxy or a mirror.
+/// Texts are stored without the user info of URLs: no password of a proxy or a mirror. The first writer rewrites the
+/// tables of an earlier schema; readers read those as they are.
 class Journal {
  public:
   enum class Access { write, read };

@@ -2,29 +2,28 @@
 // Queries of the journal, and its rows as JSON.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "engine/journal.hpp"
 #include "engine/statement.hpp"
 
 namespace p2pd {
 namespace {
 
-/// Value of an enumeration from a number in the database, up to `last`.
+/// Value of an enumeration from its name in a column.
 template <class Enum>
-Result<Enum> known(int number, Enum last) {
-  if (number >= 0 && number <= static_cast<int>(last)) return static_cast<Enum>(number);
-  return fail(ErrorCode::invalid, fmt::format("state database: {} is not a value of its column", number),
+Result<Enum> known(const Statement& row, int column, std::optional<Enum> (*value_called)(std::string_view)) {
+  const std::string name = row.text(column);
+  if (const std::optional<Enum> value = value_called(name)) return *value;
+  return fail(ErrorCode::invalid, fmt::format("state database: \"{}\" is not a value of its column", name),
               "move state.db away; \"p2pctl revert\" still undoes every recorded change");
 }
 
-Run read_run(const Statement& row) {
+Result<Run> read_run(const Statement& row) {
   Run run;
   run.id = row.integer(0);
   run.plan = row.text(1);
   run.resolved = row.text(2);
-  run.state = run_state(row.text(3)).value_or(RunState::failed);
-  run.rollback = static_cast<Rollback>(std::clamp(row.number(4), 0, 2));
+  run.state = TRY(known(row, 3, run_state));
+  run.rollback = TRY(known(row, 4, rollback_scope));
   run.reboots = row.number(5);
   run.reboot_from = row.text(6);
   run.reboot_due = row.number(7) != 0;
@@ -53,7 +52,7 @@ Result<std::vector<Run>> Journal::runs(int limit, std::int64_t before) const {
   Statement s(db_.get(), "SELECT * FROM runs WHERE ?=0 OR id<? ORDER BY id DESC LIMIT ?");
   s.bind(before, before, limit);
   std::vector<Run> runs;
-  while (TRY(s.step())) runs.push_back(read_run(s));
+  while (TRY(s.step())) runs.push_back(TRY(read_run(s)));
   return runs;
 }
 
@@ -74,7 +73,7 @@ Result<std::vector<Run>> Journal::runs_in_place() const {
   Statement s(db_.get(), "SELECT * FROM runs r WHERE result='reverted' OR EXISTS"
                          "(SELECT 1 FROM steps s WHERE s.run=r.id AND s.applied<>0) ORDER BY id DESC");
   std::vector<Run> runs;
-  while (TRY(s.step())) runs.push_back(read_run(s));
+  while (TRY(s.step())) runs.push_back(TRY(read_run(s)));
   return runs;
 }
 
@@ -86,7 +85,7 @@ Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
   while (TRY(s.step())) {
     StepRecord step;
     step.step = s.text(0);
-    step.status = TRY(known(s.number(1), StepStatus::reverted));
+    step.status = TRY(known(s, 1, step_status));
     step.attempts = s.number(2);
     step.crashes = s.number(3);
     step.applied = s.number(4) != 0;
@@ -103,7 +102,7 @@ Result<std::vector<Intent>> Journal::open_intents(std::int64_t run) const {
   s.bind(run);
   std::vector<Intent> intents;
   while (TRY(s.step())) {
-    const auto kind = TRY(known(s.number(1), Intent::Kind::proof));
+    const auto kind = TRY(known(s, 1, intent_kind));
     intents.push_back({s.integer(0), kind, s.text(2), s.text(3)});
   }
   return intents;

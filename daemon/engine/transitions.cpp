@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/transitions.hpp"
 
-#include <algorithm>
-#include <array>
-#include <iterator>
+#include "base/enum_names.hpp"
 
 namespace p2pd {
 namespace {
@@ -83,11 +81,7 @@ constexpr Row kRows[] = {
 std::string_view to_string(RunState state) { return kStateNames[static_cast<std::size_t>(state)]; }
 std::string_view to_string(Event event) { return kEventNames[static_cast<std::size_t>(event)]; }
 
-std::optional<RunState> run_state(std::string_view name) {
-  const auto* found = std::find(std::begin(kStateNames), std::end(kStateNames), name);
-  if (found == std::end(kStateNames)) return std::nullopt;
-  return static_cast<RunState>(found - std::begin(kStateNames));
-}
+std::optional<RunState> run_state(std::string_view name) { return value_called<RunState>(kStateNames, name); }
 
 std::optional<RunState> next_state(RunState state, Event event) {
   for (const Row& row : kRows) {

@@ -86,7 +86,7 @@ class LargeJournal(Case):
             columns = database.execute("SELECT * FROM runs WHERE id=1").fetchone()
             for run in range(2, self.RUNS + 2):
                 database.execute(f"INSERT INTO runs VALUES({','.join('?' * len(columns))})", (run, "verify", *columns[2:]))
-                database.execute("INSERT INTO steps VALUES(?,'proof',1,0,0,0,0,'',?)", (run, finding))
+                database.execute("INSERT INTO steps VALUES(?,'proof','holds',0,0,0,0,'',?)", (run, finding))
                 database.execute("INSERT INTO events(time,boot_id,run,step,type,text) VALUES('t','b',?,'proof','proof','was so')", (run,))
 
     def pages(self, runs):

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2pctl and its state directory: damaged, read-only, full, or something else."""
+import contextlib
 import fcntl
 import os
+import pathlib
 import re
 import sqlite3
 import subprocess
 import unittest
 
-from cli_case import Case, needs_root, P2PCTL
-from tree import picture, write
+from cli_case import Case, needs_root, OPTIONS, P2PCTL, plan_text, STEP
+from tree import boot, picture, write
 
 
 class State(Case):
@@ -83,6 +85,26 @@ class State(Case):
                 self.assertIs(self.json("apply", self.plan, "--accept-state-loss")["changed"], False)
                 self.assertTrue(list(self.state.glob("state.db.lost-*")))
                 self.before = original
+                self.revert_to_end()
+
+    def test_upgrade(self):
+        """The state of schema 1, written where the same run of the same plan stands: it goes on after its reboot, and is undone."""
+        for upgraded in ("apply", "revert"):
+            with self.subTest(upgraded):
+                self.fresh()
+                write(self.plan, plan_text(OPTIONS, STEP))
+                self.assertEqual(self.json("apply", self.plan)["state"], "rebooting")
+                for file in self.state.glob("state.db*"):
+                    file.unlink()
+                with contextlib.closing(sqlite3.connect(self.state / "state.db")) as database:
+                    database.executescript((pathlib.Path(__file__).parent / "state-1.sql").read_text())
+                waits = self.json("status")
+                self.assertEqual((waits["state"], [step["status"] for step in waits["steps"]]), ("rebooting", ["fixed", "pending-reboot"]))
+                self.assertEqual(len(self.json("history")["events"]), 8)
+                boot(self.tree)
+                if upgraded == "apply":
+                    done = self.json("apply", self.plan)
+                    self.assertEqual((done["run"], done["result"]), (1, "done"))
                 self.revert_to_end()
 
     def test_revert_without_a_database(self):

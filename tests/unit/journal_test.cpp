@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sched.h>
+#include <sqlite3.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "catch.hpp"
 #include "engine/journal.hpp"
@@ -22,6 +25,43 @@ Run begin(Journal& journal) {
   run.plan = "p";
   run.state = RunState::walking;
   return journal.begin_run(run, {}, {"t", "b", 0, "", "begun", ""}).value();
+}
+
+/// Runs SQL on state.db in `directory`.
+void execute(const std::filesystem::path& directory, const std::string& sql) {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open((directory / "state.db").c_str(), &db) == SQLITE_OK);
+  const int code = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
+  INFO(sqlite3_errmsg(db));
+  CHECK(code == SQLITE_OK);
+  sqlite3_close(db);
+}
+
+/// Makes the state database of schema 1 that an earlier version wrote.
+void make_schema_1(const std::filesystem::path& directory) {
+  std::ifstream file(P2PD_SOURCE_DIR "/tests/cli/state-1.sql");
+  std::ostringstream sql;
+  sql << file.rdbuf();
+  execute(directory, sql.str());
+}
+
+/// Checks the run of state-1.sql.
+void check_schema_1(const Journal& journal) {
+  const Run run = journal.last_run().value().value();
+  CHECK(run.state == RunState::rebooting);
+  CHECK(run.rollback == Rollback::own);
+  CHECK(run.reboots == 1);
+  CHECK(run.started == "2026-11-27T01:49:24Z");
+  const auto steps = journal.steps(run.id).value();
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0].status == StepStatus::pending_reboot);
+  CHECK(steps[1].status == StepStatus::fixed);
+  CHECK((steps[0].applied && steps[1].applied));
+  CHECK(steps[1].finding["verdict"] == "pass");
+  REQUIRE(journal.open_intents(run.id)->size() == 1);
+  CHECK(journal.open_intents(run.id)->front().kind == Intent::Kind::hazard);
+  CHECK(journal.runs_in_place()->size() == 1);
+  CHECK(journal.events(0, run.id, 100)->size() == 8);
 }
 
 /// Runs `body` in a child with a private mount table; its exit status. 77: not root.
@@ -201,4 +241,65 @@ TEST_CASE("an unprivileged reader reads beside a killed writer") {
     return;
   }
   CHECK(status == 0);
+}
+
+TEST_CASE("journal: schema 1 is read as it is, and rewritten by the first writer") {
+  TemporaryDirectory state;
+  make_schema_1(state.path());
+  check_schema_1(Journal::open(state.path(), Journal::Access::read).value());
+  check_schema_1(Journal::open(state.path(), Journal::Access::write).value());
+  check_schema_1(Journal::open(state.path(), Journal::Access::read).value());
+  auto journal = Journal::open(state.path(), Journal::Access::write).value();
+  Run run = journal.last_run().value().value();
+  run.rollback = Rollback::failed;
+  REQUIRE(journal.save(run, {"t", "b", run.id, "", "e", ""}));
+  CHECK(journal.last_run()->value().rollback == Rollback::failed);
+}
+
+TEST_CASE("journal: each number of schema 1 becomes the name it had") {
+  TemporaryDirectory state;
+  make_schema_1(state.path());
+  execute(state.path(), "DELETE FROM steps; DELETE FROM intents; DELETE FROM runs");
+  for (int i = 0; i < 3; ++i)
+    execute(state.path(), fmt::format("INSERT INTO runs VALUES({},'p','','failed',{},0,'',0,'','','','')", i + 1, i));
+  for (int i = 0; i < 7; ++i)
+    execute(state.path(), fmt::format("INSERT INTO steps VALUES(1,'{0}',{0},0,0,0,0,'','{{}}')", i));
+  for (int i = 0; i < 5; ++i)
+    execute(state.path(), fmt::format("INSERT INTO intents(run,kind,step,boot_id) VALUES(1,{},'','')", i));
+  const auto access = GENERATE(Journal::Access::read, Journal::Access::write);
+  const auto journal = Journal::open(state.path(), access).value();
+  const auto runs = journal.runs(10).value();
+  const auto steps = journal.steps(1).value();
+  const auto intents = journal.open_intents(1).value();
+  CHECK((runs.size() == 3 && steps.size() == 7 && intents.size() == 5));
+  for (const Run& run : runs) CHECK(static_cast<std::int64_t>(run.rollback) == run.id - 1);
+  for (const StepRecord& step : steps) CHECK(std::to_string(static_cast<int>(step.status)) == step.step);
+  for (const Intent& intent : intents) CHECK(static_cast<std::int64_t>(intent.kind) == intent.id - 1);
+}
+
+TEST_CASE("journal: a rewrite that fails changes nothing") {
+  TemporaryDirectory state;
+  make_schema_1(state.path());
+  execute(state.path(), "CREATE TABLE intents_1(x)");  // fails the last of the renames
+  CHECK_FALSE(Journal::open(state.path(), Journal::Access::write));
+  check_schema_1(Journal::open(state.path(), Journal::Access::read).value());
+  execute(state.path(), "DROP TABLE intents_1");
+  check_schema_1(Journal::open(state.path(), Journal::Access::write).value());
+}
+
+TEST_CASE("journal: a name or number that is none of its column is an error") {
+  TemporaryDirectory state;
+  const bool older = GENERATE(false, true);
+  make_schema_1(state.path());
+  if (!older) REQUIRE(Journal::open(state.path(), Journal::Access::write));
+  execute(state.path(), older ? "UPDATE steps SET status=7; UPDATE intents SET kind=-1; UPDATE runs SET failing=3"
+                              : "UPDATE steps SET status='broken'; UPDATE intents SET kind=''; UPDATE runs SET rollback='0'");
+  const auto journal = Journal::open(state.path(), Journal::Access::write).value();
+  CHECK(journal.last_run().error().code == ErrorCode::invalid);
+  CHECK(journal.open_intents(1).error().code == ErrorCode::invalid);
+  const auto steps = journal.steps(1);
+  REQUIRE_FALSE(steps);
+  CHECK(steps.error().message == fmt::format("state database: \"{}\" is not a value of its column", older ? "7" : "broken"));
+  execute(state.path(), older ? "UPDATE runs SET rollback='own', state='x'" : "UPDATE runs SET rollback='own', state=''");
+  CHECK(journal.last_run().error().code == ErrorCode::invalid);
 }
