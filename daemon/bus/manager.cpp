@@ -9,9 +9,9 @@
 
 #include "base/json_number.hpp"
 #include "base/log.hpp"
-#include "base/parameters.hpp"
 #include "engine/status.hpp"
 #include "protocol/bus_names.hpp"
+#include "protocol/error.hpp"
 
 namespace p2pd {
 namespace {
@@ -20,24 +20,6 @@ using nlohmann::json;
 
 constexpr std::uint32_t kHistoryLimit = 1000;
 
-const char* error_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::busy: return "org.p2pd1.Error.Busy";
-    case ErrorCode::state: return "org.p2pd1.Error.State";
-    case ErrorCode::not_found: return "org.p2pd1.Error.NotFound";
-    case ErrorCode::invalid: return "org.p2pd1.Error.Invalid";
-    case ErrorCode::denied: return "org.p2pd1.Error.Denied";
-    case ErrorCode::timeout: return "org.p2pd1.Error.Timeout";
-    case ErrorCode::database_quarantined: return "org.p2pd1.Error.Unavailable";
-    default: return "org.p2pd1.Error.Io";
-  }
-}
-
-int reply_error(sd_bus_message* call, const Error& error) {
-  return sd_bus_reply_method_errorf(call, error_name(error.code), "%s%s%s", error.message.c_str(),
-                                    error.next.empty() ? "" : "; next: ", error.next.c_str());
-}
-
 /// Text of a JSON string as valid UTF-8, which D-Bus requires.
 std::string text(const json& value) {
   return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
@@ -45,6 +27,15 @@ std::string text(const json& value) {
 
 int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }
 
+/// Replies with an error of two arguments: message and next step.
+int reply_error(sd_bus_message* call, const Error& error) {
+  const std::string message = text(error.message);
+  const sd_bus_error named = SD_BUS_ERROR_MAKE_CONST(bus_error_name(error.code), message.c_str());
+  MessageRef reply;
+  int code = sd_bus_message_new_method_error(call, reply.out(), &named);  // appends the message
+  if (code >= 0) code = append_text(reply, error.next);
+  return code < 0 ? code : sd_bus_send(nullptr, reply, nullptr);
+}
 
 /// Property and the part of the status that it shows.
 struct Shown {
@@ -114,16 +105,14 @@ struct Handlers {
   }
 
   /// Asks polkit, then the worker, then answers with the run.
-  static int forward(sd_bus_message* call, void* data, const char* action, const json& request) {
+  static int forward(sd_bus_message* call, void* data, const Request& request) {
     auto* manager = static_cast<Manager*>(data);
-    return manager->authority_.authorize(call, action, [manager, request](const MessageRef& asked) {
-      log::info("{} asks for {}", sd_bus_message_get_sender(asked), request.dump());
+    return manager->authority_.authorize(call, polkit_action(request), [manager, request](const MessageRef& asked) {
+      log::info("{} asks for {}", sd_bus_message_get_sender(asked), to_json(request).dump());
       auto kept = std::make_shared<MessageRef>(asked);
-      manager->worker_.ask(request, [manager, kept](const Result<json>& answer) {
+      manager->worker_.ask(request, [manager, kept](const Answer& answer) {
         manager->look();
-        int code = guard([&] {
-          return answer ? sd_bus_reply_method_return(*kept, "t", answer->value("run", std::uint64_t{0})) : reply_error(*kept, answer.error());
-        });
+        int code = guard([&] { return answer ? sd_bus_reply_method_return(*kept, "t", *answer) : reply_error(*kept, answer.error()); });
         if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
         if (code < 0) log::warning("an answer was not taken: {}", error_text(code));
       });
@@ -132,27 +121,23 @@ struct Handlers {
 
   static int apply(sd_bus_message* call, void* data, sd_bus_error* error) {
     const char* plan = nullptr;
-    json request = {{"do", "apply"}};
     int code = sd_bus_message_read(call, "s", &plan);
     if (code >= 0) code = sd_bus_message_enter_container(call, 'a', "{sv}");
     if (code < 0) return code;
-    if (*plan != '\0' && !is_name(plan))
-      return reply_error(call, {ErrorCode::invalid, "a plan is named by a-z, 0-9 and -, at most 64 of them", "its file lies in /etc/p2pd/plans"});
-    request["plan"] = plan;
+    if (const Result<void> named = require_plan_name(plan); !named) return reply_error(call, named.error());
+    Request request{.plan = plan};
     for (const char* key = nullptr; (code = sd_bus_message_enter_container(call, 'e', "sv")) > 0; sd_bus_message_exit_container(call)) {
       int value = 0;
       if (sd_bus_message_read(call, "s", &key) < 0 || std::string_view(key) != "reboot" || sd_bus_message_read(call, "v", "b", &value) < 0)
         return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "options: expected \"reboot\" (b), got \"%s\"", key == nullptr ? "" : key);
-      request["reboot"] = value != 0;
+      request.reboot = value != 0;
     }
-    if (code < 0) return code;
-    return forward(call, data, request.value("reboot", true) ? "org.p2pd1.reboot" : "org.p2pd1.apply", request);
+    return code < 0 ? code : forward(call, data, request);
   }
-  static int pause(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.apply", {{"do", "pause"}}); }
-  static int resume(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.reboot", {{"do", "resume"}}); }
-  static int retry(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.reboot", {{"do", "retry"}}); }
-  static int cancel(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.revert", {{"do", "cancel"}}); }
-  static int revert(sd_bus_message* call, void* data, sd_bus_error*) { return forward(call, data, "org.p2pd1.revert", {{"do", "revert"}}); }
+  template <Request::Kind kind>
+  static int ask(sd_bus_message* call, void* data, sd_bus_error*) {
+    return forward(call, data, {.kind = kind});
+  }
 
   static int list_steps(sd_bus_message* call, void* data, sd_bus_error*) {
     MessageRef reply;
@@ -190,7 +175,8 @@ struct Handlers {
 namespace {
 
 #define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define ASKED(name, handler) SD_BUS_METHOD_WITH_ARGS(name, SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<handler>, SD_BUS_VTABLE_UNPRIVILEGED)
+#define ASKED(kind) \
+  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<kind>>, SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml documents the same interface; a test compares the two.
 const sd_bus_vtable kManagerVtable[] = {
@@ -207,12 +193,12 @@ const sd_bus_vtable kManagerVtable[] = {
     SHOWN("RebootRequired", "b"),
     SHOWN("Reboots", "(uu)"),
     SD_BUS_PROPERTY("Gpus", "a(ss)", guarded<Handlers::gpus>, 0, 0),
-    SD_BUS_METHOD_WITH_ARGS("Apply", SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
-    ASKED("Pause", Handlers::pause),
-    ASKED("Resume", Handlers::resume),
-    ASKED("Retry", Handlers::retry),
-    ASKED("Cancel", Handlers::cancel),
-    ASKED("Revert", Handlers::revert),
+    SD_BUS_METHOD_WITH_ARGS(bus_method(Request::Kind::apply), SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
+    ASKED(Request::Kind::pause),
+    ASKED(Request::Kind::resume),
+    ASKED(Request::Kind::retry),
+    ASKED(Request::Kind::cancel),
+    ASKED(Request::Kind::revert),
     SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), guarded<Handlers::list_steps>, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), guarded<Handlers::report>, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), guarded<Handlers::history>, SD_BUS_VTABLE_UNPRIVILEGED),
@@ -243,11 +229,12 @@ bool Manager::idle() const {
 void Manager::look() {
   Result<json> now = current_status(state_);
   if (!now) {
-    log::warning("{}", now.error().text());
+    const Error error = now.error();
+    log::warning("{}", error.text());
     Run run;
-    run.reason = now.error().message;
+    run.reason = error.message;
     now = status_of(run, {});
-    (*now)["next"] = now->value("next", "");
+    (*now)["next"] = error.next;
   }
   if (*now == status_) return;
   const json before = std::exchange(status_, *std::move(now));

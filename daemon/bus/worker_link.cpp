@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "base/descriptor.hpp"
-#include "base/directories.hpp"
 #include "bus/sd_bus.hpp"
 
 namespace p2pd {
@@ -21,7 +20,7 @@ constexpr std::size_t kAnswer = 64U << 10;
 constexpr int kTries = 3;  // a worker that is just ending accepts no request: the next start does
 
 Result<Descriptor> connect_worker() {
-  const std::string path = runtime_directory() + "/walk.sock";
+  const std::string path = worker_socket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return fail(ErrorCode::invalid, path + ": too long for a socket");
@@ -32,20 +31,6 @@ Result<Descriptor> connect_worker() {
   return fail(error == EAGAIN ? ErrorCode::busy : ErrorCode::io,
               fmt::format("the worker cannot be reached at {}: {}", path, std::generic_category().message(error)),
               "\"systemctl status p2pd-worker.socket p2pd-worker.service\" shows why");
-}
-
-ErrorCode code_of(const std::string& name) {
-  for (int code = 0; code <= static_cast<int>(ErrorCode::database_quarantined); ++code)
-    if (to_string(static_cast<ErrorCode>(code)) == name) return static_cast<ErrorCode>(code);
-  return ErrorCode::io;
-}
-
-Result<nlohmann::json> parse_answer(std::string_view line) {
-  nlohmann::json answer = parse_json(line);
-  if (!answer.is_object()) return fail(ErrorCode::invalid, "the worker answered with what is no JSON");
-  if (answer.value("ok", nlohmann::json()) == true) return answer;
-  const auto text = [&](const char* key) { return answer.value(key, nlohmann::json()).is_string() ? answer[key].get<std::string>() : ""; };
-  return fail(code_of(text("code")), text("message").empty() ? "the worker refused, without a word" : text("message"), text("next"));
 }
 
 }  // namespace
@@ -66,9 +51,9 @@ struct WorkerLink::Call {
   }
 };
 
-void WorkerLink::ask(const nlohmann::json& request, Answered answered) {
+void WorkerLink::ask(const Request& request, Answered answered) {
   ++calls_;
-  auto* call = new Call{this, request.dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // deleted by finish()
+  auto* call = new Call{this, to_json(request).dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // deleted by finish()
   if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kWorkerPatience, 0, guarded<late>, call) < 0)
     return finish(call, fail(ErrorCode::io, "no timer for a request"));
   start(call);
@@ -94,7 +79,7 @@ int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
   if (count > 0) call->received.append(buffer.data(), static_cast<std::size_t>(count));
   if (const std::size_t end = call->received.find('\n'); end != std::string::npos) {
-    call->link->finish(call, parse_answer(std::string_view(call->received).substr(0, end)));
+    call->link->finish(call, answer_from_json(parse_json(std::string_view(call->received).substr(0, end))));
   } else if (call->received.size() > kAnswer) {
     call->link->finish(call, fail(ErrorCode::invalid, "the worker's answer has no end"));
   } else if (count <= 0) {
@@ -112,7 +97,7 @@ int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
   return 0;
 }
 
-void WorkerLink::finish(Call* call, const Result<nlohmann::json>& answer) {
+void WorkerLink::finish(Call* call, const Answer& answer) {
   const std::unique_ptr<Call> ended(call);
   --calls_;
   ended->answered(answer);

@@ -116,10 +116,10 @@ constexpr Verb kVerbs[] = {
     {"catalogue", "list the driver builds and what speaks for or against each here; diff, allow, add", takes_catalogue, catalogue},
     {"report", "write what is known and what was done as one HTML file", takes_page, write_report},
     {"record", "capture this machine into one file that --root reads", takes_record, record},
-    {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, "pause"); }},
-    {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, "resume"); }},
-    {"retry", "try a blocked or failed run again", takes_walk, [](const Context& c) { return request(c, "retry"); }},
-    {"cancel", "stop an open run and undo it", takes_walk, [](const Context& c) { return request(c, "cancel"); }},
+    {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
+    {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
+    {"retry", "try a blocked or failed run again", takes_walk, [](const Context& c) { return request(c, Request::Kind::retry); }},
+    {"cancel", "stop an open run and undo it", takes_walk, [](const Context& c) { return request(c, Request::Kind::cancel); }},
     {"completion", "print what a shell completes", takes_shell, completion, false, true},
 };
 

@@ -14,6 +14,7 @@
 
 #include "bus/sd_bus.hpp"
 #include "protocol/bus_names.hpp"
+#include "protocol/error.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -21,21 +22,43 @@ namespace {
 constexpr std::uint64_t kPatience = 150'000'000;  // microseconds: somebody types a password
 constexpr int kLookAgain = 2'000;                 // milliseconds: a service that was killed tells of nothing
 
-Failure failed(const BusError& error, int code) {
-  static constexpr std::string_view kOurs = "org.p2pd1.Error.";
-  const std::string name = error.get().name == nullptr ? "" : error.get().name;
-  std::string text = error.text(code);
-  std::string next;
-  if (const std::size_t at = text.find("; next: "); at != std::string::npos) {
-    next = text.substr(at + 8);
-    text.resize(at);
+/// Error of an error reply. The service adds the next step as a second argument.
+Failure failed(sd_bus_message* reply) {
+  const sd_bus_error* error = sd_bus_message_get_error(reply);
+  const std::string message = error->message == nullptr ? error->name : error->message;
+  if (const std::optional<ErrorCode> ours = error_code_of(error->name)) {
+    const char *said = nullptr, *next = nullptr;
+    sd_bus_message_rewind(reply, 1);
+    return fail(*ours, message, sd_bus_message_read(reply, "ss", &said, &next) < 0 ? "" : next);
   }
-  if (name == "org.p2pd1.Error.State") return fail(ErrorCode::state, text, next);
-  if (name.starts_with(kOurs)) return fail(ErrorCode::io, text, next);
-  if (error.is(SD_BUS_ERROR_ACCESS_DENIED) || error.is(SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED))
-    return fail(ErrorCode::denied, text, "run it as root, or as a user whom polkit allows it");
-  return fail(ErrorCode::io, fmt::format("the service does not answer: {}", text),
-              "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
+  for (const char* name : {SD_BUS_ERROR_ACCESS_DENIED, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED})
+    if (sd_bus_error_has_name(error, name) != 0) return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit allows it");
+  return fail(ErrorCode::io, "the service does not answer: " + message, "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
+}
+
+int keep_reply(sd_bus_message* reply, void* kept, sd_bus_error*) {
+  *static_cast<MessageRef*>(kept) = MessageRef(reply);
+  return 0;
+}
+
+/// Calls a method and waits for its reply. sd_bus_call() would drop all arguments of an error but the first.
+template <class... Arguments>
+Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Arguments... arguments) {
+  MessageRef call, reply;
+  sd_bus_slot* slot = nullptr;
+  int code = sd_bus_message_new_method_call(bus, call.out(), bus_names::kService, bus_names::kPath, bus_names::kManager, method);
+  if (code >= 0) code = sd_bus_message_append(call, types, arguments...);
+  if (code >= 0) code = sd_bus_call_async(bus, &slot, call, guarded<keep_reply>, &reply, 0);
+  const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> pending(slot, sd_bus_slot_unref);
+  while (code >= 0 && reply == nullptr) {
+    code = sd_bus_process(bus, nullptr);
+    if (code == 0) code = sd_bus_wait(bus, UINT64_MAX);
+    if (code == -EINTR) code = 0;
+  }
+  if (reply == nullptr)
+    return fail(ErrorCode::io, "the connection to the bus is gone: " + error_text(code), "\"p2pctl status\" shows how it stands");
+  if (sd_bus_message_is_method_error(reply, nullptr) != 0) return failed(reply);
+  return reply;
 }
 
 Result<std::uint64_t> run_of(sd_bus_message* reply) {
@@ -79,40 +102,18 @@ Result<Service> Service::open(const Options& options) {
   return Service(bus);
 }
 
-Result<std::uint64_t> Service::apply(const std::string& plan, bool reboot) {
-  BusError error;
-  MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "Apply", error, reply.out(), "sa{sv}", plan.c_str(), 1,
-                                      "reboot", "b", reboot ? 1 : 0);
-  if (code < 0) return failed(error, code);
-  return run_of(reply);
+Result<std::uint64_t> Service::ask(const Request& request) {
+  const char* method = bus_method(request.kind);
+  if (request.kind != Request::Kind::apply) return run_of(TRY(call(bus_.get(), method, "")));
+  return run_of(TRY(call(bus_.get(), method, "sa{sv}", request.plan.c_str(), 1, "reboot", "b", request.reboot ? 1 : 0)));
 }
 
-Result<std::uint64_t> Service::ask(const char* method) {
-  BusError error;
-  MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, method, error, reply.out(), "");
-  if (code < 0) return failed(error, code);
-  return run_of(reply);
-}
-
-Result<nlohmann::json> Service::report() {
-  BusError error;
-  MessageRef reply;
-  const int code = sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetReport", error, reply.out(), "");
-  if (code < 0) return failed(error, code);
-  return document_of(reply);
-}
+Result<nlohmann::json> Service::report() { return document_of(TRY(call(bus_.get(), "GetReport", ""))); }
 
 Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
-  BusError error;
-  MessageRef reply;
   const auto count = static_cast<std::uint32_t>(runs);
-  const int code = before == 0 ? sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetHistory", error, reply.out(), "u", count)
-                               : sd_bus_call_method(bus_.get(), bus_names::kService, bus_names::kPath, bus_names::kManager, "GetHistoryBefore", error, reply.out(), "ut",
-                                                    count, static_cast<std::uint64_t>(before));
-  if (code < 0) return failed(error, code);
-  return document_of(reply);
+  if (before == 0) return document_of(TRY(call(bus_.get(), "GetHistory", "u", count)));
+  return document_of(TRY(call(bus_.get(), "GetHistoryBefore", "ut", count, static_cast<std::uint64_t>(before))));
 }
 
 Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd) {

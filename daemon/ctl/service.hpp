@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "base/result.hpp"
 #include "ctl/verb.hpp"
+#include "protocol/request.hpp"
 
 struct sd_bus;
 
@@ -23,9 +24,8 @@ class Service {
  public:
   static Result<Service> open(const Options& options);
 
-  /// Calls Apply, with plan and options, or a method without arguments; returns the run.
-  Result<std::uint64_t> apply(const std::string& plan, bool reboot);
-  Result<std::uint64_t> ask(const char* method);
+  /// Makes a request; returns the run. Errors of the service keep their code and next step.
+  Result<std::uint64_t> ask(const Request& request);
   /// Documents of schema p2pd.status/1 and p2pd.history/1.
   Result<nlohmann::json> report();
   Result<nlohmann::json> history(int runs, std::int64_t before);

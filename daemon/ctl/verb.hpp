@@ -11,6 +11,7 @@
 #include "base/host.hpp"
 #include "base/result.hpp"
 #include "plan/plan.hpp"
+#include "protocol/request.hpp"
 #include "record/record_file.hpp"
 
 namespace CLI {
@@ -115,7 +116,7 @@ Result<int> doctor(const Context& context);
 Result<int> show_plan(const Context& context);
 Result<int> apply(const Context& context);
 Result<int> revert(const Context& context);
-Result<int> request(const Context& context, std::string_view event);
+Result<int> request(const Context& context, Request::Kind kind);
 Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
 Result<int> metrics(const Context& context);

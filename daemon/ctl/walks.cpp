@@ -158,7 +158,7 @@ Result<int> apply(const Context& context) {
       return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
     if (options.accept_state_loss)
       return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus", "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
-    return ask_service(context, [&](Service& service) { return service.apply(options.plan, !options.no_reboot); });
+    return ask_service(context, [&](Service& service) { return service.ask({.plan = options.plan, .reboot = !options.no_reboot}); });
   }
   const Plan plan = TRY(context.plan());
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
@@ -167,7 +167,7 @@ Result<int> apply(const Context& context) {
 Result<int> revert(const Context& context) {
   if (over_the_bus(context.options)) {
     TRY(require_no_options_of_the_plan(context.options));
-    return ask_service(context, [](Service& service) { return service.ask("Revert"); }, true);
+    return ask_service(context, [](Service& service) { return service.ask({.kind = Request::Kind::revert}); }, true);
   }
   if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
   Context undoing = context;  // the undo records suffice: an unusable journal must not prevent a rollback
@@ -175,17 +175,15 @@ Result<int> revert(const Context& context) {
   return walk_with(undoing, "revert", [](Walk& walk) { return walk.revert(); });
 }
 
-Result<int> request(const Context& context, std::string_view event) {
+Result<int> request(const Context& context, Request::Kind kind) {
   if (over_the_bus(context.options)) {
-    const char* method = event == "pause" ? "Pause" : event == "resume" ? "Resume" : event == "retry" ? "Retry" : "Cancel";
     TRY(require_no_options_of_the_plan(context.options));
     Context asked = context;
-    asked.options.no_block |= event == "pause";  // a pause takes effect between two steps, and the current step may take long
-    return ask_service(asked, [&](Service& service) { return service.ask(method); }, event == "cancel");
+    asked.options.no_block |= kind == Request::Kind::pause;  // a pause takes effect between two steps, and the current step may take long
+    return ask_service(asked, [&](Service& service) { return service.ask({.kind = kind}); }, kind == Request::Kind::cancel);
   }
-  if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", event));
-  const Event asked = event == "pause" ? Event::pause : event == "resume" ? Event::resume : event == "retry" ? Event::retry : Event::cancel;
-  return walk_with(context, event, [&](Walk& walk) { return walk.request(asked); });
+  if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(kind)));
+  return walk_with(context, to_string(kind), [&](Walk& walk) { return walk.request(event_of(kind)); });
 }
 
 }  // namespace p2pd::ctl

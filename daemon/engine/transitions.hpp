@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "protocol/request.hpp"
+
 namespace p2pd {
 
 enum class RunState { idle, walking, rebooting, ready, limited, blocked, failed, paused, reverting };
@@ -32,6 +34,7 @@ enum class Event {
   given_back  ///< rollback after a failure is complete
 };
 std::string_view to_string(Event event);
+Event event_of(Request::Kind kind);
 
 /// State after `event`; nothing if `state` does not allow it.
 std::optional<RunState> next_state(RunState state, Event event);

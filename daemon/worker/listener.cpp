@@ -32,8 +32,8 @@ struct Connection {
 };
 
 /// Writes a line, or drops it: a client that does not read must not block the worker.
-void send_line(int fd, const nlohmann::json& answer) {
-  const std::string line = answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+void send_line(int fd, const Answer& answer) {
+  const std::string line = to_json(answer).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   (void)!::send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -62,8 +62,6 @@ Result<Descriptor> make_socket(const std::string& path) {
   return socket;
 }
 
-std::string socket_path() { return runtime_directory() + "/walk.sock"; }
-
 /// Reads the available data; returns false at the end of the input.
 bool take(Connection& connection, Mailbox& mailbox) {
   std::array<char, Listener::kLine> buffer;
@@ -71,18 +69,17 @@ bool take(Connection& connection, Mailbox& mailbox) {
   if (count <= 0) return count < 0 && (errno == EAGAIN || errno == EINTR);
   connection.received.append(buffer.data(), static_cast<std::size_t>(count));
   for (std::size_t end; (end = connection.received.find('\n')) != std::string::npos;) {
-    Result<Request> request = parse_request(std::string_view(connection.received).substr(0, end));
+    const Result<Request> request = request_from_json(parse_json(std::string_view(connection.received).substr(0, end)));
     connection.received.erase(0, end + 1);
     if (!request) {
-      send_line(connection.fd.get(), answer_of(request.error()));
+      send_line(connection.fd.get(), Failure(request.error()));
       continue;
     }
     auto back = std::make_shared<Descriptor>(::fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 3));
-    request->answer = [back](const nlohmann::json& answer) { send_line(back->get(), answer); };
-    mailbox.post(*std::move(request));
+    mailbox.post({*request, [back](const Answer& answer) { send_line(back->get(), answer); }});
   }
   if (connection.received.size() <= Listener::kLine) return true;
-  send_line(connection.fd.get(), answer_of(Error{ErrorCode::invalid, fmt::format("a line of over {} bytes", Listener::kLine), ""}));
+  send_line(connection.fd.get(), fail(ErrorCode::invalid, fmt::format("a line of over {} bytes", Listener::kLine)));
   return false;
 }
 
@@ -90,7 +87,7 @@ bool take(Connection& connection, Mailbox& mailbox) {
 
 Result<std::unique_ptr<Listener>> Listener::open(Mailbox& mailbox, int stop_fd) {
   const bool passed = ::sd_listen_fds(1) == 1;
-  Descriptor socket = passed ? Descriptor(SD_LISTEN_FDS_START) : TRY(make_socket(socket_path()));
+  Descriptor socket = passed ? Descriptor(SD_LISTEN_FDS_START) : TRY(make_socket(worker_socket()));
   if (passed) ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
   return std::unique_ptr<Listener>(new Listener(mailbox, stop_fd, std::move(socket), !passed));
 }
@@ -106,7 +103,7 @@ Listener::Listener(Mailbox& mailbox, int stop_fd, Descriptor socket, bool own)
 Listener::~Listener() {
   ::eventfd_write(quit_.get(), 1);
   thread_.join();
-  if (own_) ::unlink(socket_path().c_str());
+  if (own_) ::unlink(worker_socket().c_str());
 }
 
 void Listener::serve() {
@@ -130,7 +127,7 @@ void Listener::serve() {
     if (may_ask(fd.get()))
       connections.push_back({std::move(fd), {}});
     else
-      send_line(fd.get(), answer_of(Error{ErrorCode::denied, "only root, and the service p2pd, may ask the worker", "\"p2pctl\" asks over the bus"}));
+      send_line(fd.get(), fail(ErrorCode::denied, "only root, and the service p2pd, may ask the worker", "\"p2pctl\" asks over the bus"));
   }
 }
 

@@ -6,11 +6,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 
 #include "base/directories.hpp"
-#include "base/parameters.hpp"
+#include "base/json.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {
@@ -19,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kWaiting = 16;
-constexpr Event kRequests[] = {Event::apply, Event::pause, Event::resume, Event::retry, Event::cancel, Event::revert};
 
 std::string asked_file() { return runtime_directory() + "/asked"; }
 
@@ -43,42 +41,13 @@ bool is_at_rest(RunState state) {
 
 bool undoes(std::optional<Event> event) { return event == Event::cancel || event == Event::revert; }
 
-Error busy(const Run& run, std::string_view wanted, bool undoing) {
-  return {ErrorCode::state,
-          fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan,
-                      undoing ? "being undone" : to_string(run.state), wanted),
-          "\"p2pctl status --watch\" follows it, \"p2pctl cancel\" undoes it"};
+Failure busy(const Run& run, std::string_view wanted, bool undoing) {
+  return fail(ErrorCode::state,
+              fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan, undoing ? "being undone" : to_string(run.state), wanted),
+              "\"p2pctl status --watch\" follows it, \"p2pctl cancel\" undoes it");
 }
 
 }  // namespace
-
-Result<Request> parse_request(std::string_view line) {
-  const json words = parse_json(line);
-  if (!words.is_object() || !words.contains("do") || !words["do"].is_string())
-    return fail(ErrorCode::invalid, "expected a line of JSON like {\"do\": \"apply\", \"plan\": \"NAME\"}");
-  const auto event = std::ranges::find(kRequests, words["do"].get<std::string>(), [](Event e) { return std::string(to_string(e)); });
-  if (event == std::end(kRequests)) return fail(ErrorCode::invalid, fmt::format("nothing is called {}", words["do"].dump()));
-  Request request;
-  request.event = *event;
-  for (const auto& [key, value] : words.items()) {
-    if (key == "do") continue;
-    if (request.event != Event::apply) return fail(ErrorCode::invalid, fmt::format("\"{}\" goes with apply alone", key));
-    if (key == "plan" && value.is_string() && (value == "" || is_name(value.get<std::string>())))
-      request.plan = value;
-    else if (key == "reboot" && value.is_boolean())
-      request.reboot = value;
-    else
-      return fail(ErrorCode::invalid, fmt::format("\"{}\": not a value that it can have", key),
-                  key == "plan" ? "a plan is named by a-z, 0-9 and -; its file lies in /etc/p2pd/plans" : "");
-  }
-  return request;
-}
-
-json answer_of(const Run& run) { return {{"ok", true}, {"run", run.id}, {"state", to_string(run.state)}}; }
-
-json answer_of(const Error& error) {
-  return {{"ok", false}, {"code", to_string(error.code)}, {"message", error.message}, {"next", error.next}};
-}
 
 Mailbox::Mailbox(std::string configured)
     : configured_(std::move(configured)),
@@ -97,14 +66,14 @@ void Mailbox::remember() const {
     ::unlink(asked_file().c_str());
 }
 
-void Mailbox::post(Request request) {
-  json answer;
+void Mailbox::post(Posted request) {
+  Answer answer;
   {
     const std::lock_guard lock(mutex_);
     if (walking_ && run_ && !told_ && !is_at_rest(run_->state)) {
       answer = take_while_walking(request);
     } else if (stopping_ || waiting_.size() >= kWaiting) {
-      answer = answer_of(Error{ErrorCode::busy, stopping_ ? "p2pd-worker is ending" : "too many requests wait", "try again"});
+      answer = fail(ErrorCode::busy, stopping_ ? "p2pd-worker is ending" : "too many requests wait", "try again");
     } else {
       waiting_.push_back(std::move(request));
       raise(wake_);
@@ -115,31 +84,30 @@ void Mailbox::post(Request request) {
 }
 
 /// Answers a request during a walk. The last one wins, but after a cancel or revert nothing continues the run.
-json Mailbox::take_while_walking(const Request& request) {
+Answer Mailbox::take_while_walking(const Request& request) {
   const bool undoing = run_->state == RunState::reverting || undoes(asked_);
-  switch (request.event) {
-    case Event::apply:
+  switch (request.kind) {
+    case Request::Kind::apply:
       if (const std::string& plan = request.plan.empty() ? configured_ : request.plan; undoing || plan != run_->plan)
-        return answer_of(busy(*run_, "apply " + plan, undoing));
-      if (!request.reboot && !is_external(*run_)) return answer_of(busy(*run_, "leave its restarts to somebody else", undoing));
+        return busy(*run_, "apply " + plan, undoing);
+      if (!request.reboot && !is_external(*run_)) return busy(*run_, "leave its restarts to somebody else", undoing);
       asked_.reset();
       break;
-    case Event::resume:
-    case Event::retry:
-    case Event::pause:
-      if (undoing) return answer_of(busy(*run_, to_string(request.event), undoing));
-      asked_ = request.event == Event::pause ? std::optional(Event::pause) : std::nullopt;
+    case Request::Kind::resume:
+    case Request::Kind::retry:
+    case Request::Kind::pause:
+      if (undoing) return busy(*run_, to_string(request.kind), undoing);
+      asked_ = request.kind == Request::Kind::pause ? std::optional(Event::pause) : std::nullopt;
       break;
-    case Event::cancel:
-    case Event::revert:
-      if (run_->state == RunState::reverting && request.event == Event::cancel) break;
-      asked_ = request.event;
+    case Request::Kind::cancel:
+    case Request::Kind::revert:
+      if (run_->state == RunState::reverting && request.kind == Request::Kind::cancel) break;
+      asked_ = event_of(request.kind);
       if (!undoing) raise(halt_);  // an undo is not interrupted
       break;
-    default: break;
   }
   remember();
-  return answer_of(*run_);
+  return static_cast<std::uint64_t>(run_->id);
 }
 
 void Mailbox::stop() {
@@ -181,7 +149,7 @@ bool Mailbox::has_waiting() const {
   return !waiting_.empty();
 }
 
-std::optional<Request> Mailbox::wait(std::chrono::milliseconds patience) {
+std::optional<Posted> Mailbox::wait(std::chrono::milliseconds patience) {
   pollfd woken{wake_.get(), POLLIN, 0};
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -190,7 +158,7 @@ std::optional<Request> Mailbox::wait(std::chrono::milliseconds patience) {
       lower(wake_);
       if (stopping_) return std::nullopt;
       if (!waiting_.empty()) {
-        Request request = std::move(waiting_.front());
+        Posted request = std::move(waiting_.front());
         waiting_.pop_front();
         return request;
       }
@@ -208,15 +176,15 @@ void Mailbox::begin() {
 }
 
 void Mailbox::note(const Run& run) {
-  std::vector<std::pair<Request, json>> answered;
+  std::vector<std::pair<Posted, Answer>> answered;
   {
     const std::lock_guard lock(mutex_);
     if (!walking_) return;
     run_ = run;
     told_.reset();
     if (is_at_rest(run.state)) return;  // the worker takes waiting requests once the walk has ended
-    for (Request& request : waiting_) {  // requests that came before the run and its state were known
-      json answer = take_while_walking(request);
+    for (Posted& request : waiting_) {  // requests that came before the run and its state were known
+      Answer answer = take_while_walking(request);
       answered.emplace_back(std::move(request), std::move(answer));
     }
     waiting_.clear();

@@ -9,25 +9,16 @@
 #include <string>
 
 #include "base/descriptor.hpp"
-#include "base/json.hpp"
 #include "engine/journal.hpp"
 #include "engine/seams.hpp"
+#include "protocol/request.hpp"
 
 namespace p2pd {
 
-/// Request to the worker. `answer` is called once, from any thread.
-struct Request {
-  Event event = Event::apply;  ///< apply, pause, resume, retry, cancel or revert
-  std::string plan;            ///< for apply; empty: the configured plan
-  bool reboot = true;          ///< for apply: false leaves restarts to the operator
-  std::function<void(const nlohmann::json&)> answer;
+/// Request with the function that takes its answer: called once, from any thread.
+struct Posted : Request {
+  std::function<void(const Answer&)> answer;
 };
-
-/// Reads one line of the socket: {"do": "apply", "plan": "NAME", "reboot": true}.
-Result<Request> parse_request(std::string_view line);
-
-nlohmann::json answer_of(const Run& run);
-nlohmann::json answer_of(const Error& error);
 
 /// Requests from the listener's thread to the walk. An accepted request survives a kill of the
 /// worker, in RUNTIME/asked. During a walk each request is answered at once, and the
@@ -38,7 +29,7 @@ class Mailbox : public Requests {
   explicit Mailbox(std::string configured = {});
 
   // Used by the listener.
-  void post(Request request);
+  void post(Posted request);
   void stop();  ///< after SIGTERM
 
   // Used by the walk.
@@ -52,7 +43,7 @@ class Mailbox : public Requests {
 
   // Used by the worker.
   /// Next request; nothing after `patience`, or when p2pd stops.
-  std::optional<Request> wait(std::chrono::milliseconds patience);
+  std::optional<Posted> wait(std::chrono::milliseconds patience);
   /// Begins a walk: requests posted from now on are answered with its state, which `note` sets.
   void begin();
   void note(const Run& run);
@@ -60,12 +51,12 @@ class Mailbox : public Requests {
   std::optional<Event> end();
 
  private:
-  nlohmann::json take_while_walking(const Request& request);
+  Answer take_while_walking(const Request& request);
   void remember() const;
 
   std::string configured_;
   mutable std::mutex mutex_;
-  std::deque<Request> waiting_;
+  std::deque<Posted> waiting_;
   std::optional<Event> asked_;
   std::optional<Event> told_;  ///< returned to the walk, which is about to act on it
   std::optional<Run> run_;  ///< run that is being walked

@@ -10,6 +10,7 @@
 #include "base/message_ids.hpp"
 #include "base/url.hpp"
 #include "engine/ready.hpp"
+#include "protocol/error.hpp"
 
 namespace p2pd {
 namespace {
@@ -198,7 +199,7 @@ void Publisher::lock(const std::string& why) {
 void Publisher::publish() {
   published_ = std::chrono::steady_clock::now();
   nlohmann::json status = status_of(run_, steps_, activity_);
-  if (error_) status["error"] = {{"message", error_->message}, {"code", to_string(error_->code)}, {"next", error_->next}};
+  if (error_) status["error"] = to_json(*error_);
   FileState file;
   file.kind = FileState::Kind::regular;
   file.mode = 0644;

@@ -70,7 +70,7 @@ class Service {
     bool well = start();
     for (const auto* pause = std::begin(kPauses);;) {
       const bool again = !well && pause != std::end(kPauses);
-      const std::optional<Request> request = mailbox_.wait(again ? *pause++ : patience);
+      const std::optional<Posted> request = mailbox_.wait(again ? *pause++ : patience);
       if (request)
         well = take(*request);
       else if (again && !mailbox_.stopping())
@@ -120,17 +120,18 @@ class Service {
     return settle(run);
   }
 
-  bool take(const Request& request) {
-    publisher_.begun = [&](const Run& run) { request.answer(answer_of(run)); };
-    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.event == Event::revert);
+  bool take(const Posted& request) {
+    const auto id = [](const Run& run) { return static_cast<std::uint64_t>(run.id); };
+    publisher_.begun = [&](const Run& run) { request.answer(id(run)); };
+    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.kind == Request::Kind::revert);
     const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
-    if (!told) request.answer(run ? answer_of(*run) : answer_of(run.error()));
+    if (!told) request.answer(run ? Answer(id(*run)) : Failure(run.error()));
     return told ? settle(run) : true;  // an error before the run began is reported to the caller
   }
 
   Result<Run> answer(Walk& walk, const Request& request) const {
-    if (request.event == Event::revert) return walk.revert();
-    if (request.event != Event::apply) return walk.request(request.event);
+    if (request.kind == Request::Kind::revert) return walk.revert();
+    if (request.kind != Request::Kind::apply) return walk.request(event_of(request.kind));
     Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, registry_));
     if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
     return walk.apply(plan);

@@ -63,6 +63,16 @@ class BadInput(Case):
         self.finish()
         self.assert_one_run(run)
 
+    def test_the_next_step_is_an_argument_of_its_own(self):
+        self.apply_held()
+        with self.assertRaises(BusError) as caught:
+            self.root.call("Apply", "sa{sv}", "prove", {})
+        self.assertNotIn("next", caught.exception.text)
+        self.assertIn('"p2pctl status --watch"', caught.exception.next)
+        done = self.bus.ctl("apply", "prove")
+        self.assertEqual(done.stderr, f"p2pctl: {caught.exception.text}\n  next: {caught.exception.next}\n")
+        self.finish()
+
     def test_wrong_moments(self):
         for method in ("Pause", "Resume", "Retry", "Cancel"):
             with self.subTest(method=method):
@@ -225,8 +235,7 @@ class Survives(Case):
     def test_a_worker_that_answers_what_no_worker_does(self):
         """Each call gets an answer, and p2pd goes on."""
         self.bus.end("walk")
-        answers = ['{"ok": true, "run": "seven"}', '{"ok": true, "run": -1}', '{"ok": true, "run": {}}', '{"ok": true}', '{"ok": 7}', "[]", "x",
-                   '{"ok": false, "code": 7, "message": [], "next": {}}']
+        answers = ['{"run": "seven"}', '{"run": -1}', '{"run": {}}', "{}", '{"error": 7}', "[]", "x", '{"error": {"code": 7, "message": [], "next": {}}}']
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as worker:
             (self.bus.runtime / "walk.sock").unlink(missing_ok=True)
             worker.bind(str(self.bus.runtime / "walk.sock"))
@@ -240,8 +249,7 @@ class Survives(Case):
                     connection.close()
                 thread = threading.Thread(target=serve, daemon=True)
                 thread.start()
-                with contextlib.suppress(BusError):
-                    self.root.call("Pause")
+                self.assert_error(("org.p2pd1.Error.Io", "org.p2pd1.Error.Invalid"), "Pause")
                 thread.join(10)
                 self.assertTrue(self.bus.running("p2pd"), f"{answer}: {self.bus.said('p2pd')[-600:]}")
 

@@ -17,11 +17,11 @@ PROPERTIES, DBUS = "org.freedesktop.DBus.Properties", "org.freedesktop.DBus"
 
 
 class BusError(Exception):
-    """An error reply: its name and its words."""
+    """An error reply: its name, its message, and the next step where it has one."""
 
-    def __init__(self, name, text):
+    def __init__(self, name, text="", next_step=""):
         super().__init__(f"{name}: {text}")
-        self.name, self.text = name, text
+        self.name, self.text, self.next = name, text, next_step
 
 
 class Client:
@@ -102,7 +102,7 @@ class Client:
                 raise TimeoutError(f"no answer in {timeout} s")
         message = self.replies.pop(serial)
         if message.message_type is MessageType.ERROR:
-            raise BusError(message.error_name, message.body[0] if message.body else "")
+            raise BusError(message.error_name, *message.body)
         return message.body
 
     def call(self, member, *words, timeout=20, **where):

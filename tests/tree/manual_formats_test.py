@@ -131,12 +131,11 @@ class Bus(Case):
 
     def test_errors(self):
         documented = set(keys(part(self.name, "ERROR NAMES"), "Sy"))
-        named = {name for file in (ROOT / "daemon/bus").glob("*.cpp")
-                 for name in re.findall(r'"(org\.p2pd1\.Error\.\w+)"', file.read_text())}
+        named = set(re.findall(r'"(org\.p2pd1\.Error\.\w+)"', (ROOT / "daemon/protocol/error.cpp").read_text()))
         self.assertEqual({n for n in documented if n.startswith("org.p2pd1.")}, named)
 
     def test_status_document(self):
-        source = (ROOT / "daemon/engine/status.cpp").read_text() + (ROOT / "daemon/worker/publisher.cpp").read_text()
+        source = "".join((ROOT / "daemon" / name).read_text() for name in ("engine/status.cpp", "worker/publisher.cpp", "protocol/error.cpp"))
         documented = set(re.findall(r"\.(?:It )?Cm (\w+)", "\n".join(part(self.name, "STATUS DOCUMENT"))))
         documented |= {n for head, _ in items(part(self.name, "STATUS DOCUMENT")) for n in re.findall(r"\w+", head)[1:]}
         self.assert_within([n for n in documented if f'"{n}"' not in source], [])

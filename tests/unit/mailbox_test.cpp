@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "catch.hpp"
+#include "protocol/error.hpp"
 #include "temporary.hpp"
 
 using namespace p2pd;
-using nlohmann::json;
 
 namespace {
 
@@ -26,12 +26,17 @@ struct Runtime {
   ~Runtime() { ::unsetenv("P2PD_RUNTIME"); }
 };
 
-/// Posts; what it is answered, or null as long as it is not.
-std::shared_ptr<json> post(Mailbox& mailbox, Event event, std::string plan = "") {
-  auto answer = std::make_shared<json>();
-  mailbox.post({event, std::move(plan), true, [answer](const json& said) { *answer = said; }});
+using Kind = Request::Kind;
+
+/// Posts; the answer, or nothing as long as there is none.
+std::shared_ptr<std::optional<Answer>> post(Mailbox& mailbox, Kind kind, std::string plan = "") {
+  auto answer = std::make_shared<std::optional<Answer>>();
+  mailbox.post({{kind, std::move(plan), true}, [answer](const Answer& said) { *answer = said; }});
   return answer;
 }
+
+bool is_taken(const std::shared_ptr<std::optional<Answer>>& answer) { return *answer && **answer && ***answer == 7; }
+bool is_refused(const std::shared_ptr<std::optional<Answer>>& answer, ErrorCode code) { return *answer && !**answer && (*answer)->error().code == code; }
 
 Run run_of(RunState state) {
   Run run;
@@ -44,49 +49,76 @@ Run run_of(RunState state) {
 }  // namespace
 
 TEST_CASE("requests: what is understood, and what is refused with its reason") {
-  const auto request = parse_request(R"({"do": "apply", "plan": "geforce-p2p", "reboot": false})");
+  const auto request = request_from_json(parse_json(R"({"do": "apply", "plan": "geforce-p2p", "reboot": false})"));
   REQUIRE(request);
-  CHECK(request->event == Event::apply);
+  CHECK(request->kind == Kind::apply);
   CHECK(request->plan == "geforce-p2p");
   CHECK_FALSE(request->reboot);
-  CHECK(parse_request(R"({"do": "revert"})")->event == Event::revert);
   for (const char* line : {"", "{", "[]", "7", R"({"do": 7})", R"({"do": "go-on"})", R"({"do": "proven"})", R"({"do": "stopped"})",
                            R"({"do": "apply", "plan": "/etc/passwd"})", R"({"do": "apply", "plan": "../x"})",
                            R"({"do": "apply", "plan": 7})", R"({"do": "apply", "reboot": "no"})", R"({"do": "pause", "plan": "x"})",
                            R"({"do": "apply", "frob": true})"}) {
     INFO(line);
-    const auto refused = parse_request(line);
+    const auto refused = request_from_json(parse_json(line));
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == ErrorCode::invalid);
   }
 }
 
+TEST_CASE("protocol: requests, answers and errors are read as they were written") {
+  for (const Kind kind : {Kind::apply, Kind::pause, Kind::resume, Kind::retry, Kind::cancel, Kind::revert}) {
+    const Request request{kind, kind == Kind::apply ? "work" : "", kind != Kind::apply};
+    const auto read = request_from_json(to_json(request));
+    REQUIRE(read);
+    CHECK(read->kind == kind);
+    CHECK(read->plan == request.plan);
+    CHECK(read->reboot == request.reboot);
+    CHECK(to_string(event_of(kind)) == to_string(kind));
+  }
+  CHECK(answer_from_json(to_json(Answer(7))).value() == 7);
+  for (int number = 0; number <= static_cast<int>(ErrorCode::database_quarantined); ++number) {
+    const Error error{static_cast<ErrorCode>(number), "m; next: x", "n"};
+    const Answer read = answer_from_json(to_json(Answer(Failure(error))));
+    REQUIRE_FALSE(read);
+    CHECK(read.error().code == error.code);
+    CHECK(read.error().message == error.message);
+    CHECK(read.error().next == error.next);
+    CHECK(error_code_of(bus_error_name(error.code)) == error.code);
+  }
+  CHECK_FALSE(error_code_of("org.freedesktop.DBus.Error.NoReply"));
+  for (const char* line : {"", "[]", "7", "{}", R"({"run": "seven"})", R"({"run": -1})", R"({"error": 7})", R"({"error": {"code": 7, "message": []}})"}) {
+    const Answer read = answer_from_json(parse_json(line));
+    REQUIRE_FALSE(read);
+    CHECK_FALSE(read.error().message.empty());
+  }
+}
+
 TEST_CASE("requests wait for a worker that is at rest, in order, and not without bound") {
   Mailbox mailbox;
-  const auto first = post(mailbox, Event::apply, "a");
-  post(mailbox, Event::pause);
-  CHECK(first->is_null());
+  const auto first = post(mailbox, Kind::apply, "a");
+  post(mailbox, Kind::pause);
+  CHECK_FALSE(*first);
   CHECK(mailbox.wait(std::chrono::seconds(0))->plan == "a");
-  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::pause);
+  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::pause);
   CHECK_FALSE(mailbox.wait(std::chrono::milliseconds(1)));
-  for (int i = 0; i < 16; ++i) CHECK(post(mailbox, Event::apply)->is_null());
-  CHECK(post(mailbox, Event::apply)->at("code") == "busy");
+  for (int i = 0; i < 16; ++i) CHECK_FALSE(*post(mailbox, Kind::apply));
+  CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::busy));
 }
 
 TEST_CASE("while a run is walked, requests are answered at once, and heard between two steps") {
   const Runtime runtime;
   Mailbox mailbox("test");
   mailbox.begin();
-  const auto early = post(mailbox, Event::apply, "test");
-  CHECK(early->is_null());
+  const auto early = post(mailbox, Kind::apply, "test");
+  CHECK_FALSE(*early);
   mailbox.note(run_of(RunState::walking));
-  CHECK(early->at("run") == 7);
-  CHECK(post(mailbox, Event::apply)->at("run") == 7);
-  CHECK(post(mailbox, Event::apply, "other")->at("code") == "state");
-  CHECK(post(mailbox, Event::resume)->at("run") == 7);  // it goes on already
-  CHECK(post(mailbox, Event::retry)->at("run") == 7);
+  CHECK(is_taken(early));
+  CHECK(is_taken(post(mailbox, Kind::apply)));
+  CHECK(is_refused(post(mailbox, Kind::apply, "other"), ErrorCode::state));
+  CHECK(is_taken(post(mailbox, Kind::resume)));  // it goes on already
+  CHECK(is_taken(post(mailbox, Kind::retry)));
   CHECK_FALSE(mailbox.poll());
-  CHECK(post(mailbox, Event::pause)->at("ok") == true);
+  CHECK(is_taken(post(mailbox, Kind::pause)));
   CHECK_FALSE(readable(mailbox.halt_fd()));  // a pause lets what runs come to its end
   CHECK(mailbox.poll() == Event::pause);
   CHECK_FALSE(mailbox.poll());
@@ -97,7 +129,7 @@ TEST_CASE("an apply without a plan is one of the configured plan, whatever is wa
   Mailbox mailbox("other");
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
-  CHECK(post(mailbox, Event::apply)->at("code") == "state");
+  CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::state));
 }
 
 TEST_CASE("restarts of a run that makes them cannot be left to somebody else in its middle") {
@@ -105,15 +137,15 @@ TEST_CASE("restarts of a run that makes them cannot be left to somebody else in 
   mailbox.begin();
   Run run = run_of(RunState::walking);
   const auto leave = [&] {
-    json answer;
+    Answer answer;
     mailbox.note(run);
-    mailbox.post({Event::apply, "test", false, [&](const json& said) { answer = said; }});
+    mailbox.post({{Kind::apply, "test", false}, [&](const Answer& said) { answer = said; }});
     return answer;
   };
   run.resolved = R"({"policy": {"reboot": "automatic"}})";
-  CHECK(leave().at("code") == "state");
+  CHECK(leave().error().code == ErrorCode::state);
   run.resolved = R"({"policy": {"reboot": "external"}})";
-  CHECK(leave().at("run") == 7);
+  CHECK(leave().value() == 7);
 }
 
 TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
@@ -122,7 +154,7 @@ TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
     Mailbox killed("test");
     killed.begin();
     killed.note(run_of(RunState::walking));
-    post(killed, Event::pause);
+    post(killed, Kind::pause);
   }
   CHECK(Mailbox().asked() == Event::pause);
   Mailbox next;
@@ -130,7 +162,7 @@ TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
   CHECK_FALSE(Mailbox().asked());
   next.begin();
   next.note(run_of(RunState::walking));
-  post(next, Event::cancel);
+  post(next, Kind::cancel);
   next.done_with(Event::pause);
   CHECK(Mailbox().asked() == Event::cancel);
   next.stop();
@@ -143,16 +175,16 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   Mailbox mailbox;
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
-  post(mailbox, Event::cancel);
+  post(mailbox, Kind::cancel);
   CHECK(readable(mailbox.halt_fd()));
   CHECK(mailbox.end() == Event::cancel);
   CHECK_FALSE(readable(mailbox.halt_fd()));
   mailbox.begin();
   mailbox.note(run_of(RunState::reverting));
-  CHECK(post(mailbox, Event::pause)->at("code") == "state");
-  CHECK(post(mailbox, Event::cancel)->at("ok") == true);  // that is what it does
+  CHECK(is_refused(post(mailbox, Kind::pause), ErrorCode::state));
+  CHECK(is_taken(post(mailbox, Kind::cancel)));  // that is what it does
   CHECK_FALSE(mailbox.poll());
-  CHECK(post(mailbox, Event::revert)->at("ok") == true);  // of all runs: heard between two steps, no undo is cut short
+  CHECK(is_taken(post(mailbox, Kind::revert)));  // of all runs: heard between two steps, no undo is cut short
   CHECK_FALSE(readable(mailbox.halt_fd()));
   CHECK(mailbox.poll() == Event::revert);
   CHECK_FALSE(mailbox.end());
@@ -160,18 +192,18 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
 
 TEST_CASE("the last request wins: pause and resume, in any order and number, before the step ends") {
   const Runtime runtime;
-  for (const Event on : {Event::resume, Event::retry, Event::apply}) {
+  for (const Kind on : {Kind::resume, Kind::retry, Kind::apply}) {
     Mailbox mailbox("test");
     mailbox.begin();
     mailbox.note(run_of(RunState::walking));
-    CHECK(post(mailbox, Event::pause)->at("ok") == true);
-    CHECK(post(mailbox, on)->at("ok") == true);
+    CHECK(is_taken(post(mailbox, Kind::pause)));
+    CHECK(is_taken(post(mailbox, on)));
     CHECK_FALSE(mailbox.asked());
     CHECK_FALSE(Mailbox().asked());  // nor does a worker that was killed remember it
     CHECK_FALSE(mailbox.poll());
-    CHECK(post(mailbox, Event::pause)->at("ok") == true);
-    CHECK(post(mailbox, on)->at("ok") == true);
-    CHECK(post(mailbox, Event::pause)->at("ok") == true);
+    CHECK(is_taken(post(mailbox, Kind::pause)));
+    CHECK(is_taken(post(mailbox, on)));
+    CHECK(is_taken(post(mailbox, Kind::pause)));
     CHECK(Mailbox().asked() == Event::pause);
     CHECK(mailbox.poll() == Event::pause);
   }
@@ -182,28 +214,28 @@ TEST_CASE("the last request wins: a cancel or a revert replaces a pause, and eac
   Mailbox mailbox("test");
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
-  for (const Event event : {Event::pause, Event::cancel, Event::revert, Event::cancel}) {
-    CHECK(post(mailbox, event)->at("ok") == true);
-    CHECK(mailbox.asked() == event);
-    CHECK(Mailbox().asked() == event);
+  for (const Kind kind : {Kind::pause, Kind::cancel, Kind::revert, Kind::cancel}) {
+    CHECK(is_taken(post(mailbox, kind)));
+    CHECK(mailbox.asked() == event_of(kind));
+    CHECK(Mailbox().asked() == event_of(kind));
   }
   CHECK(readable(mailbox.halt_fd()));
 }
 
 TEST_CASE("after a cancel has ended what ran, no other request is answered OK") {
   const Runtime runtime;
-  for (const Event undo : {Event::cancel, Event::revert}) {
+  for (const Kind undo : {Kind::cancel, Kind::revert}) {
     Mailbox mailbox("test");
     mailbox.begin();
     mailbox.note(run_of(RunState::walking));
     post(mailbox, undo);
-    for (const Event event : {Event::pause, Event::resume, Event::retry, Event::apply}) {
-      const auto answer = post(mailbox, event);
-      CHECK(answer->at("code") == "state");
-      CHECK(answer->at("message").get<std::string>().find("is being undone") != std::string::npos);
+    for (const Kind kind : {Kind::pause, Kind::resume, Kind::retry, Kind::apply}) {
+      const auto answer = post(mailbox, kind);
+      CHECK(is_refused(answer, ErrorCode::state));
+      CHECK((*answer)->error().message.find("is being undone") != std::string::npos);
     }
-    CHECK(Mailbox().asked() == undo);
-    CHECK(mailbox.poll() == undo);
+    CHECK(Mailbox().asked() == event_of(undo));
+    CHECK(mailbox.poll() == event_of(undo));
   }
 }
 
@@ -212,17 +244,17 @@ TEST_CASE("a resume that comes after the walk was told to pause waits for the en
   Mailbox mailbox("test");
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
-  post(mailbox, Event::pause);
+  post(mailbox, Kind::pause);
   SECTION("told by poll()") { REQUIRE(mailbox.poll() == Event::pause); }
   SECTION("told by a restart that was called off") { mailbox.done_with(Event::pause); }
-  const auto early = post(mailbox, Event::resume);
-  CHECK(early->is_null());
+  const auto early = post(mailbox, Kind::resume);
+  CHECK_FALSE(*early);
   mailbox.note(run_of(RunState::paused));
-  const auto late = post(mailbox, Event::resume);
-  CHECK(late->is_null());
+  const auto late = post(mailbox, Kind::resume);
+  CHECK_FALSE(*late);
   CHECK_FALSE(mailbox.end());
-  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::resume);
-  CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::resume);
+  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::resume);
+  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::resume);
 }
 
 TEST_CASE("a request that comes after the walk was told to undo is answered once it does") {
@@ -230,13 +262,13 @@ TEST_CASE("a request that comes after the walk was told to undo is answered once
   Mailbox mailbox("test");
   mailbox.begin();
   mailbox.note(run_of(RunState::walking));
-  post(mailbox, Event::cancel);
+  post(mailbox, Kind::cancel);
   REQUIRE(mailbox.poll() == Event::cancel);
-  const auto resume = post(mailbox, Event::resume), again = post(mailbox, Event::cancel);
-  CHECK(resume->is_null());
+  const auto resume = post(mailbox, Kind::resume), again = post(mailbox, Kind::cancel);
+  CHECK_FALSE(*resume);
   mailbox.note(run_of(RunState::reverting));
-  CHECK(resume->at("code") == "state");
-  CHECK(again->at("ok") == true);
+  CHECK(is_refused(resume, ErrorCode::state));
+  CHECK(is_taken(again));
   CHECK_FALSE(mailbox.end());
 }
 
@@ -246,9 +278,9 @@ TEST_CASE("a request for a run that has come to rest is not lost with the end of
     Mailbox mailbox("test");
     mailbox.begin();
     mailbox.note(run_of(state));
-    CHECK(post(mailbox, Event::retry)->is_null());
+    CHECK_FALSE(*post(mailbox, Kind::retry));
     CHECK_FALSE(mailbox.end());
-    CHECK(mailbox.wait(std::chrono::seconds(0))->event == Event::retry);
+    CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::retry);
   }
 }
 
@@ -260,5 +292,5 @@ TEST_CASE("a signal ends the wait, what runs, and nothing is taken after it") {
   CHECK(mailbox.stopping());
   CHECK(mailbox.poll() == Event::stopped);
   CHECK(readable(mailbox.halt_fd()));
-  CHECK(post(mailbox, Event::apply)->at("code") == "busy");
+  CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::busy));
 }
