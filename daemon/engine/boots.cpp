@@ -15,7 +15,7 @@ constexpr int kRollbackPatience = 15 * 60;
 }  // namespace
 
 /// Records a boot that is new to the run. An unexpected boot counts as a crash.
-Result<std::optional<Event>> Walk::note_boot() {
+Result<std::optional<Walk::Outcome>> Walk::note_boot() {
   if (TRY(s_.journal.knows_boot(run_.id, boot_))) return std::nullopt;
   const bool expected = !run_.reboot_from.empty();
   if (!expected) ++run_.reboots;
@@ -36,10 +36,10 @@ Result<std::optional<Event>> Walk::note_boot() {
 }
 
 /// Waits some seconds; a request ends the wait.
-Result<std::optional<Event>> Walk::wait_a_while(std::string why) {
+Result<std::optional<Walk::Outcome>> Walk::wait_a_while(std::string why) {
   s_.observer.waiting(why);
   for (int second = 0; second < kSecondsBetweenLooks; ++second) {
-    if (const std::optional<Event> asked = asked_for()) return asked;
+    if (std::optional<Outcome> asked = asked_for()) return asked;
     s_.clock.wait(std::chrono::seconds(1));
   }
   return std::nullopt;
@@ -58,7 +58,7 @@ std::string Walk::in_use() const {
 }
 
 /// Waits before a restart until the machine is idle, or returns a blocker. During a rollback the wait is bounded.
-Result<std::optional<Event>> Walk::wait_until_idle() {
+Result<std::optional<Walk::Outcome>> Walk::wait_until_idle() {
   if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // the operator checks that himself
   const bool back = run_.state == RunState::reverting;
   for (int waited = 0;; waited += kSecondsBetweenLooks) {
@@ -68,23 +68,20 @@ Result<std::optional<Event>> Walk::wait_until_idle() {
       TRY(s_.journal.save(run_, event("not-idle", "", busy)));
       return std::nullopt;
     }
-    if (plan_.policy.busy == Busy::block && !back) {
-      reason_ = busy;
-      return Event::blocker;
-    }
-    const std::optional<Event> asked = TRY(wait_a_while("a restart is due; " + busy));
-    if (asked && (!back || *asked == Event::stopped || *asked == Event::revert)) return asked;
+    if (plan_.policy.busy == Busy::block && !back) return Outcome{Event::blocker, busy};
+    std::optional<Outcome> asked = TRY(wait_a_while("a restart is due; " + busy));
+    if (asked && (!back || asked->event == Event::stopped || asked->event == Event::revert)) return asked;
   }
 }
 
 /// Counts and prepares a reboot; the walk reboots once that is durable. One reboot is reserved for the rollback.
-Result<Event> Walk::restart() {
+Result<Walk::Outcome> Walk::restart(const std::string& why) {
   const bool back = run_.state == RunState::reverting;
   const bool counted = run_.reboot_from == boot_;
   const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
   if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
-    if (back) return give_up(reason_ + "; the plan allows no further reboot: reboot by hand to finish");
-    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", reason_,
+    if (back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
+    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why,
                                plan_.policy.reboots, kept ? ", the way back included" : ""));
   }
   for (const Step& step : plan_.steps) {
@@ -102,7 +99,7 @@ Result<Event> Walk::restart() {
   }
   if (!counted) ++run_.reboots;
   run_.reboot_from = boot_;
-  return Event::reboot_due;
+  return Outcome{Event::reboot_due, why};
 }
 
 }  // namespace p2pd

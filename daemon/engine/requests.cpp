@@ -203,7 +203,6 @@ Result<Run> Walk::request(Event event) {
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;
-  reason_ = run.rollback == Rollback::failed ? run.reason : "";  // the cause of the failure is kept over the rollback's reboot
   plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.registry));
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();

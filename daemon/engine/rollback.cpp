@@ -16,24 +16,19 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
 }
 
 /// Undoes the changes of this run, or of all runs, newest first.
-Result<Event> Walk::roll_back() {
+Result<Walk::Outcome> Walk::roll_back() {
   for (;;) {
-    const std::optional<Event> asked = asked_for();
-    if (asked == Event::revert) TRY(move(Event::revert));
-    if (asked == Event::stopped) return Event::stopped;
+    const std::optional<Outcome> asked = asked_for();
+    if (asked && asked->event == Event::revert) TRY(move(*asked));
+    if (asked && asked->event == Event::stopped) return *asked;
     const std::optional<UndoStore::Owner> changed = undoable();
     if (!changed) break;
     TRY_IN("undo of " + changed->step, undo(*changed));
   }
-  const bool failed = run_.rollback == Rollback::failed;
-  if (run_.reboot_due) {
-    if (!failed) reason_ = "what was undone is in effect until the next boot";
-    return Event::reboot_due;
-  }
+  if (run_.reboot_due) return kept(Event::reboot_due, "what was undone is in effect until the next boot");
   TRY(prove_earlier());
-  if (failed) return Event::given_back;
-  reason_ = run_.rollback == Rollback::all ? "everything p2pd changed is undone" : "what this run changed is undone";
-  return Event::reverted;
+  if (run_.rollback == Rollback::failed) return kept(Event::given_back, "");
+  return Outcome{Event::reverted, run_.rollback == Rollback::all ? "everything p2pd changed is undone" : "what this run changed is undone"};
 }
 
 Result<void> Walk::undo(const UndoStore::Owner& changed) {
@@ -61,12 +56,11 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   return s_.undo.forget_newest();
 }
 
-/// Fails the run with `reason_`; the plan decides between rollback and keep.
-Event Walk::give_up(std::string reason) {
-  reason_ = std::move(reason);
-  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return Event::failure;
+/// Fails the run; the plan decides between rollback and keep.
+Walk::Outcome Walk::give_up(std::string reason) {
+  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep) return {Event::failure, std::move(reason)};
   run_.rollback = Rollback::failed;
-  return Event::give_back;
+  return {Event::give_back, std::move(reason)};
 }
 
 }  // namespace p2pd

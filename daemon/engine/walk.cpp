@@ -19,28 +19,25 @@ std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
 
 Result<Run> Walk::walk() {
   if (run_.state == RunState::walking) TRY(choose());
-  std::optional<Event> event = TRY(note_boot());
-  for (;;) {
-    if (!event) event = run_.state == RunState::reverting ? TRY(roll_back()) : TRY(pass());
-    if (*event == Event::reboot_due) {
-      const std::optional<Event> asked = TRY(wait_until_idle());
-      event = asked ? *asked : TRY(restart());
+  std::optional<Outcome> outcome = TRY(note_boot());
+  for (;; outcome.reset()) {
+    if (!outcome) outcome = run_.state == RunState::reverting ? TRY(roll_back()) : TRY(pass());
+    if (outcome->event == Event::reboot_due) {
+      std::optional<Outcome> other = TRY(wait_until_idle());
+      outcome = other ? *std::move(other) : TRY(restart(outcome->reason));
     }
-    const bool back = *event == Event::cancel || *event == Event::revert;
-    if (back && plan_.only_checks()) {  // a plan that only checks has nothing to undo; earlier runs may have
-      TRY(move(Event::superseded));
-      return *event == Event::revert ? revert() : run_;
+    const auto& [event, reason] = *outcome;
+    if ((event == Event::cancel || event == Event::revert) && plan_.only_checks()) {  // nothing to undo; earlier runs may have
+      TRY(move({Event::superseded, reason}));
+      return event == Event::revert ? revert() : run_;
     }
-    TRY(move(*event));
+    TRY(move(*outcome));
     const bool rolling_back = run_.state == RunState::reverting;
-    if (*event == Event::reboot_due &&
-        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason_, rolling_back)) == Rebooter::Outcome::called_off &&
-        run_.state == RunState::rebooting) {
-      reason_ = "the restart was called off";
-      TRY(move(Event::pause));
-    }
-    if (run_.state != RunState::reverting || *event == Event::reboot_due || *event == Event::stopped) return run_;
-    event.reset();
+    if (event == Event::reboot_due &&
+        TRY(s_.rebooter.reboot(plan_.policy.reboot, reason, rolling_back)) == Rebooter::Outcome::called_off &&
+        run_.state == RunState::rebooting)
+      TRY(move({Event::pause, "the restart was called off"}));
+    if (run_.state != RunState::reverting || event == Event::reboot_due || event == Event::stopped) return run_;
   }
 }
 
@@ -55,20 +52,20 @@ Result<void> Walk::choose() {
 
 /// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed, and
 /// checks again.
-Result<Event> Walk::pass() {
+Result<Walk::Outcome> Walk::pass() {
   std::set<std::string> mended;
   for (bool goal_first = is_untouched();; goal_first = false) {
     Pass pass;
-    if (const std::optional<Event> event = TRY(look(pass, goal_first))) return *event;
+    if (const std::optional<Outcome> found = TRY(look(pass, goal_first))) return *found;
     if (pass.seen.outlook() == Outlook::ready) return arrive(pass);
-    if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+    if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
     if (!pass.blockers.empty()) {
       mended.clear();
       continue;
     }
     bool again = false;
     for (const Step* step : fixable(pass.seen)) {
-      if (const std::optional<Event> asked = asked_for()) return *asked;
+      if (const std::optional<Outcome> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
         return give_up(step->fix.empty() ? why_ineffective(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
       pass.limited = false;
@@ -77,15 +74,14 @@ Result<Event> Walk::pass() {
       if (!pass.failure.empty()) return give_up(pass.failure);
       again |= pass.requirements_changed || record(step->id).status == StepStatus::fixed;
     }
-    if (const std::optional<Event> event = TRY(obstructed(pass))) return *event;
+    if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
     if (!pass.blockers.empty()) {
       mended.clear();
       continue;
     }
     if (again) continue;  // steps that waited for it can be checked now
     if (pass.pending.empty()) return give_up("no gate is left to mend, and the goal is not reached");
-    reason_ = fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "));
-    return Event::reboot_due;
+    return Outcome{Event::reboot_due, fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "))};
   }
 }
 
@@ -104,8 +100,8 @@ std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
 }
 
 /// Checks every gate. Tries the goal if all gates hold, or before any change.
-Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
-  if (const std::optional<Event> asked = asked_for()) return asked;
+Result<std::optional<Walk::Outcome>> Walk::look(Pass& pass, bool goal_first) {
+  if (std::optional<Outcome> asked = asked_for()) return asked;
   const auto host = s_.host.snapshot();  // shared data is read once
   const Check looked = [&](const Step& step) {
     Finding finding = check(step, *host);
@@ -116,7 +112,7 @@ Result<std::optional<Event>> Walk::look(Pass& pass, bool goal_first) {
   for (const auto& [name, known] : records_)
     if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) pending.insert(name);
   pass.seen = assess(plan_, s_.registry, looked, pending);
-  if (const std::optional<Event> asked = asked_for()) return asked;  // the request may have interrupted a check
+  if (std::optional<Outcome> asked = asked_for()) return asked;  // the request may have interrupted a check
   if (const Step* goal = plan_.goal()) {
     StepRecord& known = record(goal->id);
     if (known.crashes >= kCrashes) {
@@ -176,11 +172,11 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
 }
 
 /// Commits the changes on trial and keeps up the machine, once the goal is reached or reached as far as possible.
-Result<Event> Walk::arrive(Pass& pass) {
-  if (const std::optional<Event> asked = asked_for()) return *asked;
-  if (const std::optional<Event> failed = TRY(commit())) return *failed;
+Result<Walk::Outcome> Walk::arrive(Pass& pass) {
+  if (const std::optional<Outcome> asked = asked_for()) return *asked;
+  if (const std::optional<Outcome> failed = TRY(commit())) return *failed;
   const std::string left = TRY(keep_up(pass.seen));
-  if (const std::optional<Event> asked = asked_for()) return *asked;
+  if (const std::optional<Outcome> asked = asked_for()) return *asked;
   std::string less;  // proven part of the goal
   if (pass.proven || pass.limited) {
     const Finding& finding = pass.seen.goal()->finding;
@@ -191,12 +187,11 @@ Result<Event> Walk::arrive(Pass& pass) {
     if (pass.limited) known.status = StepStatus::waiting;  // the operator need not act
     less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_.fit_for, ", ")) : finding.summary;
   }
-  reason_ = (pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
-             : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
-             : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
-                                   : "every step holds") +
-            (left.empty() ? "" : "; not kept up: " + left);
-  return pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled;
+  const std::string reason = pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
+                             : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
+                             : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
+                                                   : "every step holds";
+  return Outcome{pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled, reason + (left.empty() ? "" : "; not kept up: " + left)};
 }
 
 /// Fixes upkeep steps that do not hold. A failure is reported, and does not fail the goal.
@@ -217,9 +212,9 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
 }
 
 /// Handles blockers: tries an alternative, waits and checks again, ends the run, or asks the operator to act.
-Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
+Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
   if (pass.blockers.empty()) return std::nullopt;
-  if (const std::optional<Event> asked = asked_for()) return asked;  // the request may have interrupted a check
+  if (std::optional<Outcome> asked = asked_for()) return asked;  // the request may have interrupted a check
   if (((pass.refuted && pass.seen.gates_hold()) || pass.trial_refused) && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
   if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
@@ -227,12 +222,11 @@ Result<std::optional<Event>> Walk::obstructed(Pass& pass) {
   if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // limited P2P is better than none: it is kept
   if (pass.ineffective) return give_up(std::move(why));
   if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
-  reason_ = std::move(why);
-  return Event::blocker;
+  return Outcome{Event::blocker, std::move(why)};
 }
 
 /// Commits the changes on trial: everything holds.
-Result<std::optional<Event>> Walk::commit() {
+Result<std::optional<Walk::Outcome>> Walk::commit() {
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);
     if (!known.applied || known.committed) continue;
@@ -255,11 +249,15 @@ Result<std::optional<Event>> Walk::commit() {
 // ---- helpers --------------------------------------------------------------------------------------------------------
 
 /// Pending request, which the walk handles before it continues.
-std::optional<Event> Walk::asked_for() {
+std::optional<Walk::Outcome> Walk::asked_for() {
   const std::optional<Event> asked = s_.requests.poll();
-  if (asked && run_.rollback != Rollback::failed)  // the reason of a failure is kept
-    reason_ = *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked";
-  return asked;
+  if (!asked) return std::nullopt;
+  return kept(*asked, *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked");
+}
+
+/// Outcome with `reason`, or with the cause of the failure as long as its changes are undone, over reboots too.
+Walk::Outcome Walk::kept(Event event, std::string reason) const {
+  return {event, run_.rollback == Rollback::failed ? run_.reason : std::move(reason)};
 }
 
 Finding Walk::check(const Step& step) const { return check(step, s_.host); }
@@ -309,7 +307,8 @@ Result<void> Walk::close_intents(StepRecord& known, std::string_view outcome) {
 }
 
 /// Changes the state of the run durably, together with the records of its steps.
-Result<void> Walk::move(Event change) {
+Result<void> Walk::move(const Outcome& outcome) {
+  const Event change = outcome.event;
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
     return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
@@ -318,7 +317,7 @@ Result<void> Walk::move(Event change) {
                                                     : "\"p2pctl history\" shows how it got there");
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
-  run_.reason = reason_;
+  run_.reason = outcome.reason;
   if (change == Event::revert) run_.rollback = Rollback::all;
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
@@ -334,7 +333,7 @@ Result<void> Walk::move(Event change) {
   if (change == Event::blocker && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
   for (const auto& [name, step] : records_) known.push_back(step);
-  TRY(s_.journal.save(run_, known, in_place(), event(to_string(change), "", reason_)));
+  TRY(s_.journal.save(run_, known, in_place(), event(to_string(change), "", run_.reason)));
   run_.stays = TRY(s_.journal.stays(run_));
   s_.observer.run_changed(run_, plan_, records_);
   return {};

@@ -57,6 +57,12 @@ class Walk {
   Result<Run> request(Event event);
 
  private:
+  /// Event that ends a pass, a rollback or a wait, with its reason.
+  struct Outcome {
+    Event event;
+    std::string reason;
+  };
+
   /// State of one pass over the plan.
   struct Pass {
     Assessment seen;
@@ -70,27 +76,27 @@ class Walk {
     bool ineffective = false;               ///< one of the blockers remains although its prerequisites were changed
     std::string failure;                ///< reason of the run's failure; empty: no failure
     bool requirements_changed = false;               ///< a missing requirement was satisfied
-    std::optional<Event> asked;         ///< request that arrived while requirements were satisfied
+    std::optional<Outcome> asked;       ///< request that arrived while requirements were satisfied
   };
 
   Result<void> load(const Run& run);
   Result<void> begin(const Plan& plan, RunState state);
-  Result<std::optional<Event>> note_boot();
+  Result<std::optional<Outcome>> note_boot();
   Result<Run> walk();
   Result<void> choose();
-  Result<Event> pass();
+  Result<Outcome> pass();
   bool is_untouched() const;
   std::vector<const Step*> fixable(const Assessment& seen) const;
-  Result<std::optional<Event>> look(Pass& pass, bool goal_first);
+  Result<std::optional<Outcome>> look(Pass& pass, bool goal_first);
   Result<void> try_goal(const Step& goal, Pass& pass);
   Result<void> note(const Standing& standing, Pass& pass);
-  Result<Event> arrive(Pass& pass);
+  Result<Outcome> arrive(Pass& pass);
   Result<std::string> keep_up(const Assessment& seen);
   void block(const Step& step, std::string why, bool passes, Pass& pass) const;
-  Result<std::optional<Event>> obstructed(Pass& pass);
-  Result<std::optional<Event>> wait_a_while(std::string why);
+  Result<std::optional<Outcome>> obstructed(Pass& pass);
+  Result<std::optional<Outcome>> wait_a_while(std::string why);
   std::string in_use() const;
-  Result<std::optional<Event>> wait_until_idle();
+  Result<std::optional<Outcome>> wait_until_idle();
   Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
   bool refuses_trial(const Step& step) const;
@@ -101,18 +107,19 @@ class Walk {
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
-  Result<std::optional<Event>> commit();
+  Result<std::optional<Outcome>> commit();
   Result<void> make_way(const std::optional<Run>& last);
   Result<std::optional<Run>> standing_proof() const;
   Result<Proof> proof_of(const Run& run) const;
   static Proof what_stands(Proof before, const Finding& finding);
   Result<void> prove_earlier();
   std::optional<UndoStore::Owner> undoable() const;
-  Result<Event> roll_back();
+  Result<Outcome> roll_back();
   Result<void> undo(const UndoStore::Owner& owner);
-  Result<Event> restart();
-  Event give_up(std::string reason);
-  std::optional<Event> asked_for();
+  Result<Outcome> restart(const std::string& why);
+  Outcome give_up(std::string reason);
+  Outcome kept(Event event, std::string reason) const;
+  std::optional<Outcome> asked_for();
 
   Result<Finding> prove(const Step& step);
   Finding check(const Step& step) const;
@@ -121,7 +128,8 @@ class Walk {
   bool is_changed(const std::string& step) const;
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<bool> proves_for_itself() const;
-  Result<void> move(Event event);
+  Result<void> move(const Outcome& outcome);
+  Result<void> move(Event event) { return move(kept(event, "")); }
   ChangedSteps in_place() const;
   Result<void> rest();
   JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
@@ -138,7 +146,6 @@ class Walk {
   std::string boot_;
   Plan plan_;
   Run run_;
-  std::string reason_;  ///< reason of the next move
   Proof before_;        ///< for a run "verify": the proof that it checks again
   Proof proof_;         ///< proof that the next move to ready or limited announces
   std::map<std::string, StepRecord> records_;
