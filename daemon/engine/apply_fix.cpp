@@ -172,36 +172,35 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
   return {};
 }
 
-/// Runs a fix once, between two journal entries. Returns the reason why it did not work, or empty.
+/// Runs a fix once, with an intent. Returns the reason why it did not work, or empty.
 Result<std::string> Walk::attempt(const Step& step) {
   const Action& act = action(step);
-  StepRecord& known = record(step.id);
   const Intent::Kind kind = act.hazard && act.effect == Effect::live ? Intent::Kind::hazard : Intent::Kind::fix;
-  const std::int64_t intent =
-      TRY(s_.journal.open_intent(run_, {0, kind, step.id, boot_}, event("fixing", step.id, step.title)));
-  TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
-  s_.undo.begin(owner(step));
-  s_.observer.fixing(step);
-  Result<void> done = act.apply(s_.host, step.with);
-  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-  if (done) done = s_.host.files().make_durable();  // before the journal records it as fixed
-  if (done) done = s_.undo.note_result();
-  std::string why = done ? "" : done.error().text();
-  ++known.attempts;
-  known.applied = true;
-  if (done) {
-    const Finding finding = check(step);
-    known.finding = to_json(finding);
-    known.applied_boot = boot_;
-    known.status = finding.holds()                   ? StepStatus::fixed
-                   : act.effect == Effect::reboot ? StepStatus::pending_reboot
-                                                     : StepStatus::waiting;
-    if (finding.holds()) known.attempts = 0;
-    if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
-  }
-  s_.observer.fixed(step, known, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
-  const char* type = why.empty() ? "fixed" : "fix-failed";
-  TRY(s_.journal.close_intent(intent, run_, known, event(type, step.id, why)));
+  std::string why;
+  TRY(with_intent(kind, step.id, event("fixing", step.id, step.title), [&](StepRecord& known) -> Result<JournalEvent> {
+    TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
+    s_.undo.begin(owner(step));
+    s_.observer.fixing(step);
+    Result<void> done = act.apply(s_.host, step.with);
+    if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+    if (done) done = s_.host.files().make_durable();  // before the journal records it as fixed
+    if (done) done = s_.undo.note_result();
+    if (!done) why = done.error().text();
+    ++known.attempts;
+    known.applied = true;
+    if (done) {
+      const Finding finding = check(step);
+      known.finding = to_json(finding);
+      known.applied_boot = boot_;
+      known.status = finding.holds()                ? StepStatus::fixed
+                     : act.effect == Effect::reboot ? StepStatus::pending_reboot
+                                                    : StepStatus::waiting;
+      if (finding.holds()) known.attempts = 0;
+      if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
+    }
+    s_.observer.fixed(step, known, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
+    return event(why.empty() ? "fixed" : "fix-failed", step.id, why);
+  }));
   return why;
 }
 

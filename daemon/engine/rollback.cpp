@@ -35,24 +35,22 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const Action* act = s_.registry.action(changed.fix);
   s_.observer.undoing(changed.step);
   TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
-  const std::int64_t intent =
-      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::undo, changed.step, boot_}, event("undoing", changed.step, "")));
-  const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
-  s_.undo.begin_undo(changed);
-  if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
-  TRY(s_.host.files().make_durable());
-  if (act != nullptr && act->effect == Effect::reboot) {
-    Step step;
-    step.check = changed.check;
-    step.with = changed.with;
-    run_.reboot_due |= check(step).verdict == Verdict::pass;
-  }
-  StepRecord undone;
-  undone.step = changed.step;
-  undone.status = StepStatus::reverted;
-  records_[changed.step] = undone;
-  TRY(s_.journal.close_intent(intent, run_, undone,
-                              event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")))));
+  TRY(with_intent(Intent::Kind::undo, changed.step, event("undoing", changed.step, ""), [&](StepRecord& known) -> Result<JournalEvent> {
+    const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
+    s_.undo.begin_undo(changed);
+    if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
+    TRY(s_.host.files().make_durable());
+    if (act != nullptr && act->effect == Effect::reboot) {
+      Step step;
+      step.check = changed.check;
+      step.with = changed.with;
+      run_.reboot_due |= check(step).verdict == Verdict::pass;
+    }
+    known = StepRecord();
+    known.step = changed.step;
+    known.status = StepStatus::reverted;
+    return event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")));
+  }));
   return s_.undo.forget_newest();
 }
 

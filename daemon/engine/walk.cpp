@@ -232,15 +232,16 @@ Result<std::optional<Walk::Outcome>> Walk::commit() {
     if (!known.applied || known.committed) continue;
     known.committed = true;
     if (action(step).commit == nullptr) continue;
-    const std::int64_t intent = TRY(
-        s_.journal.open_intent(run_, {0, Intent::Kind::commit, step.id, boot_}, event("committing", step.id, "")));
-    s_.undo.begin(owner(step));
-    Result<void> done = action(step).commit(s_.host, step.with);
-    if (done) done = s_.host.files().make_durable();
-    if (done) done = s_.undo.note_result();
-    if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-    known.committed = done.has_value();
-    TRY(s_.journal.close_intent(intent, run_, known, event("committed", step.id, done ? "" : done.error().text())));
+    Result<void> done;
+    TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""), [&](StepRecord&) -> Result<JournalEvent> {
+      s_.undo.begin(owner(step));
+      done = action(step).commit(s_.host, step.with);
+      if (done) done = s_.host.files().make_durable();
+      if (done) done = s_.undo.note_result();
+      if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+      known.committed = done.has_value();
+      return event("committed", step.id, done ? "" : done.error().text());
+    }));
     if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, done.error().text()));
   }
   return std::nullopt;
@@ -270,17 +271,26 @@ Finding Walk::check(const Step& step, const Host& host) const {
   return finding ? *finding : unknown(finding.error());
 }
 
-/// Runs the proof between two journal entries, like a hazardous fix: it may hang or crash the machine.
+/// Runs an operation on a step between two journal entries; it returns the second one. An Error leaves the intent open, as a
+/// kill does.
+Result<void> Walk::with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun, const Ended& operation) {
+  const std::int64_t intent = TRY(s_.journal.open_intent(run_, {0, kind, step, boot_}, begun));
+  StepRecord& known = record(step);
+  const JournalEvent ended = TRY(operation(known));
+  return s_.journal.close_intent(intent, run_, known, ended);
+}
+
+/// Runs the proof with an intent, like a hazardous fix: it may hang or crash the machine.
 Result<Finding> Walk::prove(const Step& step) {
-  StepRecord& known = record(step.id);
-  TRY(close_intents(known, "proving-again"));
-  const std::int64_t intent =
-      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::proof, step.id, boot_}, event("proving", step.id, step.title)));
-  s_.observer.checking(step);
-  const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
-  if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
-  const Finding finding = found ? *found : unknown(found.error());
-  TRY(s_.journal.close_intent(intent, run_, known, event("proof", step.id, finding.summary)));
+  TRY(close_intents(record(step.id), "proving-again"));
+  Finding finding;
+  TRY(with_intent(Intent::Kind::proof, step.id, event("proving", step.id, step.title), [&](StepRecord&) -> Result<JournalEvent> {
+    s_.observer.checking(step);
+    const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
+    if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
+    finding = found ? *found : unknown(found.error());
+    return event("proof", step.id, finding.summary);
+  }));
   return finding;
 }
 

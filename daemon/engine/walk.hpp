@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -126,6 +127,8 @@ class Walk {
   Finding check(const Step& step, const Host& host) const;
   StepRecord& record(const std::string& step);
   bool is_changed(const std::string& step) const;
+  using Ended = std::function<Result<JournalEvent>(StepRecord&)>;
+  Result<void> with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun, const Ended& operation);
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<bool> proves_for_itself() const;
   Result<void> move(const Outcome& outcome);

@@ -113,6 +113,14 @@ TEST_CASE("on a rollback, who uses the machine is waited for, and not without bo
     CHECK(world.count("not-idle") == 1);
     CHECK(world.settle(run)->result == "reverted");
   }
+  SECTION("a pause is not heard, and the reason is that of the restart") {
+    world.asked = Event::pause;
+    world.quiet_polls = 60;
+    const auto run = world.revert();
+    CHECK(run->state == RunState::reverting);
+    CHECK(run->reason == "what was undone is in effect until the next boot");
+    CHECK(world.reboots == 2);
+  }
   SECTION("a stop is heard meanwhile") {
     world.asked = Event::stopped;
     world.quiet_polls = 60;
