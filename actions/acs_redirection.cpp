@@ -41,7 +41,7 @@ Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devi
   const std::string level = TRY(lockdown(host)).value_or("none");
   if (level != "none")
     return fail(ErrorCode::denied,
-                fmt::format("the kernel is locked down ({}): it lets nobody write to configuration space", level),
+                fmt::format("the kernel is locked down ({}): it forbids writes to configuration space", level),
                 std::string(kOtherWay));
   for (const PciDevice& device : devices)
     if (pci_driver(host, device.address).ends_with("vfio-pci"))
@@ -117,7 +117,7 @@ extern const Action kAcsRedirectionAction;
 const Action kAcsRedirectionAction = {
     .id = "acs-redirection",
     .topic = "PCIe",
-    .does = "clears ACS redirection at the ports where two GPUs' ways part, until the next boot",
+    .does = "clears ACS redirection at the ports between two GPUs, until the next boot",
     .effect = Effect::live,
     .each_boot = true,
     .describe = describe,

@@ -40,7 +40,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
     TRY(need_room(host, "/usr/local", kRoomBytes));
     TRY(bring_packages(host, {cuda_package(parameters)}, list_of(parameters)));
     if (!host.has_program(nvcc))
-      return fail(ErrorCode::state, fmt::format("{} is installed, and {} is not there", cuda_package(parameters), nvcc),
+      return fail(ErrorCode::state, fmt::format("{} is installed, but {} is missing", cuda_package(parameters), nvcc),
                   "Read /var/log/apt/term.log.");
   }
   return host.write_own(kCudaProfile, cuda_profile(parameters));

@@ -90,7 +90,7 @@ Result<void> put_aside_all(Host& host, const std::string& release, const std::ve
 Result<void> refuse_overrides(const Host& host) {
   for (const std::string_view module : kModuleNames)
     if (const std::string line = overruling_override(host, TRY(name_here(host, module))); !line.empty())
-      return fail(ErrorCode::state, fmt::format("{} makes modprobe load another {} than p2pd's", line, module),
+      return fail(ErrorCode::state, fmt::format("{} makes modprobe load a {} that is not p2pd's", line, module),
                   fmt::format("Remove that line of {}, then try again.", line.substr(0, line.find(':'))));
   return {};
 }
@@ -103,7 +103,7 @@ Result<void> refuse_foreign(const std::vector<std::string>& files) {
 
 Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
   const std::string& release = build.target.release;
-  TRY_IN("there is no build to install for " + release, check_build(host, build));
+  TRY_IN("no build to install for " + release, check_build(host, build));
   TRY(need_room(host, module_directory(release) + "/x", kModuleBytes));
   log::info("installing the modules of {} for {}", what.entry.id, release);
   TRY(what.dkms ? install_by_dkms(host, what.entry, build) : install_in_own_place(host, build));

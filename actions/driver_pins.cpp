@@ -30,7 +30,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   if (const auto overruled = overruling_pins(host); !overruled.empty())
-    return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin wins",
+    return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin takes precedence",
                 "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
   const bool keeps = keeps_packages(parameters);
   TRY(host.write_own(kDriverPreferences, TRY(driver_preferences(host, keeps))));

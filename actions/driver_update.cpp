@@ -73,8 +73,8 @@ Result<Upgrade> begin(Host& host) {
   const DriverUpdate update = TRY(driver_update(host));
   Upgrade packages = TRY(wanted(host, update));
   if (packages.empty()) return packages;
-  TRY_IN("not all packages could come back", complete_package_backup(host, TRY(driver_packages(host))));
-  TRY(require_driver_only(TRY_IN("apt would not upgrade the driver", simulated(host, command_of(packages)))));
+  TRY_IN("not all packages could be reinstalled", complete_package_backup(host, TRY(driver_packages(host))));
+  TRY(require_driver_only(TRY_IN("apt refuses to upgrade the driver", simulated(host, command_of(packages)))));
   const auto fetched = fetch_archives(host, command_of(packages));
   if (!fetched && blames_lists(fetched.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
   TRY(fetched);

@@ -127,7 +127,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 Result<void> apply(Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   if (keeps_packages(parameters))
-    return fail(ErrorCode::state, fmt::format("the driver's packages are of {} no more, and p2pd changes none of them", entry.base_version),
+    return fail(ErrorCode::state, fmt::format("the driver's packages are no longer of {}, and p2pd does not change them", entry.base_version),
                 "\"p2pctl apply\" chooses a driver for what is installed now.");
   if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
   TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));

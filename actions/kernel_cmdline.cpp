@@ -33,7 +33,7 @@ enum class Way {
 Result<Arguments> arguments_of(const Parameters& parameters) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
-    return fail(ErrorCode::state, "which ports redirect was not known when this walk began",
+    return fail(ErrorCode::state, "which ports redirect was not known when this run began",
                 "Start it again: \"p2pctl retry\".");
   return wanted;
 }
@@ -45,7 +45,7 @@ Result<Way> way_of(const Host& host) {
   return fail(ErrorCode::invalid,
               "this host does not boot by GRUB: " +
                   std::string(config ? "grub-mkconfig is not installed" : "there is no /boot/grub/grub.cfg"),
-              "Add the arguments in the way of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), "
+              "Add the arguments in the form of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), "
               "reboot, then start p2pd again.");
 }
 
@@ -75,7 +75,7 @@ Result<void> require_one_time(const Host& host) {
       if (word.key == "lvm" || word.key == "diskfilter" || word.key == "ldm" || word.key.starts_with("mdraid") ||
           std::find(kReadOnly.begin(), kReadOnly.end(), word.key) != kReadOnly.end())
         return fail(ErrorCode::invalid,
-                    "/boot/grub is on " + word.key + ", where GRUB cannot write: a trial boot would never end",
+                    "/boot/grub is on " + word.key + ", where GRUB cannot write: every boot would be the trial boot",
                     "Add the arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub "
                     "and reboot, or put /boot on a plain partition.");
   }
@@ -119,7 +119,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   Arguments lasting = TRY(with_drop_in(host, wanted));
   Description description;
   if (!TRY(grub_defaults_keep(host, lasting)))
-    description.notes.push_back("what /etc/default gives GRUB is known only by running it: apply has sh source it before anything changes");
+    description.notes.push_back("the effect of /etc/default on GRUB is known only by running it: apply sources it in sh before anything changes");
   description.cost = cost_of(wanted);
   description.summary = way == Way::trial ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;
@@ -170,7 +170,7 @@ Result<void> before_reboot(Host& host, const Parameters& parameters) {
   TRY(host.will_change(kGrubEnvironment, Restore::generated));
   TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
   if (TRY(next_entry(host)) == kTrialId) return host.files().checkpoint("/boot/grub");
-  return fail(ErrorCode::command, "grub-reboot ended well, but /boot/grub/grubenv does not have the trial entry",
+  return fail(ErrorCode::command, "grub-reboot succeeded, but /boot/grub/grubenv does not name the trial entry",
               "Look at /boot/grub/grubenv with `grub-editenv list`.");
 }
 

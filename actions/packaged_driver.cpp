@@ -57,7 +57,7 @@ Result<void> apply(Host& host, const Parameters&) {
                 fmt::format("{} is to stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
                 "Remove it, or replace it by one that needs no package of a driver.");
   if (list.empty()) return sweep_up(host);
-  const PackageBackup way = TRY_IN("not all packages could come back", complete_package_backup(host, list));
+  const PackageBackup way = TRY_IN("not all packages could be reinstalled", complete_package_backup(host, list));
   TRY(wait_for_package_locks(host));
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   auto repaired = repair_packages(host, way.archives());
@@ -66,7 +66,7 @@ Result<void> apply(Host& host, const Parameters&) {
   if (!repaired && !(goes && repaired.error().code == ErrorCode::command)) return repaired;
   list = TRY(to_be_purged(host));
   if (!list.empty()) {
-    const AptPlan plan = TRY_IN("apt would not purge the driver", simulated(host, purge(list)));
+    const AptPlan plan = TRY_IN("apt refuses to purge the driver", simulated(host, purge(list)));
     TRY_IN("purging the driver", require_plan(plan, {}, list.ids()));
     TRY(host.create(PackageBackup::kPurging));
     log::info("purging {} packages", list.purged.size());
@@ -88,7 +88,7 @@ extern const Action kPackagedDriverAction;
 const Action kPackagedDriverAction = {
     .id = "packaged-driver",
     .topic = "packages",
-    .does = "purges the packages of the present driver, once all of them could come back",
+    .does = "purges the packages of the present driver, once all of them could be reinstalled",
     .parameters = kParameters,
     .effect = Effect::live,
     .validate = validate_staging,

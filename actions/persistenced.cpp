@@ -29,15 +29,15 @@ Command systemctl(const char* verb) {
 Result<bool> wants_ours(const Host& host, const Persistenced& found) {
   if (found.holds()) return false;
   if (!found.persists() && found.said_by.ends_with(".conf"))
-    return fail(ErrorCode::state, found.said_by + " turns persistence mode off, whatever the unit says",
+    return fail(ErrorCode::state, found.said_by + " turns persistence mode off, regardless of the unit",
                 "Remove that file, or its --no-persistence-mode.");
   if (found.unit != kPersistencedUnit) return !found.persists();
   const std::string text = found.masked ? std::string() : TRY(host.files().read(kPersistencedUnit));
   if (text.starts_with(kMark)) return text != persistenced_unit();
   if (found.masked)
-    return fail(ErrorCode::state, fmt::format("{} masks nvidia-persistenced: somebody does not want it", found.unit),
+    return fail(ErrorCode::state, fmt::format("{} masks nvidia-persistenced: an administrator disabled it", found.unit),
                 fmt::format("Run \"systemctl unmask {}\".", kPersistencedService));
-  return fail(ErrorCode::state, fmt::format("{} is somebody's own unit: p2pd does not change it", found.unit),
+  return fail(ErrorCode::state, fmt::format("{} is a local unit: p2pd does not change it", found.unit),
               fmt::format("Enable it (\"systemctl enable --now {}\"), without --no-persistence-mode, or remove it.",
                           kPersistencedService));
 }

@@ -52,10 +52,10 @@ Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& s
   TRY(host.create(scratch + "/status", without));
   Command install = install_from(way, scratch);
   install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + scratch + "/status");
-  const AptPlan plan = TRY_IN("apt would not install the staged packages again", simulated(host, install));
+  const AptPlan plan = TRY_IN("apt cannot reinstall the staged packages", simulated(host, install));
   std::vector<std::string> ids;
   for (const PackageBackup::Package& package : way.packages) ids.push_back(package.id());
-  TRY_IN("with the packages gone, and the staged ones alone", require_plan(plan, ids, {}));
+  TRY_IN("with the packages removed, and only the staged ones", require_plan(plan, ids, {}));
   return host.remove_tree(scratch + "/status");
 }
 
@@ -93,7 +93,7 @@ Result<void> apply(Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));
   if (list.empty() || complete_package_backup(host, list)) return {};
   if (host.files().exists(PackageBackup::kPurging))
-    return fail(ErrorCode::state, "the packages are being purged, and what was staged of them is damaged",
+    return fail(ErrorCode::state, "the packages are being purged, and their staged copies are damaged",
                 "Install the driver's packages again by apt, then try again.");
   for (const DriverPackages::Purged& one : list.purged)
     if (one.package.flag != "ok" || !one.package.installed())

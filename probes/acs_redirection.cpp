@@ -74,7 +74,7 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports) {
     finding.next = "Run p2pctl doctor as root: root can read it.";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("none of the {} ports at which GPU pairs part redirects", ports.size());
+    finding.summary = fmt::format("none of the {} ports between GPU pairs redirects", ports.size());
   }
 }
 
@@ -106,7 +106,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kAcsRedirection;
 const Probe kAcsRedirection = {
     .id = "acs-redirection",
-    .asserts = "no port at which the ways of two GPUs part redirects peer traffic",
+    .asserts = "no port between two GPUs redirects peer traffic",
     .check = check,
     .skip_on_image = true,
 };

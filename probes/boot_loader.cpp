@@ -88,7 +88,7 @@ Result<void> judge_environment(const Host& host, Finding& finding) {
   finding.facts["read_only"] = mount->read_only;
   if (!can || !layer.empty()) {
     refuse(finding,
-           fmt::format("/boot/grub is on {}, where GRUB cannot write: a trial boot would never end",
+           fmt::format("/boot/grub is on {}, where GRUB cannot write: every boot would be the trial boot",
                        layer.empty() ? mount->type : layer),
            std::string(kByHand) + ", or put /boot on a plain partition.");
   } else if (mount->read_only) {
@@ -123,7 +123,7 @@ void judge_other(Finding& finding, const std::string& loader) {
            "\"proxmox-boot-tool refresh\" and reboot.");
   else if (loader == "grub")
     refuse(finding, "GRUB of this host does not use /boot/grub/grub.cfg",
-           "Add the kernel arguments in the way of this distribution (\"grubby --update-kernel=ALL --args=...\"), "
+           "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
            "reboot.");
   else
     refuse(finding, loader + " boots this host, which knows no trial entry of p2pd", std::string(kSystemdByHand));

@@ -125,7 +125,7 @@ void judge_small(Finding& finding, const std::string& small, const Rooms& rooms)
   for (const auto& [gpu, room] : rooms) {
     if (room.kind != Bar1Room::Kind::unknown) continue;
     finding.summary += "; whether Linux can make them anew is not readable";
-    finding.next = "Run p2pctl doctor as root: /proc/iomem tells, to root alone.";
+    finding.next = "Run p2pctl doctor as root: only root can read /proc/iomem.";
     return;
   }
   finding.verdict = Verdict::fail;

@@ -53,7 +53,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kContainerDevices;
 const Probe kContainerDevices = {
     .id = "container-devices",
-    .asserts = "what CDI gives to containers is of the installed driver's version",
+    .asserts = "the CDI specifications are of the installed driver's version",
     .check = check,
     .skip_on_image = true,
 };

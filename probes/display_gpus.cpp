@@ -161,7 +161,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     return;
   }
   finding.verdict = Verdict::pass;
-  finding.summary = fmt::format("no display hangs on a GPU that does P2P{}{}", words.facts.empty() ? "" : "; ",
+  finding.summary = fmt::format("no display is connected to a GPU that does P2P{}{}", words.facts.empty() ? "" : "; ",
                                 fmt::join(words.facts, "; "));
 }
 

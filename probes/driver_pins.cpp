@@ -45,7 +45,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.evidence.push_back({"apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted"});
   finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
   if (!overruled.empty()) {
-    finding.summary = fmt::format("/etc/apt/preferences pins {} itself: that pin wins", fmt::join(overruled, ", "));
+    finding.summary = fmt::format("/etc/apt/preferences pins {} itself: that pin takes precedence", fmt::join(overruled, ", "));
     finding.next = "Remove that pin, or move it into a file of /etc/apt/preferences.d.";
   } else if (!pinned || !blacklisted) {
     finding.summary = fmt::format("{} may bring another driver", pinned ? "unattended-upgrades" : "apt");

@@ -120,7 +120,7 @@ void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& fin
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<Signature> table = TRY(signatures());
   const KernelLog log = TRY(kernel_log(host));
-  if (log.records.empty()) return fail(ErrorCode::invalid, log.source + " is empty: it tells nothing of this boot");
+  if (log.records.empty()) return fail(ErrorCode::invalid, log.source + " is empty: it shows nothing of this boot");
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const GpuFunctions gpus(devices, nvidia_gpus(devices));
   const GpuFunctions left_out(devices, left_out_of(devices));
@@ -149,7 +149,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kKernelLog;
 const Probe kKernelLog = {
     .id = "kernel-log",
-    .asserts = "what is left of the kernel's log of this boot holds no known sign of a failure",
+    .asserts = "the kernel's log of this boot, as far as it is kept, has no known sign of a failure",
     .check = check,
     .tells_danger = true,
     .skip_on_image = true,

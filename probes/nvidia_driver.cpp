@@ -143,9 +143,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   tell(install, finding);
   if (!install.runfile.installed && install.packages.empty() && running.loaded) {
     if (running.needs_built)
-      return fail(ErrorCode::not_found, "an nvidia module is loaded, and neither packages nor a runfile brought it");
+      return fail(ErrorCode::not_found, "an nvidia module is loaded, installed by neither packages nor a runfile");
     finding.verdict = Verdict::pass;
-    finding.summary = "an NVIDIA driver is loaded, which neither packages nor a runfile brought";
+    finding.summary = "an NVIDIA driver is loaded, installed by neither packages nor a runfile";
     return finding;
   }
   if (install.runfile.installed && !install.packages.empty()) {

@@ -61,7 +61,7 @@ std::string short_name(const std::string& file, const std::string& release) {
 
 Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& release) {
   const std::string base = TRY(installed_name(host, "nvidia"));
-  const auto listed = TRY_IN("what modprobe would load is not known", modules_by_name(host, release));
+  const auto listed = TRY_IN("the module that modprobe would load is not known", modules_by_name(host, release));
   std::vector<Loaded> out;
   std::vector<std::string> all;
   for (const std::string_view name : kNames) {

@@ -55,8 +55,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = loaded.empty()   ? "no driver of the GPUs is loaded"
                     : !other.empty() ? other
-                    : weaker         ? fmt::format("what is loaded is what is installed, by srcversion, {}", kWeakerSign)
-                                     : "what is loaded is what is installed";
+                    : weaker         ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
+                                     : "the loaded module is the installed one";
   if (!other.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
   return finding;
 }

@@ -49,7 +49,7 @@ Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
 extern const Probe kP2pBaseline;
 const Probe kP2pBaseline = {
     .id = "p2p-baseline",
-    .asserts = "what the GPUs exchanged before anything was changed is on record",
+    .asserts = "the GPUs were measured before the first change",
     .parameters = kParameters,
     .check = p2p_baseline,
     .skip_on_image = true,

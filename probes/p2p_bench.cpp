@@ -21,7 +21,7 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"mode", Parameter::Type::string, false, "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics and wanted managed memory too"},
-    {"fit_for", Parameter::Type::strings, false, "what has to work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
+    {"fit_for", Parameter::Type::strings, false, "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
     {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
 };

@@ -72,11 +72,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                   lock["process"].get<std::string>(), lock["file"].get<std::string>());
     finding.next = "Wait until it has ended; do not remove the lock file.";
   } else if (!facts["busy"].empty()) {
-    finding.summary = facts["busy"].front().get<std::string>() + " is still at work and may install packages";
+    finding.summary = facts["busy"].front().get<std::string>() + " is still running and may install packages";
     finding.next = "Wait until it has ended (\"cloud-init status --wait\", \"snap wait system seed.loaded\").";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = "nobody is installing packages";
+    finding.summary = "no packages are being installed";
   }
   return finding;
 }
@@ -86,7 +86,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kPackageActivity;
 const Probe kPackageActivity = {
     .id = "package-activity",
-    .asserts = "nobody installs packages now, and nothing is at work that may",
+    .asserts = "no process installs packages now, or may do so soon",
     .check = check,
     .transient = true,
     .skip_on_image = true,

@@ -107,7 +107,7 @@ void judge(Finding& finding) {
     const std::string first = facts["interrupted"].empty()
                                   ? ""
                                   : ", " + facts["interrupted"].front()["package"].get<std::string>() + " first";
-    finding.summary = fmt::format("dpkg was interrupted: {} packages in between{}, {} updates not written",
+    finding.summary = fmt::format("dpkg was interrupted: {} packages half installed{}, {} updates not written",
                                   facts["interrupted"].size(), first, facts["unwritten_updates"].get<std::size_t>());
     finding.next = "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".";
   } else {

@@ -50,7 +50,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const bool under_way = host.files().exists(PackageBackup::kPurging);
   finding.verdict = list.empty() && !under_way ? Verdict::pass : Verdict::fail;
   if (list.empty()) {
-    finding.summary = under_way ? "a purge was interrupted at its end" : "no package brings an NVIDIA driver";
+    finding.summary = under_way ? "a purge was interrupted at its end" : "no package has an NVIDIA driver";
     return finding;
   }
   const auto count = [&](DriverPackages::Because because) {
@@ -74,7 +74,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kPackagedDriver;
 const Probe kPackagedDriver = {
     .id = "packaged-driver",
-    .asserts = "no package brings an NVIDIA driver",
+    .asserts = "no package has an NVIDIA driver",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

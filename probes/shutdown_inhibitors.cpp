@@ -47,9 +47,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.evidence.push_back({path, who.back()});
   }
   finding.verdict = who.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = who.empty() ? "nobody keeps this machine from being restarted"
+  finding.summary = who.empty() ? "nothing inhibits a restart"
                                 : fmt::format("a restart is blocked by {}", fmt::join(who, "; "));
-  if (!who.empty()) finding.next = "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows who asks for what.";
+  if (!who.empty()) finding.next = "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows the reasons.";
   return finding;
 }
 
@@ -58,7 +58,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kShutdownInhibitors;
 const Probe kShutdownInhibitors = {
     .id = "shutdown-inhibitors",
-    .asserts = "nobody has asked that this machine be not restarted now",
+    .asserts = "nothing inhibits a restart of this machine now",
     .check = check,
     .transient = true,
     .skip_on_image = true,

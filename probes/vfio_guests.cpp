@@ -26,7 +26,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!gpus.empty()) {
     finding.summary = fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system",
                                   fmt::join(gpus, ", "));
-    finding.next = "Take the card out of the guest's configuration and off vfio-pci (modprobe.d, vfio-pci.ids=).";
+    finding.next = "Remove the card from the guest's configuration and from vfio-pci (modprobe.d, vfio-pci.ids=).";
   } else if (!others.empty()) {
     finding.summary = fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",
                                   fmt::join(others, ", "));

@@ -66,7 +66,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.summary += ", and drivers refuse P2P behind its emulated chipset";
   finding.next =
       "Run p2pd on the host of this guest; or give both GPUs the same clique there (QEMU: vfio-pci, "
-      "x-nv-gpudirect-clique=0) and see that its ACS and IOMMU let them.";
+      "x-nv-gpudirect-clique=0) and make sure that its ACS and IOMMU permit it.";
   return finding;
 }
 

@@ -40,7 +40,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const DriverPackages list = TRY(to_be_purged(host));
   if (list.empty()) {
     finding.verdict = Verdict::pass;
-    finding.summary = "no package brings a driver: none has to come back";
+    finding.summary = "no package has a driver: none has to be backed up";
     finding.evidence.push_back({std::string(kDpkgStatus), "no package of a driver"});
     return finding;
   }
@@ -51,7 +51,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.evidence.push_back({std::string(PackageBackup::kPath), way ? "each .deb as it was staged" : way.error().message});
   finding.summary =
       way ? fmt::format("{} packages can be installed again without network", way->packages.size())
-          : fmt::format("{} packages of the driver could not come back: {}", list.purged.size(), way.error().message);
+          : fmt::format("{} packages of the driver could not be reinstalled: {}", list.purged.size(), way.error().message);
   if (!way) finding.next = way.error().next;
   return finding;
 }
@@ -61,7 +61,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kWayBack;
 const Probe kWayBack = {
     .id = "way-back",
-    .asserts = "every package that the swap takes away can be installed again without network",
+    .asserts = "every package that is purged can be reinstalled without network",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

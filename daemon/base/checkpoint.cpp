@@ -79,7 +79,7 @@ Result<void> freeze_once(const Descriptor& directory, const std::string& path) {
   if (status == 0) return {};
   if (status == EBUSY)
     return fail(ErrorCode::busy, path + ": its file system is frozen by another program", "Thaw it (\"fsfreeze --unfreeze\").");
-  if (status < 0) return fail(ErrorCode::io, path + ": what freezes its file system for a moment was killed", "Try again.");
+  if (status < 0) return fail(ErrorCode::io, path + ": the process that freezes its file system was killed", "Try again.");
   return fail_errno(path + ": its journal cannot be written back for GRUB by freezing it", status);
 }
 

@@ -206,15 +206,15 @@ Result<CommandResult> supervise(const Command& command, Child& child, Clock::tim
   if (event == Child::Event::exited) return child.result(TRY(child.reap()));
   const bool stopped = event == Child::Event::stopped;
   const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
-  const std::string why = stopped ? "was ended, because p2pd is to stop"
+  const std::string why = stopped ? "was ended: p2pd is stopping"
                                   : (command.while_silent ? "was ended, silent for " : "was ended, still running after ") + seconds(command.deadline);
   if (TRY(child.end())) {
     const int status = TRY(child.reap());
     return cut_short(code, command, why, child.result(status));
   }
   const std::string pid = std::to_string(child.pid());
-  return cut_short(code, command, why + ", but process " + pid + " does not die of SIGKILL", child.result(-1),
-                   "It hangs in the kernel: see /proc/" + pid + "/stack. Only a reboot clears it.");
+  return cut_short(code, command, why + ", but process " + pid + " survives SIGKILL", child.result(-1),
+                   "It hangs in the kernel; see /proc/" + pid + "/stack. Only a reboot clears it.");
 }
 
 Result<void> check(const Command& command) {
@@ -258,7 +258,7 @@ std::string Command::text() const {
 
 Result<CommandResult> ProcessRunner::run(const Command& command) {
   TRY(check(command));
-  if (readable(stop_fd_)) return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is to stop");
+  if (readable(stop_fd_)) return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is stopping");
   Pipe output = TRY(make_pipe());
   Pipe errors = TRY(make_pipe());
   Pipe report = TRY(make_pipe());
@@ -298,7 +298,7 @@ Result<void> require_success(const Command& command, const CommandResult& result
   if (result.status == 0) return {};
   const std::string words = last_words(result.output, result.errors);
   return fail(ErrorCode::command, "`" + command.text() + "` ended with status " + std::to_string(result.status) +
-                                      (words.empty() ? ", without a word" : ": " + words));
+                                      (words.empty() ? ", without output" : ": " + words));
 }
 
 }  // namespace p2pd

@@ -23,11 +23,11 @@ Result<std::vector<P2pUse>> uses_from(const std::vector<std::string>& names) {
     if (use == std::end(kP2pUses)) {
       std::vector<std::string_view> known;
       for (const P2pUse one : kP2pUses) known.push_back(to_string(one));
-      return fail(ErrorCode::invalid, fmt::format("\"{}\" is no use of P2P: there are {}", name, fmt::join(known, ", ")));
+      return fail(ErrorCode::invalid, fmt::format("\"{}\" is not a use of P2P; known: {}", name, fmt::join(known, ", ")));
     }
     if (std::ranges::find(uses, *use) == uses.end()) uses.push_back(*use);
   }
-  if (uses.empty()) return fail(ErrorCode::invalid, "no use of P2P is named");
+  if (uses.empty()) return fail(ErrorCode::invalid, "no use of P2P is given");
   return uses;
 }
 

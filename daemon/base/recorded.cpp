@@ -47,7 +47,7 @@ Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
   if (found == all.end())
     return fail(ErrorCode::not_found, fmt::format("not part of this machine record: free space in {}", path));
   if (const auto bytes = json_number<std::uint64_t>(*found)) return *bytes;
-  return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is no number of bytes", kDescription, path));
+  return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is not a number of bytes", kDescription, path));
 }
 
 }  // namespace p2pd

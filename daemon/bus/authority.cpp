@@ -62,9 +62,9 @@ int Authority::authorize(sd_bus_message* call, const char* action, std::function
     return 1;
   }
   const char* sender = sd_bus_message_get_sender(call);
-  if (sender == nullptr || !user) return sd_bus_reply_method_errorf(call, kDenied, "a caller of whom the bus knows nothing");
+  if (sender == nullptr || !user) return sd_bus_reply_method_errorf(call, kDenied, "the bus knows no credentials of the caller");
   if (pending_ >= kPending || pending_of_[*user] >= kPendingOfOne)
-    return sd_bus_reply_method_errorf(call, SD_BUS_ERROR_LIMITS_EXCEEDED, "too many questions wait for an answer of polkit");
+    return sd_bus_reply_method_errorf(call, SD_BUS_ERROR_LIMITS_EXCEEDED, "too many requests wait for polkit");
   ++pending_of_[*user];
   ++pending_;
   const bool interactive = sd_bus_message_get_allow_interactive_authorization(call) > 0;
@@ -95,7 +95,7 @@ int Authority::answered(sd_bus_message* reply, void* data, sd_bus_error*) {
     const bool absent = polkit_is_absent(error);
     log::warning("polkit: {}{}", error->message == nullptr ? error->name : error->message, absent ? "; only root may change something" : "");
     return sd_bus_reply_method_errorf(question->call, kDenied, "%s",
-                                      absent ? "polkit does not run here: only root may do that" : "polkit did not answer");
+                                      absent ? "polkit is not running: only root may do that" : "polkit did not answer");
   }
   int authorized = 0, challenge = 0;
   int code = sd_bus_message_enter_container(reply, 'r', "bba{ss}");

@@ -73,7 +73,7 @@ Result<bool> Logind::going_down() {
   BusError error;
   int preparing = 0;
   const int code = sd_bus_get_property_trivial(bus.get(), kName, kPath, kManager, "PreparingForShutdown", error, 'b', &preparing);
-  if (code < 0) return failed("is it going down", error, code);
+  if (code < 0) return failed("query of the shutdown state", error, code);
   return preparing != 0;
 }
 
@@ -84,7 +84,7 @@ Result<std::optional<Logind::Schedule>> Logind::scheduled() {
   const int code = sd_bus_get_property(bus.get(), kName, kPath, kManager, "ScheduledShutdown", error, reply.out(), "(st)");
   const char* kind = nullptr;
   Schedule found;
-  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &found.when) < 0) return failed("is a shutdown scheduled", error, code);
+  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &found.when) < 0) return failed("query of a scheduled shutdown", error, code);
   found.kind = kind;
   if (found.kind.empty()) return std::optional<Schedule>();
   return std::optional(std::move(found));

@@ -25,7 +25,7 @@ int guard(const Work& work) noexcept {
   } catch (const std::exception& error) {
     log::error("unexpected: {}", error.what());
   } catch (...) {
-    log::error("unexpected: an exception of no known kind");
+    log::error("unexpected exception of unknown type");
   }
   return -EIO;
 }

@@ -67,7 +67,7 @@ void WorkerLink::start(Call* call) {
   if (!socket) return finish(call, Failure(socket.error()));
   call->socket = *std::move(socket);
   const ssize_t sent = ::send(call->socket.get(), call->line.data(), call->line.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(call->line.size())) return finish(call, fail_errno("the worker does not take a request"));
+  if (sent != static_cast<ssize_t>(call->line.size())) return finish(call, fail_errno("the worker does not accept a request"));
   if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, guarded<ready>, call) < 0)
     finish(call, fail(ErrorCode::io, "cannot wait for the worker"));
 }
@@ -81,19 +81,19 @@ int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
   if (const std::size_t end = call->received.find('\n'); end != std::string::npos) {
     call->link->finish(call, answer_from_json(parse_json(std::string_view(call->received).substr(0, end))));
   } else if (call->received.size() > kAnswer) {
-    call->link->finish(call, fail(ErrorCode::invalid, "the worker's answer has no end"));
+    call->link->finish(call, fail(ErrorCode::invalid, "the worker's answer is too long"));
   } else if (count <= 0) {
     if (call->received.empty() && call->tries < kTries)
       call->link->start(call);
     else
-      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered", "\"p2pctl status\" shows how it stands; try again"));
+      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered", "\"p2pctl status\" shows the state; try again"));
   }
   return 0;
 }
 
 int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
   auto* call = static_cast<Call*>(data);
-  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in a minute", "\"systemctl status p2pd-worker.service\" shows why"));
+  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer within a minute", "\"systemctl status p2pd-worker.service\" shows why"));
   return 0;
 }
 

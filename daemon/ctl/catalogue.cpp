@@ -28,10 +28,10 @@ struct Listing {
 
 /// Reason why no entry can be judged. The solver ignores unknown values, and without these every entry would seem to fit.
 std::string missing_for_verdicts(const Machine& machine) {
-  if (machine.gpus.empty()) return "no NVIDIA GPU is here, so none of them can be judged";
+  if (machine.gpus.empty()) return "this machine has no NVIDIA GPU, so entries are not checked against it";
   for (const Machine::Gpu& gpu : machine.gpus)
-    if (!gpu.model) return fmt::format("{} ({}) is of a chip that is newer than this p2pd, so none can be judged", gpu.id, gpu.address);
-  if (machine.kernels.empty()) return "no bootable kernel is known, so none can be judged";
+    if (!gpu.model) return fmt::format("{} ({}) has a chip newer than this p2pd, so entries are not checked against it", gpu.id, gpu.address);
+  if (machine.kernels.empty()) return "no bootable kernel was found, so entries are not checked against it";
   return {};
 }
 

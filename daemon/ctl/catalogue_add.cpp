@@ -42,7 +42,7 @@ Result<std::string> repository_of(const std::string& typed) {
   const bool here = typed.find("://") == std::string::npos && fs::is_directory(typed, error);
   std::string address = here ? "file://" + fs::canonical(typed, error).string() : typed;
   if (is_repository(address)) return address;
-  return fail(ErrorCode::invalid, fmt::format("\"{}\" is no https or file address, and no directory here", harmless(typed)),
+  return fail(ErrorCode::invalid, fmt::format("\"{}\" is neither an https or file address nor a directory", harmless(typed)),
               "Clone it, and name the directory of the clone.");
 }
 

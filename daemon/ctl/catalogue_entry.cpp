@@ -92,7 +92,7 @@ Result<PatchedSource> patched(const Options& options, const Catalogue& all, cons
 Result<bool> said_yes(const Options& options, const std::string& question) {
   if (options.yes) return true;
   if (options.json || ::isatty(STDIN_FILENO) != 1)
-    return fail(ErrorCode::denied, "nobody is there to be asked", "Where you have read the above: the same with --yes.");
+    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked", "After reading the above, run it again with --yes.");
   fmt::print("{} [y/N] ", question);
   std::fflush(stdout);
   std::string answer;
@@ -115,7 +115,7 @@ std::vector<std::string> sum_hosts(const Options& options) {
 Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given, const std::vector<std::string>& hosts) {
   const std::string path = fmt::format("{}/allowed-{}.yaml", kCatalogueDropIns, file_name(entry.id));
   const std::string text = fmt::format(
-      "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to take it back.\n"
+      "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to revoke it.\n"
       "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: \"{}\"\n",
       hosts.empty() ? "" : fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \"")), entry.id, given.base_commit, given.commit, given.runfile_sha256);
   TRY(write_drop_in(host, path, text));

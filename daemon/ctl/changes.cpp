@@ -36,7 +36,7 @@ void ChangeTeller::tell_fix(const Step& step, Changes& changes) const {
   Result<Description> told = registry_.action(step.fix)->describe(host_, step.with);
   if (!told && is_not_run(told.error())) {
     told.emplace();
-    told->summary = "not told of an image: only what runs in it knows";
+    told->summary = "not known for an image before it boots";
   }
   if (told) {
     changes.made.push_back({&step, *std::move(told)});

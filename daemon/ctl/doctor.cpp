@@ -156,7 +156,7 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   const std::string& summary = s.finding.summary;
   if (s.kind == Standing::Kind::untried) return {mark(Verdict::unknown), s.step->id, "not proven on this boot"};
   if (s.kind == Standing::Kind::holds) return {mark(s.finding.verdict), s.step->id, summary};
-  if (s.kind == Standing::Kind::note) return {dim("·"), dim(s.step->id), dim("not p2pd's to keep" + (summary.empty() ? "" : "; now: " + summary))};
+  if (s.kind == Standing::Kind::note) return {dim("·"), dim(s.step->id), dim("not maintained by p2pd" + (summary.empty() ? "" : "; now: " + summary))};
   if (s.kind == Standing::Kind::waits)
     return {dim("·"), dim(s.step->id), dim(excused         ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
                                            : summary.empty() ? "waits for the steps above"

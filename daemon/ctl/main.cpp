@@ -17,7 +17,7 @@
 namespace p2pd::ctl {
 namespace {
 
-void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "name of a plan, or a file"); }
+void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "plan name or file"); }
 void takes_preview(CLI::App& app, Options& o) {
   takes_plan(app, o);
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
@@ -29,18 +29,18 @@ void takes_service(CLI::App& app, Options& o) {
 }
 void takes_walk(CLI::App& app, Options& o) {
   takes_service(app, o);
-  app.add_flag("--no-reboot", o.no_reboot, "leave reboots to somebody else");
-  app.add_flag("--no-block", o.no_block, "return once the service has begun");
+  app.add_flag("--no-reboot", o.no_reboot, "do not reboot; somebody else does");
+  app.add_flag("--no-block", o.no_block, "return as soon as the run has started");
 }
 void takes_status(CLI::App& app, Options& o) {
   takes_service(app, o);
   app.add_flag("--watch", o.watch, "show its steps as they change, until interrupted");
-  app.add_flag("--wait", o.wait, "return once the run has settled");
+  app.add_flag("--wait", o.wait, "return when the run has ended or waits");
 }
 void takes_apply(CLI::App& app, Options& o) {
   takes_plan(app, o);
   takes_walk(app, o);
-  app.add_flag("--accept-state-loss", o.accept_state_loss, "go on although the state database was unusable");
+  app.add_flag("--accept-state-loss", o.accept_state_loss, "continue although the state database was unusable");
 }
 void takes_runs(CLI::App& app, Options& o) {
   takes_service(app, o);
@@ -49,18 +49,18 @@ void takes_runs(CLI::App& app, Options& o) {
 void takes_lines(CLI::App& app, Options& o) {
   app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
   app.add_option("-n,--lines", o.lines, "how many lines")->check(CLI::Range(1, 1'000'000));
-  app.add_flag("-f,--follow", o.follow, "go on with what comes");
+  app.add_flag("-f,--follow", o.follow, "follow new messages");
 }
 void takes_host(CLI::App& app, Options& o) { app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh"); }
 void takes_shell(CLI::App& app, Options& o) { app.add_option("SHELL", o.name, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"})); }
 void takes_step(CLI::App& app, Options& o) {
   app.add_option("STEP", o.name, "a step of the plan")->required();
-  app.add_option("--plan", o.plan, "name of a plan, or a file");
+  app.add_option("--plan", o.plan, "plan name or file");
 }
 void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
 void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
-  app.add_option("--for", o.uses, "what has to work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
+  app.add_option("--for", o.uses, "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
 }
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
@@ -70,8 +70,8 @@ void takes_record(CLI::App& app, Options& o) {
   directory->needs(unpack);
 }
 void takes_page(CLI::App& app, Options& o) {
-  app.add_option("FILE", o.name, "what is written (default: p2pd-report.html); \"-\": standard output");
-  app.add_flag("--no-redact", o.no_redact, "leave in what is left out otherwise: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
+  app.add_option("FILE", o.name, "file to write (default: p2pd-report.html); \"-\": standard output");
+  app.add_flag("--no-redact", o.no_redact, "keep what is otherwise removed: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
 void takes_file(CLI::App& app, Options& o) {
@@ -82,7 +82,7 @@ void takes_entry(CLI::App& app, Options& o) { app.add_option("ID", o.id, "of an 
 void takes_catalogue(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
   CLI::App* diff = app.add_subcommand("diff", "print the patch of an entry, as git-apply(1) takes it, and what is known of it");
-  CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes one source alone has");
+  CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes have only one source");
   CLI::App* add = app.add_subcommand("add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
   for (CLI::App* entry : {diff, allow}) takes_entry(*entry, o);
   diff->callback([&o] { o.catalogue_verb = catalogue_diff; });
@@ -101,26 +101,26 @@ void takes_catalogue(CLI::App& app, Options& o) {
 }
 
 constexpr Verb kVerbs[] = {
-    {"doctor", "find what keeps P2P from working; changes nothing", takes_plan, doctor, true},
+    {"doctor", "show why P2P does not work; changes nothing", takes_plan, doctor, true},
     {"plan", "show on one screen what apply would change; --diff: files and commands", takes_preview, show_plan, true},
-    {"apply", "walk the plan: make every step hold", takes_apply, apply, true},
+    {"apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
     {"revert", "undo everything, to the byte", takes_walk, revert},
-    {"status", "how the last run stands", takes_status, status},
+    {"status", "state of the last run", takes_status, status},
     {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses, is_ready},
-    {"metrics", "print how it stands for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
-    {"features", "print how it stands for Kubernetes' node feature discovery", takes_file, features},
-    {"history", "what was done, when, on which boot", takes_runs, history},
-    {"explain", "what a step is for and what its fix does", takes_step, explain},
+    {"metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
+    {"features", "print the state for Kubernetes' node feature discovery", takes_file, features},
+    {"history", "list what was done, when, on which boot", takes_runs, history},
+    {"explain", "describe a step and its fix", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
-    {"logs", "what the system's journal has of p2pd", takes_lines, logs},
-    {"catalogue", "list the driver builds and what speaks for or against each here; diff, allow, add", takes_catalogue, catalogue},
-    {"report", "write what is known and what was done as one HTML file", takes_page, write_report},
+    {"logs", "show p2pd's messages in the system's journal", takes_lines, logs},
+    {"catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue, catalogue},
+    {"report", "write a report of this machine and of the last run as one HTML file", takes_page, write_report},
     {"record", "capture this machine into one file that --root reads", takes_record, record},
-    {"pause", "hold an open run where it is", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
-    {"resume", "go on with a paused run", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
-    {"retry", "try a blocked or failed run again", takes_walk, [](const Context& c) { return request(c, Request::Kind::retry); }},
+    {"pause", "pause an open run", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
+    {"resume", "resume a paused run", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
+    {"retry", "retry a blocked or failed run", takes_walk, [](const Context& c) { return request(c, Request::Kind::retry); }},
     {"cancel", "stop an open run and undo it", takes_walk, [](const Context& c) { return request(c, Request::Kind::cancel); }},
-    {"completion", "print what a shell completes", takes_shell, completion, false, true},
+    {"completion", "print a shell's completion script", takes_shell, completion, false, true},
 };
 
 /// Returns false, with a message, if the first word is no verb.
@@ -129,7 +129,7 @@ bool names_verb(const std::string& word) {
   for (const Verb& verb : kVerbs) names.push_back(verb.name);
   if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return true;
   const std::string close = nearest(word, names);
-  fmt::print(stderr, "p2pctl: there is no verb \"{}\"{}\n  next: \"p2pctl --help\" lists them\n", harmless(word),
+  fmt::print(stderr, "p2pctl: unknown verb \"{}\"{}\n  next: \"p2pctl --help\" lists them\n", harmless(word),
              close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close));
   return false;
 }
@@ -148,7 +148,7 @@ std::span<const Verb> verbs() { return kVerbs; }
 
 void declare(CLI::App& app, const Verb& verb, Options& options) {
   app.add_option("--root", options.root, "work on this tree: an image or a machine record");
-  app.add_option("--state", options.state, "where the state lies (default: /var/lib/p2pd, or beside the tree)");
+  app.add_option("--state", options.state, "state directory (default: /var/lib/p2pd, or beside the tree)");
   app.add_flag("--json", options.json, "print JSON");
   verb.options(app, options);
 }
@@ -207,7 +207,7 @@ int main(int argc, char** argv, const Registry& registry) {
       chosen = &verb;
       context.options.words = sub->remaining();
       if (!context.options.host.empty() && sub->get_option_no_throw("--host") == nullptr)
-        throw CLI::ValidationError("-H", fmt::format("\"{}\" looks at this machine alone", verb.name));
+        throw CLI::ValidationError("-H", fmt::format("\"{}\" reads this machine only", verb.name));
     });
   }
   try {

@@ -84,7 +84,7 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
   }
   for (const json& step : steps)
     if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
-      add(metrics, "p2pd_note", "A step that holds, and of which the owner should know something.", 1,
+      add(metrics, "p2pd_note", "A step that passes with a note for the owner.", 1,
           {{"step", text_of(step, "id")}, {"text", text_of(step, "summary")}});
   for (const json& step : steps)
     if (text_of(step, "status") == "blocked")
@@ -207,7 +207,7 @@ std::vector<Metric> metrics_of_machine(const Host& host) {
   add(metrics, "p2pd_boot_timestamp_seconds", "When this machine was booted.", boot_time(host));
   const auto drift = drift_since_proof(host).value_or(std::map<std::string, bool>());
   for (const auto& [part, changed] : drift)
-    add(metrics, "p2pd_drift", "Whether this differs from what P2P was proven with on this boot.", changed, {{"part", part}});
+    add(metrics, "p2pd_drift", "Whether this differs from the state in which P2P was proven on this boot.", changed, {{"part", part}});
   add_errors(metrics, host);
   return metrics;
 }

@@ -14,7 +14,7 @@ Result<void> replace_file(const std::string& name, std::string text, mode_t mode
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(name, error).lexically_normal();
   if (error || !std::filesystem::is_directory(path.parent_path(), error))
-    return fail(ErrorCode::not_found, fmt::format("{}: there is no directory for it", name));
+    return fail(ErrorCode::not_found, fmt::format("{}: its directory does not exist", name));
   FileState file;
   file.kind = FileState::Kind::regular;
   file.content = std::move(text);

@@ -42,7 +42,7 @@ json known_or_noted(Result<json> found, std::string_view what, std::vector<std::
 json baseline_of(const Context& context, std::vector<std::string>& notes) {
   const Result<Root> root = Root::open(context.state());
   const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
-  if (!text && text.error().code == ErrorCode::denied) notes.emplace_back("what the GPUs exchanged before the first change: only root reads it");
+  if (!text && text.error().code == ErrorCode::denied) notes.emplace_back("the measurement before the first change: readable by root only");
   return text ? parse_json(*text) : json();
 }
 
@@ -62,7 +62,7 @@ json walked_plans(const Context& context, const json& history, const Host& host)
 Result<Sources> sources_of(const Context& context, const Host& host) {
   Sources sources;
   sources.made = now();
-  sources.status = known_or_noted(known_status(context), "how the run stands", sources.notes);
+  sources.status = known_or_noted(known_status(context), "state of the run", sources.notes);
   sources.history = known_or_noted(known_history(context, kReportedRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);
   sources.baseline = baseline_of(context, sources.notes);
@@ -78,7 +78,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
 void say_what_is_missing(const json& document) {
   if (document.value("ran", false)) return;
   fmt::print(stderr,
-             "p2pctl: nothing has run on this machine yet: the report holds a diagnosis, and no proof\n  next: "
+             "p2pctl: nothing has run on this machine yet: the report has a diagnosis, but no proof\n  next: "
              "\"p2pctl plan\" shows what a run would do\n");
 }
 

@@ -32,7 +32,7 @@ Failure failed(sd_bus_message* reply) {
     return fail(*ours, message, sd_bus_message_read(reply, "ss", &said, &next) < 0 ? "" : next);
   }
   for (const char* name : {SD_BUS_ERROR_ACCESS_DENIED, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED})
-    if (sd_bus_error_has_name(error, name) != 0) return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit allows it");
+    if (sd_bus_error_has_name(error, name) != 0) return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit permits it");
   return fail(ErrorCode::io, "the service does not answer: " + message, "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
 }
 
@@ -56,7 +56,7 @@ Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Argu
     if (code == -EINTR) code = 0;
   }
   if (reply == nullptr)
-    return fail(ErrorCode::io, "the connection to the bus is gone: " + error_text(code), "\"p2pctl status\" shows how it stands");
+    return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code), "\"p2pctl status\" shows the state");
   if (sd_bus_message_is_method_error(reply, nullptr) != 0) return failed(reply);
   return reply;
 }
@@ -64,7 +64,7 @@ Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Argu
 Result<std::uint64_t> run_of(sd_bus_message* reply) {
   std::uint64_t run = 0;
   const int code = sd_bus_message_read(reply, "t", &run);
-  if (code < 0) return fail(ErrorCode::io, "an answer of the service: " + error_text(code));
+  if (code < 0) return fail(ErrorCode::io, "reading the service's answer: " + error_text(code));
   return run;
 }
 
@@ -72,7 +72,7 @@ Result<nlohmann::json> document_of(sd_bus_message* reply) {
   const char* text = nullptr;
   const int code = sd_bus_message_read(reply, "s", &text);
   nlohmann::json document = code < 0 ? nlohmann::json() : parse_json(text);
-  if (!document.is_object()) return fail(ErrorCode::io, "the service answered with what is no JSON");
+  if (!document.is_object()) return fail(ErrorCode::io, "the service's answer is not JSON");
   return document;
 }
 
@@ -129,11 +129,11 @@ Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& l
     }
     int code = 0;
     while ((code = sd_bus_process(bus_.get(), nullptr)) > 0) continue;
-    if (code < 0) return fail(ErrorCode::io, "the connection to the bus is gone: " + error_text(code), "\"p2pctl status\" shows how it stands");
+    if (code < 0) return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code), "\"p2pctl status\" shows the state");
     if (news) continue;
     std::array<pollfd, 2> fds{{{sd_bus_get_fd(bus_.get()), static_cast<short>(sd_bus_get_events(bus_.get())), 0}, {stop_fd, POLLIN, 0}}};
     news = ::poll(fds.data(), fds.size(), kLookAgain) == 0;
-    if (fds[1].revents != 0) return fail(ErrorCode::interrupted, "no longer watched; the run goes on", "\"p2pctl status --watch\" watches it again");
+    if (fds[1].revents != 0) return fail(ErrorCode::interrupted, "stopped watching; the run continues", "\"p2pctl status --watch\" watches it again");
   }
 }
 

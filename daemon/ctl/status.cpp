@@ -64,7 +64,7 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   std::vector<std::vector<std::string>> rows = {{"undone", undone}};
   for (const json& run : status.value("stays", json::array()))
     rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"), text(run, "plan"), listed(run.value("steps", json::array())))});
-  if (rows.size() == 1) rows.push_back({"stays", "no change of p2pd"});
+  if (rows.size() == 1) rows.push_back({"stays", "nothing is changed by p2pd"});
   return rows;
 }
 

@@ -103,13 +103,13 @@ class StopRequests : public Requests {
 /// next_command() for a walk without the service.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
   if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
-  if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" goes on";
+  if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" continues";
   return next_command(run);
 }
 
 Result<void> require_no_options_of_the_plan(const Options& options) {
   if (!options.no_reboot) return {};
-  return fail(ErrorCode::invalid, "who restarts the machine is said when a run begins: --no-reboot goes with apply", "leave it out, or walk without the service: --no-dbus");
+  return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply", "leave it out, or walk without the service: --no-dbus");
 }
 
 /// True if p2pd never worked on this tree: it has no state, and this function makes none.
@@ -152,7 +152,7 @@ Result<int> apply(const Context& context) {
   const Options& options = context.options;
   const bool returns_at_once = over_the_bus(options) && options.no_block;
   if (options.root == "/" && options.host.empty() && !returns_at_once && cloud_init_waits())
-    return fail(ErrorCode::state, "cloud-init waits for this command, and a run would wait for cloud-init", "p2pctl apply --no-block");
+    return fail(ErrorCode::state, "cloud-init waits for this command, and the run would wait for cloud-init", "p2pctl apply --no-block");
   if (over_the_bus(options)) {
     if (is_plan_file(options.plan))
       return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");

@@ -52,7 +52,7 @@ Result<bool> Walk::try_alternative() {
     spent = true;
     if (goes_on) {
       run_.resolved = to_json(plan_).dump();
-      TRY(s_.journal.save(run_, event("escalated", trial->id, "it did not help, and is undone: what comes after it is tried")));
+      TRY(s_.journal.save(run_, event("escalated", trial->id, "ineffective, and undone: the next alternative is tried")));
       return true;
     }
   }
@@ -65,7 +65,7 @@ Result<bool> Walk::try_alternative() {
     }
     step.tried = Tried::now;
     run_.resolved = to_json(plan_).dump();
-    TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this is tried")));
+    TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this alternative is tried")));
     return true;
   }
   if (!spent) return false;
@@ -93,7 +93,7 @@ Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
     known.status = StepStatus::pending_reboot;
     known.applied_boot = boot_;
     pass.pending.push_back(step.id);
-    return s_.journal.save(run_, {known}, in_place(), event("left-to-reboot", step.id, "the reboot that is due anyway does it"));
+    return s_.journal.save(run_, {known}, in_place(), event("left-to-reboot", step.id, "done by the reboot that is due anyway"));
   }
   if (!step.fix.empty()) {
     TRY(fix(step, pass));
@@ -145,14 +145,14 @@ Result<bool> Walk::survived(const Step& step, StepRecord& known, Pass& pass) {
   if (known.crashes < kCrashes) return true;
   known.status = StepStatus::failed;
   pass.failure =
-      fmt::format("{}: the boot that tried it did not come up, {} times: {}", step.id, known.crashes, seen);
+      fmt::format("{}: the trial boot did not come up, {} times: {}", step.id, known.crashes, seen);
   return false;
 }
 
 Result<void> Walk::fix(const Step& step, Pass& pass) {
   StepRecord& known = record(step.id);
   if (known.crashes >= kCrashes) {
-    pass.failure = fmt::format("{}: its fix brought the machine down {} times", step.id, known.crashes);
+    pass.failure = fmt::format("{}: its fix crashed the machine {} times", step.id, known.crashes);
     return {};
   }
   std::string why;
@@ -196,7 +196,7 @@ Result<std::string> Walk::attempt(const Step& step) {
                      : act.effect == Effect::reboot ? StepStatus::pending_reboot
                                                     : StepStatus::waiting;
       if (finding.holds()) known.attempts = 0;
-      if (known.status == StepStatus::waiting) why = "its fix ran, yet: " + finding.summary;
+      if (known.status == StepStatus::waiting) why = "its fix succeeded, but the check fails: " + finding.summary;
     }
     s_.observer.fixed(step, known, why.empty() ? Result<void>() : fail(ErrorCode::command, why));
     return event(why.empty() ? "fixed" : "fix-failed", step.id, why);

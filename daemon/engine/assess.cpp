@@ -80,7 +80,7 @@ class Obstacles {
     standing.passes = passes(step, found);
     standing.impossible = found.impossible;
     standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
-    if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" tells what is looked at, and where.";
+    if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" shows what is checked, and where.";
   }
 
   const Plan& plan_;

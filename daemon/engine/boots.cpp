@@ -32,7 +32,7 @@ Result<std::optional<Walk::Outcome>> Walk::note_boot() {
   }
   TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
   if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots) return std::nullopt;
-  return give_up(fmt::format("{} reboots, crashes among them; the plan allows {}", run_.reboots, plan_.policy.reboots));
+  return give_up(fmt::format("{} reboots, including crashes; the plan allows {}", run_.reboots, plan_.policy.reboots));
 }
 
 /// Waits some seconds; a request ends the wait.
@@ -82,7 +82,7 @@ Result<Walk::Outcome> Walk::restart(const std::string& why) {
   if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
     if (back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
     return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why,
-                               plan_.policy.reboots, kept ? ", the way back included" : ""));
+                               plan_.policy.reboots, kept ? ", including the one of a rollback" : ""));
   }
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);

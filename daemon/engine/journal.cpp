@@ -24,8 +24,8 @@ bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_
 
 Failure quarantined_error(const fs::path& aside, std::string_view why) {
   return fail(ErrorCode::database_quarantined,
-              fmt::format("the state database is unusable ({}); it lies at {}, and p2pd only checks", why, aside.string()),
-              "look at it; then \"p2pctl apply --accept-state-loss\" goes on without it. \"p2pctl revert\" still undoes "
+              fmt::format("the state database is unusable ({}); it is kept at {}, and p2pd only checks", why, aside.string()),
+              "inspect it; then \"p2pctl apply --accept-state-loss\" continues without it. \"p2pctl revert\" still undoes "
               "every recorded change");
 }
 
@@ -70,7 +70,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   sqlite3_busy_timeout(raw, 5000);
   const Result<std::string> found = database_defect(raw);
   if (!found && !write && is_unfinished(sqlite3_errcode(raw)))
-    return fail(ErrorCode::busy, "the state database is not complete yet: its first writer was stopped while it made it",
+    return fail(ErrorCode::busy, "the state database is incomplete: the process that created it was stopped",
                 "\"p2pctl apply\" completes it");
   const std::string why = TRY(found);
   if (!why.empty()) {

@@ -39,7 +39,7 @@ Result<Announced> announced(const Host& host) {
   Announced proven{.limited = !host.files().exists(ready_file()), .document = {}};
   const auto text = host.files().read(proven.limited ? limited_file() : ready_file(), 1U << 20);
   if (!text && text.error().code == ErrorCode::not_found)
-    return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows how it stands");
+    return fail(ErrorCode::state, "P2P is not proven on this boot", "\"p2pctl status\" shows the state");
   proven.document = parse_json(TRY(Result<std::string>(text)));
   return proven;
 }

@@ -19,7 +19,7 @@ Result<Run> Walk::apply(const Plan& plan) {
       TRY(move(Event::superseded));
     } else if (last->plan != plan.name) {
       return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
-                  fmt::format("\"p2pctl apply {}\" goes on with it, \"p2pctl revert\" undoes it", last->plan));
+                  fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl revert\" undoes it", last->plan));
     } else {
       if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
       TRY(move(Event::apply));
@@ -105,7 +105,7 @@ Result<void> Walk::prove_earlier() {
   const Finding finding = TRY(prove(*goal));
   if (!finding.proves()) return {};
   TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
-  return s_.journal.save(run_, event("proven-again", "", fmt::format("what run {} of plan {} proved", proven->id, proven->plan)));
+  return s_.journal.save(run_, event("proven-again", "", fmt::format("the proof of run {} of plan {}", proven->id, proven->plan)));
 }
 
 Result<Run> Walk::reassert() {
@@ -114,7 +114,7 @@ Result<Run> Walk::reassert() {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // the open run handles all steps
   }
-  Plan again{.name = std::string(kEachBoot), .title = "What lasts for one boot", .policy = {.reboots = 0, .on_failure = OnFailure::keep}, .steps = {}};
+  Plan again{.name = std::string(kEachBoot), .title = "settings that last for one boot", .policy = {.reboots = 0, .on_failure = OnFailure::keep}, .steps = {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
@@ -218,7 +218,7 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   run.plan = plan.name;
   run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
   if (!run.resolved.empty())  // a plan that cannot be read back after a reboot must not begin
-    TRY_IN("the plan with every choice made", parse_plan(run.resolved, plan.name, s_.registry));
+    TRY_IN("the resolved plan", parse_plan(run.resolved, plan.name, s_.registry));
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is not a crash

@@ -25,10 +25,10 @@ Result<Walk::Outcome> Walk::roll_back() {
     if (!changed) break;
     TRY_IN("undo of " + changed->step, undo(*changed));
   }
-  if (run_.reboot_due) return kept(Event::reboot_due, "what was undone is in effect until the next boot");
+  if (run_.reboot_due) return kept(Event::reboot_due, "the undone settings are in effect until the next boot");
   TRY(prove_earlier());
   if (run_.rollback == Rollback::failed) return kept(Event::given_back, "");
-  return Outcome{Event::reverted, run_.rollback == Rollback::all ? "everything p2pd changed is undone" : "what this run changed is undone"};
+  return Outcome{Event::reverted, run_.rollback == Rollback::all ? "all changes of p2pd are undone" : "all changes of this run are undone"};
 }
 
 Result<void> Walk::undo(const UndoStore::Owner& changed) {

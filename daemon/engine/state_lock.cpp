@@ -83,7 +83,7 @@ Failure StateLock::refuse(const std::string& path) const {
   const std::size_t pid = written.find("process ");
   const bool its = pid != std::string::npos && holder.find(written.substr(pid) + " of user") != std::string::npos;
   const std::string who = its || holder.empty() ? written : fmt::format("{}, which holds {}", holder, path);
-  return fail(ErrorCode::busy, fmt::format("somebody else is at work here: {}", who.empty() ? "unknown" : who),
+  return fail(ErrorCode::busy, fmt::format("another process holds the state: {}", who.empty() ? "unknown" : who),
               "wait for it, or stop it: SIGTERM ends a worker at the next safe point");
 }
 

@@ -68,13 +68,13 @@ Result<json> entry_of(const Journal& journal, const Run& run) {
 
 std::string next_command(const Run& run) {
   switch (run.state) {
-    case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also goes on by itself at the next boot)";
-    case RunState::rebooting: return "reboot; it goes on by itself";
-    case RunState::reverting: return run.reboot_due ? "reboot; it goes on by itself" : "\"p2pctl revert\" goes on";
-    case RunState::paused: return "\"p2pctl resume\" goes on, \"p2pctl revert\" undoes";
+    case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also continues by itself at the next boot)";
+    case RunState::rebooting: return "reboot; it continues by itself";
+    case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : "\"p2pctl revert\" continues";
+    case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";
     case RunState::failed: return "\"p2pctl history\" shows every step of it";
-    case RunState::walking: return "\"p2pctl apply\" goes on";
-    case RunState::limited: return "\"p2pctl status --json\" tells what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
+    case RunState::walking: return "\"p2pctl apply\" continues";
+    case RunState::limited: return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
     default: return "";
   }
 }

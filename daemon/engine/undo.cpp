@@ -88,7 +88,7 @@ Result<json> read_record(const Root& state, const std::string& name) {
   json record = parse_json(TRY(state.read(path)));
   if (is_sound(record) && name.find_first_not_of("0123456789") == std::string::npos) return record;
   return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", state.directory().string(), path),
-              "restore that file by hand from the .bytes beside it, then remove both");
+              "restore that file by hand from the .bytes file next to it, then remove both");
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   const bool again = found != entries_.rend() && found->owner == owner_;
   if (again && found->result.empty()) return {};
   const bool reads = restore == Restore::attribute || (is_kept(restore) && !again);
-  const FileState now = reads ? TRY_IN("cannot keep what undo needs", host_.capture(path)) : FileState{};
+  const FileState now = reads ? TRY_IN("cannot save the data for undo", host_.capture(path)) : FileState{};
   if (again) {
     const bool reset = restore == Restore::attribute && digest(now) != found->result;  // by a reboot: this value is restored
     found->result.clear();  // the content is about to change: no change counts as foreign until the new content is recorded
@@ -146,7 +146,7 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   }
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
   const Entry entry{fmt::format("{:06}", last + 1), owner_, std::string(path), restore, ""};
-  TRY_IN("cannot keep what undo needs", save(entry, &now));
+  TRY_IN("cannot save the data for undo", save(entry, &now));
   entries_.push_back(entry);
   return {};
 }
@@ -240,8 +240,8 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
   }
   if (old.kind == FileState::Kind::absent && now.kind == FileState::Kind::directory &&
       !TRY(host_.list(entry.path)).empty())
-    return entry.path + " stays: it holds files that are not ours";
-  if (foreign && entry.restore == Restore::generated) return entry.path + " was generated anew since";
+    return entry.path + " stays: it holds files of others";
+  if (foreign && entry.restore == Restore::generated) return entry.path + " was regenerated since";
   std::string note;
   if (foreign && now.kind == FileState::Kind::regular) {
     const std::string kept = "/kept/" + entry.name;

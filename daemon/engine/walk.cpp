@@ -14,7 +14,7 @@
 namespace p2pd {
 
 std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
-  return fmt::format("{}: all that it needs is there, yet {}", step.id, finding.summary);
+  return fmt::format("{}: all its requirements are met, but {}", step.id, finding.summary);
 }
 
 Result<Run> Walk::walk() {
@@ -36,7 +36,7 @@ Result<Run> Walk::walk() {
     if (event == Event::reboot_due &&
         TRY(s_.rebooter.reboot(plan_.policy.reboot, reason, rolling_back)) == Rebooter::Outcome::called_off &&
         run_.state == RunState::rebooting)
-      TRY(move({Event::pause, "the restart was called off"}));
+      TRY(move({Event::pause, "the restart was cancelled"}));
     if (run_.state != RunState::reverting || event == Event::reboot_due || event == Event::stopped) return run_;
   }
 }
@@ -47,7 +47,7 @@ Result<void> Walk::choose() {
   std::string resolved = to_json(plan_).dump();
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
-  return s_.journal.save(run_, event("chosen", "", "the plan with every choice made"));
+  return s_.journal.save(run_, event("chosen", "", "the resolved plan"));
 }
 
 /// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed, and
@@ -67,7 +67,7 @@ Result<Walk::Outcome> Walk::pass() {
     for (const Step* step : fixable(pass.seen)) {
       if (const std::optional<Outcome> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
-        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step)) : step->id + " was fixed, and another fix undid that");
+        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step)) : step->id + " was fixed, and another fix reverted that");
       pass.limited = false;
       TRY(apply_fix(*step, pass));
       if (pass.asked) return *pass.asked;
@@ -80,7 +80,7 @@ Result<Walk::Outcome> Walk::pass() {
       continue;
     }
     if (again) continue;  // steps that waited for it can be checked now
-    if (pass.pending.empty()) return give_up("no gate is left to mend, and the goal is not reached");
+    if (pass.pending.empty()) return give_up("every gate passes, but the goal is not reached");
     return Outcome{Event::reboot_due, fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "))};
   }
 }
@@ -117,7 +117,7 @@ Result<std::optional<Walk::Outcome>> Walk::look(Pass& pass, bool goal_first) {
     StepRecord& known = record(goal->id);
     if (known.crashes >= kCrashes) {
       known.status = StepStatus::failed;
-      return give_up(fmt::format("{}: its check brought the machine down {} times", goal->id, known.crashes));
+      return give_up(fmt::format("{}: its check crashed the machine {} times", goal->id, known.crashes));
     }
     const bool due = pass.seen.gates_hold() || (goal_first && known.crashes == 0);
     if (due && pass.seen.goal()->kind == Standing::Kind::untried) TRY(try_goal(*goal, pass));
@@ -189,9 +189,9 @@ Result<Walk::Outcome> Walk::arrive(Pass& pass) {
   }
   const std::string reason = pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
                              : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
-                             : is_image(s_.host) ? "every step holds; what is about the machine is told where the image boots"
+                             : is_image(s_.host) ? "every step passes; checks of the machine run when the image boots"
                                                    : "every step holds";
-  return Outcome{pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled, reason + (left.empty() ? "" : "; not kept up: " + left)};
+  return Outcome{pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled, reason + (left.empty() ? "" : "; maintenance failed: " + left)};
 }
 
 /// Fixes upkeep steps that do not hold. A failure is reported, and does not fail the goal.
@@ -253,7 +253,7 @@ Result<std::optional<Walk::Outcome>> Walk::commit() {
 std::optional<Walk::Outcome> Walk::asked_for() {
   const std::optional<Event> asked = s_.requests.poll();
   if (!asked) return std::nullopt;
-  return kept(*asked, *asked == Event::stopped ? "stopped between two steps, as asked" : "as asked");
+  return kept(*asked, *asked == Event::stopped ? "stopped between two steps, as requested" : "as asked");
 }
 
 /// Outcome with `reason`, or with the cause of the failure as long as its changes are undone, over reboots too.
@@ -265,7 +265,7 @@ Finding Walk::check(const Step& step) const { return check(step, s_.host); }
 
 Finding Walk::check(const Step& step, const Host& host) const {
   const Probe* probe = s_.registry.probe(step.check);
-  if (probe == nullptr) return unknown({ErrorCode::not_found, "no check is called " + step.check, ""});
+  if (probe == nullptr) return unknown({ErrorCode::not_found, "there is no check " + step.check, ""});
   s_.observer.checking(step);
   const Result<Finding> finding = probe->check(host, step.with);
   return finding ? *finding : unknown(finding.error());
@@ -322,9 +322,9 @@ Result<void> Walk::move(const Outcome& outcome) {
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
     return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
-                run_.state == RunState::paused      ? "\"p2pctl resume\" goes on with it, \"p2pctl revert\" undoes it"
-                : run_.state == RunState::reverting ? "\"p2pctl revert\" undoes the rest; after that everything is possible"
-                                                    : "\"p2pctl history\" shows how it got there");
+                run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl revert\" undoes it"
+                : run_.state == RunState::reverting ? "\"p2pctl revert\" undoes the rest; then any request is possible"
+                                                    : "\"p2pctl history\" shows every step");
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
   run_.reason = outcome.reason;

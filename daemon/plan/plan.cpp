@@ -68,7 +68,7 @@ Result<const Row*> read_reference(const yaml::Node& step, const std::string& key
   const std::string id = TRY(node.text());
   if (const Row* row = find(rows, id)) return row;
   const std::string near = nearest(id, ids(rows));
-  return Failure(node.error(fmt::format("no {} is called \"{}\"{}", key, id,
+  return Failure(node.error(fmt::format("there is no {} \"{}\"{}", key, id,
                                         near.empty() ? "" : "; did you mean \"" + near + "\"?")));
 }
 
@@ -136,16 +136,16 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   if (step.kind == StepKind::requires_ && action == nullptr && !step.needs.empty())
     return Failure(node.error("\"needs\" of a requires step without a \"fix\""));
   if (step.kind != StepKind::upkeep && !step.where.empty())
-    return Failure(node.error("\"where\" of what is no upkeep"));
+    return Failure(node.error("\"where\" of a step that is not upkeep"));
   if ((step.kind == StepKind::goal) != probe->proves_p2p)
     return Failure(node.error(probe->proves_p2p ? "a check that proves P2P is the goal of a plan, and nothing else"
-                                                : fmt::format("the goal wants a check that proves P2P, as p2p-bench does; {} does not", step.check)));
+                                                : fmt::format("the goal must be a check that proves P2P, like p2p-bench; {} does not", step.check)));
   if (step.kind == StepKind::goal && step.can_be_mended())
-    return Failure(node.error("\"fix\" or \"needs\" of the goal: gates mend it"));
+    return Failure(node.error("\"fix\" or \"needs\" of the goal: its fixes are the gates"));
   if (step.kind == StepKind::alternative && action == nullptr)
     return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));
   for (const char* key : {"first", "tried"})
-    if (node.has(key) && step.kind != StepKind::alternative) return Failure(node.error(fmt::format("\"{}\" of what is no alternative", key)));
+    if (node.has(key) && step.kind != StepKind::alternative) return Failure(node.error(fmt::format("\"{}\" of a step that is not an alternative", key)));
   if (node.has("first")) step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
   step.reset_trial();
   if (node.has("tried")) {
@@ -192,7 +192,7 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
           for (const Step& other : plan.steps)
             if (std::ranges::find(kinds, other.kind) != kinds.end()) candidates.push_back(other.id);
           const std::string near = nearest(word, candidates);
-          return Failure(error_at(nodes, root, step, key, fmt::format("no {} step is called \"{}\"{}", to_string(kinds.front()), word,
+          return Failure(error_at(nodes, root, step, key, fmt::format("there is no {} step \"{}\"{}", to_string(kinds.front()), word,
                                                                       near.empty() ? "" : "; did you mean \"" + near + "\"?")));
         }
         const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // met in plan order

@@ -65,10 +65,10 @@ nlohmann::json to_json(const Answer& answer) {
 }
 
 Answer answer_from_json(const nlohmann::json& answer) {
-  if (!answer.is_object()) return fail(ErrorCode::invalid, "the worker answered with what is no JSON");
+  if (!answer.is_object()) return fail(ErrorCode::invalid, "the worker's answer is not JSON");
   if (const auto run = json_number<std::uint64_t>(answer.value("run", nlohmann::json()))) return *run;
   Error error = error_from_json(answer.value("error", nlohmann::json()));
-  if (error.message.empty()) error.message = "the worker refused, without a word";
+  if (error.message.empty()) error.message = "the worker refused without a reason";
   return Failure(std::move(error));
 }
 

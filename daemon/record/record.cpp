@@ -80,7 +80,7 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
   if (content->size() <= kKeptLimit)
     target.file(path, *content);
   else
-    target.leave_out(path, Error{ErrorCode::invalid, "larger than a record wants", {}});
+    target.leave_out(path, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
 }
 
 void copy_texts(const Host& host, RecordTarget& target, const std::string& host_name) {

@@ -140,7 +140,7 @@ Result<MachineRecord> parse_record(const std::string& text) {
   if (!json.is_object() || json.value("schema", Json()) != kSchema) return wrong(fmt::format("schema: \"{}\" wanted", kSchema));
   for (const auto& [key, value] : json.items())
     if (std::ranges::find(kMachineKeys, key) == std::end(kMachineKeys) && std::ranges::find(kOtherKeys, key) == std::end(kOtherKeys))
-      return wrong(shown(key) + " is no key of a record");
+      return wrong(shown(key) + " is not a key of a record");
   for (const char* key : kOtherKeys)
     if (json.contains(key) && !json[key].is_object()) return wrong(fmt::format("{}: an object wanted", key));
   MachineRecord record;

@@ -164,7 +164,7 @@ void record_kernel_log(const Host& host, RecordTarget& target, const std::string
   if (text.size() <= kLogLimit)
     target.file(log->source, text);
   else
-    target.leave_out(log->source, Error{ErrorCode::invalid, "larger than a record wants", {}});
+    target.leave_out(log->source, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
 }
 
 }  // namespace p2pd

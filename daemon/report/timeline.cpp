@@ -26,7 +26,7 @@ constexpr Word kWords[] = {
     {"fix-failed", "the fix failed"},
     {"left-to-reboot", "left to the reboot"},
     {"warning", "warning"},
-    {"crashed", "brought the machine down"},
+    {"crashed", "crashed the machine"},
     {"escalated", "an alternative is tried"},
     {"reboot-due", "restart"},
     {"committed", "made permanent"},

@@ -501,12 +501,12 @@ class Allow(Forks):
 
     def test_nobody_is_there(self):
         self.pin(known="single-source")
-        self.assert_refused(self.allow(), "nobody is there to be asked", "--yes")
+        self.assert_refused(self.allow(), "standard input is not a terminal: the question cannot be asked", "--yes")
         self.assert_allowed(self.allow("--yes"), self.hashes())
 
     def test_a_program_asks(self):
         self.pin(known="single-source")
-        self.assert_refused(self.allow("--json"), "nobody is there to be asked", "--yes")
+        self.assert_refused(self.allow("--json"), "standard input is not a terminal: the question cannot be asked", "--yes")
         told = json.loads(self.allow("--json", "--yes").stdout)
         self.assertEqual({key: told[key] for key in ("id", "changed", "path", "commit", "runfile_sha256")},
                          {"id": "fork/x", "changed": True, "path": f"{self.tree}/{self.FILE}", "commit": self.head, "runfile_sha256": SUM})
@@ -655,7 +655,7 @@ class Add(Forks):
             fcntl.flock(held, fcntl.LOCK_EX)
             done = self.add("--yes", build=None)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, f"p2pctl: my-fork/{BRANCH} is pinned, but: somebody else is at work here: python3")
+        self.assertRegex(done.stderr, f"p2pctl: my-fork/{BRANCH} is pinned, but: another process holds the state: python3")
         self.assertFalse(self.allowed.exists())
 
     def test_a_release_that_is_in_the_catalogue(self):

@@ -45,7 +45,7 @@ class Runs(Case):
     def test_revert_says_that_nothing_stays(self):
         told = self.json("revert")
         self.assertEqual((told["result"], told["undone"], told["stays"]), ("reverted", ["b"], []))
-        self.assertRegex(self.ctl("status").stdout, r"(?m)^ undone +b\n stays +no change of p2pd$")
+        self.assertRegex(self.ctl("status").stdout, r"(?m)^ undone +b\n stays +nothing is changed by p2pd$")
         self.assert_unchanged()
 
 

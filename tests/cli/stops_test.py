@@ -40,7 +40,7 @@ class OneAtATime(Case):
             self.assertIn(codes, ([0, 0], [0, 1]), said)
             for code, text in zip((process.returncode for process in both), said):
                 if code:
-                    self.assertIn("somebody else is at work here", text)
+                    self.assertIn("another process holds the state", text)
         boot(self.tree)
         self.assertEqual(self.json("apply", self.plan)["result"], "done")
         self.revert_to_end()

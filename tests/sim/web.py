@@ -96,7 +96,7 @@ def reset(request):
 
 
 def cut(body, at, then, etag='"one"'):
-    """The first answer ends, without a word, after `at` bytes; later ones are those of `then`."""
+    """The first answer ends, without output, after `at` bytes; later ones are those of `then`."""
     first = [True]
 
     def answer(request):

@@ -77,7 +77,7 @@ def case_what_is_in_the_way_at_boot_passes(machine):
     machine.run("systemctl -q enable hold.service && touch /etc/hold")
     run = machine.apply("argument")
     machine.until(lambda: len(machine.boots) == 2, "it was restarted", 60)
-    machine.until(lambda: "somebody else is at work here" in json.dumps(machine.published().get("error", {})), "the error names who holds the lock", 60)
+    machine.until(lambda: "another process holds the state" in json.dumps(machine.published().get("error", {})), "the error names who holds the lock", 60)
     ends_well(machine, run, 2)
     expect("error" not in machine.published(), "the error is still told")
 

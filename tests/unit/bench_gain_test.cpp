@@ -125,7 +125,7 @@ TEST_CASE("bench gain: a run that is not proven gains nothing, a seeded fault is
 }
 
 TEST_CASE("bench gain: files that are no report, or a broken one") {
-  const Lines foreign = {"nothing to compare: the earlier file is no p2pd.bench/1 report"};
+  const Lines foreign = {"nothing to compare: the earlier file is not a p2pd.bench/1 report"};
   CHECK(gain(nullptr, with_p2p()) == foreign);
   CHECK(gain(3, with_p2p()) == foreign);
   CHECK(gain(parse_json("{"), with_p2p()) == foreign);

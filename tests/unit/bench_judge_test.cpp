@@ -526,7 +526,7 @@ TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
 
 TEST_CASE("bench judge: names of uses") {
   CHECK(uses_from({"nccl", "nccl", "copies"}).value() == Uses{P2pUse::nccl, P2pUse::copies});
-  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is no use of P2P: there are copies, nccl, custom-all-reduce, atomics, managed-memory");
-  CHECK(uses_from({}).error().message == "no use of P2P is named");
+  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory");
+  CHECK(uses_from({}).error().message == "no use of P2P is given");
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("atomics: exact means the sum and every ticket once") {
   CHECK(contention_problem(kSum, kTickets, twice) == "ticket 2039 was given out twice");
   auto beyond = tickets();
   beyond[0] = kTickets;
-  CHECK(contention_problem(kSum, kTickets, beyond) == "ticket 2047 was given to nobody");
+  CHECK(contention_problem(kSum, kTickets, beyond) == "ticket 2047 was not given out");
 }
 
 TEST_CASE("channel: JSON and descriptors arrive together") {

@@ -268,6 +268,6 @@ TEST_CASE("a failed command tells its status and its last lines") {
   CHECK(require_success(command, {10, "1\n2\n", ""}).error().message == "`dkms build` ended with status 10: 1 | 2");
   CHECK(require_success(command, {10, "out\n", "1\n\n2\n3\n\x1b[31m4\n5\n6\n"}).error().message ==
         "`dkms build` ended with status 10: 2 | 3 |  [31m4 | 5 | 6");
-  CHECK(require_success(command, {1, "", ""}).error().message == "`dkms build` ended with status 1, without a word");
+  CHECK(require_success(command, {1, "", ""}).error().message == "`dkms build` ended with status 1, without output");
   CHECK(require_success(command, {1, std::string(5000, 'x'), ""}).error().message.size() < 400);
 }

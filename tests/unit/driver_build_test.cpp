@@ -192,7 +192,7 @@ TEST_CASE("driver-build: four modules, or those of another kernel, are no build"
   CHECK(world.nothing_built());
   world.source("Makefile", "modules:\n\ttouch kernel-open/nvidia.ko\n");
   world.pin();
-  CHECK(world.failed_apply().message.find("the build ended well, but") == 0);
+  CHECK(world.failed_apply().message.find("the build succeeded, but") == 0);
   CHECK(world.nothing_built());
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("driver-source: a mirror that sends too much is left for the next sour
   const auto applied = world.apply(kDriverSourceAction);
   REQUIRE_FALSE(applied);
   INFO(applied.error().message);
-  CHECK(applied.error().message.find("what it sends is broken, or more than 256 MiB") != std::string::npos);
+  CHECK(applied.error().message.find("its data is broken, or more than 256 MiB") != std::string::npos);
 }
 
 TEST_CASE("driver-source: a tree or a record that was edited is no pass, and is made anew") {

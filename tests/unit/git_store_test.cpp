@@ -92,7 +92,7 @@ TEST_CASE("git store: a shallow clone has the files, and cannot tell the descent
   const Error shallow = world.store.require_descent("/srv/git/shallow", commit, kMain, world.base).error();
   CHECK(shallow.code == ErrorCode::not_found);
   CHECK(shallow.message ==
-        fmt::format("/srv/git/shallow is a shallow clone: it does not tell whether {:.12} descends from {:.12}", commit,
+        fmt::format("/srv/git/shallow is a shallow clone: it does not show whether {:.12} descends from {:.12}", commit,
                     world.base));
   CHECK_FALSE(fs::exists(world.directory / "var/store/history"));
 }

@@ -497,7 +497,7 @@ TEST_CASE("kernel-cmdline: a grub.cfg that a kernel's installation wrote meanwhi
       return CommandResult{0, old, ""};
     });
     const auto applied = fix.apply(*image.host, kPt);
-    CHECK(says(applied, "written by somebody else"));
+    CHECK(says(applied, "written by another program"));
     CHECK((!applied && applied.error().code == ErrorCode::busy));
     CHECK(machine.get(kConfig) == kDebianGrub + "# " + std::to_string(times) + "\n");
   }

@@ -184,7 +184,7 @@ TEST_CASE("metrics: what the machine tells by itself") {
   CHECK(text() == R"(# HELP p2pd_boot_timestamp_seconds When this machine was booted.
 # TYPE p2pd_boot_timestamp_seconds gauge
 p2pd_boot_timestamp_seconds 1795345100
-# HELP p2pd_drift Whether this differs from what P2P was proven with on this boot.
+# HELP p2pd_drift Whether this differs from the state in which P2P was proven on this boot.
 # TYPE p2pd_drift gauge
 p2pd_drift{part="boot_id"} 0
 p2pd_drift{part="build_ids"} 0

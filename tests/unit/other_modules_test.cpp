@@ -25,7 +25,7 @@ TEST_CASE("other-modules: machines and what is loaded there") {
     Verdict verdict;
     const char* says;
   };
-  for (const Case& one : {Case{"rtx4090-x2-healthy", Verdict::pass, "what is loaded is what is installed"},
+  for (const Case& one : {Case{"rtx4090-x2-healthy", Verdict::pass, "the loaded module is the installed one"},
                           Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
                           Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
                           Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {

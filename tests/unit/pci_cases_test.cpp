@@ -119,14 +119,14 @@ TEST_CASE("PCI cases: Resizable BAR") {
          bus.add({.address = "0000:01:00.0", .bar1 = 256 * kMiB}, list);
          bus.add({.address = "0000:02:00.0", .vendor = 0x1002, .device = 0x7300}, list);
        },
-       {{&kBar1Size, Verdict::fail, "nobody resized it", "NVreg_EnableResizableBar=1"},
+       {{&kBar1Size, Verdict::fail, "it was not resized", "NVreg_EnableResizableBar=1"},
         {&kGpuInventory, Verdict::fail, "1 x NVIDIA GeForce RTX 4090; at least 2"}}},
       {"rebar-no-supported-list-vs-list",
        two(silent),
        {{&kBar1Size, Verdict::fail, "no size that the card supports is enough", "Leave this card out"}}},
       {"rebar-no-supported-list-vs-list (fixed)",
        two(kSmall),
-       {{&kBar1Size, Verdict::fail, "nobody resized it", "NVreg_EnableResizableBar=1"}}},
+       {{&kBar1Size, Verdict::fail, "it was not resized", "NVreg_EnableResizableBar=1"}}},
       {"4090-raspberrypi-disabled-bars",  // placed, decoding off (command register 0), no I/O ports
        [&](MadeBus& bus) {
          bus.add(tight);
@@ -185,7 +185,7 @@ TEST_CASE("PCI cases: what a GPU is") {
          bus.add({.address = "0000:c8:00.0", .vendor = 0x1a03, .device = 0x2000, .resizable = false});
        },
        {{&kGpuInventory, Verdict::pass, "4 x NVIDIA RTX PRO 6000 Blackwell Server Edition"},
-        {&kBar1Size, Verdict::not_applicable, "the driver gives this card P2P by itself"}}},
+        {&kBar1Size, Verdict::not_applicable, "this card has P2P without a patched driver"}}},
       {"a4000-arm-domain-0004-iommu-group",
        [](MadeBus& bus) {
          bus.add(port("0004:00:01.0", kRoot, 1, 1, 0x1def));

@@ -79,9 +79,9 @@ TEST_CASE("every error names file, line, key and what was expected") {
        "p.yaml:3: gpus.exclude: \"65\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)"},
       {"name: [\n", "p.yaml:2: end of sequence flow not found"},
       {with_step("{gate: a, title: t, check: nwo, with: {name: a}}"),
-       "p.yaml:4: steps[0].check: no check is called \"nwo\"; did you mean \"now\"?"},
+       "p.yaml:4: steps[0].check: there is no check \"nwo\"; did you mean \"now\"?"},
       {with_step("{gate: a, title: t, check: now, fix: lvie, with: {name: a}}"),
-       "p.yaml:4: steps[0].fix: no fix is called \"lvie\"; did you mean \"live\"?"},
+       "p.yaml:4: steps[0].fix: there is no fix \"lvie\"; did you mean \"live\"?"},
       {with_step("{gate: a, title: t, check: now}"), "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
       {with_step("{gate: a, title: t, check: now, with: {nam: a}}"),
        "p.yaml:4: steps[0].with.nam: unknown key; did you mean \"name\"?"},
@@ -94,7 +94,7 @@ TEST_CASE("every error names file, line, key and what was expected") {
                  "  - {gate: bb, title: t, check: now, with: {name: a}, after: [aa]}"),
        "p.yaml:4: steps[0].after: \"bb\" comes later: a cycle or the wrong order"},
       {with_step("{gate: aa, title: t, check: now, with: {name: a}, after: [zz]}"),
-       "p.yaml:4: steps[0].after: no gate step is called \"zz\""},
+       "p.yaml:4: steps[0].after: there is no gate step \"zz\""},
       {with_step("{gate: a, title: t, check: now, with: {name: a}}\n  - {gate: a, title: t, check: now, with: {name: a}}"),
        "p.yaml:5: steps[1]: step \"a\" is there twice"},
       {"a: &x [*x]\n", "p.yaml:1: aliases (*name) are not allowed"},
@@ -149,7 +149,7 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK(order == "ayzxg");
   const auto told = [&](const std::string& rest) { return read(rest).error().message; };
   CHECK(told("steps:\n  - {requires: a, title: t, check: now, with: {name: a}}\n") ==
-        "p.yaml:1: based_on: step \"b\": after: no gate step is called \"a\"");
+        "p.yaml:1: based_on: step \"b\": after: there is no gate step \"a\"");
   CHECK(told("steps: []\n").find("p.yaml:4: steps: empty") == 0);
   CHECK(parse_plan("name: m\ntitle: m\nbased_on: other\n", "p.yaml", World::registry(), source).error().message ==
         "p.yaml:3: based_on: no plan \"other\"");

@@ -141,7 +141,7 @@ TEST_CASE("record file: what is not sound is refused, with the key", "[attack]")
       {R"({"schema": "p2pd.machine/2", "files": null})", "files: an object wanted"},
       {R"({"schema": "p2pd.machine/2", "expected": "none"})", "expected: an object wanted"},
       {R"({"schema": "p2pd.machine/2", "schema": "p2pd.machine/2"})", "\"schema\" is given twice"},
-      {R"({"schema": "p2pd.machine/2", "machine": {}})", "\"machine\" is no key of a record"},
+      {R"({"schema": "p2pd.machine/2", "machine": {}})", "\"machine\" is not a key of a record"},
       {with(R"("a": [], "a": [])"), "\"a\" is given twice"},
       {with(R"("\u001b[2J": [], "\u001b[2J": [])"), R"("\u001b[2J" is given twice)"},
       {with("\"a\": " + repeated("[", 1000) + repeated("]", 1000)), "nested deeper than 16 levels"},

@@ -219,7 +219,7 @@ TEST_CASE("alternatives in a plan: with a fix, before the proof") {
              "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}}\n") ==
         "p.yaml:5: steps[1].alternative: stands after the goal; move it before that");
   CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, tried: now}\n") ==
-        "p.yaml:4: steps[0]: \"tried\" of what is no alternative");
+        "p.yaml:4: steps[0]: \"tried\" of a step that is not an alternative");
   CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, first: true}\n") ==
-        "p.yaml:4: steps[0]: \"first\" of what is no alternative");
+        "p.yaml:4: steps[0]: \"first\" of a step that is not an alternative");
 }

@@ -113,7 +113,7 @@ TEST_CASE("upkeep: seen to once the goal is reached, where it is p2pd's") {
     world.fault("kept", "error");
     const auto run = world.apply(plan_of({"p:proof"}) + kUpkeep);
     CHECK(state(run) == "ready");
-    CHECK(run->reason.find("not kept up: kept could not be fixed") != std::string::npos);
+    CHECK(run->reason.find("maintenance failed: kept could not be fixed") != std::string::npos);
   }
   SECTION("the goal is not reached") {
     world.remove("now/p");

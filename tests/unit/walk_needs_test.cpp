@@ -63,7 +63,7 @@ TEST_CASE("needs: a step that does not hold although all that it needs was broug
   const auto run = world.apply(plan);
   REQUIRE(run);
   CHECK(run->state == RunState::failed);
-  CHECK(run->reason.find("gate: all that it needs is there, yet d is not so") != std::string::npos);
+  CHECK(run->reason.find("gate: all its requirements are met, but d is not so") != std::string::npos);
 }
 
 TEST_CASE("needs: what was brought may undo what the step comes after, which is then looked at again") {
@@ -90,7 +90,7 @@ steps:
     const auto run = world.apply(plan);
     REQUIRE(run);
     CHECK(run->state == RunState::failed);
-    CHECK(run->reason.find("user: all that it needs is there, yet user is not so") != std::string::npos);
+    CHECK(run->reason.find("user: all its requirements are met, but user is not so") != std::string::npos);
   }
 }
 

@@ -118,7 +118,7 @@ TEST_CASE("on a rollback, who uses the machine is waited for, and not without bo
     world.quiet_polls = 60;
     const auto run = world.revert();
     CHECK(run->state == RunState::reverting);
-    CHECK(run->reason == "what was undone is in effect until the next boot");
+    CHECK(run->reason == "the undone settings are in effect until the next boot");
     CHECK(world.reboots == 2);
   }
   SECTION("a stop is heard meanwhile") {
@@ -141,7 +141,7 @@ TEST_CASE("a restart that is called off is a pause; resumed, it is the same rest
   const auto run = world.apply(plan);
   REQUIRE(run);
   CHECK(run->state == RunState::paused);
-  CHECK(run->reason == "the restart was called off");
+  CHECK(run->reason == "the restart was cancelled");
   CHECK(run->reboots == 1);
   CHECK(world.go_on()->state == RunState::paused);
   world.calls_off = false;

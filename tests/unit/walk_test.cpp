@@ -169,7 +169,7 @@ TEST_CASE("two fixes that undo each other fail, and do not go on for ever") {
   world.fault("b", "breaks a");
   const auto run = world.apply(plan_of({"a:live", "b:live"}));
   CHECK(state(run) == "failed");
-  CHECK(run->reason.find("a was fixed, and another fix undid that") != std::string::npos);
+  CHECK(run->reason.find("a was fixed, and another fix reverted that") != std::string::npos);
   CHECK(world.tree() == before);
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("a proof that brings the machine down is tried once more, then everyth
   world.boot();
   const auto run = world.settle(world.go_on());
   CHECK(state(run) == "failed");
-  CHECK(run->reason.find("its check brought the machine down 2 times") != std::string::npos);
+  CHECK(run->reason.find("its check crashed the machine 2 times") != std::string::npos);
   CHECK(world.tree() == before);
 }
 
@@ -221,7 +221,7 @@ TEST_CASE("a proof that brought the machine down twice gets no third boot to be 
     world.remove("now/a");  // the trial was for one boot
     const auto run = world.go_on();
     if (crash == 1) CHECK(state(run) == "rebooting");
-    if (crash == 2) CHECK(world.settle(run)->reason.find("its check brought the machine down 2 times") != std::string::npos);
+    if (crash == 2) CHECK(world.settle(run)->reason.find("its check crashed the machine 2 times") != std::string::npos);
   }
 }
 

@@ -108,7 +108,7 @@ TEST_CASE("packaged-driver: nothing is purged where apt would do more, or less, 
   for (const auto& [said, wanted] :
        {std::pair{"Purg libcuda1 [1]\nPurg blender [1]\n", "apt would also remove blender"},
         {"Purg libcuda1 [1]\nInst other (1 x)\n", "apt would also install other"},
-        {"", "apt would not remove libcuda1:amd64"}}) {
+        {"", "apt refuses to remove libcuda1:amd64"}}) {
     Command purge = apt_get({"--allow-change-held-packages", "--no-install-recommends", "purge", "libcuda1:amd64"});
     purge.argv.insert(purge.argv.begin() + 1, "--simulate");
     machine.runner.on(purge.text(), said);

@@ -95,7 +95,7 @@ def case_override_of_somebody_else(tree):
     tree.file("/etc/depmod.d").mkdir(exist_ok=True)
     tree.file("/etc/depmod.d/zzz.conf").write_text("# mine\noverride nvidia-current-open-uvm * updates/dkms\n")
     code, told = tree.p2pctl("apply", tree.plan(STEPS), live=True)
-    need(code == 1 and "/etc/depmod.d/zzz.conf:2 makes modprobe load another nvidia-uvm" in str(told), f"{code} {told}")
+    need(code == 1 and "/etc/depmod.d/zzz.conf:2 makes modprobe load a nvidia-uvm" in str(told), f"{code} {told}")
     need(not tree.file(BAN).exists() and not place(tree).exists() and not tree.file(OVERRIDE).exists(), "something was changed")
 
 

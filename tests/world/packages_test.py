@@ -72,7 +72,7 @@ def kill_when(tree, words, at, wanted):
 
 def case_not_before_the_way_back(tree):
     code, told = tree.apply(STEPS[2:])
-    need(code == 1 and "not all packages could come back" in told["reason"], f"{code} {told}")
+    need(code == 1 and "not all packages could be reinstalled" in told["reason"], f"{code} {told}")
     same(tree)
 
 

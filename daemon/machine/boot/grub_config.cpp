@@ -75,9 +75,9 @@ Result<void> renew_grub_config(Host& host, const std::function<Result<bool>(cons
     TRY(host.will_change(kGrubConfig, Restore::generated));  // slow, so done before the last look
     if (!installing(host) && TRY(host.files().capture(kGrubConfig)) == before)
       return host.write(kGrubConfig, std::move(text), 0444, Restore::generated);
-    log::info("{} was written by somebody else meanwhile: it is generated again", kGrubConfig);
+    log::info("{} was written by another program meanwhile: it is generated again", kGrubConfig);
   }
-  return fail(ErrorCode::busy, std::string(kGrubConfig) + " is written by somebody else each time that it is generated",
+  return fail(ErrorCode::busy, std::string(kGrubConfig) + " is written by another program each time that it is generated",
               "Wait until kernels are installed, then try again.");
 }
 

@@ -54,7 +54,7 @@ constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
 
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major) {
   const auto number = kernel_number(value);
-  if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "no number: the driver leaves it out";
+  if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "not a number: the driver ignores it";
   for (const WrongKey& row : kWrongKeys)
     if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number))) return std::string(row.why);
   return {};

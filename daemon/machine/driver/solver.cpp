@@ -31,7 +31,7 @@ std::optional<Gate> model_gate(const Machine& machine) {
     return Gate{problem->cause, problem->summary, problem->next};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
-      return Gate{"unknown-gpu", name_of(gpu) + " is of a chip that is newer than this p2pd: which driver fits it is not known",
+      return Gate{"unknown-gpu", name_of(gpu) + " has a chip newer than this p2pd: the fitting driver is not known",
                   "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all the same."};
   return std::nullopt;
 }
@@ -145,7 +145,7 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
     newest = version;
   }
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
-  Gate gate{"no-entry", "no build of the catalogue may be used", "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
+  Gate gate{"no-entry", "no build of the catalogue is allowed on this machine", "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
   if (nearest != nullptr) {
     const bool kernels = nearest->cause != "architecture";
     gate = {nearest->cause,
@@ -226,7 +226,7 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntr
     std::vector<std::string_view> known;
     for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
     choice.notes.push_back(
-        fmt::format("an image: whether its GPUs are of {} is told where it boots", fmt::join(known, ", ")));
+        fmt::format("an image: whether its GPUs are of {} is checked when it boots", fmt::join(known, ", ")));
   }
   if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, catalogue, machine); !why.empty())
     choice.notes.push_back("the driver's packages cannot stay: " + why);

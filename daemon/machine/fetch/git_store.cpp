@@ -113,7 +113,7 @@ Result<void> GitStore::bounded(std::string_view repository, std::vector<std::str
   if (done) return {};
   Error error = done.error();
   if (error.message.find("invalid index-pack output") != std::string::npos)
-    error.message += fmt::format(": what it sends is broken, or more than {} MiB", kPackBytes >> 20);
+    error.message += fmt::format(": its data is broken, or more than {} MiB", kPackBytes >> 20);
   error.message = harmless_at(place, error.message);
   return Failure(std::move(error));
 }
@@ -170,10 +170,10 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
   if (!is_there) return fail(ErrorCode::not_found, fmt::format("{} does not have {:.12}", without_user_info(place), commit));
   if (trimmed(shallow.value_or("")) == "true")
     return fail(ErrorCode::not_found,
-                fmt::format("{} is a shallow clone: it does not tell whether {:.12} descends from {:.12}", without_user_info(place), commit, ancestor),
+                fmt::format("{} is a shallow clone: it does not show whether {:.12} descends from {:.12}", without_user_info(place), commit, ancestor),
                 "\"git fetch --unshallow\" there gets its history.");
   return fail(ErrorCode::invalid, fmt::format("{:.12} does not descend from {:.12}, the release that it is said to change", commit, ancestor),
-              "Look at it: whoever moved it, this is not the patch that the entry is about.");
+              "Inspect it: this is not the patch that the entry describes.");
 }
 
 bool GitStore::has(const std::string& commit) const {
@@ -193,7 +193,7 @@ Result<std::vector<GitChange>> GitStore::changes(const std::string& from, const 
   for (std::size_t at = 0; at < text.size();) {  // ":100644 100644 ID ID M\0PATH\0"
     const std::size_t middle = text.find('\0', at), end = text.find('\0', middle + 1);
     if (text[at] != ':' || middle == std::string::npos || end == std::string::npos || middle - at < 14)
-      return fail(ErrorCode::invalid, "git diff-tree answered in another form than git-diff-tree(1) tells");
+      return fail(ErrorCode::invalid, "the output of git diff-tree is not as in git-diff-tree(1)");
     changes.push_back({text.substr(middle + 1, end - middle - 1), text.substr(at + 1, 6), text.substr(at + 8, 6)});
     at = end + 1;
   }

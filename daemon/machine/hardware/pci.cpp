@@ -347,13 +347,13 @@ Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t off
       const Session session(PCI_ACCESS_SYS_BUS_PCI, "sysfs.path", bus.string());
       pci_init(session.get());
       pci_dev* found = at_address(session.get(), device.address);
-      if (found == nullptr) return fail(ErrorCode::invalid, device.address + " is no address of a PCI function");
+      if (found == nullptr) return fail(ErrorCode::invalid, device.address + " is not a PCI address");
       const std::unique_ptr<pci_dev, decltype(&pci_free_dev)> function(found, pci_free_dev);
       const int at = static_cast<int>(offset);
       if (reads ? pci_read_word(found, at) == value : pci_write_word(found, at, value) != 0) continue;
       return fail(reads ? ErrorCode::state : ErrorCode::denied,
                   fmt::format("{}: {} 0x{:04x} at offset 0x{:x}", device.address,
-                              reads ? "the device did not take" : "the kernel does not let write", value, offset));
+                              reads ? "the device did not accept" : "the kernel does not permit writing", value, offset));
     }
   } catch (const LibpciError& error) {
     return fail(ErrorCode::io, device.address + ": " + error.message);

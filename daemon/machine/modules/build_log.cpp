@@ -120,7 +120,7 @@ Result<std::optional<BuildFailure>> build_failure(std::string_view log) {
   if (line == lines.end()) return Found();
   BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
   const std::string path = make_log(lines);
-  failure.cause = "the build failed, and what is here of its log does not say why";
+  failure.cause = "the build failed, and this part of its log does not show why";
   failure.next = path.empty() ? "Read the log from its beginning: the cause is the first error in it."
                               : "Read " + path + ": the cause is the first error in it.";
   return Found(std::move(failure));

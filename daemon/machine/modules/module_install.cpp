@@ -105,7 +105,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
   auto listed = modules_by_name(host, release);
   if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
-  if (!listed) return fail(listed.error().code, "what modprobe would load is not known: " + listed.error().message);
+  if (!listed) return fail(listed.error().code, "the module that modprobe would load is not known: " + listed.error().message);
   const auto name = installed_name(host, "nvidia");
   if (!name && name.error().code != ErrorCode::invalid) return Failure(name.error());
   const std::string base = name.value_or("nvidia");

@@ -103,7 +103,7 @@ Result<std::string> collect(Host& host, const ModuleBuild& build, const std::str
   nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};
   const std::string compiler = TRY(host.output_of({{build.target.compiler->text(), "--version"}, {}, {}}));
   record["compiler_version"] = compiler.substr(0, compiler.find('\n'));
-  record["modules"] = TRY_IN("the build ended well, but", describe_modules(host, build, from));
+  record["modules"] = TRY_IN("the build succeeded, but", describe_modules(host, build, from));
   TRY(host.make_directory(to));
   Command move{{"mv"}};
   for (const std::string_view module : kModuleNames) move.argv.push_back(fmt::format("{}/{}.ko", from, module));

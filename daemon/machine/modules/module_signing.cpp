@@ -55,7 +55,7 @@ std::string unusable_because(const Host& host, const SigningKey& key) {
   if (key.key.starts_with("pkcs11:")) return "";
   const auto text = host.files().read(key.key, 1U << 16);
   if (!text) return text.error().code == ErrorCode::denied ? "" : text.error().message;  // root could read it
-  return text->find("ENCRYPTED") != std::string::npos ? key.key + " is encrypted: nobody is there to type its passphrase" : "";
+  return text->find("ENCRYPTED") != std::string::npos ? key.key + " is encrypted: p2pd has no passphrase" : "";
 }
 
 std::optional<bool> is_enrolled(const Host& host, const std::string& certificate) {

@@ -50,13 +50,13 @@ Result<void> require_exactly(const std::set<std::string>& does, const std::vecto
   for (const std::string& id : ids) {
     const std::string name = id.substr(0, id.find(':'));
     if (!does.contains(name) && !does.contains(id))
-      return fail(ErrorCode::invalid, fmt::format("apt would not {} {}", verb, id));
+      return fail(ErrorCode::invalid, fmt::format("apt refuses to {} {}", verb, id));
     beyond.erase(name);
     beyond.erase(id);
   }
   if (beyond.empty()) return {};
   return fail(ErrorCode::invalid, fmt::format("apt would also {} {}", verb, fmt::join(beyond, ", ")),
-              "Settle with apt what needs that, then try again.");
+              "Resolve that with apt, then try again.");
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ Result<void> repair_packages(Host& host, const std::map<std::string, std::string
   if (unwritten) TRY(configure());  // completes the status, which then shows half-installed packages
   const std::vector<DpkgPackage> before = TRY(interrupted(host));
   if (before.empty() && !unwritten) return {};
-  log::info("dpkg was interrupted: {} packages in between", before.size());
+  log::info("dpkg was interrupted: {} packages half installed", before.size());
   std::vector<std::string> anew = {"--unpack"};
   for (const DpkgPackage& package : before)
     if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())
@@ -155,7 +155,7 @@ Result<void> repair_packages(Host& host, const std::map<std::string, std::string
   if (fixed) return {};
   if (fixed.error().code != ErrorCode::command) return Failure(fixed.error());
   return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
-              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and settle what they name.");
+              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and resolve what they report.");
 }
 
 }  // namespace p2pd

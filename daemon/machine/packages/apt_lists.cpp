@@ -26,12 +26,12 @@ constexpr std::string_view kBlame[] = {"Unable to locate", "no installation cand
 std::string stale_lists(const Host& host) {
   const auto names = host.names(kLists);
   if (std::ranges::none_of(names, [](const std::string& name) { return name.find("_Packages") != name.npos; }))
-    return "apt has no lists of packages";
+    return "apt has no package lists";
   std::time_t newest = 0;  // the lists themselves have the times of their servers
   for (const char* path : kTouchedByUpdate)
     if (const auto info = host.files().stat(path)) newest = std::max(newest, info->st_mtim.tv_sec);
   const std::time_t age = std::time(nullptr) - newest;
-  return age <= kDay ? "" : fmt::format("apt's lists of packages are {} days old", age / kDay);
+  return age <= kDay ? "" : fmt::format("apt's package lists are {} days old", age / kDay);
 }
 
 Command update_command() {

@@ -72,10 +72,10 @@ Result<void> write_list(Host& host, std::string_view list, const BroughtPackages
 Result<AptPlan> plan_of(const Host& host, const Names& names) {
   auto plan = simulated(host, bring_command(names));
   if (plan) return plan;
-  return fail(plan.error().code, fmt::format("apt would not install {}: {}", fmt::join(names, " "), plan.error().message),
+  return fail(plan.error().code, fmt::format("apt refuses to install {}: {}", fmt::join(names, " "), plan.error().message),
               plan.error().message.find("Unable to locate") != std::string::npos
                   ? "Add the repository that has it, run \"apt-get update\", then try again."
-                  : "Settle with apt what it names, then try again.");
+                  : "Resolve that with apt, then try again.");
 }
 
 /// Checks that "Debian:12.9/stable, Debian-Security:12/stable-security" names the release of the running distribution.
@@ -126,7 +126,7 @@ Result<Bringing> to_be_brought(const Host& host, const Names& names) {
               fmt::format("{} not installed: apt would also {}", fmt::join(names, " "), fmt::join(objections, "; ")),
               foreign.size() == objections.size()
                   ? fmt::format("Run \"apt-get install --only-upgrade {}\", then try again.", fmt::join(foreign, " "))
-                  : "Settle with apt what needs that, or take it from a repository whose packages need no driver.");
+                  : "Resolve that with apt, or take it from a repository whose packages need no driver.");
 }
 
 /// Tries once, with the lists that apt has.
@@ -172,7 +172,7 @@ Result<void> bring_packages(Host& host, const std::vector<std::string>& names, s
   const std::string own = TRY(begin_kept(host, place_of(list))) + kOwn;
   const auto done = bring(host, names, own);
   if (done || !stale.empty() || !blames_lists(done.error())) return done;
-  TRY(refresh_lists(host, "apt's lists of packages do not do"));
+  TRY(refresh_lists(host, "apt's package lists are insufficient"));
   return bring(host, names, own);
 }
 

@@ -179,14 +179,14 @@ Result<PackageBackup> read_package_backup(const Host& host) {
 
 Result<void> check_package_backup(const Host& host, const PackageBackup& way) {
   for (const PackageBackup::Package& package : way.packages) {
-    const std::string sum = TRY_IN("the way back of " + package.id(), sha256_of_file(host, package.path()));
+    const std::string sum = TRY_IN("the package backup of " + package.id(), sha256_of_file(host, package.path()));
     if (sum != package.sha256)
       return fail(ErrorCode::invalid,
-                  fmt::format("the way back of {}: {} is not what was staged", package.id(), package.path()),
+                  fmt::format("the package backup of {}: {} is not what was staged", package.id(), package.path()),
                   std::string(kNext));
   }
   for (const std::string& path : way.kept)
-    TRY_IN("the way back of " + path, host.files().capture(std::string(PackageBackup::kPath) + "/kept" + path));
+    TRY_IN("the package backup of " + path, host.files().capture(std::string(PackageBackup::kPath) + "/kept" + path));
   return {};
 }
 

@@ -81,7 +81,7 @@ Result<Message> receive_message(int socket, std::optional<std::chrono::milliseco
   header.msg_controllen = control.size();
   if (::recvmsg(socket, &header, MSG_CMSG_CLOEXEC) != size) return fail_errno("recvmsg");
   Message message{parse_json(text), descriptors_of(header)};
-  if (message.body.is_discarded()) return fail(ErrorCode::invalid, "a message that is no JSON");
+  if (message.body.is_discarded()) return fail(ErrorCode::invalid, "a message that is not JSON");
   return message;
 }
 

@@ -35,7 +35,7 @@ std::string contention_problem(u64 sum, u64 next_ticket, std::vector<u64> ticket
   for (u64 i = 0; i < tickets.size(); ++i) {
     if (tickets[i] == i) continue;
     return tickets[i] < i ? fmt::format("ticket {} was given out twice", tickets[i])
-                          : fmt::format("ticket {} was given to nobody", i);
+                          : fmt::format("ticket {} was not given out", i);
   }
   return {};
 }

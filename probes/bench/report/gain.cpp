@@ -203,7 +203,7 @@ Result<Measurement> earlier_report(const nlohmann::json& json) {
     return fail(ErrorCode::invalid, "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
   const auto schema = json.is_object() ? json.find("schema") : json.end();
   if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
-    return fail(ErrorCode::invalid, "nothing to compare: the earlier file is no p2pd.bench/1 report");
+    return fail(ErrorCode::invalid, "nothing to compare: the earlier file is not a p2pd.bench/1 report");
   }
   return TRY_IN("nothing to compare: the earlier report is broken", measurement_from(json));
 }

@@ -19,9 +19,9 @@ namespace p2pd::bench {
 namespace {
 
 /// Meaning of a wrong word, by WrongKind.
-constexpr std::array<std::string_view, 12> kMeanings = {"what lay there before is still there",
+constexpr std::array<std::string_view, 12> kMeanings = {"the old data is still there",
                                                         "zeros came",
-                                                        "all ones, as a PCIe root answers for nobody",
+                                                        "all ones, as a PCIe root port answers for a missing device",
                                                         "data of another offset",
                                                         "data of another pair",
                                                         "data of an earlier transfer",

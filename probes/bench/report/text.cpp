@@ -133,7 +133,7 @@ std::string atomics_line(const Measurement& measurement) {
         state.pairs - state.native, all);
   }
   if (state.exact < state.pairs) {
-    return fmt::format("Atomics: the driver vouches for {}, {} tested", all, state.exact);
+    return fmt::format("Atomics: the driver reports them for {}, {} tested", all, state.exact);
   }
   return fmt::format("Atomics: native on all {}, sums and tickets exact", all);
 }

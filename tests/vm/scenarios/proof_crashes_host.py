@@ -10,7 +10,7 @@ SEED = UNATTENDED | quirks({"crash": 9})
 def run(machine):
     first = machine.first_view()
     status = machine.settle("failed")
-    expect("brought the machine down" in status["reason"], status["reason"])
+    expect("crashed the machine" in status["reason"], status["reason"])
     expect(machine.console().count("Kernel panic") == 2, f"{machine.console().count('Kernel panic')} panics instead of two")
     # for the swap, a crash, the second attempt, a crash; that boot has the first command line already, so undoing wants no other
     expect(status["reboots"] == 4, f"{status['reboots']} reboots")
