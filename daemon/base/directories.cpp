@@ -24,4 +24,6 @@ std::filesystem::path state_directory(const std::filesystem::path& root) {
 
 std::string runtime_directory() { return environment_or("P2PD_RUNTIME", "/run/p2pd"); }
 
+std::string proof_report_file() { return state_directory() / "proof.json"; }
+
 }  // namespace p2pd

@@ -13,4 +13,7 @@ std::filesystem::path state_directory(const std::filesystem::path& root = "/");
 /// Directory of files that last for one boot: status, socket, ready file; /run/p2pd, or P2PD_RUNTIME.
 std::string runtime_directory();
 
+/// File of the running system with the report of its last full proof, p2pd.bench/1; root and group p2pd read it.
+std::string proof_report_file();
+
 }  // namespace p2pd

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/directories.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/pci.hpp"
 #include "plan/resolve.hpp"
@@ -130,6 +131,7 @@ Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
   const Finding finding = TRY(prove(goal));
   s_.observer.checked(goal, finding);
   if (!finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
+  if (finding.proves() && run_.plan != kVerify) TRY_IN("report of the proof", s_.host.create(proof_report_file(), finding.facts.dump() + "\n"));
   pass.limited = finding.verdict == Verdict::limited;
   pass.refuted = finding.verdict == Verdict::fail || pass.limited;
   pass.proven = finding.verdict == Verdict::pass;
@@ -202,7 +204,8 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
     Pass own;
     const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
     const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
-    if (s.kind == Standing::Kind::fixable || its_turn) TRY(apply_fix(*s.step, own));
+    const bool due = s.kind == Standing::Kind::fixable || its_turn;
+    if (due && !check(*s.step).holds()) TRY(apply_fix(*s.step, own));  // the proof may have settled it
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
     if (!finding.holds())

@@ -28,6 +28,7 @@ constexpr RecordText kTexts[] = {
     {"/etc/modprobe.d/*.alias", plain_excerpt},
     {"/etc/modprobe.d/*.conf", plain_excerpt},
     {"/etc/modules-load.d/*.conf", plain_excerpt},
+    {"/etc/nccl.conf", plain_excerpt},
     {"/etc/os-release", plain_excerpt},
     {"/etc/p2pd/catalogue.d/*.yaml", plain_excerpt},
     {"/etc/systemd/system/nvidia-persistenced.service", plain_excerpt},

@@ -70,6 +70,7 @@ inline Report example(int count) {
       const bool far = (from < half) != (to < half);
       Path& path = report.paths[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
       path.kind = far ? PathKind::cross_socket : PathKind::one_socket;
+      path.topology = far ? "SYS" : "NODE";
     }
   }
   report.judgement.proven = true;

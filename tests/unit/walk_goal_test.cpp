@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The goal comes first: a machine that reaches it by itself is left alone, and gates are for one that does not.
+#include "base/directories.hpp"
 #include "catch.hpp"
 #include "world.hpp"
 
@@ -93,6 +94,21 @@ TEST_CASE("goal: what it found stands first where a person is needed") {
   const auto run = world.apply(plan_of({"a", "p:proof"}));
   CHECK(state(run) == "blocked");
   CHECK(run->reason == "p: p is not so; a: a is not so");
+}
+
+TEST_CASE("goal: the report of a full proof is kept, for upkeep of this run and later ones") {
+  World world;
+  const std::string report = proof_report_file().substr(1);
+  CHECK(state(world.apply(plan_of({"a:live", "p:proof"}, "{on_failure: keep}"))) != "ready");
+  CHECK_FALSE(world.has(report));  // nothing was proven
+  world.write("now/p", "yes");
+  CHECK(state(world.apply(plan_of({"a:live", "p:proof"}))) == "ready");
+  REQUIRE(world.has(report));
+  world.write(report, "full");
+  world.boot();
+  world.write("now/p", "yes");
+  CHECK(state(again(world)) == "ready");
+  CHECK(world.read(report) == "full");  // a quick proof has fewer figures
 }
 
 TEST_CASE("upkeep: seen to once the goal is reached, where it is p2pd's") {

@@ -8,27 +8,12 @@
 #include <map>
 #include <set>
 
+#include "machine/hardware/nccl.hpp"
 #include "probes/bench/report/report.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
 namespace {
-
-constexpr double kClearlySlower = 0.95;  // relative to a copy through host memory; less is noise
-
-/// Distance of a pair as NCCL sees it. NCCL knows NUMA nodes, not sockets, and uses P2P up to PXB by default; on AMD hosts
-/// with two GPUs everywhere.
-enum class Reach { pxb, phb, sys };
-
-/// Inputs for NCCL_P2P_LEVEL.
-struct Distances {
-  std::size_t phb = 0;
-  std::size_t sys = 0;
-  std::size_t slower = 0;      ///< of sys: P2P is slower than a copy through host memory
-  std::string example;         ///< first pair of the farthest kind
-  std::string slower_example;  ///< with both rates
-  bool intel = false;
-};
 
 std::string node_of(const Report& report, int gpu) {
   const auto& gpus = report.measurement.gpus;
@@ -46,34 +31,18 @@ const Path* path_of(const Report& report, const Pair& pair) {
   return &report.paths[from][to];
 }
 
-Reach reach_of(const Report& report, const Pair& pair) {
+NcclNeed need_of(const Report& report) {
   const auto& gpus = report.measurement.gpus;
-  const auto from = static_cast<std::size_t>(pair.from);
-  const auto to = static_cast<std::size_t>(pair.to);
-  const bool switched = std::max(from, to) < gpus.size() && gpus[from].nvlink_gb_s > 0 && gpus[to].nvlink_gb_s > 0;
-  const Path* path = path_of(report, pair);
-  if (pair.nvlink_gb_s > 0 || switched || path == nullptr) return Reach::pxb;
-  if (path->kind == PathKind::cross_socket) return Reach::sys;
-  if (path->kind != PathKind::one_socket) return Reach::pxb;
-  return node_of(report, pair.from) == node_of(report, pair.to) ? Reach::phb : Reach::sys;
-}
-
-Distances distances_of(const Report& report) {
-  Distances all;
+  const auto switched = [&](int gpu) { return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0; };
+  std::vector<NcclPair> pairs;
   for (const Pair& pair : report.measurement.pairs) {
-    const Reach reach = reach_of(report, pair);
-    if (reach == Reach::pxb) continue;
-    all.intel = all.intel || path_of(report, pair)->intel_root;
-    const bool farthest = reach == Reach::sys ? all.sys++ == 0 : all.phb++ == 0 && all.sys == 0;
-    if (farthest) all.example = pair_name(pair.from, pair.to);
-    const auto copy = median_of(pair.copy_gb_s);
-    const auto staged = median_of(pair.staged_gb_s);
-    if (reach != Reach::sys || !copy || !staged || *copy >= kClearlySlower * *staged) continue;
-    if (all.slower++ == 0) {
-      all.slower_example = fmt::format("{}: {:.1f} against {:.1f} GB/s", pair_name(pair.from, pair.to), *copy, *staged);
-    }
+    const Path* path = path_of(report, pair);
+    const bool nvlink = pair.nvlink_gb_s > 0 || (switched(pair.from) && switched(pair.to));
+    const NcclReach reach = nvlink ? NcclReach::nvl : path == nullptr ? NcclReach::unknown : nccl_reach(*path);
+    pairs.push_back({pair_name(pair.from, pair.to), reach, path != nullptr && path->intel_root,
+                     median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
   }
-  return all;
+  return nccl_need(pairs, gpus.size());
 }
 
 /// Gain of the largest collective that ran with P2P on and off, all_reduce before others, with its text.
@@ -109,14 +78,10 @@ std::string detours_of(const Collectives& collectives) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string slower_line(const Distances& pairs) {
-  return fmt::format(
-      "NCCL_P2P_LEVEL=PHB: across NUMA nodes P2P is slower than copies through host memory on {} of {} ({})",
-      pairs.slower, count_name(pairs.sys, "pair"), pairs.slower_example);
-}
+std::string slower_line(const NcclNeed& need) { return "NCCL_P2P_LEVEL=PHB: " + need.why(); }
 
 /// Line from an actual run of NCCL, which is better evidence than its known behaviour.
-std::string level_line_of_run(const Collectives& nccl, const Distances& pairs) {
+std::string level_line_of_run(const Collectives& nccl, const NcclNeed& pairs) {
   const std::string detours = detours_of(nccl);
   const std::string level = pairs.sys > 0 || pairs.phb == 0 ? "SYS" : "PHB";
   const CollectiveGain gain = collective_gain(nccl);
@@ -139,18 +104,11 @@ std::string level_line_of_run(const Collectives& nccl, const Distances& pairs) {
 
 std::string level_line(const Report& report) {
   if (!report.judgement.proven) return {};
-  const Distances pairs = distances_of(report);
+  const NcclNeed need = need_of(report);
   const auto& nccl = report.measurement.collectives;
-  if (nccl && !nccl->transports.empty()) return level_line_of_run(*nccl, pairs);
-  if (pairs.slower > 0) return pairs.phb > 0 ? slower_line(pairs) : "";
-  const bool nccl_goes_there = report.measurement.gpus.size() <= 2 && !pairs.intel;
-  if (pairs.phb + pairs.sys == 0 || nccl_goes_there) return {};
-  const bool far = pairs.sys > 0;
-  return fmt::format(
-      "NCCL_P2P_LEVEL={}: recent NCCL uses P2P up to PXB only, and {} of {} are farther ({} {}); --collectives shows "
-      "it",
-      far ? "SYS" : "PHB", pairs.phb + pairs.sys, count_name(report.measurement.pairs.size(), "pair"), pairs.example,
-      far ? "crosses NUMA nodes" : "passes the CPU");
+  if (nccl && !nccl->transports.empty()) return level_line_of_run(*nccl, need);
+  if (need.by_itself) return {};
+  return fmt::format("NCCL_P2P_LEVEL={}: {}{}", to_string(need.level), need.why(), need.slower > 0 ? "" : "; --collectives shows it");
 }
 
 /// Wrong data in the tests, or in a collective that is right without P2P.

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// NCCL's use of P2P by distance, and /etc/nccl.conf.
+// NCCL uses P2P up to PXB, and to SYS on AMD hosts with two GPUs (ncclTopoCheckP2p in src/graph/paths.cc). NCCL_P2P_DISABLE=1
+// comes before NCCL_P2P_LEVEL; a level is a name, else a digit of the old numbering, else ignored (ncclGetLevel, there).
+// Files are read by setEnvFile in src/misc/param.cc: NCCL_CONF_FILE or ~/.nccl.conf first, then /etc/nccl.conf. A line is
+// KEY=VALUE without trimming; "#" is a comment at the start of a line only. setenv() does not overwrite: the environment wins,
+// then the first assignment.
+#include "machine/hardware/nccl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "base/directories.hpp"
+#include "base/json_number.hpp"
+#include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/pci.hpp"
+
+namespace p2pd {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kClearlySlower = 0.95;  // relative to a copy through host memory; less is noise
+constexpr std::size_t kReportLimit = 16U << 20;
+constexpr std::string_view kBegin = "# BEGIN p2pd";
+constexpr std::string_view kEnd = "# END p2pd";
+constexpr std::array<std::string_view, 6> kReaches = {"", "NVL", "PIX", "PXB", "PHB", "SYS"};
+static_assert(kReaches.size() == static_cast<std::size_t>(NcclReach::sys) + 1);
+
+/// Names that NCCL knows, with the farthest of our distances that each includes.
+constexpr std::pair<std::string_view, NcclReach> kLevels[] = {
+    {"LOC", NcclReach::unknown}, {"NVL", NcclReach::nvl}, {"NVB", NcclReach::nvl}, {"C2C", NcclReach::nvl}, {"PIX", NcclReach::pix},
+    {"PXB", NcclReach::pxb},     {"P2C", NcclReach::pxb}, {"PXN", NcclReach::pxb}, {"PHB", NcclReach::phb}, {"SYS", NcclReach::sys}};
+constexpr NcclReach kOldLevels[] = {NcclReach::unknown, NcclReach::pix, NcclReach::pxb, NcclReach::phb, NcclReach::sys};
+
+/// Farthest distance that a value of NCCL_P2P_LEVEL allows; nullopt: NCCL ignores it.
+std::optional<NcclReach> allowed_by(const std::string& value) {
+  const auto* named = std::ranges::find(kLevels, value, [](const auto& level) { return level.first; });
+  if (named != std::end(kLevels)) return named->second;
+  if (value.empty() || value.front() < '0' || value.front() > '9') return std::nullopt;
+  const auto old = std::strtoul(value.c_str(), nullptr, 0);
+  return kOldLevels[std::min<std::size_t>(old, std::size(kOldLevels) - 1)];
+}
+
+const json& member(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.find(key);
+  return object.is_object() && found != object.end() ? *found : kNothing;
+}
+
+double median(const json& pair, const char* figure) { return json_number<double>(member(pair, figure), "median"); }
+
+/// True if a report is of exactly these GPUs, in this order.
+bool is_of(const json& report, const std::vector<std::string>& addresses) {
+  const json& gpus = member(report, "gpus");
+  const auto same = [](const json& gpu, const std::string& address) { return member(gpu, "address") == address; };
+  return gpus.is_array() && std::equal(gpus.begin(), gpus.end(), addresses.begin(), addresses.end(), same);
+}
+
+/// Adds the measurements of a report of the same GPUs.
+void add_measured(NcclPair& pair, const json& report, std::size_t from, std::size_t to) {
+  const auto switched = [&](std::size_t gpu) { return json_number<double>(member(report, "gpus").at(gpu), "nvlink_gb_s") > 0; };
+  if (switched(from) && switched(to)) pair.reach = NcclReach::nvl;
+  for (const json& one : member(report, "pairs")) {
+    if (member(one, "from") != from || member(one, "to") != to) continue;
+    if (json_number<double>(one, "nvlink_gb_s") > 0) pair.reach = NcclReach::nvl;
+    pair.copy_gb_s = median(one, "copy_gb_s");
+    pair.staged_gb_s = median(one, "staged_gb_s");
+  }
+}
+
+/// True if the driver reports NVLink between two GPUs.
+bool has_nvlink(const json& answer, const std::string& from, const std::string& to) {
+  return std::ranges::any_of(member(answer, "pairs"), [&](const json& pair) {
+    return member(pair, "from") == from && member(pair, "to") == to && member(pair, "nvlink") == "OK";
+  });
+}
+
+std::vector<std::string> taking_part(const std::vector<PciDevice>& devices) {
+  std::vector<std::string> addresses;
+  for (const PciDevice& device : devices)
+    if (device.takes_part()) addresses.push_back(device.address);
+  std::ranges::sort(addresses);  // the order of a report
+  return addresses;
+}
+
+/// True if a report of a proof says that P2P is not fit for NCCL.
+bool is_unfit(const json& report) {
+  const json& uses = member(member(report, "judgement"), "fit");
+  return std::ranges::any_of(uses, [](const json& use) { return member(use, "use") == "nccl" && member(use, "fit") != "fit"; });
+}
+
+}  // namespace
+
+std::string_view to_string(NcclReach reach) { return kReaches.at(static_cast<std::size_t>(reach)); }
+
+NcclReach nccl_reach(const Path& path) {
+  if (path.kind == PathKind::nvlink) return NcclReach::nvl;
+  const std::string_view known = path.topology == "NODE" ? "PHB" : std::string_view(path.topology);
+  const auto* const found = std::ranges::find(kReaches, known);
+  return found == kReaches.end() ? NcclReach::unknown : static_cast<NcclReach>(found - kReaches.begin());
+}
+
+std::string NcclNeed::why() const {
+  const bool far = sys > 0;
+  if (slower > 0) return fmt::format("across NUMA nodes P2P is slower than copies through host memory on {} of {} pair{} ({})", slower, sys, sys == 1 ? "" : "s", slower_example);
+  return fmt::format("recent NCCL uses P2P up to PXB only, and {} of {} pair{} are farther ({} {})", phb + sys, pairs, pairs == 1 ? "" : "s",
+                     example, far ? "crosses NUMA nodes" : "passes the CPU");
+}
+
+NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
+  NcclNeed need;
+  need.pairs = pairs.size();
+  bool intel = false;
+  for (const NcclPair& pair : pairs) {
+    const bool far = pair.reach == NcclReach::sys;
+    if (!far) need.level = std::max(need.level, pair.reach);
+    if (pair.reach < NcclReach::phb) continue;
+    intel |= pair.intel_root;
+    const bool farthest = far ? need.sys++ == 0 : need.phb++ == 0 && need.sys == 0;
+    if (farthest) need.example = pair.name;
+    if (!far || pair.copy_gb_s <= 0 || pair.copy_gb_s >= kClearlySlower * pair.staged_gb_s) continue;
+    if (need.slower++ == 0) need.slower_example = fmt::format("{}: {:.1f} against {:.1f} GB/s", pair.name, pair.copy_gb_s, pair.staged_gb_s);
+  }
+  if (need.sys > 0 && need.slower == 0) need.level = NcclReach::sys;
+  need.by_itself = need.level < NcclReach::phb || (gpus <= 2 && !intel);
+  return need;
+}
+
+Result<NcclNeed> nccl_need(const Host& host, const json& report) {
+  const std::vector<std::string> addresses = taking_part(TRY(pci_devices(host)));
+  const auto paths = TRY(paths_between(host, addresses));
+  const bool measured = is_of(report, addresses);
+  const json answer = measured ? json() : driver_answer(host).value_or(json());  // no driver: PCIe alone is known
+  std::vector<NcclPair> pairs;
+  for (std::size_t from = 0; from < addresses.size(); ++from) {
+    for (std::size_t to = 0; to < addresses.size(); ++to) {
+      if (from == to) continue;
+      const Path& path = paths[from][to];
+      pairs.push_back({fmt::format("GPU {} -> GPU {}", from, to), nccl_reach(path), path.intel_root});
+      if (measured) add_measured(pairs.back(), report, from, to);
+      if (has_nvlink(answer, addresses[from], addresses[to])) pairs.back().reach = NcclReach::nvl;
+    }
+  }
+  return nccl_need(pairs, addresses.size());
+}
+
+Result<json> proof_report(const Host& host) {
+  const auto text = host.files().read(proof_report_file(), kReportLimit);
+  if (!text && text.error().code == ErrorCode::not_found) return json();
+  return parse_json(TRY(Result<std::string>(text)));
+}
+
+NcclConf parse_nccl_conf(std::string_view text) {
+  NcclConf conf;
+  conf.text = text;
+  bool ours = false;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    const std::string_view whole = text.substr(0, end == std::string_view::npos ? end : end + 1);
+    text.remove_prefix(whole.size());
+    ours |= line == kBegin && text.find(kEnd) != std::string_view::npos;
+    (ours ? conf.block : conf.foreign) += whole;
+    const std::size_t equals = line.find('=');
+    const std::string_view key = line.substr(0, equals);
+    auto* const setting = key == "NCCL_P2P_LEVEL" ? &conf.level : key == "NCCL_P2P_DISABLE" ? &conf.disabled : nullptr;
+    if (equals != std::string_view::npos && setting != nullptr && !*setting)
+      *setting = NcclSetting{number, std::string(line.substr(equals + 1)), ours};
+    ours &= line != kEnd;
+  }
+  return conf;
+}
+
+Result<NcclConf> nccl_conf(const Host& host) {
+  const auto text = host.files().read(kNcclConf);
+  if (!text && text.error().code == ErrorCode::not_found) return NcclConf{};
+  return parse_nccl_conf(TRY(Result<std::string>(text)));
+}
+
+std::string NcclConf::contradiction(const NcclNeed& need) const {
+  if (disabled && std::strtol(disabled->value.c_str(), nullptr, 0) == 1)
+    return fmt::format("{} line {}: NCCL_P2P_DISABLE={}", kNcclConf, disabled->line, disabled->value);
+  const NcclReach own_choice = need.by_itself ? NcclReach::sys : NcclReach::pxb;
+  if (!level || level->ours || allowed_by(level->value).value_or(own_choice) >= need.level) return {};
+  return fmt::format("{} line {}: NCCL_P2P_LEVEL={}", kNcclConf, level->line, level->value);
+}
+
+bool NcclPlan::is_in_force() const {
+  return conf.block.empty() == block.empty() && (block.empty() || (conf.level && conf.level->value == to_string(need.level)));
+}
+
+Result<NcclPlan> nccl_plan(const Host& host) {
+  NcclPlan plan;
+  const json report = TRY(proof_report(host));
+  plan.need = TRY(nccl_need(host, report));
+  plan.conf = TRY(nccl_conf(host));
+  plan.unfit = is_of(report, taking_part(TRY(pci_devices(host)))) && is_unfit(report);
+  plan.contradiction = plan.conf.contradiction(plan.need);
+  const bool theirs = plan.conf.level && !plan.conf.level->ours;
+  if (plan.need.by_itself || plan.unfit || theirs) return plan;
+  plan.block = fmt::format("{}\n# {}\nNCCL_P2P_LEVEL={}\n{}\n", kBegin, plan.need.why(), to_string(plan.need.level), kEnd);
+  return plan;
+}
+
+}  // namespace p2pd

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// nccl: NCCL uses the proven P2P, by its own choice or by the level in /etc/nccl.conf.
+// NCCL stops at PCIe switches (PXB) on most hosts: between GPUs that are farther apart, proven P2P changes nothing without
+// NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below that. Reads PCI
+// configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment variables and a user's
+// ~/.nccl.conf take precedence, and are not looked at. Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
+#include "machine/hardware/nccl.hpp"
+
+#include <fmt/format.h>
+
+#include "base/probe.hpp"
+
+namespace p2pd {
+namespace {
+
+/// Reason why /etc/nccl.conf is not right; empty: it is.
+std::string lacking(const NcclPlan& plan) {
+  const std::string_view level = to_string(plan.need.level);
+  if (!plan.contradiction.empty() && !plan.unfit) return plan.contradiction + " keeps NCCL from proven P2P";
+  if (plan.is_in_force()) return {};
+  if (plan.unfit) return "P2P is not fit for NCCL, and p2pd's block in /etc/nccl.conf asks for it";
+  if (plan.block.empty()) return "p2pd's block in /etc/nccl.conf is not needed";
+  return fmt::format("{}; it needs NCCL_P2P_LEVEL={}", plan.need.why(), level);
+}
+
+std::string holding(const NcclPlan& plan) {
+  if (plan.unfit) return "P2P is not proven fit for NCCL";
+  if (plan.need.level == NcclReach::unknown) return "the paths between the GPUs are not visible: the choice is NCCL's";
+  if (plan.need.by_itself) return "NCCL needs no setting for P2P between these GPUs";
+  return fmt::format("{} line {}: NCCL_P2P_LEVEL={}", kNcclConf, plan.conf.level->line, plan.conf.level->value);
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  const NcclPlan plan = TRY(nccl_plan(host));
+  Finding finding;
+  if (plan.need.pairs == 0) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = "fewer than two GPUs";
+    return finding;
+  }
+  finding.facts = {{"level", to_string(plan.need.level)}, {"by_itself", plan.need.by_itself}, {"fit", !plan.unfit}};
+  if (!plan.need.by_itself) finding.evidence.push_back({"paths between GPUs", plan.need.why()});
+  for (const auto& [name, setting] : {std::pair("NCCL_P2P_LEVEL", plan.conf.level), {"NCCL_P2P_DISABLE", plan.conf.disabled}})
+    if (setting) finding.evidence.push_back({fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
+  finding.summary = lacking(plan);
+  if (!plan.contradiction.empty() && !finding.summary.empty()) finding.next = "Remove that line, which is not p2pd's.";
+  finding.verdict = !finding.summary.empty() ? Verdict::fail : plan.unfit ? Verdict::not_applicable : Verdict::pass;
+  if (finding.summary.empty()) finding.summary = holding(plan);
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kNccl;
+const Probe kNccl = {
+    .id = "nccl",
+    .asserts = "NCCL uses proven P2P, by its own choice or by /etc/nccl.conf",
+    .check = check,
+    .skip_on_image = true,
+};
+
+}  // namespace p2pd
