@@ -62,6 +62,12 @@ void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
   app.add_option("--for", o.uses, "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
 }
+void takes_application(CLI::App& app, Options& o) {
+  const auto one_of = [](auto& names) { return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names))); };
+  app.add_option("--for", o.application, "one application (default: all)")->check(one_of(kEnvApplications));
+  app.add_option("--format", o.format, "of what is printed (default: sh)")->check(one_of(kEnvFormats));
+  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+}
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
   CLI::Option* directory = app.add_option("DIR", o.directory, "a new directory, with --unpack");
@@ -109,6 +115,7 @@ constexpr Verb kVerbs[] = {
     {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses, is_ready},
     {"metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {"features", "print the state for Kubernetes' node feature discovery", takes_file, features},
+    {"env", "print P2P settings for applications, with reasons", takes_application, env},
     {"history", "list what was done, when, on which boot", takes_runs, history},
     {"explain", "describe a step and its fix", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},

@@ -32,6 +32,10 @@ enum Exit : int {
 
 struct Context;
 
+/// Applications that `env` has settings for, and formats in which it prints them.
+inline constexpr std::string_view kEnvApplications[] = {"nccl", "pytorch", "vllm", "sglang", "llama.cpp", "exllama"};
+inline constexpr std::string_view kEnvFormats[] = {"sh", "systemd", "docker", "json"};
+
 /// Options and arguments after the verb.
 struct Options {
   std::string root = "/";
@@ -62,6 +66,8 @@ struct Options {
   std::string id;
   std::vector<std::string> runfile_hosts;
   std::vector<std::string> uses;   ///< `is-ready --for`
+  std::string application;         ///< `env --for`; empty: all
+  std::string format = "sh";       ///< `env --format`
   std::vector<std::string> words;  ///< arguments that `bench` passes on
 };
 
@@ -121,6 +127,7 @@ Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
 Result<int> metrics(const Context& context);
 Result<int> features(const Context& context);
+Result<int> env(const Context& context);
 Result<int> logs(const Context& context);
 Result<int> completion(const Context& context);
 Result<int> history(const Context& context);

@@ -86,14 +86,14 @@ class Works(Case):
         self.assert_unchanged()
 
     def test_reading_verbs_change_nothing(self):
-        for words in (["doctor"], ["plan"], ["status"], ["history"], ["report", "-"], ["metrics"], ["features"], ["explain", "gpus"]):
+        for words in (["doctor"], ["plan"], ["status"], ["history"], ["report", "-"], ["metrics"], ["features"], ["env"], ["explain", "gpus"]):
             self.ctl(*words)
         self.assertFalse(self.state.exists())
         self.assert_unchanged()
 
     def test_json_of_every_verb(self):
         rows = [(0, "record", self.scratch / "copy"), (3, "doctor"), (0, "plan", self.plan), (2, "plan", self.plan, "--detailed-exitcode"),
-                (0, "explain", "gpus"), (0, "status"), (0, "history"), (0, "report"), (0, "metrics"), (0, "features"), (1, "pause"),
+                (0, "explain", "gpus"), (0, "status"), (0, "history"), (0, "report"), (0, "metrics"), (0, "features"), (3, "env"), (1, "pause"),
                 (0, "apply", self.plan), (0, "pause"), (0, "status"), (0, "history"), (0, "resume"), (1, "retry"), (0, "cancel"), (0, "revert")]
         for code, *words in rows:
             with self.subTest(verb=" ".join(map(str, words))):
