@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The PCI bus of a guest: a file in topologies/ to arguments of QEMU.
+"""The PCI bus of a guest: an entry of topologies.json to arguments of QEMU.
 
     {"title": "...", "iommu": "intel",
      "sockets": [[{"gpu": {}}, {"switch": [{"gpu": {}}, {"gpu": {"device": "2204", "bar1_gib": 0.25}}]}]]}
@@ -13,7 +13,7 @@ A card on a root port whose BAR1 is smaller than it could be has room for all of
 import json
 import pathlib
 
-HERE = pathlib.Path(__file__).resolve().parent / "topologies"
+TOPOLOGIES = pathlib.Path(__file__).resolve().parent / "topologies.json"
 VENDORS = {"intel": "GenuineIntel", "amd": "AuthenticAMD", None: "GenuineIntel"}
 FIRST_SLOT = 8
 SPEEDS = {1: "2_5", 2: "5", 3: "8", 4: "16"}
@@ -24,7 +24,7 @@ CHIPS = {"2684": (0x192000A1, 0x192A1000), "2204": (0x172000A1, 0x172A1000), "2b
 
 
 class TopologyError(Exception):
-    """A topology file that is none; the text says where."""
+    """A topology that is none; the text says where."""
 
 
 class Bus:
@@ -107,8 +107,8 @@ def arguments(topology, memory_mib):
 
 
 def read(name):
-    """A topology by the name of its file."""
-    path = HERE / f"{name}.json"
-    if not path.exists():
-        raise TopologyError(f"no topology is called {name}; there are {', '.join(sorted(one.stem for one in HERE.glob('*.json')))}")
-    return json.loads(path.read_text())
+    """A topology by its name."""
+    known = json.loads(TOPOLOGIES.read_text())
+    if name not in known:
+        raise TopologyError(f"no topology is called {name}; there are {', '.join(known)}")
+    return known[name]
