@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // acs-redirection: clears ACS redirect at the ports where the paths of two GPUs diverge, until the next boot.
-// For hosts on which the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, or a boot loader other than
-// GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control, and no other bit or port. Fails under
+// For hosts on which the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, or a boot loader other
+// than GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control, and no other bit or port. Fails under
 // lockdown, where the kernel refuses, and if a guest has a device, which these bits isolate from the others.
 // Writes the ACS control registers; saves their values in /var/lib/p2pd/acs before the first write. Undo restores
 // the values that the same run cleared on the same boot: the next boot resets the registers in any case.

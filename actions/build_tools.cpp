@@ -17,8 +17,9 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {{"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
-                                     kUserspaceParameter};
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
+    kUserspaceParameter};
 
 constexpr std::string_view kList = "/var/lib/p2pd/build-tools";
 

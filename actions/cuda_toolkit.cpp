@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and adds it to the PATH.
-// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a driver package or a removal is
-// an error, an upgrade within the release, which undo leaves, is not. Fetches stale lists first, waits for a lock, repairs an
-// interrupted dpkg. Writes the files of the packages and /etc/profile.d/p2pd-cuda.sh, and before that the list of new packages,
-// /var/lib/p2pd/cuda-toolkit-X-Y: undo removes exactly those.
-// Reference: apt-get(8); CUDA Installation Guide for Linux, "Meta Packages".
+// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a driver package
+// or a removal is an error, an upgrade within the release, which undo leaves, is not. Fetches stale lists first, waits
+// for a lock, repairs an interrupted dpkg. Writes the files of the packages and /etc/profile.d/p2pd-cuda.sh, and before
+// that the list of new packages, /var/lib/p2pd/cuda-toolkit-X-Y: undo removes exactly those. Reference: apt-get(8);
+// CUDA Installation Guide for Linux, "Meta Packages".
 #include "machine/driver/cuda_toolkit.hpp"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // default-kernel: keeps the default entry of GRUB at the newest kernel that has the driver's modules.
-// Otherwise a new kernel without matching modules would start by default, without a driver and with nouveau blacklisted.
-// /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is generated, so it covers
-// added and removed kernels. A hook generates grub.cfg again if modules were built after their kernel was installed.
-// Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and grub.cfg if its
-// default entry differs. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
+// Otherwise a new kernel without matching modules would start by default, without a driver and with nouveau
+// blacklisted. /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is
+// generated, so it covers added and removed kernels. A hook generates grub.cfg again if modules were built after their
+// kernel was installed. Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and
+// grub.cfg if its default entry differs. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
 #include <algorithm>
 
 #include "base/action.hpp"
@@ -22,7 +22,8 @@ Result<GrubBoot> boot_now(const Host& host) { return read_grub_boot(host, TRY(ho
 /// Newest kernel with p2pd's modules; empty: none has them.
 Result<std::string> newest_with_modules(const Host& host) {
   const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
-  const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(), [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
+  const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(),
+                                          [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
   return found == kernels.rend() ? std::string() : found->version;
 }
 
@@ -41,7 +42,8 @@ Result<void> apply(Host& host, const Parameters&) {
   const std::string newest = TRY(newest_with_modules(host));
   const std::string now = kernel_version(TRY(boot_now(host)).entry);
   if (newest.empty() || now == newest || has_own_modules(host, now)) return {};
-  TRY(renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> { return kernel_version(boot.entry) == newest; }));
+  TRY(renew_grub_config(host,
+                        [&](const GrubBoot& boot) -> Result<bool> { return kernel_version(boot.entry) == newest; }));
   return host.files().checkpoint("/boot/grub");
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-build: builds the entry's modules for every bootable kernel that has headers, before any old file is removed.
 // Builds a copy of the pinned source in a scratch directory, with the kernel's own compiler, and with forced compat
-// headers if the kernel's headers need them. A build gets its name only with five modules of the right kernel; an existing
-// build is not repeated.
-// Writes /var/cache/p2pd/builds/VERSION-COMMIT-KERNEL-DIGEST (undo removes it); a failed build's output stays in
-// /var/log/p2pd. Reference: README.md of NVIDIA open-gpu-kernel-modules; Documentation/kbuild/kbuild.rst of Linux
-// (KCFLAGS).
+// headers if the kernel's headers need them. A build gets its name only with five modules of the right kernel; an
+// existing build is not repeated. Writes /var/cache/p2pd/builds/VERSION-COMMIT-KERNEL-DIGEST (undo removes it); a
+// failed build's output stays in /var/log/p2pd. Reference: README.md of NVIDIA open-gpu-kernel-modules;
+// Documentation/kbuild/kbuild.rst of Linux (KCFLAGS).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

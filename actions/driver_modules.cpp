@@ -2,10 +2,10 @@
 // driver-modules: installs the built modules for every kernel that can boot, through DKMS or in updates/p2pd.
 // DKMS gets a package and a source of p2pd and the modules that are already built; it builds them for later kernels
 // that they fit. If the driver's packages stay, so do their modules: p2pd's are in updates/p2pd, a link
-// that DKMS does not follow, a depmod override gives them precedence, and hooks of the kernel's packages build them for later
-// kernels. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name. A module with precedence
-// over them is moved aside if no package owns it, else reported. Modules of an earlier run are archived for undo.
-// Reference: dkms(8), depmod.d(5), modprobe.d(5); Documentation/admin-guide/module-signing.rst of Linux.
+// that DKMS does not follow, a depmod override gives them precedence, and hooks of the kernel's packages build them for
+// later kernels. Until P2P is proven modprobe.d bans them: `blacklist` for devices, `install` by name. A module with
+// precedence over them is moved aside if no package owns it, else reported. Modules of an earlier run are archived for
+// undo. Reference: dkms(8), depmod.d(5), modprobe.d(5); Documentation/admin-guide/module-signing.rst of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -50,8 +50,8 @@ bool installed(const Host& host, const Wanted& what, const ModuleBuild& build) {
   return found && found->lacking.empty();
 }
 
-/// Packages may rename the module files; such a name gets no install line. modprobe would run it for a dependency: it looks for a
-/// loaded module of that name, and the kernel has the module under NVIDIA's name.
+/// Packages may rename the module files; such a name gets no install line. modprobe would run it for a dependency: it
+/// looks for a loaded module of that name, and the kernel has the module under NVIDIA's name.
 std::string trial_ban(const Host& host) {
   std::string text = "# Written by p2pd: until P2P is proven, nothing but p2pd loads these.\n";
   const std::string base = installed_name(host, "nvidia").value_or("nvidia");
@@ -71,7 +71,8 @@ Result<void> record(Host& host, const Wanted& what) {
     const std::string place = module_directory(build.target.release) + "/";
     for (const std::string& file : depmod_files(build.target.release)) TRY(host.will_change(file, Restore::generated));
     if (!what.dkms)
-      for (const std::string& path : {place + std::string(kOwnPlace), own_files(build.target.release)}) TRY(host.will_change(path, Restore::discarded));
+      for (const std::string& path : {place + std::string(kOwnPlace), own_files(build.target.release)})
+        TRY(host.will_change(path, Restore::discarded));
     for (const std::string_view module : kModuleNames) {
       const std::string file = fmt::format("{}{}/{}.ko", place, kDkmsPlace, module);
       if (what.dkms && !host.files().exists(file)) TRY(host.will_change(file, Restore::discarded));
@@ -98,7 +99,8 @@ Result<void> refuse_overrides(const Host& host) {
 /// Error if modprobe would still load another module.
 Result<void> refuse_foreign(const std::vector<std::string>& files) {
   if (files.empty()) return {};
-  return fail(ErrorCode::state, fmt::format("modprobe would load {}, not p2pd's module", files.front()), "See depmod.d(5) for what prefers it.");
+  return fail(ErrorCode::state, fmt::format("modprobe would load {}, not p2pd's module", files.front()),
+              "See depmod.d(5) for what prefers it.");
 }
 
 Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {
@@ -117,7 +119,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.summary = what.dkms ? "install modules by DKMS" : "install modules in updates/p2pd";
   description.files.push_back({std::string(kTrialBan), FileState::Kind::regular, trial_ban(host)});
   if (what.dkms)
-    description.files.push_back({dkms_source(what.entry) + "/dkms.conf", FileState::Kind::regular, dkms_conf(what.entry)});
+    description.files.push_back(
+        {dkms_source(what.entry) + "/dkms.conf", FileState::Kind::regular, dkms_conf(what.entry)});
   else
     for (PlaceFile& file : TRY(own_place_files(host)))
       description.files.push_back({std::move(file.path), FileState::Kind::regular, std::move(file.content)});
@@ -125,9 +128,10 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
     if (installed(host, what, build)) continue;
     const std::string& release = build.target.release;
     const std::string name = what.dkms ? "nvidia" : TRY(name_here(host, "nvidia"));
-    description.commands.push_back(what.dkms ? dkms_command(what.entry, "install", release).text()
-                                             : fmt::format("cp {}/*.ko {} && depmod {}{}", build.directory, place_of(release, kOwnPlace), release,
-                                                           name == "nvidia" ? "" : fmt::format("    # nvidia.ko as {}.ko", name)));
+    description.commands.push_back(
+        what.dkms ? dkms_command(what.entry, "install", release).text()
+                  : fmt::format("cp {}/*.ko {} && depmod {}{}", build.directory, place_of(release, kOwnPlace), release,
+                                name == "nvidia" ? "" : fmt::format("    # nvidia.ko as {}.ko", name)));
   }
   return description;
 }
@@ -159,7 +163,8 @@ Result<void> apply(Host& host, const Parameters& parameters) { return install_al
 
 Result<void> new_kernel(Host& host, const Parameters& parameters) { return install_all(host, parameters, false); }
 
-/// Saves the services that use a GPU. The boot starts them before p2pd loads the banned modules: they fail, and no runtime tries again.
+/// Saves the services that use a GPU. The boot starts them before p2pd loads the banned modules: they fail, and no
+/// runtime tries again.
 Result<void> before_reboot(Host& host, const Parameters&) {
   if (!host.live()) return {};
   return note_services(host, TRY(gpu_users(host)).services);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// driver-pins: keeps apt and unattended-upgrades from installing a driver package, or another version of one that stays.
-// Driver packages that stay are pinned at their version. All others that may contain a driver get priority -1, by the globs of
-// machine/packages/driver_packages, without CUDA and container toolkit; unattended-upgrades gets the same names as a blacklist.
-// Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other files are never touched.
-// Reference: apt_preferences(5); the README of unattended-upgrades.
+// driver-pins: keeps apt and unattended-upgrades from installing a driver package, or another version of one that
+// stays. Driver packages that stay are pinned at their version. All others that may contain a driver get priority -1,
+// by the globs of machine/packages/driver_packages, without CUDA and container toolkit; unattended-upgrades gets the
+// same names as a blacklist. Writes /etc/apt/preferences.d/00p2pd-driver and /etc/apt/apt.conf.d/52p2pd-driver; other
+// files are never touched. Reference: apt_preferences(5); the README of unattended-upgrades.
 #include <fmt/format.h>
 
 #include "base/action.hpp"
@@ -22,7 +22,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.summary = keeps ? fmt::format("pin the driver at {}", TRY(packaged_userspace(host)).version)
                               : "block driver packages in apt";
   std::string pins = TRY(driver_preferences(host, keeps));
-  for (auto [path, content] : {std::pair{kDriverPreferences, std::move(pins)}, {kDriverBlacklist, driver_blacklist(keeps)}})
+  for (auto [path, content] :
+       {std::pair{kDriverPreferences, std::move(pins)}, {kDriverBlacklist, driver_blacklist(keeps)}})
     if (host.files().read(path).value_or("") != content)
       description.files.push_back({std::string(path), FileState::Kind::regular, std::move(content)});
   return description;
@@ -30,7 +31,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   if (const auto overruled = overruling_pins(host); !overruled.empty())
-    return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + " itself: that pin takes precedence",
+    return fail(ErrorCode::invalid,
+                "/etc/apt/preferences pins " + overruled.front() + " itself: that pin takes precedence",
                 "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
   const bool keeps = keeps_packages(parameters);
   TRY(host.write_own(kDriverPreferences, TRY(driver_preferences(host, keeps))));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // driver-runfile: fetches NVIDIA's installer of the entry's version into the cache.
-// Tries mirrors first, then the hosts of the catalogue, until one provides a file with the catalogue's SHA-256. Until then
-// the bytes are in a .part file; a download that a lost connection or a kill interrupted is continued.
-// Writes /var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-VERSION.run; undo removes it.
-// Reference: NVIDIA's layout of downloads, in config/catalogue.yaml as runfile_hosts and each entry's path.
+// Tries mirrors first, then the hosts of the catalogue, until one provides a file with the catalogue's SHA-256. Until
+// then the bytes are in a .part file; a download that a lost connection or a kill interrupted is continued. Writes
+// /var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-VERSION.run; undo removes it. Reference: NVIDIA's layout of downloads,
+// in config/catalogue.yaml as runfile_hosts and each entry's path.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,10 +54,11 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
-  description.summary = fmt::format("fetch NVIDIA's runfile of {} ({} MiB)", entry.base_version, most_bytes(entry) / kMiB);
-  description.commands.push_back(
-      fmt::format("curl -o {} {}    # SHA-256 {}", runfile_of(entry),
-                  without_user_info(urls_of(all, entry, parameters).front()), entry.runfile_sha256));
+  description.summary =
+      fmt::format("fetch NVIDIA's runfile of {} ({} MiB)", entry.base_version, most_bytes(entry) / kMiB);
+  description.commands.push_back(fmt::format("curl -o {} {}    # SHA-256 {}", runfile_of(entry),
+                                             without_user_info(urls_of(all, entry, parameters).front()),
+                                             entry.runfile_sha256));
   return description;
 }
 
@@ -88,7 +89,8 @@ Result<void> apply(Host& host, const Parameters& parameters) {
     auto fetched = fetch(host, entry, url);
     if (fetched) return fetched;
     const ErrorCode code = fetched.error().code;
-    if (code == ErrorCode::interrupted || code == ErrorCode::command) return fetched;  // the next one would do no better
+    if (code == ErrorCode::interrupted || code == ErrorCode::command)
+      return fetched;  // the next one would do no better
     const std::string shown = without_user_info(url);
     const std::string& message = fetched.error().message;
     reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);

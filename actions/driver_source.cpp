@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-source: makes the module source of the entry in the cache: NVIDIA's release with a fork's patch applied.
 // Fetches both at their pinned commits, from mirrors (repositories, or bundles in a directory) first; a server that
-// refuses ids is asked for the tag or branch. The patch is the fork's change of C files below kernel-open/ and src/, and
-// nothing else of the fork. The tree gets its name only when it is complete and matches the pins.
-// Writes /var/cache/p2pd/sources/VERSION-COMMIT, .json (facts) and .patch (for people); undo removes them.
-// Reference: git-fetch(1); git-apply(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
+// refuses ids is asked for the tag or branch. The patch is the fork's change of C files below kernel-open/ and src/,
+// and nothing else of the fork. The tree gets its name only when it is complete and matches the pins. Writes
+// /var/cache/p2pd/sources/VERSION-COMMIT, .json (facts) and .patch (for people); undo removes them. Reference:
+// git-fetch(1); git-apply(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
 #include <fmt/format.h>
 
 #include "base/action.hpp"
@@ -27,11 +27,14 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
   description.summary = fmt::format("fetch the module source of {}, patch {}", entry.base_version, entry.id);
-  description.commands.push_back(fmt::format("git fetch --depth=1 {} {}", all.releases_at,
-                                             entry.base_commit.empty() ? "refs/tags/" + entry.base_version : entry.base_commit));
-  description.commands.push_back(entry.patch_file.empty() ? fmt::format("git fetch --depth=1 {} {}", entry.repository, entry.commit)
-                                                          : fmt::format("curl {}    # SHA-256 {}", entry.patch_file, entry.commit));
-  description.commands.push_back(fmt::format("git apply {}    # {}\"p2pctl catalogue diff {}\" shows it", source_patch_of(entry),
+  description.commands.push_back(
+      fmt::format("git fetch --depth=1 {} {}", all.releases_at,
+                  entry.base_commit.empty() ? "refs/tags/" + entry.base_version : entry.base_commit));
+  description.commands.push_back(entry.patch_file.empty()
+                                     ? fmt::format("git fetch --depth=1 {} {}", entry.repository, entry.commit)
+                                     : fmt::format("curl {}    # SHA-256 {}", entry.patch_file, entry.commit));
+  description.commands.push_back(fmt::format("git apply {}    # {}\"p2pctl catalogue diff {}\" shows it",
+                                             source_patch_of(entry),
                                              entry.diffstat.empty() ? "" : entry.diffstat + "; ", entry.id));
   if (const auto machine = machine_of(host, all)) description.notes = notes_on(all, entry, *machine);
   return description;

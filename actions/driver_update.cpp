@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // driver-update: upgrades the driver's packages to the newest offered version that the catalogue has modules for.
-// One apt-get, simulated first: it may only install packages that the newer driver needs, and removes nothing. It ignores p2pd's own
-// pins. Requires a package backup (way-back); undo installs the old packages from it and removes the new ones.
-// Reference: apt-get(8); machine/packages/package_backup.hpp.
+// One apt-get, simulated first: it may only install packages that the newer driver needs, and removes nothing. It
+// ignores p2pd's own pins. Requires a package backup (way-back); undo installs the old packages from it and removes the
+// new ones. Reference: apt-get(8); machine/packages/package_backup.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "base/action.hpp"
-#include "machine/boot/package_locks.hpp"
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/driver/driver_update.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
@@ -25,7 +25,8 @@ namespace {
 using Upgrade = std::vector<std::string>;
 
 Command command_of(const Upgrade& packages, bool resumed = false) {
-  Command command = apt_get({"-oDir::Etc::PreferencesParts=/dev/null", "--allow-change-held-packages", "--no-remove", "--no-install-recommends", "install"});
+  Command command = apt_get({"-oDir::Etc::PreferencesParts=/dev/null", "--allow-change-held-packages", "--no-remove",
+                             "--no-install-recommends", "install"});
   if (resumed) command.argv.push_back("--fix-broken");
   command.argv.insert(command.argv.end(), packages.begin(), packages.end());
   return command;
@@ -34,7 +35,8 @@ Command command_of(const Upgrade& packages, bool resumed = false) {
 Result<Upgrade> wanted(const Host& host, const DriverUpdate& update) {
   Upgrade packages;
   if (update.build.empty()) return packages;
-  for (const auto& [id, version] : TRY(offered_packages(host, update))) packages.push_back(fmt::format("{}={}", id, version));
+  for (const auto& [id, version] : TRY(offered_packages(host, update)))
+    packages.push_back(fmt::format("{}={}", id, version));
   return packages;
 }
 
@@ -62,7 +64,8 @@ Result<Description> describe(const Host& host, const Parameters&) {
   const Upgrade packages = TRY(wanted(host, update));
   Description description;
   if (packages.empty()) return description;
-  description.summary = fmt::format("upgrade {} packages from {} to {}", packages.size(), update.installed, update.offered);
+  description.summary =
+      fmt::format("upgrade {} packages from {} to {}", packages.size(), update.installed, update.offered);
   description.commands.push_back(command_of(packages).text());
   return description;
 }
@@ -76,7 +79,8 @@ Result<Upgrade> begin(Host& host) {
   TRY_IN("not all packages could be reinstalled", complete_package_backup(host, TRY(driver_packages(host))));
   TRY(require_driver_only(TRY_IN("apt refuses to upgrade the driver", simulated(host, command_of(packages)))));
   const auto fetched = fetch_archives(host, command_of(packages));
-  if (!fetched && blames_lists(fetched.error())) TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
+  if (!fetched && blames_lists(fetched.error()))
+    TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
   TRY(fetched);
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(host.will_change(kUpdateUnderWay, Restore::discarded));
@@ -103,7 +107,9 @@ extern const Action kDriverUpdateAction;
 const Action kDriverUpdateAction = {
     .id = "driver-update",
     .topic = "packages",
-    .does = "upgrades the driver's packages to the version that the distribution offers, where the catalogue has its modules",
+    .does =
+        "upgrades the driver's packages to the version that the distribution offers, where the catalogue has its "
+        "modules",
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

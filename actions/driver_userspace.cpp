@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules.
-// Runs a copy, in a folder of root, whose SHA-256 was compared with the catalogue's after the copy. The installer removes
-// a driver of another runfile first: that is archived before, with its DKMS state, and undo unpacks it. A driver that
-// could not be restored completely is not touched.
-// Writes the files in /var/lib/nvidia/log, /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall.
-// Reference: option_table.h and backup.c of NVIDIA nvidia-installer.
+// Runs a copy, in a folder of root, whose SHA-256 was compared with the catalogue's after the copy. The installer
+// removes a driver of another runfile first: that is archived before, with its DKMS state, and undo unpacks it. A
+// driver that could not be restored completely is not touched. Writes the files in /var/lib/nvidia/log,
+// /etc/ld.so.cache and /var/log/p2pd; undo runs nvidia-uninstall. Reference: option_table.h and backup.c of NVIDIA
+// nvidia-installer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
@@ -23,8 +23,9 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
-constexpr std::string_view kScratch = "/var/cache/p2pd/installer";    // the copy that runs, and its unpacked files
-constexpr std::string_view kBefore = "/var/lib/p2pd/before-runfile";  // data for undo, by run; written before any file is removed
+constexpr std::string_view kScratch = "/var/cache/p2pd/installer";  // the copy that runs, and its unpacked files
+constexpr std::string_view kBefore =
+    "/var/lib/p2pd/before-runfile";  // data for undo, by run; written before any file is removed
 constexpr std::string_view kLoaderCache = "/etc/ld.so.cache";
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
 constexpr std::chrono::minutes kDeadline{30};
@@ -95,7 +96,8 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
     TRY(host.create(kInstallerAtWork));
   log::info("installing: {}", install.text());
   const auto done = host.run(install);
-  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // it may continue without p2pd
+  if (!done && done.error().code == ErrorCode::interrupted)
+    return Failure(done.error());  // it may continue without p2pd
   TRY(host.remove_tree(kScratch));
   if (done) {
     TRY(host.files().make_durable());  // the installed files survive a power cut before the mark is removed
@@ -116,9 +118,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
                                     entry.cuda.empty() ? "" : fmt::format(" (CUDA {})", entry.cuda));
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
     const OlderRunfile older = TRY(older_runfile(host, *manifest));
-    description.summary +=
-        fmt::format(", which removes the one of {}{}; it is kept for the rollback", manifest->version,
-                    older.trees.empty() ? "" : fmt::format(" and its modules in DKMS for {}", fmt::join(older.kernels, ", ")));
+    description.summary += fmt::format(
+        ", which removes the one of {}{}; it is kept for the rollback", manifest->version,
+        older.trees.empty() ? "" : fmt::format(" and its modules in DKMS for {}", fmt::join(older.kernels, ", ")));
   }
   description.commands.push_back(install_of(entry).text());
   return description;
@@ -127,8 +129,10 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 Result<void> apply(Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   if (keeps_packages(parameters))
-    return fail(ErrorCode::state, fmt::format("the driver's packages are no longer of {}, and p2pd does not change them", entry.base_version),
-                "\"p2pctl apply\" chooses a driver for what is installed now.");
+    return fail(
+        ErrorCode::state,
+        fmt::format("the driver's packages are no longer of {}, and p2pd does not change them", entry.base_version),
+        "\"p2pctl apply\" chooses a driver for what is installed now.");
   if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
   TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));
   TRY(need_room(host, "/usr/lib", entry.runfile_bytes * kUnpacked));

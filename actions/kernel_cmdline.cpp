@@ -67,7 +67,7 @@ Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
 
 /// Error if GRUB cannot clear its one-time choice at boot, so that the trial would remain the default.
 Result<void> require_one_time(const Host& host) {
-  constexpr std::array<std::string_view, 8> kReadOnly{"btrfs", "cpiofs", "newc", "odc",
+  constexpr std::array<std::string_view, 8> kReadOnly{"btrfs", "cpiofs",  "newc",  "odc",
                                                       "romfs", "squash4", "tarfs", "zfs"};
   for (const std::string target : {"abstraction", "fs"}) {
     const std::string found = TRY(host.output_of({{"grub-probe", "--target=" + target, "/boot/grub"}, {}, {}}));
@@ -119,7 +119,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   Arguments lasting = TRY(with_drop_in(host, wanted));
   Description description;
   if (!TRY(grub_defaults_keep(host, lasting)))
-    description.notes.push_back("the effect of /etc/default on GRUB is known only by running it: apply sources it in sh before anything changes");
+    description.notes.push_back(
+        "the effect of /etc/default on GRUB is known only by running it: apply sources it in sh before anything "
+        "changes");
   description.cost = cost_of(wanted);
   description.summary = way == Way::trial ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;
@@ -180,8 +182,7 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
   const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
   TRY(make_default(host, TRY(with_drop_in(host, proven))));
-  if (!custom.trial.empty())
-    TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
+  if (!custom.trial.empty()) TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
   return host.files().checkpoint("/boot/grub");
 }
 
@@ -195,7 +196,8 @@ Result<void> disarm(Host& host) {
   return {};
 }
 
-/// Generates grub.cfg again if a file generated since the commit still has the arguments. The engine has restored the files.
+/// Generates grub.cfg again if a file generated since the commit still has the arguments. The engine has restored the
+/// files.
 Result<void> undo(Host& host, const Parameters& parameters) {
   if (host.live()) TRY(disarm(host));
   if (host.files().exists("/boot/grub")) TRY(host.files().checkpoint("/boot/grub"));

@@ -20,7 +20,8 @@ constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
-    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
+    {"entry", Parameter::Type::string, false,
+     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
@@ -50,7 +51,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   for (const OptionState& state : option_states(TRY(module_options(host)), TRY(with_driver_options(host, parameters))))
     if (!state.holds) lacking.push_back(state.name + "=" + state.wanted);
   if (lacking.empty()) lacking.push_back("the options");
-  description.summary = fmt::format("set {} of module {}", fmt::join(lacking, ", "), parameters.at("module").get<std::string>());
+  description.summary =
+      fmt::format("set {} of module {}", fmt::join(lacking, ", "), parameters.at("module").get<std::string>());
   if (auto content = TRY(new_drop_in(host, parameters)))
     description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
   return description;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // modules-load: loads the installed NVIDIA modules by name, one after another.
-// Until P2P is proven modprobe.d bans the new modules, for devices and by name, so that nothing else loads them: a module
-// that hangs the machine hangs it once, during a journal entry that records it. `modprobe --ignore-install` ignores the ban
-// for its module only, not for the dependencies: these are loaded first.
-// Writes only the drivers' files in /dev. Undo unloads the modules, or leaves that to a reboot.
-// Reference: modprobe(8), --ignore-install; modprobe.d(5), install; README.md of NVIDIA open-gpu-kernel-modules (names and order).
+// Until P2P is proven modprobe.d bans the new modules, for devices and by name, so that nothing else loads them: a
+// module that hangs the machine hangs it once, during a journal entry that records it. `modprobe --ignore-install`
+// ignores the ban for its module only, not for the dependencies: these are loaded first. Writes only the drivers' files
+// in /dev. Undo unloads the modules, or leaves that to a reboot. Reference: modprobe(8), --ignore-install;
+// modprobe.d(5), install; README.md of NVIDIA open-gpu-kernel-modules (names and order).
 
 #include "base/action.hpp"
 #include "base/log.hpp"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // modules-unload: unloads the modules of the old driver, or leaves that to the reboot.
-// Stops by name the services that use a GPU by design (nvidia-persistenced, the display manager, containers with a restart
-// policy), without `systemctl isolate`, which ends unrelated jobs. Starts them again when the run or its rollback has
-// ended or the operator must act, also after reboots: docker does not restart a container that it was asked to stop. If
-// another process or a user's desktop uses a GPU, it stops nothing and leaves the modules to the reboot.
-// Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads the driver that is installed by then, if any.
-// Reference: rmmod(8); systemctl(1), isolate; docker-run(1), restart policies.
+// Stops by name the services that use a GPU by design (nvidia-persistenced, the display manager, containers with a
+// restart policy), without `systemctl isolate`, which ends unrelated jobs. Starts them again when the run or its
+// rollback has ended or the operator must act, also after reboots: docker does not restart a container that it was
+// asked to stop. If another process or a user's desktop uses a GPU, it stops nothing and leaves the modules to the
+// reboot. Writes /var/lib/p2pd/stopped-services while they are stopped. Undo loads the driver that is installed by
+// then, if any. Reference: rmmod(8); systemctl(1), isolate; docker-run(1), restart policies.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,11 +28,11 @@ Result<Description> describe(const Host& host, const Parameters&) {
   if (modules.empty()) return description;
   const GpuUsers users = TRY(gpu_users(host));
   if (!users.others.empty()) {
-    description.summary = fmt::format("leave the old modules loaded until the reboot, which ends {}", fmt::join(users.others, ", "));
+    description.summary =
+        fmt::format("leave the old modules loaded until the reboot, which ends {}", fmt::join(users.others, ", "));
     return description;
   }
-  if (!users.services.empty())
-    description.summary += fmt::format("; restart {}", fmt::join(users.services, ", "));
+  if (!users.services.empty()) description.summary += fmt::format("; restart {}", fmt::join(users.services, ", "));
   for (const std::string& service : users.services)
     description.commands.push_back(service_command("stop", service).text());
   for (const DriverModule& module : modules) description.commands.push_back("rmmod " + module.name);
@@ -51,7 +51,8 @@ Result<void> undo(Host& host, const Parameters&) {
   if (!host.live() || !driver_modules(host).empty()) return {};
   auto loaded = load_driver(host);
   if (loaded || loaded.error().code != ErrorCode::command || !driver_modules(host).empty()) return loaded;
-  log::info("no driver is loaded until the reboot: {}", loaded.error().message);  // not all of the driver is restored yet
+  log::info("no driver is loaded until the reboot: {}",
+            loaded.error().message);  // not all of the driver is restored yet
   return {};
 }
 

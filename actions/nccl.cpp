@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // nccl: makes NCCL use P2P as far as it is proven, by one block in /etc/nccl.conf.
-// The block sets NCCL_P2P_LEVEL and no more, and is removed where NCCL's own choice is right. Other lines stay. A line of
-// somebody else that contradicts is an error, and never changed: NCCL takes the first assignment. A user's ~/.nccl.conf takes
-// precedence and is not touched. Writes /etc/nccl.conf. NCCL reads it when a program starts.
+// The block sets NCCL_P2P_LEVEL and no more, and is removed where NCCL's own choice is right. Other lines stay. A line
+// of somebody else that contradicts is an error, and never changed: NCCL takes the first assignment. A user's
+// ~/.nccl.conf takes precedence and is not touched. Writes /etc/nccl.conf. NCCL reads it when a program starts.
 // Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"
 
@@ -15,7 +15,8 @@ namespace {
 Result<std::string> wanted(const Host& host) {
   const NcclPlan plan = TRY(nccl_plan(host));
   if (!plan.contradiction.empty() && !plan.unfit)
-    return fail(ErrorCode::state, plan.contradiction + " is somebody's own line: p2pd does not change it", "Remove that line.");
+    return fail(ErrorCode::state, plan.contradiction + " is somebody's own line: p2pd does not change it",
+                "Remove that line.");
   if (plan.is_in_force()) return plan.conf.text;
   std::string text = plan.conf.foreign;
   if (!plan.block.empty() && !text.empty() && !text.ends_with('\n')) text += '\n';
@@ -26,7 +27,8 @@ Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
   const std::string text = TRY(wanted(host));
   description.summary = text.empty() ? "remove /etc/nccl.conf" : "set NCCL_P2P_LEVEL in /etc/nccl.conf";
-  description.files.push_back({std::string(kNcclConf), text.empty() ? FileState::Kind::absent : FileState::Kind::regular, text});
+  description.files.push_back(
+      {std::string(kNcclConf), text.empty() ? FileState::Kind::absent : FileState::Kind::regular, text});
   return description;
 }
 

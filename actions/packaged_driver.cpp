@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
-#include "machine/boot/package_locks.hpp"
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"

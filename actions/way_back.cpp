@@ -3,30 +3,31 @@
 // Has a .deb of each at exactly the installed version: from apt's cache, from the archives, or rebuilt from the
 // installed files; their current configuration, marks of apt and dpkg, alternatives, links to units. Then apt
 // simulates the installation from those files alone, on a copy of dpkg's status without them. The backup gets its name
-// only after that. Writes /var/lib/p2pd/way-back, readable by root alone. Undo removes it, after the steps that need it,
-// and restores the backup of the run before.
-// Reference: apt-get(8), download and --simulate; deb(5); deb-systemd-helper(1p).
+// only after that. Writes /var/lib/p2pd/way-back, readable by root alone. Undo removes it, after the steps that need
+// it, and restores the backup of the run before. Reference: apt-get(8), download and --simulate; deb(5);
+// deb-systemd-helper(1p).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "machine/boot/package_locks.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/packages/apt.hpp"
+#include "machine/packages/package_backup.hpp"
 #include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
-#include "machine/packages/package_backup.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
 constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";  // by run: the package backup of the run before
-constexpr std::uint64_t kRoomBytes = std::uint64_t{3} << 29;  // 0.4 GB of packages; the same again, unpacked, temporarily
+constexpr std::uint64_t kRoomBytes = std::uint64_t{3}
+                                     << 29;  // 0.4 GB of packages; the same again, unpacked, temporarily
 
 Result<Description> describe(const Host& host, const Parameters&) {
   const DriverPackages list = TRY(to_be_purged(host));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pd-worker: the root worker. Without an argument it serves its socket and walks. "prove", "reassert": each boot; "new-kernel": a kernel.
+// p2pd-worker: the root worker. Without an argument it serves its socket and walks. "prove", "reassert": each boot;
+// "new-kernel": a kernel.
 #include <fmt/format.h>
 
 #include <exception>

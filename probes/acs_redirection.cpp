@@ -30,12 +30,9 @@ constexpr std::array<std::pair<std::uint16_t, std::string_view>, 7> kBits = {{
 }};
 
 nlohmann::json facts_of(const AcsPort& port) {
-  nlohmann::json facts = {{"address", port.address},
-                          {"kind", port.of_switch ? "switch" : "root"},
-                          {"pairs", port.pairs},
-                          {"control", nullptr},
-                          {"redirecting", nullptr},
-                          {"harmless", nullptr}};
+  nlohmann::json facts = {{"address", port.address}, {"kind", port.of_switch ? "switch" : "root"},
+                          {"pairs", port.pairs},     {"control", nullptr},
+                          {"redirecting", nullptr},  {"harmless", nullptr}};
   if (!port.readable) return facts;
   facts["redirecting"] = facts["harmless"] = nlohmann::json::array();
   if (port.control) facts["control"] = fmt::format("0x{:04x}", *port.control);
@@ -60,17 +57,16 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports) {
     if (!port.readable) unreadable.push_back(port.address);
   if (redirecting > 0) {
     finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("{} of {} ports at which GPU pairs part redirect peer traffic: {}", redirecting,
-                                  ports.size(),
-                                  of_switch ? "it leaves the switch, up to the root port and back"
-                                            : "it goes through the IOMMU, where there is one");
+    finding.summary =
+        fmt::format("{} of {} ports at which GPU pairs part redirect peer traffic: {}", redirecting, ports.size(),
+                    of_switch ? "it leaves the switch, up to the root port and back"
+                              : "it goes through the IOMMU, where there is one");
     finding.next = fmt::format(
         "Clear the redirection of these ports at each boot: boot with \"{}\". Devices below them "
         "can then reach each other, so give none of them to a virtual machine.",
         acs_argument(ports));
   } else if (!unreadable.empty()) {
-    finding.summary =
-        fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", "));
+    finding.summary = fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", "));
     finding.next = "Run p2pctl doctor as root: root can read it.";
   } else {
     finding.verdict = Verdict::pass;

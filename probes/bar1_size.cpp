@@ -48,10 +48,13 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but it was not resized",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old",
-     "Update the vBIOS with the tool of the card's maker, or leave the card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml)."},
+     "Update the vBIOS with the tool of the card's maker, or leave the card out (\"gpus: {exclude: [...]}\" in "
+     "/etc/p2pd/p2pd.yaml)."},
     {"card", Verdict::fail, "no size that the card supports is enough",
-     "Leave this card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml), unless its maker has a vBIOS with larger sizes."},
-    {"unreadable", Verdict::fail, "the reason is not readable for this user", "Run p2pctl doctor as root: root can read why."},
+     "Leave this card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml), unless its maker has a vBIOS with "
+     "larger sizes."},
+    {"unreadable", Verdict::fail, "the reason is not readable for this user",
+     "Run p2pctl doctor as root: root can read why."},
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
      "Run p2pctl doctor as root, on a machine or record with sysfs."},
     {"vram_unknown", Verdict::unknown, "the VRAM of this model is not known",
@@ -176,7 +179,7 @@ bool too_few_left(const std::vector<Case>& gpus) {
 /// VRAM sizes from the driver; not queried without a GPU.
 std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
   return std::ranges::any_of(devices, &PciDevice::takes_part) ? told_vram_bytes(host)
-                                                                 : std::map<std::string, std::uint64_t>();
+                                                              : std::map<std::string, std::uint64_t>();
 }
 
 constexpr Parameter kParameters[] = {

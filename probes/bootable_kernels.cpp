@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // bootable-kernels: the kernel that boots next has a module nvidia, or headers to build the first one on this system.
 // An upgrade installs a kernel that was never booted; without its headers DKMS builds nothing for it, and after
-// the next reboot the GPUs have no driver. The kernel that boots next is the default entry of grub.cfg, else the newest.
-// `stays`: if p2pd installed the modules, its drop-in keeps that entry at a kernel that has them, also after updates.
-// Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease, p2pd's drop-in and kernel hook.
+// the next reboot the GPUs have no driver. The kernel that boots next is the default entry of grub.cfg, else the
+// newest. `stays`: if p2pd installed the modules, its drop-in keeps that entry at a kernel that has them, also after
+// updates. Reads /boot, /boot/grub, /lib/modules, /proc/sys/kernel/osrelease, p2pd's drop-in and kernel hook.
 // Reference: GRUB manual, "default"; linux-version(1); dkms(8).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +23,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr Parameter kParameters[] = {
-    {"stays", Parameter::Type::boolean, false, "the default entry stays at a kernel with the modules after updates, too"},
+    {"stays", Parameter::Type::boolean, false,
+     "the default entry stays at a kernel with the modules after updates, too"},
 };
 
 /// Version of the kernel that GRUB boots by default; adds its source to the evidence. Empty if no file has it.
@@ -78,8 +79,12 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
 
 /// Fails if p2pd installed modules and nothing keeps the default at a kernel that has them.
 void judge_updates(const Host& host, Finding& finding) {
-  const auto holds = [&](std::string_view path, const std::string& text) { return host.files().read(path).value_or("") == text; };
-  if (!installed_build(host) || (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook()))) return;
+  const auto holds = [&](std::string_view path, const std::string& text) {
+    return host.files().read(path).value_or("") == text;
+  };
+  if (!installed_build(host) ||
+      (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook())))
+    return;
   finding.verdict = Verdict::fail;
   finding.summary = "a kernel update that the driver's modules do not fit would start by default";
   finding.next = "Run \"p2pctl apply\".";
@@ -88,7 +93,9 @@ void judge_updates(const Host& host, Finding& finding) {
 /// Reports newer kernels that do not start by default because they lack the modules.
 void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const Kernel& next, Finding& finding) {
   const bool own = installed_build(host).has_value();  // the packages' modules do not count if p2pd's are installed
-  const auto has = [&](const Kernel& kernel) { return own ? has_own_modules(host, kernel.version) : !kernel.nvidia.empty(); };
+  const auto has = [&](const Kernel& kernel) {
+    return own ? has_own_modules(host, kernel.version) : !kernel.nvidia.empty();
+  };
   std::vector<std::string> without;
   for (const Kernel& kernel : kernels)
     if (&kernel > &next && !has(kernel)) without.push_back(kernel.version);
@@ -96,9 +103,13 @@ void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const 
   finding.summary += fmt::format("; {} {} newer and {} none, so {} not start by default", fmt::join(without, ", "),
                                  without.size() == 1 ? "is" : "are", without.size() == 1 ? "has" : "have",
                                  without.size() == 1 ? "does" : "do");
-  finding.next = host.files().exists(kKernelHooks[0])
-                     ? fmt::format("Install linux-headers-{0} and run \"sudo {1} {0}\", or wait for a driver that fits; the log: {2}.", without.back(), kKernelHooks[0], kLogs)
-                     : fmt::format("Install linux-headers-{}, or wait for a driver that fits; DKMS' log: {}.", without.back(), kLogs);
+  finding.next =
+      host.files().exists(kKernelHooks[0])
+          ? fmt::format(
+                "Install linux-headers-{0} and run \"sudo {1} {0}\", or wait for a driver that fits; the log: {2}.",
+                without.back(), kKernelHooks[0], kLogs)
+          : fmt::format("Install linux-headers-{}, or wait for a driver that fits; DKMS' log: {}.", without.back(),
+                        kLogs);
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {

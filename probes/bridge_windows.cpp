@@ -131,9 +131,11 @@ void judge_small(Finding& finding, const std::string& small, const Rooms& rooms)
   finding.verdict = Verdict::fail;
   const auto shared = std::ranges::find_if(rooms, [](const auto& room) { return room.second.fixed != nullptr; });
   if (shared != rooms.end())
-    finding.summary += fmt::format("; the window of {} holds other functions, so it stays", shared->second.fixed->address);
-  finding.next = "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM off, and "
-                 "raise \"MMIO High Size\" where there is such a setting.";
+    finding.summary +=
+        fmt::format("; the window of {} holds other functions, so it stays", shared->second.fixed->address);
+  finding.next =
+      "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM off, and "
+      "raise \"MMIO High Size\" where there is such a setting.";
 }
 
 void judge(Finding& finding, const std::vector<Bridge>& bridges, const Rooms& rooms) {

@@ -18,8 +18,9 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {{"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
-                                     kUserspaceParameter};
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that is built, or chosen"},
+    kUserspaceParameter};
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
@@ -34,8 +35,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (!tools.lacking.empty()) {
     finding.verdict = Verdict::fail;
     finding.summary = fmt::format("a driver build lacks {}", fmt::join(tools.lacking, ", "));
-    finding.next = fmt::format("{} {}", distribution(host).uses_apt ? "apt-get install" : "Install what these packages of Debian hold:",
-                               fmt::join(tools.packages, " "));
+    finding.next = fmt::format(
+        "{} {}", distribution(host).uses_apt ? "apt-get install" : "Install what these packages of Debian hold:",
+        fmt::join(tools.packages, " "));
   } else if (!tools.unclear.empty()) {
     finding.verdict = Verdict::unknown;
     finding.summary = fmt::format("not known: {}", fmt::join(tools.unclear, ", "));

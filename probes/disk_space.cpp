@@ -20,9 +20,10 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
-constexpr std::uint64_t kUsrBytes = 2048 * kMiB;    // userspace and sources
-constexpr std::uint64_t kVarBytes = 4096 * kMiB;    // a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, saved packages
-constexpr std::uint64_t kImageBytes = 128 * kMiB;   // for an initramfs without a size: a stand-in of a record
+constexpr std::uint64_t kUsrBytes = 2048 * kMiB;  // userspace and sources
+constexpr std::uint64_t kVarBytes =
+    4096 * kMiB;  // a runfile of 0.4 GB, unpacked 1.2 GB, a build of 0.8 GB, saved packages
+constexpr std::uint64_t kImageBytes = 128 * kMiB;  // for an initramfs without a size: a stand-in of a record
 
 struct Need {
   std::string path;
@@ -82,8 +83,8 @@ Survey survey_room(const Host& host, Finding& finding) {
   }
   for (const auto& [device, room] : rooms)
     if (room.free_bytes < room.wanted_bytes)
-      survey.lacking.push_back(fmt::format("{} has {} MiB free, and {} are needed", room.paths,
-                                           room.free_bytes / kMiB, room.wanted_bytes / kMiB));
+      survey.lacking.push_back(fmt::format("{} has {} MiB free, and {} are needed", room.paths, room.free_bytes / kMiB,
+                                           room.wanted_bytes / kMiB));
   return survey;
 }
 
@@ -96,10 +97,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   finding.facts = {{"free_bytes", nlohmann::json::object()}};
   const Survey survey = survey_room(host, finding);
-  finding.verdict = !survey.lacking.empty() ? Verdict::fail : !survey.unclear.empty() ? Verdict::unknown : Verdict::pass;
-  finding.summary = !survey.lacking.empty()   ? fmt::format("{}", fmt::join(survey.lacking, "; "))
-                    : !survey.unclear.empty() ? fmt::format("free space is not known: {}", fmt::join(survey.unclear, ", "))
-                                              : "there is room for a driver and its build";
+  finding.verdict = !survey.lacking.empty()   ? Verdict::fail
+                    : !survey.unclear.empty() ? Verdict::unknown
+                                              : Verdict::pass;
+  finding.summary = !survey.lacking.empty() ? fmt::format("{}", fmt::join(survey.lacking, "; "))
+                    : !survey.unclear.empty()
+                        ? fmt::format("free space is not known: {}", fmt::join(survey.unclear, ", "))
+                        : "there is room for a driver and its build";
   if (!survey.lacking.empty())
     finding.next = "Make room: old kernels and the package cache (apt-get clean) are the usual places.";
   return finding;

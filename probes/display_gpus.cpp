@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // display-gpus: no GeForce GPU drives a display or carries the firmware's console.
-// Both use the start of BAR1 for a framebuffer. The driver then refuses static BAR1, which maps VRAM for P2P, or moves it
-// off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card without an enabled
-// output passes, even as the boot VGA device or with a monitor plugged in that is off: those are facts.
-// Reads /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga; for outputs that nvidia-drm
-// does not show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7);
-// aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules PR 49.
+// Both use the start of BAR1 for a framebuffer. The driver then refuses static BAR1, which maps VRAM for P2P, or moves
+// it off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card without an
+// enabled output passes, even as the boot VGA device or with a monitor plugged in that is off: those are facts. Reads
+// /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga; for outputs that nvidia-drm does not
+// show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7); aikitoria/open-gpu-kernel-modules
+// PR 36, tinygrad/open-gpu-kernel-modules PR 49.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

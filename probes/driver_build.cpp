@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // driver-build: the entry's five modules are built for every bootable kernel that has headers.
-// Guides remove the old driver before they find out that the new one does not build. Here the build comes first, and its
-// files are installed later: made from the pinned commit, for this kernel's headers, with its compiler. Checks again each
-// module's vermagic, srcversion, build id and SHA-256.
-// Reads /var/cache/p2pd/builds, /boot, kernel headers and the catalogue.
-// Reference: Documentation/kbuild/modules.rst of Linux; kernel-open/Makefile of NVIDIA open-gpu-kernel-modules.
+// Guides remove the old driver before they find out that the new one does not build. Here the build comes first, and
+// its files are installed later: made from the pinned commit, for this kernel's headers, with its compiler. Checks
+// again each module's vermagic, srcversion, build id and SHA-256. Reads /var/cache/p2pd/builds, /boot, kernel headers
+// and the catalogue. Reference: Documentation/kbuild/modules.rst of Linux; kernel-open/Makefile of NVIDIA
+// open-gpu-kernel-modules.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

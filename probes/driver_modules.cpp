@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // driver-modules: modprobe would load the chosen driver's modules, as they were built, on every kernel that can boot.
 // The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: the module that is
-// loaded may not be the installed one. Compares build id (else srcversion) and vermagic of the files in modules.dep with
-// the installed build: in DKMS (`by: dkms`), which builds it for later kernels, too, or in
-// a directory of its own, with an override for depmod and hooks for later kernels. Skips an older kernel without
-// headers. Reads modules.dep, the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json,
-// depmod.d, the hooks in /etc/kernel.
-// Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
+// loaded may not be the installed one. Compares build id (else srcversion) and vermagic of the files in modules.dep
+// with the installed build: in DKMS (`by: dkms`), which builds it for later kernels, too, or in a directory of its own,
+// with an override for depmod and hooks for later kernels. Skips an older kernel without headers. Reads modules.dep,
+// the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json, depmod.d, the hooks in
+// /etc/kernel. Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,21 +32,24 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     const bool installed = found.lacking.empty();
     finding.facts["kernels"].push_back(
         {{"kernel", release}, {"modules", found.files}, {"foreign", found.foreign}, {"installed", installed}});
-    const std::string as_built = found.by_build_id ? "the modules as built"
-                                                   : fmt::format("the modules as built, by srcversion, {}", kWeakerSign);
+    const std::string as_built = found.by_build_id
+                                     ? "the modules as built"
+                                     : fmt::format("the modules as built, by srcversion, {}", kWeakerSign);
     finding.evidence.push_back({"/lib/modules/" + release + "/modules.dep", installed ? as_built : found.lacking});
     const bool matters = kernel.has_headers || kernel.running || release == kernels.back().release;
     if (installed) there.push_back(release);
     if (!installed && matters) lacking.push_back(found.lacking);
   }
-  if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host)); !file.empty() && lacking.empty())
+  if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host));
+      !file.empty() && lacking.empty())
     lacking.push_back(fmt::format("{} is not as p2pd wrote it", file));
   finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = lacking.empty()
                         ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))
                         : fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; "));
   if (!lacking.empty())
-    finding.next = "\"p2pctl catalogue\" tells whether they fit each kernel; remove the package of one that they do not.";
+    finding.next =
+        "\"p2pctl catalogue\" tells whether they fit each kernel; remove the package of one that they do not.";
   return finding;
 }
 

@@ -97,9 +97,10 @@ bool sound(const nlohmann::json& answer) {
 /// Error of a program without an answer of the driver's library; the next step depends on its output.
 Failure no_answer(const std::string& message) {
   const auto known = program_failure(message);
-  return fail(ErrorCode::command, message,
-              known ? known->fix
-                    : "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
+  return fail(
+      ErrorCode::command, message,
+      known ? known->fix
+            : "Look at the checks nvidia-userspace and nvidia-modules: the driver's library must fit its module.");
 }
 
 /// {"source", "gpus", "pairs"} from the program that answers; not_found if there is none.
@@ -109,7 +110,8 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
     if (sound(*answer) && !answer->contains("not_available"))
       return nlohmann::json{{"source", question}, {"gpus", answer->at("gpus")}, {"pairs", answer->at("pairs")}};
     const auto why = answer->is_object() ? answer->find("not_available") : answer->end();
-    return no_answer(question + ": " + (why != answer->end() && why->is_string() ? why->get<std::string>() : "no answer"));
+    return no_answer(question + ": " +
+                     (why != answer->end() && why->is_string() ? why->get<std::string>() : "no answer"));
   } else if (answer.error().code != ErrorCode::not_found) {
     return tl::unexpected(answer.error());
   }
@@ -132,11 +134,14 @@ std::string refusal(const nlohmann::json& pair) {
   return {};
 }
 
-/// Members of `gpus` without an answer, with their drivers: "0000:03:00.0 (nouveau)". None if answers have no addresses.
-std::vector<std::string> not_driven(const Host& host, const std::vector<std::string>& gpus, const nlohmann::json& facts) {
+/// Members of `gpus` without an answer, with their drivers: "0000:03:00.0 (nouveau)". None if answers have no
+/// addresses.
+std::vector<std::string> not_driven(const Host& host, const std::vector<std::string>& gpus,
+                                    const nlohmann::json& facts) {
   std::set<std::string> answered;
   for (const nlohmann::json& gpu : facts["gpus"])
-    if (gpu.is_object() && gpu.contains("address") && gpu["address"].is_string()) answered.insert(gpu["address"].get<std::string>());
+    if (gpu.is_object() && gpu.contains("address") && gpu["address"].is_string())
+      answered.insert(gpu["address"].get<std::string>());
   for (const nlohmann::json& pair : facts["pairs"]) answered.insert(pair["from"].get<std::string>());
   std::vector<std::string> missing;
   for (const std::string& gpu : gpus) {
@@ -147,20 +152,24 @@ std::vector<std::string> not_driven(const Host& host, const std::vector<std::str
   return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
 }
 
-/// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine, either.
+/// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine,
+/// either.
 void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
   constexpr std::string_view kLeaveOut = "leave it out: \"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
   const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });
   finding.verdict = given ? Verdict::unknown : Verdict::fail;
-  finding.summary = fmt::format("the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
-                                gpus.size() * (gpus.size() - 1),
-                                missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(missing, ", ")));
+  finding.summary = fmt::format(
+      "the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
+      gpus.size() * (gpus.size() - 1),
+      missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(missing, ", ")));
   if (missing.empty())
-    finding.next = "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+    finding.next =
+        "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
   else if (given)
     finding.next = fmt::format("Give the card back to this system, or {}", kLeaveOut);
   else
-    finding.next = fmt::format("Where it is to take part, the kernel log tells why the driver does not have it; else {}", kLeaveOut);
+    finding.next = fmt::format(
+        "Where it is to take part, the kernel log tells why the driver does not have it; else {}", kLeaveOut);
 }
 
 void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {

@@ -41,11 +41,14 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const bool blacklisted = TRY(is_blacklisted(host, keeps_packages(parameters)));
   const std::vector<std::string> overruled = overruling_pins(host);
   finding.facts = {{"pinned", pinned}, {"blacklisted", blacklisted}, {"overruled", overruled}};
-  finding.evidence.push_back({std::string(kDriverPreferences), pinned ? keeps_packages(parameters) ? "at the installed versions" : "priority -1" : "no such pin"});
+  finding.evidence.push_back(
+      {std::string(kDriverPreferences),
+       pinned ? keeps_packages(parameters) ? "at the installed versions" : "priority -1" : "no such pin"});
   finding.evidence.push_back({"apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted"});
   finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
   if (!overruled.empty()) {
-    finding.summary = fmt::format("/etc/apt/preferences pins {} itself: that pin takes precedence", fmt::join(overruled, ", "));
+    finding.summary =
+        fmt::format("/etc/apt/preferences pins {} itself: that pin takes precedence", fmt::join(overruled, ", "));
     finding.next = "Remove that pin, or move it into a file of /etc/apt/preferences.d.";
   } else if (!pinned || !blacklisted) {
     finding.summary = fmt::format("{} may bring another driver", pinned ? "unattended-upgrades" : "apt");

@@ -11,7 +11,8 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    kEntryParameter, kUserspaceParameter,
+    kEntryParameter,
+    kUserspaceParameter,
     {"mirrors", Parameter::Type::strings, false, "file, http or https URLs that the fix tries first"},
 };
 

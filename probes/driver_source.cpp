@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // driver-source: the module source of the entry is in the cache, unchanged since it was made from release and patch.
-// A branch of a fork moves, and the code that runs in the kernel must be the reviewed code: names and bytes of the files
-// must match the git tree that the catalogue pins, or that staging recorded beside it for the pinned commits.
+// A branch of a fork moves, and the code that runs in the kernel must be the reviewed code: names and bytes of the
+// files must match the git tree that the catalogue pins, or that staging recorded beside it for the pinned commits.
 // Reads /var/cache/p2pd/sources and the catalogue; runs nothing.
 // Reference: git-hash-object(1); "Git Objects" in Pro Git, chapter 10.2.
 #include <fmt/format.h>
@@ -24,10 +24,15 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::string directory = source_of(entry);
   const auto tree = check_source(host, entry);
   Finding finding;
-  finding.facts = {{"entry", entry.id}, {"release", entry.base_version}, {"commit", entry.commit}, {"directory", directory}, {"tree", nullptr}};
+  finding.facts = {{"entry", entry.id},
+                   {"release", entry.base_version},
+                   {"commit", entry.commit},
+                   {"directory", directory},
+                   {"tree", nullptr}};
   if (tree) {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the source of {} is there: NVIDIA's {} with the patch {:.12}", entry.id, entry.base_version, entry.commit);
+    finding.summary = fmt::format("the source of {} is there: NVIDIA's {} with the patch {:.12}", entry.id,
+                                  entry.base_version, entry.commit);
     finding.facts["tree"] = *tree;
     finding.evidence.push_back({directory, "is git tree " + *tree});
     return finding;
@@ -47,7 +52,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverSource;
 const Probe kDriverSource = {
     .id = "driver-source",
-    .asserts = "the module source of the entry lies in the cache: the pinned release with the pinned patch, to the byte",
+    .asserts =
+        "the module source of the entry lies in the cache: the pinned release with the pinned patch, to the byte",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

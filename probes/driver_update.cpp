@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // driver-update: the distribution offers no newer driver than the packages that are installed.
-// p2pd pins the driver's packages, so that an upgrade never installs libraries of another version than the loaded modules. Updates
-// then wait for modules, and this check reports whether the catalogue has a build for the offered version: a note, no fault.
-// Reads dpkg's status and the catalogue; asks "apt-cache policy", without the pins of preferences.d.
-// Reference: apt-cache(8).
+// p2pd pins the driver's packages, so that an upgrade never installs libraries of another version than the loaded
+// modules. Updates then wait for modules, and this check reports whether the catalogue has a build for the offered
+// version: a note, no fault. Reads dpkg's status and the catalogue; asks "apt-cache policy", without the pins of
+// preferences.d. Reference: apt-cache(8).
 #include <fmt/format.h>
 
 #include "base/probe.hpp"
@@ -12,7 +12,8 @@
 namespace p2pd {
 namespace {
 
-constexpr Parameter kParameters[] = {{"required", Parameter::Type::boolean, false, "fail where what is offered can be installed; else that is a note"}};
+constexpr Parameter kParameters[] = {
+    {"required", Parameter::Type::boolean, false, "fail where what is offered can be installed; else that is a note"}};
 
 Finding not_applicable(std::string why) {
   Finding finding;
@@ -30,7 +31,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     return torn;
   }
   const auto update = driver_update(host);
-  if (!update && !host.live()) return not_applicable("this system is not running, and what its archives offer was not recorded");
+  if (!update && !host.live())
+    return not_applicable("this system is not running, and what its archives offer was not recorded");
   if (!update) return Failure(update.error());
   if (update->installed.empty()) return not_applicable("no packages of a driver that stay");
   Finding finding;
@@ -44,7 +46,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary = fmt::format("driver {} is offered, and {} has its modules", update->offered, update->build);
     finding.next = "Update with \"sudo p2pctl apply driver-update\".";
   } else {
-    finding.summary = fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays", update->offered, update->installed);
+    finding.summary = fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays",
+                                  update->offered, update->installed);
     finding.next = "Nothing; a newer p2pd may have a build, and \"p2pctl catalogue add\" takes one.";
   }
   return finding;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// driver-userspace: the libraries and programs of the chosen driver are installed, by packages that stay or by its runfile.
-// Modules and user space must be of exactly one version. Packages stay if they have the chosen driver's version
-// (`userspace: keep`); only NVIDIA's runfile exists for each version. A runfile records its files; all of them must still
-// exist. The newer installer removes an older runfile's driver itself: the fix saves it for the rollback; if it could not
-// be restored completely, the result is unknown, so that nothing is changed.
-// Reads /var/lib/nvidia/log, which only root may, and looks for its files; for an
-// older driver, /var/lib/dkms/nvidia.
-// Reference: backup.c of NVIDIA nvidia-installer.
+// driver-userspace: the libraries and programs of the chosen driver are installed, by packages that stay or by its
+// runfile. Modules and user space must be of exactly one version. Packages stay if they have the chosen driver's
+// version
+// (`userspace: keep`); only NVIDIA's runfile exists for each version. A runfile records its files; all of them must
+// still exist. The newer installer removes an older runfile's driver itself: the fix saves it for the rollback; if it
+// could not be restored completely, the result is unknown, so that nothing is changed. Reads /var/lib/nvidia/log, which
+// only root may, and looks for its files; for an older driver, /var/lib/dkms/nvidia. Reference: backup.c of NVIDIA
+// nvidia-installer.
 #include <fmt/format.h>
 
 #include "base/probe.hpp"
@@ -30,7 +30,7 @@ Result<Finding> check_packages(const Host& host, const CatalogueEntry& entry) {
   finding.summary = finding.verdict == Verdict::pass
                         ? fmt::format("the installed packages of {} stay", found.version)
                         : fmt::format("the driver's packages cannot stay with modules of {}: {}", entry.base_version,
-                                      !found.why_not.empty()   ? found.why_not
+                                      !found.why_not.empty()  ? found.why_not
                                       : found.version.empty() ? "there are none"
                                                               : fmt::format("they are of {}", found.version));
   return finding;
@@ -61,7 +61,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverUserspace;
 const Probe kDriverUserspace = {
     .id = "driver-userspace",
-    .asserts = "the libraries and programs of the entry's version are installed, by packages that stay or by its runfile",
+    .asserts =
+        "the libraries and programs of the entry's version are installed, by packages that stay or by its runfile",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // gpu-holders: no process uses an NVIDIA GPU, so that its kernel modules can be replaced, and no user has a desktop
 // open at a seat, which a restart or a stop of the display manager would end with its unsaved data.
-// A module in use stays: rmmod refuses, and an installer that continues tests the old driver. The kernel shows its users
-// in the open files of every process; users without these (a framebuffer console, a container's processes seen from
-// inside another) appear in the modules' reference counts. Control groups and logind identify the owner of a process,
-// never its name.
-// Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules; /run/systemd/sessions.
-// Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules PR 20, aikitoria/open-gpu-kernel-modules issue 10.
+// A module in use stays: rmmod refuses, and an installer that continues tests the old driver. The kernel shows its
+// users in the open files of every process; users without these (a framebuffer console, a container's processes seen
+// from inside another) appear in the modules' reference counts. Control groups and logind identify the owner of a
+// process, never its name. Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules;
+// /run/systemd/sessions. Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules PR 20,
+// aikitoria/open-gpu-kernel-modules issue 10.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,33 +33,24 @@ constexpr std::size_t kListed = 100;  // shown in the facts: a container may hav
 
 std::string says(const GpuHolder& holder) {
   switch (holder.kind) {
-    case HolderKind::container:
-      return "container " + holder.name;
+    case HolderKind::container: return "container " + holder.name;
     case HolderKind::unit:
     case HolderKind::persistenced:
-    case HolderKind::session:
-      return holder.name;
-    case HolderKind::display:
-      return "display server " + holder.comm;
-    case HolderKind::process:
-      break;
+    case HolderKind::session: return holder.name;
+    case HolderKind::display: return "display server " + holder.comm;
+    case HolderKind::process: break;
   }
   return fmt::format("{} (process {})", holder.comm, holder.pid);
 }
 
 std::string how_to_stop(const GpuHolder& holder) {
   switch (holder.kind) {
-    case HolderKind::container:
-      return "stop container " + holder.name;
+    case HolderKind::container: return "stop container " + holder.name;
     case HolderKind::unit:
-    case HolderKind::persistenced:
-      return "systemctl stop " + holder.name;
-    case HolderKind::display:
-      return "systemctl stop display-manager, or log out of the desktop";
-    case HolderKind::session:
-      return "log out of " + holder.name;
-    case HolderKind::process:
-      break;
+    case HolderKind::persistenced: return "systemctl stop " + holder.name;
+    case HolderKind::display: return "systemctl stop display-manager, or log out of the desktop";
+    case HolderKind::session: return "log out of " + holder.name;
+    case HolderKind::process: break;
   }
   return fmt::format("end {} (process {})", holder.comm, holder.pid);
 }
@@ -159,7 +150,8 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
 /// Removes from `holders` those for which `is` is true, and returns them.
 template <class Is>
 std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
-  const auto rest = std::stable_partition(holders.begin(), holders.end(), [&](const GpuHolder& holder) { return !is(holder); });
+  const auto rest =
+      std::stable_partition(holders.begin(), holders.end(), [&](const GpuHolder& holder) { return !is(holder); });
   std::vector<GpuHolder> taken(rest, holders.end());
   holders.erase(rest, holders.end());
   return taken;
@@ -198,7 +190,8 @@ Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
   add_evidence(finding, holders, modules);
   if (holders.found.empty() && desktops.size() + services.size() > 0) {  // the holders explain the references
     finding.verdict = Verdict::pass;
-    const bool ending = std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
+    const bool ending =
+        std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
     finding.summary = services.empty()
                           ? "only desktops hold GPUs"
                           : fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
@@ -216,7 +209,8 @@ void add_sessions(Finding& finding, const std::vector<SeatSession>& sessions, bo
     finding.evidence.push_back({"/run/systemd/sessions/" + session.id, session.text()});
     if (end) {
       finding.facts["ends"].push_back(session.text());
-      if (finding.verdict != Verdict::fail) finding.summary += fmt::format("; {} ends with the restart", session.text());
+      if (finding.verdict != Verdict::fail)
+        finding.summary += fmt::format("; {} ends with the restart", session.text());
       continue;
     }
     const std::string open = session.text() + " is open: a restart would end it";

@@ -31,11 +31,11 @@ constexpr Parameter kParameters[] = {
 
 struct Gpu {
   PciDevice device;
-  std::string id;           ///< "10de:2684"
+  std::string id;                 ///< "10de:2684"
   std::optional<GpuModel> model;  ///< nothing: an unknown chip
-  std::string name;           ///< from the driver if the model is not listed
-  nlohmann::json bar1_bytes;  ///< null: unreadable
-  nlohmann::json driver;      ///< null: none is bound
+  std::string name;               ///< from the driver if the model is not listed
+  nlohmann::json bar1_bytes;      ///< null: unreadable
+  nlohmann::json driver;          ///< null: none is bound
 };
 
 Gpu look_at(const Host& host, PciDevice device, const std::vector<GpuModel>& models) {
@@ -110,10 +110,13 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, std::int64_t at_least
     finding.next = "Check that the cards are seated and powered; in a virtual machine, pass the GPUs through to it.";
   } else if (!lost.empty()) {
     finding.summary = fmt::format("{}; fell off the bus: {}", listing(gpus), lost);
-    finding.next = "Power the machine off and on (a reboot is often not enough), then check that card's power and riser.";
+    finding.next =
+        "Power the machine off and on (a reboot is often not enough), then check that card's power and riser.";
   } else if (static_cast<std::int64_t>(gpus.size()) < at_least) {
     finding.summary = fmt::format("{}; at least {} NVIDIA GPUs are needed", listing(gpus), at_least);
-    finding.next = "Add a card; if one is installed and not listed here, check its seat, its power and the slot's firmware setting.";
+    finding.next =
+        "Add a card; if one is installed and not listed here, check its seat, its power and the slot's firmware "
+        "setting.";
   } else {
     finding.verdict = Verdict::pass;
     finding.summary = listing(gpus);
@@ -136,7 +139,8 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
     if (!device.is_nvidia_gpu()) continue;
     if (!device.left_out.empty()) {
       left_out.push_back({{"address", device.address}, {"id", device.id()}, {"why", device.left_out}});
-      finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address, fmt::format("{}, left out: {}", device.id(), device.left_out)});
+      finding.evidence.push_back(
+          {"/sys/bus/pci/devices/" + device.address, fmt::format("{}, left out: {}", device.id(), device.left_out)});
       continue;
     }
     gpus.push_back(look_at(host, std::move(device), models));
@@ -148,7 +152,9 @@ Result<Finding> gpu_inventory(const Host& host, const Parameters& parameters) {
                                             gpu.driver.is_null() ? "none" : gpu.driver.get<std::string>())});
   }
   judge(finding, gpus, at_least);
-  for (const nlohmann::json& one : left_out) finding.summary += fmt::format("; without {}: {}", one["address"].get<std::string>(), one["why"].get<std::string>());
+  for (const nlohmann::json& one : left_out)
+    finding.summary +=
+        fmt::format("; without {}: {}", one["address"].get<std::string>(), one["why"].get<std::string>());
   finding.facts = {{"at_least", at_least},
                    {"count", gpus.size()},
                    {"gpus", std::move(listed)},

@@ -41,7 +41,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kInitramfs;
 const Probe kInitramfs = {
     .id = "initramfs",
-    .asserts = "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another driver",
+    .asserts =
+        "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another "
+        "driver",
     .check = check,
 };
 

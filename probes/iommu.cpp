@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // iommu: no IOMMU of this system translates the addresses that the GPUs use.
 // GPUs address each other by bus address; IOMMU translation causes faults, or zeros at full speed.
-// The kernel reports the state as the type of each GPU's group: DMA and DMA-FQ translate, identity does not. Passthrough
-// mode (iommu=pt) only ends the translation: ACS redirect remains. VFIO needs the IOMMU, for guests only.
+// The kernel reports the state as the type of each GPU's group: DMA and DMA-FQ translate, identity does not.
+// Passthrough mode (iommu=pt) only ends the translation: ACS redirect remains. VFIO needs the IOMMU, for guests only.
 // Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline.
 // Reference: Documentation/ABI/testing/sysfs-kernel-iommu_groups of Linux.
 #include <fmt/format.h>
@@ -236,7 +236,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                    {"gpus", std::move(listed)}};
   judge(finding, gpus, machine, passthrough(line));
   if (finding.verdict == Verdict::fail && TRY(needs_built_driver(host)))
-    finding.danger = "with an IOMMU that translates, what GeForce cards write to each other can land anywhere in memory";
+    finding.danger =
+        "with an IOMMU that translates, what GeForce cards write to each other can land anywhere in memory";
   if (parameters.value("absent", false)) judge_absence(finding);
   return finding;
 }

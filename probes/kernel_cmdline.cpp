@@ -2,8 +2,9 @@
 // kernel-cmdline: the running kernel was started with the wanted arguments.
 // P2P over PCIe needs the IOMMU off or in passthrough mode (iommu=pt), and no ACS redirect between the GPUs
 // (pci=disable_acs_redir=); both are set at boot only. Reads /proc/cmdline; for an image that is not booted,
-// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are parsed, not run. machine/boot/kernel_arguments.hpp defines
-// "in force". Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
+// /etc/default/grub, p2pd's drop-in and the others of grub.d, which are parsed, not run.
+// machine/boot/kernel_arguments.hpp defines "in force". Reference: Documentation/admin-guide/kernel-parameters.txt of
+// Linux.
 #include "base/probe.hpp"
 #include "machine/boot/grub_config.hpp"
 #include "machine/boot/grub_defaults.hpp"
@@ -43,8 +44,10 @@ void judge(const std::vector<std::string>& wanted, const std::vector<KernelArgum
     const ArgumentState state = argument_state(kernel_argument(argument), line);
     if (state.in_force) continue;
     absent.push_back(argument);
-    if (state.running.empty()) missing.push_back(argument);
-    else conflicting.push_back({{"wanted", argument}, {"running", state.running}});
+    if (state.running.empty())
+      missing.push_back(argument);
+    else
+      conflicting.push_back({{"wanted", argument}, {"running", state.running}});
   }
   finding.verdict = absent.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = listed(absent.empty() ? wanted : absent);
@@ -81,8 +84,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     judge(wanted, configured, finding);
     finding.facts["trial"] = false;
     const bool pass = finding.verdict == Verdict::pass;
-    finding.summary = (pass ? "the next grub.cfg of this image will have " : "no drop-in gives this image ") +
-                      finding.summary;
+    finding.summary =
+        (pass ? "the next grub.cfg of this image will have " : "no drop-in gives this image ") + finding.summary;
     if (!pass) finding.next = "Add it to GRUB_CMDLINE_LINUX_DEFAULT in a file of /etc/default/grub.d.";
     if (pass) TRY(judge_defaults(host, wanted, finding));
     return finding;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // kernel-log: the kernel's log since boot has no known sign of a failure that stops P2P.
-// A page fault of the IOMMU, an Xid, a module that the kernel refused: the log shows the failing gate, mostly long before
-// a benchmark does. A sign is a row of config/signatures.yaml. The first record of each is shown, and the first row of the
-// table leads, since causes come before their consequences. A note only: a fault of a device other than a GPU that takes
-// part or a port above one, and a record from before the last load of the driver.
-// Reads /dev/kmsg, the available records of this boot; in a machine record dev/kmsg or var/log/kern.log.
-// Reference: Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
+// A page fault of the IOMMU, an Xid, a module that the kernel refused: the log shows the failing gate, mostly long
+// before a benchmark does. A sign is a row of config/signatures.yaml. The first record of each is shown, and the first
+// row of the table leads, since causes come before their consequences. A note only: a fault of a device other than a
+// GPU that takes part or a port above one, and a record from before the last load of the driver. Reads /dev/kmsg, the
+// available records of this boot; in a machine record dev/kmsg or var/log/kern.log. Reference:
+// Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,11 +61,12 @@ struct Search {
     if (i < load || (row.gpu_only && !(device && gpus.hold(*device)))) return false;
     if (device && left_out.hold(*device) && !gpus.hold(*device)) return false;
     if (row.cures.empty()) return true;
-    return std::none_of(records.begin() + static_cast<std::ptrdiff_t>(i), records.end(), [&](const KernelRecord& later) {
-      if (!row.cured_by(later.text)) return false;
-      const auto cured = blamed_device(later.text);
-      return !device || (cured && device->names(*cured));
-    });
+    return std::none_of(records.begin() + static_cast<std::ptrdiff_t>(i), records.end(),
+                        [&](const KernelRecord& later) {
+                          if (!row.cured_by(later.text)) return false;
+                          const auto cured = blamed_device(later.text);
+                          return !device || (cured && device->names(*cured));
+                        });
   }
 
   /// Adds the matches of `row`: failures separately from those of other devices, earlier drivers, and cured ones.
@@ -83,12 +84,8 @@ struct Search {
 };
 
 nlohmann::json facts_of(const Match& match) {
-  return {{"id", match.signature->id},
-          {"lines", match.count},
-          {"first_line", match.first},
-          {"cause", match.signature->cause},
-          {"fix", match.signature->fix},
-          {"source", match.signature->source}};
+  return {{"id", match.signature->id},       {"lines", match.count},        {"first_line", match.first},
+          {"cause", match.signature->cause}, {"fix", match.signature->fix}, {"source", match.signature->source}};
 }
 
 void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& finding) {
@@ -130,12 +127,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (row.log == "kernel") search.look_for(row, matches);
 
   Finding finding;
-  finding.facts = {{"source", log.source},
-                   {"lines", log.records.size()},
-                   {"complete", log.complete},
-                   {"whole_records", log.whole},
-                   {"failures", nlohmann::json::array()},
-                   {"notes", nlohmann::json::array()}};
+  finding.facts = {
+      {"source", log.source},       {"lines", log.records.size()},         {"complete", log.complete},
+      {"whole_records", log.whole}, {"failures", nlohmann::json::array()}, {"notes", nlohmann::json::array()}};
   for (const Match& match : matches) {
     finding.facts[match.failure ? "failures" : "notes"].push_back(facts_of(match));
     finding.evidence.push_back({log.source, match.first});

@@ -21,7 +21,8 @@ constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "name of the kernel module"},
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
-    {"entry", Parameter::Type::string, false, "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
+    {"entry", Parameter::Type::string, false,
+     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
     {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
 };
 
@@ -41,13 +42,16 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
-/// Reason why the options of `entry` do not concern the installed driver; empty: they do, or the plan sets options itself.
+/// Reason why the options of `entry` do not concern the installed driver; empty: they do, or the plan sets options
+/// itself.
 Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   const std::string entry = given.value("entry", std::string(kNoEntry));
   if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
   if (entry == kStockEntry) return TRY(stock_p2p(host)).why_not;
-  if (TRY(is_stock_p2p_configured(host))) return std::string("NVIDIA's own modules are used, with the options that they need");
-  return std::string(entry == kChosenEntry ? "no driver build is chosen: what the installed one needs is not known" : "");
+  if (TRY(is_stock_p2p_configured(host)))
+    return std::string("NVIDIA's own modules are used, with the options that they need");
+  return std::string(entry == kChosenEntry ? "no driver build is chosen: what the installed one needs is not known"
+                                           : "");
 }
 
 Result<Finding> check(const Host& host, const Parameters& given) {

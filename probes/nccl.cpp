@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // nccl: NCCL uses the proven P2P, by its own choice or by the level in /etc/nccl.conf.
-// NCCL stops at PCIe switches (PXB) on most hosts: between GPUs that are farther apart, proven P2P changes nothing without
-// NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below that. Reads PCI
-// configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment variables and a user's
-// ~/.nccl.conf take precedence, and are not looked at. Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
+// NCCL stops at PCIe switches (PXB) on most hosts: between GPUs that are farther apart, proven P2P changes nothing
+// without NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below
+// that. Reads PCI configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment
+// variables and a user's
+// ~/.nccl.conf take precedence, and are not looked at. Reference: NCCL, "Environment Variables";
+// machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"
 
 #include <fmt/format.h>
@@ -40,8 +42,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   finding.facts = {{"level", to_string(plan.need.level)}, {"by_itself", plan.need.by_itself}, {"fit", !plan.unfit}};
   if (!plan.need.by_itself) finding.evidence.push_back({"paths between GPUs", plan.need.why()});
-  for (const auto& [name, setting] : {std::pair("NCCL_P2P_LEVEL", plan.conf.level), {"NCCL_P2P_DISABLE", plan.conf.disabled}})
-    if (setting) finding.evidence.push_back({fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
+  for (const auto& [name, setting] :
+       {std::pair("NCCL_P2P_LEVEL", plan.conf.level), {"NCCL_P2P_DISABLE", plan.conf.disabled}})
+    if (setting)
+      finding.evidence.push_back(
+          {fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
   finding.summary = lacking(plan);
   if (!plan.contradiction.empty() && !finding.summary.empty()) finding.next = "Remove that line, which is not p2pd's.";
   finding.verdict = !finding.summary.empty() ? Verdict::fail : plan.unfit ? Verdict::not_applicable : Verdict::pass;

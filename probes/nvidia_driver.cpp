@@ -66,7 +66,8 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   const std::string banner = host.line(kVersion).value_or("");
   const auto version = parse_nvidia_version(banner);
   out.proprietary = version && !version->open && !open_is_installed(host);
-  if (!banner.empty()) finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
+  if (!banner.empty())
+    finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
   const auto release = host.line("/proc/sys/kernel/osrelease");
   out.own_modules = is_image(host) ? installed_build(host).has_value() : release && has_own_modules(host, *release);
   out.stock_p2p = TRY(is_stock_p2p_configured(host));
@@ -118,8 +119,10 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
     if (!install.dkms.empty()) finding.summary += fmt::format(", and DKMS has {}", fmt::join(install.dkms, ", "));
     finding.verdict = Verdict::fail;
   } else if (running.needs_built && running.proprietary) {
-    refuse(finding, fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
-           "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
+    refuse(
+        finding,
+        fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
+        "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
   } else if (running.own_modules) {
     finding.summary += ", its modules by p2pd";
   } else if (running.stock_p2p) {

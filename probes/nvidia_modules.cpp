@@ -99,8 +99,8 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
     const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/") &&
                          shadowed.srcversion != used.srcversion;
     if (!by_hand && (used.is(loaded.identity) || !shadowed.is(loaded.identity))) continue;
-    finding.summary = fmt::format("{} ({}) shadows the different {} ({}); loaded is {}", first, used.text(shadowed), other,
-                                  shadowed.text(used), loaded.identity.text(used));
+    finding.summary = fmt::format("{} ({}) shadows the different {} ({}); loaded is {}", first, used.text(shadowed),
+                                  other, shadowed.text(used), loaded.identity.text(used));
     finding.next = fmt::format("Keep one: remove {} ({}), run depmod, and load the modules again.", first,
                                first.starts_with("updates/dkms/") ? "dkms remove" : "delete the file");
     return true;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // nvidia-userspace: libcuda and libnvidia-ml on disk are of exactly the version of the loaded kernel module.
-// The module refuses any other ("API mismatch", "Driver/library version mismatch"). They diverge after an upgrade without
-// a reboot, or with a runfile beside packages. The version is the end of the name of the target of libcuda.so.1.
-// Reads the standard library directories, Debian's and NixOS's too, and /sys/module/nvidia/version; libraries elsewhere
-// (containers, LD_LIBRARY_PATH) are not checked.
-// Reference: NVIDIA driver README, "Installed Components".
+// The module refuses any other ("API mismatch", "Driver/library version mismatch"). They diverge after an upgrade
+// without a reboot, or with a runfile beside packages. The version is the end of the name of the target of
+// libcuda.so.1. Reads the standard library directories, Debian's and NixOS's too, and /sys/module/nvidia/version;
+// libraries elsewhere (containers, LD_LIBRARY_PATH) are not checked. Reference: NVIDIA driver README, "Installed
+// Components".
 #include <fmt/format.h>
 
 #include "base/probe.hpp"

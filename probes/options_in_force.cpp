@@ -55,10 +55,12 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<std::string> stale = not_in_force(configured, TRY(nvidia_params(host)), finding);
   finding.facts["not_in_force"] = stale;
   finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = stale.empty() ? fmt::format("the nvidia module runs with its {} configured options", configured.size())
-                                  : stale.front();
+  finding.summary = stale.empty()
+                        ? fmt::format("the nvidia module runs with its {} configured options", configured.size())
+                        : stale.front();
   if (stale.size() > 1) finding.summary += fmt::format("; and {} more", stale.size() - 1);
-  if (!stale.empty()) finding.next = "Rebuild the initramfs if it has the module, then load the module again or reboot.";
+  if (!stale.empty())
+    finding.next = "Rebuild the initramfs if it has the module, then load the module again or reboot.";
   return finding;
 }
 

@@ -50,13 +50,14 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     weaker = weaker || !identity.by_build_id(installed);
     if (identity.is(installed)) continue;
     finding.facts["other"].push_back(name);
-    other = installed.srcversion.empty() ? name + " is loaded, of another driver" : not_installed_text(name, identity, installed);
+    other = installed.srcversion.empty() ? name + " is loaded, of another driver"
+                                         : not_installed_text(name, identity, installed);
   }
   finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = loaded.empty()   ? "no driver of the GPUs is loaded"
                     : !other.empty() ? other
-                    : weaker         ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
-                                     : "the loaded module is the installed one";
+                    : weaker ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
+                             : "the loaded module is the installed one";
   if (!other.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
   return finding;
 }

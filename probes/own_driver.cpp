@@ -17,7 +17,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   finding.facts = {{"commit", build ? build->commit : ""}};
   finding.verdict = build ? Verdict::pass : Verdict::fail;
-  finding.summary = build ? fmt::format("p2pd installed its modules here, of release {} and commit {:.12}", build->release, build->commit)
+  finding.summary = build ? fmt::format("p2pd installed its modules here, of release {} and commit {:.12}",
+                                        build->release, build->commit)
                           : "p2pd has installed no driver here";
   if (!build) finding.next = "\"p2pctl apply\" installs one where no other gives P2P.";
   return finding;

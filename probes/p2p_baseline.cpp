@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2p-baseline: the transfers between the GPUs before any change have been measured, and the report is saved.
-// The gain is the purpose of the whole plan, and needs a measurement from before for comparison. Without a loaded driver
-// no measurement is possible, and a tree that is not running has no GPUs: neither is a fault. A measurement that
+// The gain is the purpose of the whole plan, and needs a measurement from before for comparison. Without a loaded
+// driver no measurement is possible, and a tree that is not running has no GPUs: neither is a fault. A measurement that
 // failed is none, either: its reason is saved, and it is tried only once.
 // Reads the saved report.
 // Reference: probes/bench/report/gain.cpp, which reads it.

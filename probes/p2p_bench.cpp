@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "base/p2p_use.hpp"
 #include "base/probe.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {
 
@@ -20,14 +20,17 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters);
 namespace {
 
 constexpr Parameter kParameters[] = {
-    {"mode", Parameter::Type::string, false, "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics and wanted managed memory too"},
-    {"fit_for", Parameter::Type::strings, false, "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
+    {"mode", Parameter::Type::string, false,
+     "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics and wanted managed memory too"},
+    {"fit_for", Parameter::Type::strings, false,
+     "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
     {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
 };
 
 Result<void> validate(const Parameters& parameters) {
-  if (parameters.contains("fit_for")) TRY_IN("fit_for", uses_from(parameters["fit_for"].get<std::vector<std::string>>()));
+  if (parameters.contains("fit_for"))
+    TRY_IN("fit_for", uses_from(parameters["fit_for"].get<std::vector<std::string>>()));
   const std::string mode = parameters.value("mode", "default");
   if (mode == "quick" || mode == "default" || mode == "full") return {};
   return fail(ErrorCode::invalid, "mode: \"" + mode + "\" is not one of quick, default, full");
@@ -57,17 +60,22 @@ std::vector<std::string> uses(const nlohmann::json& judgement, std::string_view 
 /// Uses that the machine was fit for before any change, from `file`.
 std::vector<std::string> uses_before(const Host& host, const std::string& file) {
   const auto saved = parse_json(host.files().read(file).value_or(""));
-  return saved.is_object() ? uses(saved.value("judgement", nlohmann::json::object()), "fit") : std::vector<std::string>();
+  return saved.is_object() ? uses(saved.value("judgement", nlohmann::json::object()), "fit")
+                           : std::vector<std::string>();
 }
 
-/// Judges a report. `before`: uses that the machine was fit for without the changes. A limited result without a gain over it fails.
+/// Judges a report. `before`: uses that the machine was fit for without the changes. A limited result without a gain
+/// over it fails.
 Finding judged(const nlohmann::json& report, const std::string& program, const std::vector<std::string>& before) {
   Finding finding;
   const nlohmann::json& judgement = report.at("judgement");
   finding.fit_for = uses(judgement, "fit");
   finding.unfit_for = uses(judgement, "unfit");
-  const bool more = std::ranges::any_of(finding.fit_for, [&](const std::string& use) { return std::ranges::count(before, use) == 0; });
-  finding.verdict = judgement.value("proven", false) ? Verdict::pass : judgement.value("limited", false) && more ? Verdict::limited : Verdict::fail;
+  const bool more = std::ranges::any_of(finding.fit_for,
+                                        [&](const std::string& use) { return std::ranges::count(before, use) == 0; });
+  finding.verdict = judgement.value("proven", false)            ? Verdict::pass
+                    : judgement.value("limited", false) && more ? Verdict::limited
+                                                                : Verdict::fail;
   finding.summary = judgement.value("summary", "");
   const nlohmann::json gain = report.value("gain", nlohmann::json::array());
   if (!gain.empty()) finding.summary += "; " + gain.back().get<std::string>();
@@ -88,14 +96,19 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   Command command = bench_command(host, {"--json"});
   const std::string mode = parameters.value("mode", "default");
   if (mode != "default") command.argv.push_back("--" + mode);
-  if (parameters.contains("fit_for")) command.argv.insert(command.argv.end(), {"--for", fmt::format("{}", fmt::join(parameters["fit_for"].get<std::vector<std::string>>(), ","))});
-  if (parameters.contains("thresholds")) command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
+  if (parameters.contains("fit_for"))
+    command.argv.insert(
+        command.argv.end(),
+        {"--for", fmt::format("{}", fmt::join(parameters["fit_for"].get<std::vector<std::string>>(), ","))});
+  if (parameters.contains("thresholds"))
+    command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
   const std::string against = parameters.value("against", "");
   if (!against.empty() && host.files().exists(against)) command.argv.insert(command.argv.end(), {"--against", against});
   command.deadline = std::chrono::hours(1);  // it gives up on silent GPUs long before
   const CommandResult result = TRY(host.run_readonly(command));
   const nlohmann::json report = report_of(result);
-  if (report.contains("judgement")) return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
+  if (report.contains("judgement"))
+    return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
   TRY(require_success(command, report.is_null() ? result : CommandResult{}));
   Finding finding;
   finding.verdict = Verdict::fail;  // no attempt was possible: no driver, a hung GPU

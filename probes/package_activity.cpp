@@ -2,13 +2,13 @@
 // package-activity: no process installs packages now, and none is running that may.
 // Such a process holds dpkg's locks, a driver swap or a restart would interrupt it, and an upgrade in the
 // background can change the driver under a benchmark: the first minutes of a cloud machine do all that.
-// Reads /proc/locks against the inodes of the lock files, cgroups of units that install, /run/cloud-init, snapd's state.
-// Runs nothing, so it neither takes nor waits for a lock.
-// Reference: proc_locks(5); apt's daily units; cloud-init's boot stages.
+// Reads /proc/locks against the inodes of the lock files, cgroups of units that install, /run/cloud-init, snapd's
+// state. Runs nothing, so it neither takes nor waits for a lock. Reference: proc_locks(5); apt's daily units;
+// cloud-init's boot stages.
 #include <fmt/format.h>
 
-#include "machine/boot/package_locks.hpp"
 #include "base/probe.hpp"
+#include "machine/boot/package_locks.hpp"
 
 namespace p2pd {
 namespace {
@@ -68,8 +68,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.verdict = Verdict::fail;
   if (facts["locks"].is_array() && !facts["locks"].empty()) {
     const Json& lock = facts["locks"].front();
-    finding.summary = fmt::format("packages are being installed now: process {} {} holds {}", lock["pid"].get<int64_t>(),
-                                  lock["process"].get<std::string>(), lock["file"].get<std::string>());
+    finding.summary =
+        fmt::format("packages are being installed now: process {} {} holds {}", lock["pid"].get<int64_t>(),
+                    lock["process"].get<std::string>(), lock["file"].get<std::string>());
     finding.next = "Wait until it has ended; do not remove the lock file.";
   } else if (!facts["busy"].empty()) {
     finding.summary = facts["busy"].front().get<std::string>() + " is still running and may install packages";

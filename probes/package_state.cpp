@@ -68,8 +68,7 @@ Json unattended_upgrades(const Host& host, const std::vector<DpkgPackage>& packa
 /// Pins of drivers and kernels: "nvidia-*: version 570.*, priority 1001". A hold is dpkg's, a pin apt's.
 Json pins(const Host& host) {
   std::vector<std::string> files = {"/etc/apt/preferences"};
-  for (const std::string& name : host.names(kPreferences))
-    files.push_back(std::string(kPreferences) + "/" + name);
+  for (const std::string& name : host.names(kPreferences)) files.push_back(std::string(kPreferences) + "/" + name);
   Json found = Json::array();
   for (const std::string& file : files) {
     std::map<std::string, std::string> stanza;
@@ -82,7 +81,8 @@ Json pins(const Host& host) {
       const std::string package = std::exchange(stanza["Package"], "");
       for (const char* of : {"nvidia", "cuda", "linux-"}) {
         if (package.find(of) == package.npos) continue;
-        found.push_back({{"package", package}, {"pin", stanza["Pin"]}, {"priority", stanza["Pin-Priority"]}, {"file", file}});
+        found.push_back(
+            {{"package", package}, {"pin", stanza["Pin"]}, {"priority", stanza["Pin-Priority"]}, {"file", file}});
         break;
       }
       stanza.clear();

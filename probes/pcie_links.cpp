@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// pcie-links: every visible link between two GPUs supports more than Gen1; fewer lanes than both ends support are a warning.
-// Lanes that did not train (a riser that has fewer, a bad seat, dirt) cost a share of the rate, and P2P works: a warning
-// with the cost. A lower speed now is no fault: an idle GPU drops to Gen1, so p2p-bench judges the speed under load.
-// A maximum of Gen1 is a fault: cards and boards that P2P runs on support more, so a setting or a defect limits
-// it. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload, relaxed ordering, AtomicOps
-// (request, routing, egress blocking, completion; GeForce P2P needs none) and the errors that a function has latched.
-// Reads configuration space: the PCI Express capability of each end (root only), AER; sysfs aer_dev_correctable.
-// Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
+// pcie-links: every visible link between two GPUs supports more than Gen1; fewer lanes than both ends support are a
+// warning with the cost: lanes that did not train (a riser, a bad seat, dirt) cost rate, and P2P works. A lower speed
+// now is no fault: an idle GPU drops to Gen1, so p2p-bench judges the speed under load. A maximum of Gen1 is a fault,
+// of a setting or a defect. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload,
+// relaxed ordering, AtomicOps and the errors that a function has latched. Reads configuration space (the PCI Express
+// capability of each end, root only; AER) and sysfs aer_dev_correctable. Reference: PCI Express Base
+// Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,12 +118,13 @@ std::string says(const Link& link) {
   return fmt::format("Gen{} x{} of Gen{} x{}", link.generation, link.width, link.generation_most, link.width_most);
 }
 
-/// "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try another slot ..."
+/// "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try another
+/// slot ..."
 std::string price_of(const std::vector<const Link*>& narrow_ones) {
   std::vector<std::string> prices;
   for (const Link* link : narrow_ones)
-    prices.push_back(fmt::format("{} runs x{} of x{}, {:.1f} of {:.1f} GB/s", link->address, link->width, link->width_most,
-                                 raw_gb_s(link->generation_most, link->width),
+    prices.push_back(fmt::format("{} runs x{} of x{}, {:.1f} of {:.1f} GB/s", link->address, link->width,
+                                 link->width_most, raw_gb_s(link->generation_most, link->width),
                                  raw_gb_s(link->generation_most, link->width_most)));
   return fmt::format("fewer lanes than both ends support: {}; reseat the card, or try another slot or riser",
                      fmt::join(prices, ", "));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // secure-boot: the kernel accepts modules built here, unsigned or signed with a key of this machine that it trusts.
-// A patched nvidia module is built here, so no vendor has signed it. Secure Boot itself refuses nothing: the kernel does,
-// under lockdown or module.sig_enforce ("Key was rejected by service"). It accepts a signature with the key that DKMS or
-// Ubuntu made for this machine, once that is enrolled, which needs a person at the console while the machine boots.
-// Reads efivars SecureBoot, SetupMode, MokListRT, db and MokNew, lockdown of securityfs, sig_enforce of the module loader, the
-// key and its certificate.
-// Reference: kernel_lockdown(7); Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
+// A patched nvidia module is built here, so no vendor has signed it. Secure Boot itself refuses nothing: the kernel
+// does, under lockdown or module.sig_enforce ("Key was rejected by service"). It accepts a signature with the key that
+// DKMS or Ubuntu made for this machine, once that is enrolled, which needs a person at the console while the machine
+// boots. Reads efivars SecureBoot, SetupMode, MokListRT, db and MokNew, lockdown of securityfs, sig_enforce of the
+// module loader, the key and its certificate. Reference: kernel_lockdown(7);
+// Documentation/admin-guide/module-signing.rst of Linux; mokutil(1).
 #include <fmt/format.h>
 
 #include "base/probe.hpp"
@@ -50,7 +50,9 @@ bool asked_to_refuse(const Host& host) {
 Json local_key(const Host& host) {
   const auto key = signing_key(host);
   if (!key) return nullptr;
-  return {{"file", key->certificate}, {"enrolled", or_null(is_enrolled(host, key->certificate))}, {"unusable", unusable_because(host, *key)}};
+  return {{"file", key->certificate},
+          {"enrolled", or_null(is_enrolled(host, key->certificate))},
+          {"unusable", unusable_because(host, *key)}};
 }
 
 /// True if modules are signed with a key that the kernel trusts: it loads enrolled keys only with Secure Boot on.
@@ -73,19 +75,27 @@ std::optional<bool> refused(const Json& facts, bool asked) {
 
 /// Command that makes the key of this machine, and the certificate that it makes.
 std::pair<std::string, std::string> key_making(const Host& host) {
-  if (host.has_program(kUbuntuPolicy)) return {"update-secureboot-policy --new-key", "/var/lib/shim-signed/mok/MOK.der"};
-  return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && sudo dkms generate_mok", "/var/lib/dkms/mok.pub"};
+  if (host.has_program(kUbuntuPolicy))
+    return {"update-secureboot-policy --new-key", "/var/lib/shim-signed/mok/MOK.der"};
+  return {host.has_program("dkms") ? "dkms generate_mok" : "apt-get install dkms && sudo dkms generate_mok",
+          "/var/lib/dkms/mok.pub"};
 }
 
 std::string next_step(const Host& host, const Json& facts) {
   constexpr std::string_view kBlueScreen =
-      "reboot with somebody at the console: the blue screen \"Perform MOK management\" wants Enroll MOK, Continue, Yes, the password that "
+      "reboot with somebody at the console: the blue screen \"Perform MOK management\" wants Enroll MOK, Continue, "
+      "Yes, the password that "
       "mokutil asked for, Reboot. Or turn Secure Boot off in the firmware.";
   const Json& key = facts["local_key"];
-  if (facts["secure_boot"] != true) return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key of this machine.";
-  if (key.is_object() && key["unusable"] != "") return fmt::format("Put the key beside its certificate, unencrypted, for root alone; or enrol another one. ({})", key["unusable"].get<std::string>());
+  if (facts["secure_boot"] != true)
+    return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key "
+           "of this machine.";
+  if (key.is_object() && key["unusable"] != "")
+    return fmt::format("Put the key beside its certificate, unencrypted, for root alone; or enrol another one. ({})",
+                       key["unusable"].get<std::string>());
   if (facts["enrolment_pending"] == true) return fmt::format("An enrolment of mokutil waits: {}", kBlueScreen);
-  if (key.is_object()) return fmt::format("Run \"sudo mokutil --import {}\", then {}", key["file"].get<std::string>(), kBlueScreen);
+  if (key.is_object())
+    return fmt::format("Run \"sudo mokutil --import {}\", then {}", key["file"].get<std::string>(), kBlueScreen);
   const auto [make, certificate] = key_making(host);
   return fmt::format("Run \"sudo {}\" and \"sudo mokutil --import {}\", then {}", make, certificate, kBlueScreen);
 }
@@ -126,7 +136,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                 : efi ? "not readable"
                                       : "absent",
                                 level.value_or("not readable"), enforce ? (*enforce ? "on" : "off") : "not readable");
-  if (*refuses && passes) finding.summary += fmt::format("; {} is enrolled: its key signs those that are built here", finding.facts["local_key"]["file"].get<std::string>());
+  if (*refuses && passes)
+    finding.summary += fmt::format("; {} is enrolled: its key signs those that are built here",
+                                   finding.facts["local_key"]["file"].get<std::string>());
   if (!passes) finding.next = next_step(host, finding.facts);
   return finding;
 }
@@ -136,7 +148,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kSecureBoot;
 const Probe kSecureBoot = {
     .id = "secure-boot",
-    .asserts = "the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts",
+    .asserts =
+        "the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts",
     .check = check,
     .skip_on_image = true,
 };

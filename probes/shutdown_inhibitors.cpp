@@ -47,8 +47,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.evidence.push_back({path, who.back()});
   }
   finding.verdict = who.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = who.empty() ? "nothing inhibits a restart"
-                                : fmt::format("a restart is blocked by {}", fmt::join(who, "; "));
+  finding.summary =
+      who.empty() ? "nothing inhibits a restart" : fmt::format("a restart is blocked by {}", fmt::join(who, "; "));
   if (!who.empty()) finding.next = "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows the reasons.";
   return finding;
 }

@@ -24,8 +24,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts = {{"gpus", gpus}, {"others", others}};
   finding.verdict = gpus.empty() && others.empty() ? Verdict::pass : Verdict::fail;
   if (!gpus.empty()) {
-    finding.summary = fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system",
-                                  fmt::join(gpus, ", "));
+    finding.summary =
+        fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", fmt::join(gpus, ", "));
     finding.next = "Remove the card from the guest's configuration and from vfio-pci (modprobe.d, vfio-pci.ids=).";
   } else if (!others.empty()) {
     finding.summary = fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",

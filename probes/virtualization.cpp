@@ -19,7 +19,7 @@ namespace {
 struct Gpus {
   int count = 0;
   int below_port = 0;
-  bool one_clique = true;    ///< a hypervisor put all of them into the same one
+  bool one_clique = true;  ///< a hypervisor put all of them into the same one
   nlohmann::json cliques = nlohmann::json::object();
 };
 

@@ -48,10 +48,11 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (!way && !can_be_made(way.error())) return Failure(way.error());
   finding.verdict = way ? Verdict::pass : Verdict::fail;
   finding.facts["packages"] = way ? facts_of(*way) : nlohmann::json(list.ids());
-  finding.evidence.push_back({std::string(PackageBackup::kPath), way ? "each .deb as it was staged" : way.error().message});
-  finding.summary =
-      way ? fmt::format("{} packages can be installed again without network", way->packages.size())
-          : fmt::format("{} packages of the driver could not be reinstalled: {}", list.purged.size(), way.error().message);
+  finding.evidence.push_back(
+      {std::string(PackageBackup::kPath), way ? "each .deb as it was staged" : way.error().message});
+  finding.summary = way ? fmt::format("{} packages can be installed again without network", way->packages.size())
+                        : fmt::format("{} packages of the driver could not be reinstalled: {}", list.purged.size(),
+                                      way.error().message);
   if (!way) finding.next = way.error().next;
   return finding;
 }

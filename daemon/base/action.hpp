@@ -22,16 +22,17 @@ struct Description {
     FileState::Kind kind = FileState::Kind::regular;  ///< absent: the file is removed
     std::string content;
   };
-  std::string summary;  ///< one line that begins with a verb, 60 characters if possible: "p2pctl plan" lists it beside others
+  std::string
+      summary;  ///< one line that begins with a verb, 60 characters if possible: "p2pctl plan" lists it beside others
   std::vector<File> files;
   std::vector<std::string> commands;
-  std::string cost;  ///< security cost, one short sentence; may be empty
+  std::string cost;                     ///< security cost, one short sentence; may be empty
   std::vector<std::string> notes = {};  ///< facts to know before it is applied
 };
 
 /// A fix, as a row of the registry. The engine restores files; `undo` restores only the rest.
 struct Action {
-  std::string_view id;  ///< file name, with '_' for '-'
+  std::string_view id;          ///< file name, with '_' for '-'
   std::string_view topic = {};  ///< thing that it changes, one word: changes of one topic are shown together
   std::string_view does = {};
   std::span<const Parameter> parameters = {};
@@ -39,7 +40,7 @@ struct Action {
   /// Marks a fix whose effect can crash (a hung boot, a wedged module): it is tried twice, then counts as failed.
   bool hazard = false;
   bool reboot_suffices = false;  ///< a reboot alone has this effect: not applied if a reboot is due anyway
-  bool each_boot = false;  ///< effect ends with the boot: applied again early in the next one
+  bool each_boot = false;        ///< effect ends with the boot: applied again early in the next one
   Result<void> (*validate)(const Parameters&) = nullptr;  ///< checks more than types; may be null
   Result<Description> (*describe)(const Host&, const Parameters&) = nullptr;
   Result<void> (*apply)(Host&, const Parameters&) = nullptr;

@@ -21,7 +21,8 @@ namespace {
 constexpr unsigned long kExt4Checkpoint = _IOW('f', 43, std::uint32_t);  // EXT4_IOC_CHECKPOINT, in no public header
 constexpr int kDeadlineMs = 60'000;
 
-/// Forks a process that runs `work`, which allocates nothing: other threads of this process may hold the lock of malloc.
+/// Forks a process that runs `work`, which allocates nothing: other threads of this process may hold the lock of
+/// malloc.
 template <class Work>
 pid_t start(const Work& work) {
   sigset_t all, before;
@@ -78,8 +79,10 @@ Result<void> freeze_once(const Descriptor& directory, const std::string& path) {
   TRY(wait_for(guard, path));
   if (status == 0) return {};
   if (status == EBUSY)
-    return fail(ErrorCode::busy, path + ": its file system is frozen by another program", "Thaw it (\"fsfreeze --unfreeze\").");
-  if (status < 0) return fail(ErrorCode::io, path + ": the process that freezes its file system was killed", "Try again.");
+    return fail(ErrorCode::busy, path + ": its file system is frozen by another program",
+                "Thaw it (\"fsfreeze --unfreeze\").");
+  if (status < 0)
+    return fail(ErrorCode::io, path + ": the process that freezes its file system was killed", "Try again.");
   return fail_errno(path + ": its journal cannot be written back for GRUB by freezing it", status);
 }
 
@@ -93,7 +96,8 @@ Result<void> checkpoint_file_system(const Descriptor& directory, std::string_vie
   if (info.f_type == EXT4_SUPER_MAGIC) {
     std::uint32_t flags = 0;
     if (::ioctl(directory.get(), kExt4Checkpoint, &flags) == 0 || errno == ENODEV) return {};  // ENODEV: no journal
-    if (errno != ENOTTY && errno != EOPNOTSUPP) return fail_errno(path + ": its journal cannot be written back for GRUB");
+    if (errno != ENOTTY && errno != EOPNOTSUPP)
+      return fail_errno(path + ": its journal cannot be written back for GRUB");
     return freeze_once(directory, path);
   }
   return info.f_type == XFS_SUPER_MAGIC ? freeze_once(directory, path) : Result<void>();

@@ -69,8 +69,10 @@ Child::~Child() {  // acts only after a failed poll(2) or when a listener throws
 Result<Child::Event> Child::watch(Clock::time_point until, int stop_fd, milliseconds renewal,
                                   const std::function<void()>& on_idle) {
   for (;;) {
-    std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0},  // poll(2) skips negative descriptors
-                               {output_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}}};
+    std::array<pollfd, 4> fds{{{pidfd_.get(), POLLIN, 0},
+                               {stop_fd, POLLIN, 0},  // poll(2) skips negative descriptors
+                               {output_.fd(), POLLIN, 0},
+                               {errors_.fd(), POLLIN, 0}}};
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     const int wait = static_cast<int>(std::clamp<long long>(left, 0, on_idle ? 1'000 : 3'600'000));
     const int ready = ::poll(fds.data(), fds.size(), wait);
@@ -89,7 +91,8 @@ Result<bool> Child::end() {
   signal_group(SIGTERM);
   if (TRY(watch(Clock::now() + kGrace, -1)) == Event::exited) return true;
   signal_group(SIGKILL);
-  settled_ = TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // a process that survives SIGKILL is left alone
+  settled_ =
+      TRY(watch(Clock::now() + kDeathLimit, -1)) != Event::exited;  // a process that survives SIGKILL is left alone
   return !settled_;
 }
 
@@ -97,8 +100,10 @@ Result<bool> Child::end() {
 Result<int> Child::reap() {
   signal_group(SIGKILL);
   constexpr int kPieces = 64;  // a process that left the group may write for ever
-  for (int piece = 0; piece < kPieces && output_.take(); ++piece) {}
-  for (int piece = 0; piece < kPieces && errors_.take(); ++piece) {}
+  for (int piece = 0; piece < kPieces && output_.take(); ++piece) {
+  }
+  for (int piece = 0; piece < kPieces && errors_.take(); ++piece) {
+  }
   int status = 0;
   settled_ = true;
   if (::waitpid(pid_, &status, WNOHANG) != pid_) return fail_errno("waitpid");

@@ -17,7 +17,8 @@ namespace p2pd {
 /// One output stream of a running command: keeps its output and passes its lines to the listener.
 class Stream {
  public:
-  Stream(Descriptor fd, const std::function<void(std::string_view)>& on_line) : fd_(std::move(fd)), on_line_(&on_line) {}
+  Stream(Descriptor fd, const std::function<void(std::string_view)>& on_line)
+      : fd_(std::move(fd)), on_line_(&on_line) {}
 
   int fd() const { return fd_.get(); }
   /// Takes one piece of available output; false if there is none now, or the stream has ended.
@@ -51,8 +52,8 @@ class Child {
   pid_t pid() const { return pid_; }
   bool watched() const { return static_cast<bool>(pidfd_); }
 
-  /// Takes output until the process has exited, `until` has passed or `stop_fd` is readable. With `renewal`, each output
-  /// moves `until` to that long after the output. Calls `on_idle` after each second without output.
+  /// Takes output until the process has exited, `until` has passed or `stop_fd` is readable. With `renewal`, each
+  /// output moves `until` to that long after the output. Calls `on_idle` after each second without output.
   Result<Event> watch(Clock::time_point until, int stop_fd, std::chrono::milliseconds renewal = {},
                       const std::function<void()>& on_idle = {});
   /// Sends SIGTERM, waits, sends SIGKILL; false if the process survives both.

@@ -105,7 +105,8 @@ struct Program {
   // Fails before Linux 5.11; then p2pd's own descriptors still close, as all of them are close-on-exec.
   ::syscall(SYS_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   ::umask(022);
-  if (program.root != nullptr && (::chdir(program.root) != 0 || ::chroot(".") != 0)) refuse(program, Refusal::At::chroot);
+  if (program.root != nullptr && (::chdir(program.root) != 0 || ::chroot(".") != 0))
+    refuse(program, Refusal::At::chroot);
   if (::chdir("/") != 0) refuse(program, Refusal::At::chroot);
   int error = ENOENT;
   for (const std::string& candidate : program.candidates) {
@@ -184,7 +185,8 @@ std::string last_words(const std::string& output, const std::string& errors) {
 Failure cut_short(ErrorCode code, const Command& command, const std::string& why, const CommandResult& result,
                   std::string next = {}) {
   const std::string words = last_words(result.output, result.errors);
-  return fail(code, "`" + command.text() + "` " + why + (words.empty() ? "" : "; its last output: " + words), std::move(next));
+  return fail(code, "`" + command.text() + "` " + why + (words.empty() ? "" : "; its last output: " + words),
+              std::move(next));
 }
 
 Failure refused(const Command& command, const Refusal& refusal, const std::string& root) {
@@ -192,7 +194,8 @@ Failure refused(const Command& command, const Refusal& refusal, const std::strin
   switch (refusal.at) {
     case Refusal::At::chroot: return fail_errno(program + ": enter root directory " + root, refusal.error);
     case Refusal::At::exec:
-      if (refusal.error == ENOENT) return fail(ErrorCode::not_found, program + ": there is no program " + command.argv[0]);
+      if (refusal.error == ENOENT)
+        return fail(ErrorCode::not_found, program + ": there is no program " + command.argv[0]);
       return fail_errno(program + ": start " + command.argv[0], refusal.error);
     default: return fail_errno(program + ": standard streams", refusal.error);
   }
@@ -206,8 +209,10 @@ Result<CommandResult> supervise(const Command& command, Child& child, Clock::tim
   if (event == Child::Event::exited) return child.result(TRY(child.reap()));
   const bool stopped = event == Child::Event::stopped;
   const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
-  const std::string why = stopped ? "was ended: p2pd is stopping"
-                                  : (command.while_silent ? "was ended, silent for " : "was ended, still running after ") + seconds(command.deadline);
+  const std::string why = stopped
+                              ? "was ended: p2pd is stopping"
+                              : (command.while_silent ? "was ended, silent for " : "was ended, still running after ") +
+                                    seconds(command.deadline);
   if (TRY(child.end())) {
     const int status = TRY(child.reap());
     return cut_short(code, command, why, child.result(status));
@@ -232,8 +237,7 @@ bool readable(int fd) {
 }
 
 std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+,@%^";
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+,@%^";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   std::string out = "'";
   for (const char c : word) c == '\'' ? out += "'\\''" : out += c;
@@ -258,7 +262,8 @@ std::string Command::text() const {
 
 Result<CommandResult> ProcessRunner::run(const Command& command) {
   TRY(check(command));
-  if (readable(stop_fd_)) return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is stopping");
+  if (readable(stop_fd_))
+    return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is stopping");
   Pipe output = TRY(make_pipe());
   Pipe errors = TRY(make_pipe());
   Pipe report = TRY(make_pipe());
@@ -286,8 +291,8 @@ Result<CommandResult> ProcessRunner::run(const Command& command) {
   errors.write.reset();
   report.write.reset();
   const std::function<void(std::string_view)>& on_line = command.on_line;
-  Child child(pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), Stream(std::move(output.read), on_line),
-              Stream(std::move(errors.read), on_line));
+  Child child(pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+              Stream(std::move(output.read), on_line), Stream(std::move(errors.read), on_line));
   Result<CommandResult> result = supervise(command, child, until, stop_fd_);
   Refusal refusal;
   if (::read(report.read.get(), &refusal, sizeof refusal) == sizeof refusal) return refused(command, refusal, root_);

@@ -15,16 +15,16 @@ namespace p2pd {
 /// A program to run in "/": never through a shell, in its own session without a terminal, umask 022.
 struct Command {
   std::vector<std::string> argv;
-  std::map<std::string, std::string> environment = {};      ///< added to a minimal one: PATH, LC_ALL=C, HOME
-  std::string input = {};                                   ///< standard input; /dev/null when empty
-  std::chrono::milliseconds deadline{30'000};               ///< time limit; then the whole process group is killed
-  bool while_silent = false;                                ///< the deadline counts from the last output, not from the start
+  std::map<std::string, std::string> environment = {};  ///< added to a minimal one: PATH, LC_ALL=C, HOME
+  std::string input = {};                               ///< standard input; /dev/null when empty
+  std::chrono::milliseconds deadline{30'000};           ///< time limit; then the whole process group is killed
+  bool while_silent = false;  ///< the deadline counts from the last output, not from the start
   std::function<void(std::string_view line)> on_line = {};  ///< called for each line of output as it arrives
   std::function<void()> on_idle = {};                       ///< called after each second without output, while it runs
   bool outside = false;   ///< runs on this machine, also where the host is an image or a machine record
   bool own_unit = false;  ///< runs in a unit of its own under a service of p2pd: it must not end with p2pd
 
-  std::string text() const;  ///< argv as a person would type it
+  std::string text() const;                                     ///< argv as a person would type it
   std::map<std::string, std::string> full_environment() const;  ///< environment that it runs with
 };
 

@@ -15,7 +15,8 @@ std::string environment_or(const char* name, const char* usual) {
 
 std::filesystem::path state_directory(const std::filesystem::path& root) {
   std::error_code error;
-  std::string path = std::filesystem::weakly_canonical(root, error);  // same path for every name of the tree, as for the lock
+  std::string path =
+      std::filesystem::weakly_canonical(root, error);  // same path for every name of the tree, as for the lock
   if (error) path = std::filesystem::absolute(root).lexically_normal();
   if (path == "/") return environment_or("P2PD_STATE", "/var/lib/p2pd");
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();

@@ -28,14 +28,14 @@ struct Evidence {
 /// Result of a probe: a verdict is a value, never an error.
 struct Finding {
   Verdict verdict = Verdict::unknown;
-  std::string summary;         ///< one line for a person
+  std::string summary;  ///< one line for a person
   nlohmann::json facts = nlohmann::json::object();
   std::vector<Evidence> evidence;
-  std::string next;            ///< action for the operator after a fail; empty if the fix does it
-  std::string danger;          ///< reason why a proof would put the machine at risk after this fail; empty: no risk
+  std::string next;    ///< action for the operator after a fail; empty if the fix does it
+  std::string danger;  ///< reason why a proof would put the machine at risk after this fail; empty: no risk
   std::vector<std::string> fit_for;    ///< uses of P2P that a proof found to work, "nccl"
   std::vector<std::string> unfit_for;  ///< uses of P2P that a proof found not to work
-  bool impossible = false;     ///< a fail that neither a fix nor a person can repair with this hardware
+  bool impossible = false;             ///< a fail that neither a fix nor a person can repair with this hardware
 
   /// Checks that P2P was proven, even for less than was wanted.
   bool proves() const { return verdict == Verdict::pass || verdict == Verdict::limited; }

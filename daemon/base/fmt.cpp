@@ -13,5 +13,6 @@ template auto fmt::detail::dragonbox::to_decimal(double) noexcept -> fmt::detail
 template auto fmt::detail::thousands_sep_impl<char>(fmt::detail::locale_ref) -> fmt::detail::thousands_sep_result<char>;
 template auto fmt::detail::decimal_point_impl<char>(fmt::detail::locale_ref) -> char;
 template void fmt::detail::buffer<char>::append<char>(const char*, const char*);
-template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view, fmt::format_args, fmt::detail::locale_ref);
+template void fmt::detail::vformat_to<char>(fmt::detail::buffer<char>&, fmt::string_view, fmt::format_args,
+                                            fmt::detail::locale_ref);
 #endif

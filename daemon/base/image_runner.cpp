@@ -11,7 +11,8 @@ struct OfflineProgram {
   std::string_view program;
   std::string_view database;  ///< directory for --admindir; empty: the arguments are files of the tree
 };
-constexpr OfflineProgram kOfflinePrograms[] = {{"modinfo", ""}, {"lsinitramfs", ""}, {"lsinitrd", ""}, {"dpkg-deb", ""}, {"dpkg-query", "/var/lib/dpkg"}};
+constexpr OfflineProgram kOfflinePrograms[] = {
+    {"modinfo", ""}, {"lsinitramfs", ""}, {"lsinitrd", ""}, {"dpkg-deb", ""}, {"dpkg-query", "/var/lib/dpkg"}};
 
 constexpr const char* kNotRun = "\"p2pctl apply --root\" runs what it needs inside: only in an image that you trust.";
 
@@ -25,9 +26,12 @@ bool is_not_run(const Error& error) { return error.code == ErrorCode::not_found 
 
 Result<CommandResult> ImageRunner::run(const Command& command) {
   if (command.outside) return here_.run(command);
-  const auto* reader = command.argv.empty() ? std::end(kOfflinePrograms) : std::ranges::find(kOfflinePrograms, command.argv[0], &OfflineProgram::program);
+  const auto* reader = command.argv.empty()
+                           ? std::end(kOfflinePrograms)
+                           : std::ranges::find(kOfflinePrograms, command.argv[0], &OfflineProgram::program);
   if (reader == std::end(kOfflinePrograms))
-    return fail(ErrorCode::not_found, "`" + command.text() + "` was not run: to look at an image, nothing of it is started", kNotRun);
+    return fail(ErrorCode::not_found,
+                "`" + command.text() + "` was not run: to look at an image, nothing of it is started", kNotRun);
   Command here = command;
   if (reader->database.empty()) {
     for (std::string& word : here.argv)

@@ -103,7 +103,8 @@ Result<void> dress(const Descriptor& handle, const std::string& path, const File
   }
   const auto old = TRY(xattrs_of(handle, path));
   for (const auto& [key, value] : old) {
-    if (!state.xattrs.contains(key) && !label(key) && ::removexattr(name.c_str(), key.c_str()) != 0 && errno != ENODATA) {
+    if (!state.xattrs.contains(key) && !label(key) && ::removexattr(name.c_str(), key.c_str()) != 0 &&
+        errno != ENODATA) {
       return fail_errno(path + ": remove extended attribute " + key);
     }
   }

@@ -3,8 +3,14 @@
 
 // Literals of the library make every file that includes it instantiate the whole parser, a fifth of a compilation, for
 // nothing. These macros turn their bodies into unused templates. No effect if it writes operator""_json (3.11.3).
-#define _json(text, size) _json(text, size); template <typename Never> Never never_parsed(text, size)
-#define _json_pointer(text, size) _json_pointer(text, size); template <typename Never> Never never_pointed(text, size)
+#define _json(text, size)   \
+  _json(text, size);        \
+  template <typename Never> \
+  Never never_parsed(text, size)
+#define _json_pointer(text, size) \
+  _json_pointer(text, size);      \
+  template <typename Never>       \
+  Never never_pointed(text, size)
 #include <nlohmann/json.hpp>
 #undef _json
 #undef _json_pointer

@@ -8,7 +8,8 @@
 
 namespace p2pd {
 
-/// Returns the texts in list `key` of `object`, which comes from outside; skips other values. Returns none if there is no list.
+/// Returns the texts in list `key` of `object`, which comes from outside; skips other values. Returns none if there is
+/// no list.
 inline std::vector<std::string> json_texts(const nlohmann::json& object, const char* key) {
   std::vector<std::string> texts;
   const auto found = object.is_object() ? object.find(key) : object.end();

@@ -13,7 +13,8 @@ Result<std::string> begin_kept(Host& host, std::string_view place) {
     TRY(host.will_change(place, Restore::by_action));
     TRY(host.make_directory(place));
   }
-  TRY(host.make_directory(kept));  // made before the change is recorded: without it, undo would take what an older p2pd kept
+  TRY(host.make_directory(
+      kept));  // made before the change is recorded: without it, undo would take what an older p2pd kept
   TRY(host.will_change(place, Restore::by_action));
   return kept;
 }

@@ -8,8 +8,8 @@
 
 namespace p2pd {
 
-// Data that an action's undo needs beyond the files that the engine keeps. Each run has a directory of its own below `place`,
-// so that undoing one run restores what the run before it made.
+// Data that an action's undo needs beyond the files that the engine keeps. Each run has a directory of its own below
+// `place`, so that undoing one run restores what the run before it made.
 
 /// Directory of the present change; is made, and `place` recorded, before anything is changed.
 Result<std::string> begin_kept(Host& host, std::string_view place);

@@ -12,12 +12,12 @@ namespace p2pd {
 
 /// A regular expression that is searched in a line, anywhere or at its start, in one step a byte for any line.
 ///
-/// Supports the part of the common syntax that allows it: characters, `.`, [classes], each with `*`, `+` or `?`; `\` makes the
-/// next character a plain one. No groups, alternatives, counts or anchors; at most 63 elements.
+/// Supports the part of the common syntax that allows it: characters, `.`, [classes], each with `*`, `+` or `?`; `\`
+/// makes the next character a plain one. No groups, alternatives, counts or anchors; at most 63 elements.
 class LinePattern {
  public:
-  /// Returns ErrorCode::invalid that names the unsupported part. A pattern has at least three plain characters in a row:
-  /// a search for these dismisses most lines.
+  /// Returns ErrorCode::invalid that names the unsupported part. A pattern has at least three plain characters in a
+  /// row: a search for these dismisses most lines.
   static Result<LinePattern> parse(std::string_view text);
 
   bool found_in(std::string_view line) const { return matches(line, false); }

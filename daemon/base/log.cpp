@@ -52,7 +52,8 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
                                         "PRIORITY=" + std::to_string(priority(message.level)),
                                         "SYSLOG_IDENTIFIER=" + program_};
     for (auto field = fields.rbegin(); field != fields.rend(); ++field) {
-      const bool hidden = std::any_of(fields.rbegin(), field, [&](const auto& inner) { return inner.first == field->first; });
+      const bool hidden =
+          std::any_of(fields.rbegin(), field, [&](const auto& inner) { return inner.first == field->first; });
       if (!hidden) entries.push_back(field->first + "=" + field->second);
     }
     std::vector<iovec> parts;
@@ -78,7 +79,8 @@ bool stderr_is_journal() {
 std::shared_ptr<spdlog::sinks::sink> stderr_sink(std::string_view program) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color ? spdlog::color_mode::always : spdlog::color_mode::never);
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color ? spdlog::color_mode::always
+                                                                          : spdlog::color_mode::never);
   std::string name(program);
   for (std::size_t at = 0; (at = name.find('%', at)) != std::string::npos; at += 2) name.insert(at, 1, '%');
   sink->set_pattern(name + ": %^%l%$: %v");
@@ -120,7 +122,9 @@ void listen(std::function<void(std::string_view)> listener) {
     explicit Listening(std::function<void(std::string_view)> hears) : hears_(std::move(hears)) {}
 
    protected:
-    void sink_it_(const spdlog::details::log_msg& message) override { hears_({message.payload.data(), message.payload.size()}); }
+    void sink_it_(const spdlog::details::log_msg& message) override {
+      hears_({message.payload.data(), message.payload.size()});
+    }
     void flush_() override {}
 
    private:
@@ -129,10 +133,13 @@ void listen(std::function<void(std::string_view)> listener) {
   spdlog::default_logger()->sinks().push_back(std::make_shared<Listening>(std::move(listener)));
 }
 
-Field::Field(std::string name, std::string value) : name_(name) { fields.emplace_back(std::move(name), without_user_info(std::move(value))); }
+Field::Field(std::string name, std::string value) : name_(name) {
+  fields.emplace_back(std::move(name), without_user_info(std::move(value)));
+}
 
 Field::~Field() {
-  const auto last = std::find_if(fields.rbegin(), fields.rend(), [&](const auto& field) { return field.first == name_; });
+  const auto last =
+      std::find_if(fields.rbegin(), fields.rend(), [&](const auto& field) { return field.first == name_; });
   if (last != fields.rend()) fields.erase(std::next(last).base());
 }
 

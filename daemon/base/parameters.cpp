@@ -41,16 +41,16 @@ bool fits(const Parameter& parameter, const nlohmann::json& value) {
     case Parameter::Type::integer: return value.is_number_integer();
     case Parameter::Type::string: return value.is_string();
     case Parameter::Type::strings:
-      return value.is_array() && std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
+      return value.is_array() &&
+             std::all_of(value.begin(), value.end(), [](const auto& item) { return item.is_string(); });
     case Parameter::Type::object: return value.is_object();
   }
   return false;
 }
 
 bool is_name(std::string_view word) {
-  return !word.empty() && word.size() <= 64 && std::ranges::all_of(word, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
+  return !word.empty() && word.size() <= 64 &&
+         std::ranges::all_of(word, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
 }
 
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates) {

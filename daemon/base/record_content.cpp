@@ -15,8 +15,9 @@ using Json = nlohmann::json;
 
 std::string to_base64(std::string_view bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // includes the NUL that OpenSSL appends
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                   reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
@@ -93,7 +94,8 @@ std::optional<RecordedCommand> recorded_command_from(const Json& json) {
   const Json& argv = member(json, "argv");
   const auto status = json_number<int>(member(json, "status"));
   auto output = text_from(member(json, "output")), errors = text_from(member(json, "errors"));
-  if (!status || !output || !errors || !argv.is_array() || !std::ranges::all_of(argv, &Json::is_string)) return std::nullopt;
+  if (!status || !output || !errors || !argv.is_array() || !std::ranges::all_of(argv, &Json::is_string))
+    return std::nullopt;
   return RecordedCommand{argv, {*status, *std::move(output), *std::move(errors)}};
 }
 

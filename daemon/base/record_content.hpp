@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// JSON of a record's content, readable in a diff: a text of complete lines is an array of its lines, another text a string,
-// other bytes than UTF-8 are {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
+// JSON of a record's content, readable in a diff: a text of complete lines is an array of its lines, another text a
+// string, other bytes than UTF-8 are {"base64": "..."}. A link is {"link": TARGET}, an executable {"program": CONTENT}.
 #pragma once
 
 #include <optional>

@@ -30,7 +30,8 @@ Result<CommandResult> RecordedRunner::run(const Command& command) {
     if (!name.ends_with(".json")) continue;
     const std::string path = "/commands/" + name;
     auto recorded = recorded_command_from(nlohmann::json::parse(TRY(record_.read(path)), nullptr, false));
-    if (!recorded) return fail(ErrorCode::invalid, path + ": not a recorded command: argv, status, output and errors wanted");
+    if (!recorded)
+      return fail(ErrorCode::invalid, path + ": not a recorded command: argv, status, output and errors wanted");
     if (recorded->argv != command.argv) continue;
     tell_lines(command, recorded->result.output);
     return std::move(recorded->result);

@@ -10,7 +10,8 @@
 
 namespace p2pd {
 
-/// Answers commands from the `commands/` of a machine record; any other command that is not Command::outside is not_found.
+/// Answers commands from the `commands/` of a machine record; any other command that is not Command::outside is
+/// not_found.
 class RecordedRunner : public CommandRunner {
  public:
   explicit RecordedRunner(Root record, int stop_fd = -1) : record_(std::move(record)), stop_fd_(stop_fd) {}

@@ -30,7 +30,7 @@ Failure fail_errno(std::string_view context, int error) {
                          : error == EACCES || error == EPERM ? ErrorCode::denied
                                                              : ErrorCode::io;
   return fail(code, std::string(context) + ": " + std::strerror(error),
-              error == EROFS    ? "See why it is read-only (findmnt, dmesg), \"mount -o remount,rw\" it, then try again."
+              error == EROFS ? "See why it is read-only (findmnt, dmesg), \"mount -o remount,rw\" it, then try again."
               : error == ENOSPC ? "Make room there, then try again."
                                 : "");
 }

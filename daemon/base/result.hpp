@@ -12,16 +12,16 @@ namespace p2pd {
 
 /// Reason of a failure, precise enough to branch on.
 enum class ErrorCode {
-  io,           ///< the operating system refused a file or process operation
-  not_found,    ///< the file, command or name does not exist
-  invalid,      ///< input that breaks its format
-  denied,       ///< permission missing; root has it
-  timeout,      ///< a deadline passed
-  command,      ///< a command ran and failed
-  interrupted,  ///< stop was requested
-  busy,         ///< used by another program
-  state,        ///< the run is not in a state that allows this
-  database_quarantined,    ///< the state database was unusable and is quarantined
+  io,                    ///< the operating system refused a file or process operation
+  not_found,             ///< the file, command or name does not exist
+  invalid,               ///< input that breaks its format
+  denied,                ///< permission missing; root has it
+  timeout,               ///< a deadline passed
+  command,               ///< a command ran and failed
+  interrupted,           ///< stop was requested
+  busy,                  ///< used by another program
+  state,                 ///< the run is not in a state that allows this
+  database_quarantined,  ///< the state database was unusable and is quarantined
 };
 
 /// Stable lower-case name of `code`, as printed in JSON.
@@ -63,18 +63,18 @@ Failure fail_errno(std::string_view context, int error = errno);
 
 }  // namespace p2pd
 
-/// Yields the value of a Result, or leaves the enclosing function with its Error. Never inside a braced list: GCC does not
-/// destroy the elements before it there.
+/// Yields the value of a Result, or leaves the enclosing function with its Error. Never inside a braced list: GCC does
+/// not destroy the elements before it there.
 #define TRY(...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), , __VA_ARGS__)
 
 /// Does the same as TRY, with `context` in front of the Error's message.
 #define TRY_IN(context, ...) P2PD_TRY_AS(P2PD_UNIQUE(try_, __COUNTER__), .in(context), __VA_ARGS__)
 
-#define P2PD_TRY_AS(name, add, ...)                                          \
-  __extension__({                                                            \
-    auto name = (__VA_ARGS__);                                               \
-    if (!name) return ::p2pd::Failure(std::move(name).error() add);          \
-    std::move(name).take();                                                  \
+#define P2PD_TRY_AS(name, add, ...)                                 \
+  __extension__({                                                   \
+    auto name = (__VA_ARGS__);                                      \
+    if (!name) return ::p2pd::Failure(std::move(name).error() add); \
+    std::move(name).take();                                         \
   })
 #define P2PD_UNIQUE(prefix, number) P2PD_UNIQUE_PASTE(prefix, number)
 #define P2PD_UNIQUE_PASTE(prefix, number) prefix##number

@@ -39,7 +39,9 @@ Result<std::string> clean(std::string_view path) {
   return cleaned.empty() ? "/" : cleaned;
 }
 
-std::string directory_of(const std::string& cleaned) { return cleaned.substr(0, std::max<std::size_t>(cleaned.rfind('/'), 1)); }
+std::string directory_of(const std::string& cleaned) {
+  return cleaned.substr(0, std::max<std::size_t>(cleaned.rfind('/'), 1));
+}
 std::string last_name(const std::string& cleaned) { return cleaned.substr(cleaned.rfind('/') + 1); }
 
 Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t flags) {
@@ -63,7 +65,8 @@ Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   return std::ranges::find(kPseudoFileSystems, static_cast<unsigned long>(info.f_type)) != kPseudoFileSystems.end();
 }
 
-/// Syncs a file. A failed fsync may have dropped the dirty pages: it is final, because a second one would claim success.
+/// Syncs a file. A failed fsync may have dropped the dirty pages: it is final, because a second one would claim
+/// success.
 Result<void> sync(int fd, const std::string& path) {
   if (::fsync(fd) != 0) return fail_errno(path + ": fsync");
   return {};
@@ -98,12 +101,14 @@ Result<void> make(const Descriptor& parent, const std::string& name, const std::
   switch (state.kind) {
     case FileState::Kind::absent: return {};
     case FileState::Kind::regular:
-      file = Descriptor(::openat(parent.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      file =
+          Descriptor(::openat(parent.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
       if (!file) return fail_errno(path + ": create");
       TRY(write_all(file, state.content, path));
       break;
     case FileState::Kind::symlink:
-      if (::symlinkat(state.content.c_str(), parent.get(), name.c_str()) != 0) return fail_errno(path + ": create link");
+      if (::symlinkat(state.content.c_str(), parent.get(), name.c_str()) != 0)
+        return fail_errno(path + ": create link");
       break;
     case FileState::Kind::directory:
       if (::mkdirat(parent.get(), name.c_str(), 0700) != 0) return fail_errno(path + ": create directory");
@@ -158,7 +163,8 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
   auto fd = std::make_shared<Descriptor>(::open(resolved.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!*fd) return fail_errno("root directory " + directory.string());
   if (::syscall(SYS_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS) {
-    return fail(ErrorCode::io, "this kernel has no openat2(2), without which paths cannot be kept inside a root directory",
+    return fail(ErrorCode::io,
+                "this kernel has no openat2(2), without which paths cannot be kept inside a root directory",
                 "Run p2pd on Linux 5.6 or newer.");
   }
   return Root(std::move(resolved), std::move(fd));
@@ -282,7 +288,8 @@ Result<void> Root::write_attribute(std::string_view path, std::string_view value
   const Descriptor file = TRY(open_at(path, O_WRONLY | O_TRUNC));
   const ssize_t count = ::write(file.get(), value.data(), value.size());  // a second write would be another value
   if (count < 0) return fail_errno(fmt::format("{}: write of \"{}\"", path, value));
-  if (static_cast<std::size_t>(count) != value.size()) return fail(ErrorCode::io, fmt::format("{} took a part of \"{}\"", path, value));
+  if (static_cast<std::size_t>(count) != value.size())
+    return fail(ErrorCode::io, fmt::format("{} took a part of \"{}\"", path, value));
   return {};
 }
 
@@ -330,7 +337,8 @@ Result<std::vector<std::string>> RootReader::missing_parents(std::string_view pa
   std::vector<std::string> missing;
   std::string above = directory_of(TRY(clean(path)));
   for (; above != "/" && !exists(above); above = directory_of(above)) {
-    if (last_name(above) == "..") return fail(ErrorCode::invalid, "'" + std::string(path) + "' leads through what does not exist");
+    if (last_name(above) == "..")
+      return fail(ErrorCode::invalid, "'" + std::string(path) + "' leads through what does not exist");
     missing.push_back(above);
   }
   std::reverse(missing.begin(), missing.end());
@@ -353,7 +361,9 @@ Result<void> RootReader::make_durable() const {
 Result<void> RootReader::checkpoint(std::string_view directory) const {
   const Descriptor fd = TRY(open_at(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (live()) return checkpoint_file_system(fd, directory);
-  return ::syncfs(fd.get()) == 0 ? Result<void>() : fail_errno(std::string(directory) + ": sync");  // an image is unmounted before it boots
+  return ::syncfs(fd.get()) == 0
+             ? Result<void>()
+             : fail_errno(std::string(directory) + ": sync");  // an image is unmounted before it boots
 }
 
 }  // namespace p2pd

@@ -35,13 +35,14 @@ std::string_view to_string(FileState::Kind kind);
 
 /// Word in brackets of an attribute that lists its choices, "always [madvise] never"; nothing if there is none.
 std::optional<std::string_view> choice_in_force(std::string_view content);
-/// Value of an attribute of procfs or sysfs as it is written: its choice in force, or all of it without the final newline.
+/// Value of an attribute of procfs or sysfs as it is written: its choice in force, or all of it without the final
+/// newline.
 std::string_view attribute_value(std::string_view content);
 
 /// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
-/// Paths are absolute ("/etc/fstab"); ".." stops at the root. In a tree other than that of this process, file systems of the
-/// running kernel (proc, sysfs, efivarfs mounted there) are absent. Needs openat2(2), Linux 5.6.
+/// Paths are absolute ("/etc/fstab"); ".." stops at the root. In a tree other than that of this process, file systems
+/// of the running kernel (proc, sysfs, efivarfs mounted there) are absent. Needs openat2(2), Linux 5.6.
 class RootReader {
  public:
   static constexpr std::size_t kReadLimit = 64U << 20;  ///< limit in bytes; a larger file is an error
@@ -66,8 +67,8 @@ class RootReader {
 
   /// Syncs the file systems of the system's own directories: few programs sync what they write.
   Result<void> make_durable() const;
-  /// Makes written files readable to programs that do not replay the journal, such as GRUB: without it a power cut right
-  /// after a write shows GRUB the old file. See checkpoint_file_system(); a sync for an image.
+  /// Makes written files readable to programs that do not replay the journal, such as GRUB: without it a power cut
+  /// right after a write shows GRUB the old file. See checkpoint_file_system(); a sync for an image.
   Result<void> checkpoint(std::string_view directory) const;
 
  protected:
@@ -88,7 +89,8 @@ class Root : public RootReader {
   /// Replaces `path` durably: writes beside it, syncs, renames, syncs the directory. Creates parent directories (0755).
   /// Replaces a symlink, never follows it; neither replaces a directory nor makes one in place of another kind.
   Result<void> put(std::string_view path, const FileState& state);
-  /// Writes to an existing attribute of procfs or sysfs by one write(2), as a shell's redirection does: nothing is synced.
+  /// Writes to an existing attribute of procfs or sysfs by one write(2), as a shell's redirection does: nothing is
+  /// synced.
   Result<void> write_attribute(std::string_view path, std::string_view value);
   /// Removes a file, symlink or empty directory, durably; succeeds if it is absent.
   /// A directory that is not empty is ErrorCode::busy.

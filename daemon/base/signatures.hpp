@@ -25,7 +25,8 @@ struct Signature {
   std::string fix;     ///< empty if there is nothing to do
   std::string source;  ///< reporter, or the code that prints it
 
-  /// Matches the kernel's log from the start of a record only, since users write what follows; other logs anywhere in `line`.
+  /// Matches the kernel's log from the start of a record only, since users write what follows; other logs anywhere in
+  /// `line`.
   bool matches(std::string_view line) const;
   bool cured_by(std::string_view record) const;
 };

@@ -4,10 +4,10 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/parser.h>
 
-#include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "base/utf8.hpp"
@@ -156,7 +156,8 @@ Result<std::int64_t> Node::integer(std::int64_t least, std::int64_t most) const 
 
 Result<std::vector<Node>> Node::list() const {
   if (!node_.IsSequence()) return Failure(error("expected a list"));
-  if (node_.size() > kItemLimit) return Failure(error(fmt::format("{} items; expected at most {}", node_.size(), kItemLimit)));
+  if (node_.size() > kItemLimit)
+    return Failure(error(fmt::format("{} items; expected at most {}", node_.size(), kItemLimit)));
   std::vector<Node> nodes;
   for (std::size_t i = 0; i < node_.size(); ++i) nodes.push_back({node_[i], file_, fmt::format("{}[{}]", key_, i)});
   return nodes;
@@ -204,7 +205,8 @@ nlohmann::json Node::scalar() const {
   if (word == "true" || word == "false") return word == "true";
   const auto number = integer(INT64_MIN, INT64_MAX);
   if (!number) return word;
-  return *number < 0 ? nlohmann::json(*number) : nlohmann::json(static_cast<std::uint64_t>(*number));  // same type as from JSON parsers
+  return *number < 0 ? nlohmann::json(*number)
+                     : nlohmann::json(static_cast<std::uint64_t>(*number));  // same type as from JSON parsers
 }
 
 Result<nlohmann::json> Node::json() const {

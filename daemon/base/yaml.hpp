@@ -41,8 +41,8 @@ class Node {
   Result<std::vector<std::string>> texts() const;
   /// The value as JSON of the type that `parameter` declares.
   Result<nlohmann::json> value(const Parameter& parameter) const;
-  /// Converts all of it to JSON, by YAML's core schema: true, false, null, ~ and whole numbers (decimal or 0x) have their type; quoted and
-  /// other values are text. Error: a list too long, a key that is no text or given twice.
+  /// Converts all of it to JSON, by YAML's core schema: true, false, null, ~ and whole numbers (decimal or 0x) have
+  /// their type; quoted and other values are text. Error: a list too long, a key that is no text or given twice.
   Result<nlohmann::json> json() const;
   /// Index of its text in `names`.
   Result<std::size_t> choice(std::span<const std::string_view> names) const;

@@ -18,8 +18,9 @@ namespace p2pd {
 /// Reference: org.freedesktop.PolicyKit1.Authority, CheckAuthorization.
 class Authority {
  public:
-  /// Calls `allowed` once the sender of `call` may do `action`; otherwise answers the call with an error. Allows a person the time to
-  /// type a password, without blocking other callers. Drops a caller that leaves. Returns the return value of a method handler.
+  /// Calls `allowed` once the sender of `call` may do `action`; otherwise answers the call with an error. Allows a
+  /// person the time to type a password, without blocking other callers. Drops a caller that leaves. Returns the return
+  /// value of a method handler.
   int authorize(sd_bus_message* call, const char* action, std::function<void(const MessageRef&)> allowed);
   bool idle() const { return pending_ == 0; }
 

@@ -51,10 +51,12 @@ class Broker {
     TRY(manager_->publish());
     TRY(publish_log_control(bus_));
     const std::string directory = runtime_directory();
-    TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE, guarded<published>, this)));
+    TRY(need(directory.c_str(), sd_event_add_inotify(event_, &watch_, directory.c_str(), IN_MOVED_TO | IN_DELETE,
+                                                     guarded<published>, this)));
     TRY(need("timer", sd_event_add_time_relative(event_, &timer_, CLOCK_MONOTONIC, kTick, 0, guarded<tick>, this)));
     note_activity();
-    TRY(need("its name on the bus", sd_bus_request_name(bus_, bus_names::kService, 0)));  // last: the service answers from now on
+    TRY(need("its name on the bus",
+             sd_bus_request_name(bus_, bus_names::kService, 0)));  // last: the service answers from now on
     tell_systemd("READY=1\n");
     return {};
   }
@@ -87,8 +89,8 @@ class Broker {
     return 0;
   }
 
-  /// Exits after a long time without requests. Tells systemd first, then releases the name: a call from then on starts p2pd
-  /// again.
+  /// Exits after a long time without requests. Tells systemd first, then releases the name: a call from then on starts
+  /// p2pd again.
   static int tick(sd_event_source* source, std::uint64_t, void* data) {
     auto* broker = static_cast<Broker*>(data);
     std::uint64_t now = 0;
@@ -98,7 +100,8 @@ class Broker {
       sd_bus_release_name(broker->bus_, bus_names::kService);
       broker->leaving_ = true;
     }
-    if (broker->leaving_ && broker->manager_->idle() && sd_bus_process(broker->bus_, nullptr) == 0) return sd_event_exit(broker->event_, 0);
+    if (broker->leaving_ && broker->manager_->idle() && sd_bus_process(broker->bus_, nullptr) == 0)
+      return sd_event_exit(broker->event_, 0);
     sd_event_source_set_time_relative(source, kTick);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
   }
@@ -107,7 +110,9 @@ class Broker {
     const nlohmann::json& status = manager_->status();
     const nlohmann::json progress = status.value("progress", nlohmann::json::object());
     ::sd_notifyf(0, "%sSTATUS=%s", first,
-                 fmt::format("{}: step {} of {}", status.value("state", ""), json_number<int>(progress, "done"), json_number<int>(progress, "total")).c_str());
+                 fmt::format("{}: step {} of {}", status.value("state", ""), json_number<int>(progress, "done"),
+                             json_number<int>(progress, "total"))
+                     .c_str());
   }
 
   sd_event* event_ = nullptr;

@@ -35,8 +35,10 @@ int set_level(sd_bus*, const char*, const char*, const char*, sd_bus_message* va
   const char* name = nullptr;
   const int code = sd_bus_message_read(value, "s", &name);
   if (code < 0) return code;
-  const auto row = std::ranges::find_if(kLevels, [&](const auto& level) { return std::string_view(level.first) == name; });
-  if (row == kLevels.end()) return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "no log level is called \"%s\"", name);
+  const auto row =
+      std::ranges::find_if(kLevels, [&](const auto& level) { return std::string_view(level.first) == name; });
+  if (row == kLevels.end())
+    return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "no log level is called \"%s\"", name);
   log::set_level(row->second);
   return 0;
 }
@@ -66,7 +68,8 @@ const sd_bus_vtable kVtable[] = {
 }  // namespace
 
 Result<void> publish_log_control(sd_bus* bus) {
-  const int code = sd_bus_add_object_vtable(bus, nullptr, "/org/freedesktop/LogControl1", "org.freedesktop.LogControl1", kVtable, nullptr);
+  const int code = sd_bus_add_object_vtable(bus, nullptr, "/org/freedesktop/LogControl1", "org.freedesktop.LogControl1",
+                                            kVtable, nullptr);
   if (code < 0) return fail(ErrorCode::io, fmt::format("LogControl1: {}", error_text(code)));
   return {};
 }

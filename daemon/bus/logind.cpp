@@ -17,7 +17,8 @@ constexpr const char* kPath = "/org/freedesktop/login1";
 constexpr const char* kManager = "org.freedesktop.login1.Manager";
 
 Failure failed(std::string_view what, const BusError& error, int code) {
-  return fail(code == -ETIMEDOUT ? ErrorCode::timeout : ErrorCode::io, fmt::format("logind: {}: {}", what, error.text(code)));
+  return fail(code == -ETIMEDOUT ? ErrorCode::timeout : ErrorCode::io,
+              fmt::format("logind: {}: {}", what, error.text(code)));
 }
 
 struct Close {
@@ -51,11 +52,12 @@ Result<Descriptor> Logind::inhibit(const std::string& why) {
 Result<void> Logind::schedule(const Schedule& schedule, const std::string& message) {
   const Bus bus = TRY(connect());
   BusError error;
-  int code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "SetWallMessage", error, nullptr, "sb", message.c_str(), 1);
+  int code =
+      sd_bus_call_method(bus.get(), kName, kPath, kManager, "SetWallMessage", error, nullptr, "sb", message.c_str(), 1);
   if (code < 0) return failed("wall message", error, code);
   BusError second;
-  code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "ScheduleShutdown", second, nullptr, "st", schedule.kind.c_str(),
-                            schedule.when);
+  code = sd_bus_call_method(bus.get(), kName, kPath, kManager, "ScheduleShutdown", second, nullptr, "st",
+                            schedule.kind.c_str(), schedule.when);
   if (code < 0) return failed("schedule a " + schedule.kind, second, code);
   return {};
 }
@@ -72,7 +74,8 @@ Result<bool> Logind::going_down() {
   const Bus bus = TRY(connect());
   BusError error;
   int preparing = 0;
-  const int code = sd_bus_get_property_trivial(bus.get(), kName, kPath, kManager, "PreparingForShutdown", error, 'b', &preparing);
+  const int code =
+      sd_bus_get_property_trivial(bus.get(), kName, kPath, kManager, "PreparingForShutdown", error, 'b', &preparing);
   if (code < 0) return failed("query of the shutdown state", error, code);
   return preparing != 0;
 }
@@ -81,10 +84,12 @@ Result<std::optional<Logind::Schedule>> Logind::scheduled() {
   const Bus bus = TRY(connect());
   BusError error;
   MessageRef reply;
-  const int code = sd_bus_get_property(bus.get(), kName, kPath, kManager, "ScheduledShutdown", error, reply.out(), "(st)");
+  const int code =
+      sd_bus_get_property(bus.get(), kName, kPath, kManager, "ScheduledShutdown", error, reply.out(), "(st)");
   const char* kind = nullptr;
   Schedule found;
-  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &found.when) < 0) return failed("query of a scheduled shutdown", error, code);
+  if (code < 0 || sd_bus_message_read(reply, "(st)", &kind, &found.when) < 0)
+    return failed("query of a scheduled shutdown", error, code);
   found.kind = kind;
   if (found.kind.empty()) return std::optional<Schedule>();
   return std::optional(std::move(found));

@@ -22,10 +22,13 @@ constexpr std::uint32_t kHistoryLimit = 1000;
 
 /// Text of a JSON string as valid UTF-8, which D-Bus requires.
 std::string text(const json& value) {
-  return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>() : std::string();
+  return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>()
+                           : std::string();
 }
 
-int append_text(sd_bus_message* reply, const json& value) { return sd_bus_message_append(reply, "s", text(value).c_str()); }
+int append_text(sd_bus_message* reply, const json& value) {
+  return sd_bus_message_append(reply, "s", text(value).c_str());
+}
 
 /// Replies with an error of two arguments: message and next step.
 int reply_error(sd_bus_message* call, const Error& error) {
@@ -57,18 +60,24 @@ const std::vector<Shown>& shown() {
          return done < 0 ? done : sd_bus_message_close_container(m);
        }},
       {"PlanName", "/plan", append_text},
-      {"RunId", "/run", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "t", json_number<std::uint64_t>(v).value_or(0)); }},
+      {"RunId", "/run",
+       [](sd_bus_message* m, const json& v) {
+         return sd_bus_message_append(m, "t", json_number<std::uint64_t>(v).value_or(0));
+       }},
       {"Step", "/step/id", append_text},
       {"Progress", "/progress",
        [](sd_bus_message* m, const json& v) {
          const json p = v.is_object() ? v : json::object();
-         return sd_bus_message_append(m, "(usuu)", json_number<std::uint32_t>(p, "percent"), text(p.value("message", json())).c_str(),
-                                      json_number<std::uint32_t>(p, "done"), json_number<std::uint32_t>(p, "total"));
+         return sd_bus_message_append(m, "(usuu)", json_number<std::uint32_t>(p, "percent"),
+                                      text(p.value("message", json())).c_str(), json_number<std::uint32_t>(p, "done"),
+                                      json_number<std::uint32_t>(p, "total"));
        }},
-      {"RebootRequired", "/reboot_required", [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "b", v == true ? 1 : 0); }},
+      {"RebootRequired", "/reboot_required",
+       [](sd_bus_message* m, const json& v) { return sd_bus_message_append(m, "b", v == true ? 1 : 0); }},
       {"Reboots", "",
        [](sd_bus_message* m, const json& v) {
-         return sd_bus_message_append(m, "(uu)", json_number<std::uint32_t>(v, "reboots"), json_number<std::uint32_t>(v, "reboots_at_most"));
+         return sd_bus_message_append(m, "(uu)", json_number<std::uint32_t>(v, "reboots"),
+                                      json_number<std::uint32_t>(v, "reboots_at_most"));
        }},
   };
   return table;
@@ -89,7 +98,8 @@ json told(const Shown& property, const json& value) {
 
 /// Handlers of the vtable.
 struct Handlers {
-  static int property(sd_bus*, const char*, const char*, const char* name, sd_bus_message* reply, void* data, sd_bus_error*) {
+  static int property(sd_bus*, const char*, const char*, const char* name, sd_bus_message* reply, void* data,
+                      sd_bus_error*) {
     const auto& manager = *static_cast<Manager*>(data);
     const auto row = std::ranges::find(shown(), std::string_view(name), &Shown::name);
     return row->append(reply, value_of(manager.status_, *row));
@@ -112,7 +122,9 @@ struct Handlers {
       auto kept = std::make_shared<MessageRef>(asked);
       manager->worker_.ask(request, [manager, kept](const Answer& answer) {
         manager->look();
-        int code = guard([&] { return answer ? sd_bus_reply_method_return(*kept, "t", *answer) : reply_error(*kept, answer.error()); });
+        int code = guard([&] {
+          return answer ? sd_bus_reply_method_return(*kept, "t", *answer) : reply_error(*kept, answer.error());
+        });
         if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
         if (code < 0) log::warning("an answer was not taken: {}", error_text(code));
       });
@@ -126,10 +138,13 @@ struct Handlers {
     if (code < 0) return code;
     if (const Result<void> named = require_plan_name(plan); !named) return reply_error(call, named.error());
     Request request{.plan = plan};
-    for (const char* key = nullptr; (code = sd_bus_message_enter_container(call, 'e', "sv")) > 0; sd_bus_message_exit_container(call)) {
+    for (const char* key = nullptr; (code = sd_bus_message_enter_container(call, 'e', "sv")) > 0;
+         sd_bus_message_exit_container(call)) {
       int value = 0;
-      if (sd_bus_message_read(call, "s", &key) < 0 || std::string_view(key) != "reboot" || sd_bus_message_read(call, "v", "b", &value) < 0)
-        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "options: expected \"reboot\" (b), got \"%s\"", key == nullptr ? "" : key);
+      if (sd_bus_message_read(call, "s", &key) < 0 || std::string_view(key) != "reboot" ||
+          sd_bus_message_read(call, "v", "b", &value) < 0)
+        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "options: expected \"reboot\" (b), got \"%s\"",
+                                 key == nullptr ? "" : key);
       request.reboot = value != 0;
     }
     return code < 0 ? code : forward(call, data, request);
@@ -145,9 +160,10 @@ struct Handlers {
     if (code >= 0) code = sd_bus_message_open_container(reply, 'a', "(sssss)");
     for (const json& step : static_cast<Manager*>(data)->status_.value("steps", json::array())) {
       if (code < 0) return code;
-      code = sd_bus_message_append(reply, "(sssss)", text(step.value("id", json())).c_str(), text(step.value("title", json())).c_str(),
-                                   text(step.value("status", json())).c_str(), text(step.value("verdict", json())).c_str(),
-                                   text(step.value("summary", json())).c_str());
+      code = sd_bus_message_append(
+          reply, "(sssss)", text(step.value("id", json())).c_str(), text(step.value("title", json())).c_str(),
+          text(step.value("status", json())).c_str(), text(step.value("verdict", json())).c_str(),
+          text(step.value("summary", json())).c_str());
     }
     if (code >= 0) code = sd_bus_message_close_container(reply);
     return code < 0 ? code : sd_bus_send(nullptr, reply, nullptr);
@@ -162,7 +178,8 @@ struct Handlers {
     int code = sd_bus_message_read(call, "u", &count);
     if (code >= 0 && sd_bus_message_at_end(call, 1) == 0) code = sd_bus_message_read(call, "t", &before);
     if (code < 0) return code;
-    if (before > std::numeric_limits<std::int64_t>::max()) return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS, "before: no run has such an id");
+    if (before > std::numeric_limits<std::int64_t>::max())
+      return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS, "before: no run has such an id");
     if (count == 0 || count > kHistoryLimit)
       return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "runs: expected 1 to %u", kHistoryLimit);
     const std::filesystem::path& state = static_cast<Manager*>(data)->state_;
@@ -174,9 +191,11 @@ struct Handlers {
 
 namespace {
 
-#define SHOWN(name, signature) SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define ASKED(kind) \
-  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<kind>>, SD_BUS_VTABLE_UNPRIVILEGED)
+#define SHOWN(name, signature) \
+  SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
+#define ASKED(kind)                                                                                                \
+  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<kind>>, \
+                          SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml documents the same interface; a test compares the two.
 const sd_bus_vtable kManagerVtable[] = {
@@ -193,17 +212,21 @@ const sd_bus_vtable kManagerVtable[] = {
     SHOWN("RebootRequired", "b"),
     SHOWN("Reboots", "(uu)"),
     SD_BUS_PROPERTY("Gpus", "a(ss)", guarded<Handlers::gpus>, 0, 0),
-    SD_BUS_METHOD_WITH_ARGS(bus_method(Request::Kind::apply), SD_BUS_ARGS("s", plan, "a{sv}", options), SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS(bus_method(Request::Kind::apply), SD_BUS_ARGS("s", plan, "a{sv}", options),
+                            SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
     ASKED(Request::Kind::pause),
     ASKED(Request::Kind::resume),
     ASKED(Request::Kind::retry),
     ASKED(Request::Kind::cancel),
     ASKED(Request::Kind::revert),
-    SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps), guarded<Handlers::list_steps>, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), guarded<Handlers::report>, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history), guarded<Handlers::history>, SD_BUS_VTABLE_UNPRIVILEGED),
-    SD_BUS_METHOD_WITH_ARGS("GetHistoryBefore", SD_BUS_ARGS("u", runs, "t", before), SD_BUS_RESULT("s", history), guarded<Handlers::history>,
+    SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps),
+                            guarded<Handlers::list_steps>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), guarded<Handlers::report>,
                             SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistory", SD_BUS_ARGS("u", runs), SD_BUS_RESULT("s", history),
+                            guarded<Handlers::history>, SD_BUS_VTABLE_UNPRIVILEGED),
+    SD_BUS_METHOD_WITH_ARGS("GetHistoryBefore", SD_BUS_ARGS("u", runs, "t", before), SD_BUS_RESULT("s", history),
+                            guarded<Handlers::history>, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_SIGNAL_WITH_ARGS("StepChanged", SD_BUS_ARGS("s", step, "s", status, "s", verdict, "s", summary), 0),
     SD_BUS_SIGNAL_WITH_ARGS("RunFinished", SD_BUS_ARGS("t", run, "s", result, "s", reason), 0),
     SD_BUS_VTABLE_END,
@@ -222,9 +245,7 @@ Result<void> Manager::publish() {
   return {};
 }
 
-bool Manager::idle() const {
-  return authority_.idle() && worker_.idle() && status_.value("at_work", json()) != true;
-}
+bool Manager::idle() const { return authority_.idle() && worker_.idle() && status_.value("at_work", json()) != true; }
 
 void Manager::look() {
   Result<json> now = current_status(state_);
@@ -245,9 +266,11 @@ void Manager::tell(const json& before) {
   std::vector<char*> changed;
   for (const Shown& property : shown())
     if (told(property, value_of(before, property)) != told(property, value_of(status_, property)))
-      changed.push_back(const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and does not change it
+      changed.push_back(
+          const_cast<char*>(property.name));  // NOLINT: the function takes a char**, and does not change it
   changed.push_back(nullptr);
-  if (changed.size() > 1) sd_bus_emit_properties_changed_strv(bus_, bus_names::kPath, bus_names::kManager, changed.data());
+  if (changed.size() > 1)
+    sd_bus_emit_properties_changed_strv(bus_, bus_names::kPath, bus_names::kManager, changed.data());
 
   std::map<std::string, json> known;
   if (before.value("run", json()) == status_.value("run", json()))
@@ -255,13 +278,16 @@ void Manager::tell(const json& before) {
   for (const json& step : status_.value("steps", json::array())) {
     const std::string id = text(step.value("id", json()));
     if (step.value("verdict", "").empty() || (known.contains(id) && known[id] == step)) continue;
-    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "StepChanged", "ssss", id.c_str(), text(step.value("status", json())).c_str(),
-                       text(step.value("verdict", json())).c_str(), text(step.value("summary", json())).c_str());
+    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "StepChanged", "ssss", id.c_str(),
+                       text(step.value("status", json())).c_str(), text(step.value("verdict", json())).c_str(),
+                       text(step.value("summary", json())).c_str());
   }
   const std::string result = text(status_.value("result", json()));
-  const bool ended = !result.empty() && (before.value("result", json()) != result || before.value("run", json()) != status_.value("run", json()));
+  const bool ended = !result.empty() && (before.value("result", json()) != result ||
+                                         before.value("run", json()) != status_.value("run", json()));
   if (ended)
-    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "RunFinished", "tss", json_number<std::uint64_t>(status_, "run"), result.c_str(),
+    sd_bus_emit_signal(bus_, bus_names::kPath, bus_names::kManager, "RunFinished", "tss",
+                       json_number<std::uint64_t>(status_, "run"), result.c_str(),
                        text(status_.value("reason", json())).c_str());
 }
 

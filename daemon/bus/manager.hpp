@@ -15,7 +15,8 @@
 
 namespace p2pd {
 
-/// Object /org/p2pd1: shows the published status as properties and signals, and forwards requests that polkit allows to the worker.
+/// Object /org/p2pd1: shows the published status as properties and signals, and forwards requests that polkit allows to
+/// the worker.
 class Manager {
  public:
   using Gpus = std::vector<std::pair<std::string, std::string>>;  ///< PCI address, name

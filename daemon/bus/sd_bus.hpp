@@ -17,7 +17,8 @@ namespace p2pd {
 /// Message for a negative return code of libsystemd.
 inline std::string error_text(int code) { return std::generic_category().message(code < 0 ? -code : code); }
 
-/// Returns the result of `work`, or -EIO after an exception, which is logged: none may pass through libsystemd, which is C.
+/// Returns the result of `work`, or -EIO after an exception, which is logged: none may pass through libsystemd, which
+/// is C.
 template <class Work>
 int guard(const Work& work) noexcept {
   try {
@@ -40,7 +41,8 @@ struct Guarded<callback> {
     return std::is_same_v<First, sd_event_source*> && code < 0 ? 0 : code;
   }
 };
-/// `callback` in a form that libsystemd may call. On the bus an exception becomes an error of the call; the event loop continues.
+/// `callback` in a form that libsystemd may call. On the bus an exception becomes an error of the call; the event loop
+/// continues.
 template <auto callback>
 inline constexpr auto guarded = &Guarded<callback>::call;
 

@@ -53,7 +53,8 @@ struct WorkerLink::Call {
 
 void WorkerLink::ask(const Request& request, Answered answered) {
   ++calls_;
-  auto* call = new Call{this, to_json(request).dump() + "\n", std::move(answered), 0, {}, {}, nullptr, nullptr};  // deleted by finish()
+  auto* call = new Call{this,   to_json(request).dump() + "\n", std::move(answered), 0, {}, {}, nullptr,
+                        nullptr};  // deleted by finish()
   if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kWorkerPatience, 0, guarded<late>, call) < 0)
     return finish(call, fail(ErrorCode::io, "no timer for a request"));
   start(call);
@@ -67,7 +68,8 @@ void WorkerLink::start(Call* call) {
   if (!socket) return finish(call, Failure(socket.error()));
   call->socket = *std::move(socket);
   const ssize_t sent = ::send(call->socket.get(), call->line.data(), call->line.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(call->line.size())) return finish(call, fail_errno("the worker does not accept a request"));
+  if (sent != static_cast<ssize_t>(call->line.size()))
+    return finish(call, fail_errno("the worker does not accept a request"));
   if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, guarded<ready>, call) < 0)
     finish(call, fail(ErrorCode::io, "cannot wait for the worker"));
 }
@@ -86,14 +88,16 @@ int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
     if (call->received.empty() && call->tries < kTries)
       call->link->start(call);
     else
-      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered", "\"p2pctl status\" shows the state; try again"));
+      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered",
+                                    "\"p2pctl status\" shows the state; try again"));
   }
   return 0;
 }
 
 int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
   auto* call = static_cast<Call*>(data);
-  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer within a minute", "\"systemctl status p2pd-worker.service\" shows why"));
+  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer within a minute",
+                                "\"systemctl status p2pd-worker.service\" shows why"));
   return 0;
 }
 

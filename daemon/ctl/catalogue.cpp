@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with the solver's verdict for this machine.
+// p2pctl catalogue: every driver build of the catalogue and of its drop-ins, with the solver's verdict for this
+// machine.
 #include "machine/catalogue/catalogue.hpp"
 
 #include <fmt/format.h>
@@ -26,11 +27,14 @@ struct Listing {
   std::string not_judged;  ///< reason why no entry has a verdict; empty: every entry has one
 };
 
-/// Reason why no entry can be judged. The solver ignores unknown values, and without these every entry would seem to fit.
+/// Reason why no entry can be judged. The solver ignores unknown values, and without these every entry would seem to
+/// fit.
 std::string missing_for_verdicts(const Machine& machine) {
   if (machine.gpus.empty()) return "this machine has no NVIDIA GPU, so entries are not checked against it";
   for (const Machine::Gpu& gpu : machine.gpus)
-    if (!gpu.model) return fmt::format("{} ({}) has a chip newer than this p2pd, so entries are not checked against it", gpu.id, gpu.address);
+    if (!gpu.model)
+      return fmt::format("{} ({}) has a chip newer than this p2pd, so entries are not checked against it", gpu.id,
+                         gpu.address);
   if (machine.kernels.empty()) return "no bootable kernel was found, so entries are not checked against it";
   return {};
 }
@@ -63,7 +67,8 @@ json to_json(const Listing& listing) {
     json kernels = json::object();
     for (const KernelTrial& trial : trials_of(listing.all, entry)) kernels[trial.kernel] = outcome_of(trial);
     json defects = json::array();
-    for (const Defect& defect : entry.defects) defects.push_back({{"id", defect.id}, {"text", defect.text}, {"grave", defect.grave}});
+    for (const Defect& defect : entry.defects)
+      defects.push_back({{"id", defect.id}, {"text", defect.text}, {"grave", defect.grave}});
     entries.push_back({{"id", entry.id},
                        {"usable", entry.usable()},
                        {"known", to_string(entry.known())},
@@ -83,9 +88,12 @@ json to_json(const Listing& listing) {
                        {"reason", verdict == nullptr ? listing.not_judged : verdict->reason}});
   }
   const Choice& choice = listing.choice;
-  return {{"entries", std::move(entries)},     {"entry", choice.entry == nullptr ? json() : json(choice.entry->id)},
-          {"already_p2p", choice.already_p2p}, {"summary", choice.summary},
-          {"questions", choice.questions},     {"notes", choice.notes},
+  return {{"entries", std::move(entries)},
+          {"entry", choice.entry == nullptr ? json() : json(choice.entry->id)},
+          {"already_p2p", choice.already_p2p},
+          {"summary", choice.summary},
+          {"questions", choice.questions},
+          {"notes", choice.notes},
           {"next", choice.next}};
 }
 
@@ -101,8 +109,9 @@ void print_person(const Listing& listing) {
     const CatalogueEntry& entry = listing.all.entries[i];
     std::vector<std::string> gpus;
     for (const auto& [name, evidence] : entry.architectures) gpus.push_back(evidence == "reported" ? name : name + "?");
-    rows.push_back({mark_of(verdict_of(listing, i)), entry.id, entry.base_version, entry.cuda, std::string(to_string(entry.known())),
-                    fmt::format("{}", fmt::join(gpus, " ")), kernels_of(listing.all, entry)});
+    rows.push_back({mark_of(verdict_of(listing, i)), entry.id, entry.base_version, entry.cuda,
+                    std::string(to_string(entry.known())), fmt::format("{}", fmt::join(gpus, " ")),
+                    kernels_of(listing.all, entry)});
     const EntryVerdict* verdict = verdict_of(listing, i);
     if (verdict != nullptr) rows.push_back({"", verdict->reason});
     for (const Defect& defect : entry.defects) rows.push_back({"", fmt::format("known defect: {}", defect.text)});

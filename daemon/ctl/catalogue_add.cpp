@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // p2pctl catalogue add REPOSITORY BRANCH: pins a build that the catalogue lacks. Finds the commit, the release that it
 // changes and the runfile with its sum, makes the patch, writes all of it as a drop-in, builds the modules for this
-// machine's kernels, and asks for permission to use them in an apply. Only that build runs code of the source or the runfile.
+// machine's kernels, and asks for permission to use them in an apply. Only that build runs code of the source or the
+// runfile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -42,7 +43,8 @@ Result<std::string> repository_of(const std::string& typed) {
   const bool here = typed.find("://") == std::string::npos && fs::is_directory(typed, error);
   std::string address = here ? "file://" + fs::canonical(typed, error).string() : typed;
   if (is_repository(address)) return address;
-  return fail(ErrorCode::invalid, fmt::format("\"{}\" is neither an https or file address nor a directory", harmless(typed)),
+  return fail(ErrorCode::invalid,
+              fmt::format("\"{}\" is neither an https or file address nor a directory", harmless(typed)),
               "Clone it, and name the directory of the clone.");
 }
 
@@ -56,7 +58,9 @@ std::string fork_of(std::string repository) {
 }
 
 /// True if a part of an id is also valid as a file name and as a word of a command.
-bool is_word(const std::string& text) { return is_id_part(text) && text.size() <= 100 && text.front() != '-' && text.front() != '.'; }
+bool is_word(const std::string& text) {
+  return is_id_part(text) && text.size() <= 100 && text.front() != '-' && text.front() != '.';
+}
 
 /// Refuses addresses with user info: every user can read a drop-in.
 Result<void> check_secrets(const Options& options) {
@@ -64,7 +68,8 @@ Result<void> check_secrets(const Options& options) {
   addresses.push_back(options.repository);
   for (const std::string& address : addresses)
     if (without_user_info(address) != address)
-      return fail(ErrorCode::invalid, without_user_info(address) + ": a user name in the address would be readable by all",
+      return fail(ErrorCode::invalid,
+                  without_user_info(address) + ": a user name in the address would be readable by all",
                   "Give the address without it; use a clone or mirror that needs no password.");
   return {};
 }
@@ -76,20 +81,25 @@ Result<Pins> named(const Options& options, const Catalogue& all, const Host& hos
   pins.repository = TRY(repository_of(options.repository));
   pins.branch = options.branch;
   if (!is_word(options.branch))
-    return fail(ErrorCode::invalid, fmt::format("branch \"{}\" has characters that no id of the catalogue has", harmless(options.branch)),
+    return fail(ErrorCode::invalid,
+                fmt::format("branch \"{}\" has characters that no id of the catalogue has", harmless(options.branch)),
                 "In a clone, give it a branch of letters, digits, '.', '_' and '-', and name the clone.");
   pins.id = options.id.empty() ? fork_of(pins.repository) + "/" + options.branch : options.id;
   const std::string fork = pins.id.substr(0, pins.id.find('/'));
   if (!is_word(fork) || pins.id != fork + "/" + options.branch)
-    return fail(ErrorCode::invalid, fmt::format("\"{}\" cannot be the entry's id: it has to be FORK/{}", harmless(pins.id), options.branch),
+    return fail(ErrorCode::invalid,
+                fmt::format("\"{}\" cannot be the entry's id: it has to be FORK/{}", harmless(pins.id), options.branch),
                 fmt::format("--id FORK/{}", options.branch));
   const auto same = std::ranges::find(all.entries, pins.id, &CatalogueEntry::id);
   if (same != all.entries.end())
-    return fail(ErrorCode::invalid, fmt::format("{} is in the catalogue already ({})", pins.id, same->source),
-                fmt::format("\"p2pctl catalogue allow {}\" lets this machine use it; --id OTHER/{} names yours otherwise.", pins.id, options.branch));
+    return fail(
+        ErrorCode::invalid, fmt::format("{} is in the catalogue already ({})", pins.id, same->source),
+        fmt::format("\"p2pctl catalogue allow {}\" lets this machine use it; --id OTHER/{} names yours otherwise.",
+                    pins.id, options.branch));
   pins.path = fmt::format("{}/{}-{}.yaml", kCatalogueDropIns, fork, options.branch);
   if (TRY(host.files().capture(pins.path)).kind != FileState::Kind::absent)
-    return fail(ErrorCode::invalid, pins.path + " exists, and is not overwritten", "Look at it; remove it if it is of no use.");
+    return fail(ErrorCode::invalid, pins.path + " exists, and is not overwritten",
+                "Look at it; remove it if it is of no use.");
   return pins;
 }
 
@@ -122,31 +132,43 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, 
   return {};
 }
 
-/// Architectures of this machine's GPUs, or of all generations with peer access; an Error if the driver is too old for them.
+/// Architectures of this machine's GPUs, or of all generations with peer access; an Error if the driver is too old for
+/// them.
 Result<std::string> architectures(const Host& host, const Catalogue& all, const std::string& version) {
   const Result<Machine> machine = machine_of(host, all);
   std::set<std::string> names = machine ? generations(*machine) : std::set<std::string>();
   std::erase_if(names, [](const std::string& name) { return !is_architecture(name); });
   if (names.empty()) names = {"Ampere", "Ada", "Blackwell"};
   if (*parse_version(version) < Version{575}) names.erase("Blackwell");  // tinygrad issues 29, 35, 44
-  if (names.empty()) return fail(ErrorCode::invalid, fmt::format("driver {} gives no P2P between Blackwell cards", version), "Use a branch of driver 575 or later.");
+  if (names.empty())
+    return fail(ErrorCode::invalid, fmt::format("driver {} gives no P2P between Blackwell cards", version),
+                "Use a branch of driver 575 or later.");
   return fmt::format("{}: unknown", fmt::join(names, ": unknown, "));
 }
 
 /// Text of the drop-in. `tree` is empty until the tree is made.
 std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree) {
-  const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
-  std::string text = fmt::format("# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module options.\n"
-                                 "schema: p2pd.catalogue/2\n");
+  const bool is_new = std::ranges::none_of(
+      all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
+  std::string text = fmt::format(
+      "# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module "
+      "options.\n"
+      "schema: p2pd.catalogue/2\n");
   if (is_new) {
-    text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n", pins.version, pins.base_commit);
+    text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n",
+                        pins.version, pins.base_commit);
     if (!pins.compat.empty()) text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
-    text += fmt::format("    runfile:\n      path: {}\n      sha256: \"{}\"  # {}\n      bytes: {}\n      known: single-source\n", pins.runfile.path,
-                        pins.runfile.sha256, pins.runfile.host.starts_with("http://") ? "published over plain http: compare it with another source" : "as its host publishes it",
-                        pins.runfile.bytes);
+    text += fmt::format(
+        "    runfile:\n      path: {}\n      sha256: \"{}\"  # {}\n      bytes: {}\n      known: single-source\n",
+        pins.runfile.path, pins.runfile.sha256,
+        pins.runfile.host.starts_with("http://") ? "published over plain http: compare it with another source"
+                                                 : "as its host publishes it",
+        pins.runfile.bytes);
   }
-  text += fmt::format("patches:\n  {}:\n    repository: \"{}\"\n    branch: \"{}\"\n    commit: \"{}\"\n    known: single-source\n    base: \"{}\"\n", pins.id, pins.repository,
-                      pins.branch, pins.commit, pins.version);
+  text += fmt::format(
+      "patches:\n  {}:\n    repository: \"{}\"\n    branch: \"{}\"\n    commit: \"{}\"\n    known: single-source\n    "
+      "base: \"{}\"\n",
+      pins.id, pins.repository, pins.branch, pins.commit, pins.version);
   if (!tree.empty()) text += fmt::format("    tree: \"{}\"\n", tree);
   text += fmt::format("    architectures: {{{}}}\n", gpus);
   if (*parse_version(pins.version) < Version{575})  // until then 1 selected the mailbox, which overrides BAR1
@@ -188,16 +210,18 @@ Result<int> catalogue_add(const Context& context) {
   TRY(write_drop_in(host, pins.path, text));
   const std::string file = context.outside(pins.path);
   if (options.json)
-    print_json("p2pd.catalogue-addition/2", {{"id", entry.id},
-                                             {"path", file},
-                                             {"changed", true},
-                                             {"base_commit", source.base_commit},
-                                             {"commit", entry.commit},
-                                             {"tree", source.tree},
-                                             {"stat", source.stat},
-                                             {"left_out", source.left_out},
-                                             {"driver_version", entry.base_version},
-                                             {"runfile", {{"url", pins.runfile.url()}, {"sha256", pins.runfile.sha256}, {"bytes", pins.runfile.bytes}}}});
+    print_json(
+        "p2pd.catalogue-addition/2",
+        {{"id", entry.id},
+         {"path", file},
+         {"changed", true},
+         {"base_commit", source.base_commit},
+         {"commit", entry.commit},
+         {"tree", source.tree},
+         {"stat", source.stat},
+         {"left_out", source.left_out},
+         {"driver_version", entry.base_version},
+         {"runfile", {{"url", pins.runfile.url()}, {"sha256", pins.runfile.sha256}, {"bytes", pins.runfile.bytes}}}});
   else {
     fmt::print("{} is pinned: {}\n", paint(Colour::bold, entry.id), file);
     print_entry(all, entry, source);
@@ -207,10 +231,14 @@ Result<int> catalogue_add(const Context& context) {
     if (!options.json) print_table({{"", fmt::format("p2pctl catalogue allow {} lets this machine use it", entry.id)}});
     return kDone;
   }
-  if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", options.no_build ? "" : "It builds for this machine's kernels. "))))
+  if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?",
+                                         options.no_build ? "" : "It builds for this machine's kernels. "))))
     return kDone;
-  const std::string allowed = TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}, options.runfile_hosts));
-  if (!options.json) print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(allowed))}, {"next", "p2pctl plan shows what apply would do"}});
+  const std::string allowed =
+      TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}, options.runfile_hosts));
+  if (!options.json)
+    print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(allowed))},
+                 {"next", "p2pctl plan shows what apply would do"}});
   return kDone;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl catalogue allow ID: shows the known and unknown facts of an entry and its changes, and asks for permission to use
-// it on this machine. Fetches missing hashes from NVIDIA and pins them with the answer. Builds and runs nothing.
+// p2pctl catalogue allow ID: shows the known and unknown facts of an entry and its changes, and asks for permission to
+// use it on this machine. Fetches missing hashes from NVIDIA and pins them with the answer. Builds and runs nothing.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -56,7 +56,8 @@ Result<int> catalogue_allow(const Context& context) {
                                               {"stat", source.stat},
                                               {"runfile_sha256", given.runfile_sha256}});
   else
-    print_table({{mark(Verdict::pass), fmt::format("allowed: {}", path)}, {"next", "p2pctl plan shows what apply would do"}});
+    print_table(
+        {{mark(Verdict::pass), fmt::format("allowed: {}", path)}, {"next", "p2pctl plan shows what apply would do"}});
   return kDone;
 }
 

@@ -31,9 +31,12 @@ Result<int> catalogue_diff(const Context& context) {
   }
   for (const auto& row : what_is_known(all, entry)) fmt::print("# {:8} {}\n", row.front(), harmless(row.back()));
   fmt::print("# {:8} {} with the patch\n", "tree", source.tree);
-  if (!source.left_out.empty()) fmt::print("# {:8} {} (no part of the modules)\n", "left out", harmless(fmt::format("{}", fmt::join(source.left_out, ", "))));
+  if (!source.left_out.empty())
+    fmt::print("# {:8} {} (no part of the modules)\n", "left out",
+               harmless(fmt::format("{}", fmt::join(source.left_out, ", "))));
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;  // a program gets the exact bytes
-  fmt::print("#\n# {}\n\n{}", harmless(fmt::format("{}", fmt::join(source.stat, "\n# "))), is_terminal ? harmless(source.patch) : source.patch);
+  fmt::print("#\n# {}\n\n{}", harmless(fmt::format("{}", fmt::join(source.stat, "\n# "))),
+             is_terminal ? harmless(source.patch) : source.patch);
   return kDone;
 }
 

@@ -26,7 +26,8 @@ std::string or_asked(const std::string& hash) { return hash.empty() ? "not pinne
 }  // namespace
 
 Result<Catalogue> catalogue_for(const Context& context, const Host& host) {
-  return p2pd::catalogue(host, {{"--runfile-host", {{"schema", "p2pd.catalogue/2"}, {"runfile_hosts", context.options.runfile_hosts}}}});
+  return p2pd::catalogue(
+      host, {{"--runfile-host", {{"schema", "p2pd.catalogue/2"}, {"runfile_hosts", context.options.runfile_hosts}}}});
 }
 
 Result<CatalogueEntry> entry_of(const Catalogue& all, const std::string& id) {
@@ -51,7 +52,8 @@ std::string outcome_of(const KernelTrial& trial) {
 
 std::string kernels_of(const Catalogue& all, const CatalogueEntry& entry) {
   std::vector<std::string> builds, fails;
-  for (const KernelTrial& trial : trials_of(all, entry)) (trial.failure.empty() ? builds : fails).push_back(trial.kernel);
+  for (const KernelTrial& trial : trials_of(all, entry))
+    (trial.failure.empty() ? builds : fails).push_back(trial.kernel);
   std::vector<std::string> parts;
   if (!builds.empty()) parts.push_back(fmt::format("builds {}", fmt::join(builds, " ")));
   if (!fails.empty()) parts.push_back(fmt::format("fails {}", fmt::join(fails, " ")));
@@ -60,15 +62,23 @@ std::string kernels_of(const Catalogue& all, const CatalogueEntry& entry) {
 
 std::vector<std::vector<std::string>> what_is_known(const Catalogue& all, const CatalogueEntry& entry) {
   std::vector<std::vector<std::string>> rows = {
-      {"driver", entry.cuda.empty() ? entry.base_version : fmt::format("{}, up to CUDA {}", entry.base_version, entry.cuda)},
-      {"source", fmt::format("NVIDIA's {}: {} ({})", entry.base_version, or_asked(entry.base_commit), to_string(entry.base_known))},
-      {"patch", fmt::format("{}: {} ({})", entry.patch_file.empty() ? fmt::format("{}, branch {}", entry.repository, entry.branch) : entry.patch_file,
+      {"driver",
+       entry.cuda.empty() ? entry.base_version : fmt::format("{}, up to CUDA {}", entry.base_version, entry.cuda)},
+      {"source", fmt::format("NVIDIA's {}: {} ({})", entry.base_version, or_asked(entry.base_commit),
+                             to_string(entry.base_known))},
+      {"patch", fmt::format("{}: {} ({})",
+                            entry.patch_file.empty() ? fmt::format("{}, branch {}", entry.repository, entry.branch)
+                                                     : entry.patch_file,
                             entry.commit, to_string(entry.patch_known))},
-      {"runfile", fmt::format("{}: SHA-256 {} ({})", entry.runfile_path, or_asked(entry.runfile_sha256), to_string(entry.runfile_known))},
+      {"runfile", fmt::format("{}: SHA-256 {} ({})", entry.runfile_path, or_asked(entry.runfile_sha256),
+                              to_string(entry.runfile_known))},
       {"kernels", kernels_of(all, entry)}};
-  if (entry.is_graft()) rows.push_back({"graft", fmt::format("the patch was made for {}; p2pd puts it on {}", entry.made_for, entry.base_version)});
+  if (entry.is_graft())
+    rows.push_back(
+        {"graft", fmt::format("the patch was made for {}; p2pd puts it on {}", entry.made_for, entry.base_version)});
   for (const auto& [architecture, evidence] : entry.architectures)
-    rows.push_back({"GPUs", fmt::format("{}: {}", architecture, evidence == "reported" ? "P2P reported" : "no report")});
+    rows.push_back(
+        {"GPUs", fmt::format("{}: {}", architecture, evidence == "reported" ? "P2P reported" : "no report")});
   for (const std::string& report : entry.reports) rows.push_back({"report", report});
   for (const Defect& defect : entry.defects) rows.push_back({"defect", defect.text});
   return rows;
@@ -92,7 +102,8 @@ Result<PatchedSource> patched(const Options& options, const Catalogue& all, cons
 Result<bool> said_yes(const Options& options, const std::string& question) {
   if (options.yes) return true;
   if (options.json || ::isatty(STDIN_FILENO) != 1)
-    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked", "After reading the above, run it again with --yes.");
+    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked",
+                "After reading the above, run it again with --yes.");
   fmt::print("{} [y/N] ", question);
   std::fflush(stdout);
   std::string answer;
@@ -108,16 +119,21 @@ Result<void> write_drop_in(Host& host, const std::string& path, const std::strin
 
 std::vector<std::string> sum_hosts(const Options& options) {
   std::vector<std::string> hosts = options.runfile_hosts;
-  if (const auto shipped = parse_catalogue({shipped_catalogue()})) hosts.insert(hosts.end(), shipped->runfile_hosts.begin(), shipped->runfile_hosts.end());
+  if (const auto shipped = parse_catalogue({shipped_catalogue()}))
+    hosts.insert(hosts.end(), shipped->runfile_hosts.begin(), shipped->runfile_hosts.end());
   return hosts;
 }
 
-Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given, const std::vector<std::string>& hosts) {
+Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given,
+                                    const std::vector<std::string>& hosts) {
   const std::string path = fmt::format("{}/allowed-{}.yaml", kCatalogueDropIns, file_name(entry.id));
   const std::string text = fmt::format(
-      "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to revoke it.\n"
-      "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: \"{}\"\n",
-      hosts.empty() ? "" : fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \"")), entry.id, given.base_commit, given.commit, given.runfile_sha256);
+      "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to "
+      "revoke it.\n"
+      "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: "
+      "\"{}\"\n",
+      hosts.empty() ? "" : fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \"")), entry.id,
+      given.base_commit, given.commit, given.runfile_sha256);
   TRY(write_drop_in(host, path, text));
   return path;
 }

@@ -37,11 +37,12 @@ Result<bool> said_yes(const Options& options, const std::string& question);
 /// Writes a drop-in of the catalogue. The Error names the required user.
 Result<void> write_drop_in(Host& host, const std::string& path, const std::string& text);
 
-/// Hosts that are asked for the sum of a runfile: from the command line, and the shipped ones. Hosts of drop-ins only serve files
-/// with a known sum.
+/// Hosts that are asked for the sum of a runfile: from the command line, and the shipped ones. Hosts of drop-ins only
+/// serve files with a known sum.
 std::vector<std::string> sum_hosts(const Options& options);
 
 /// Writes a drop-in that allows `entry` with these hashes, and adds these runfile hosts. Returns the file.
-Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given, const std::vector<std::string>& hosts);
+Result<std::string> write_allowance(Host& host, const CatalogueEntry& entry, const Allowance& given,
+                                    const std::vector<std::string>& hosts);
 
 }  // namespace p2pd::ctl

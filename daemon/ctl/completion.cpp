@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // p2pctl completion: completions for bash and zsh, from the table of verbs and their declared options.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 
@@ -87,10 +87,12 @@ Result<int> completion(const Context& context) {
     std::string summary(verb.summary);
     for (std::size_t at = 0; (at = summary.find_first_of("':", at)) != std::string::npos; ++at) summary[at] = ' ';
     described += fmt::format("    '{}:{}'\n", verb.name, summary);
-    cases += bash ? fmt::format("      {}) words=\"{}\" ;;\n", verb.name, options) : fmt::format("    {}) compadd -- {} ;;\n", verb.name, options);
+    cases += bash ? fmt::format("      {}) words=\"{}\" ;;\n", verb.name, options)
+                  : fmt::format("    {}) compadd -- {} ;;\n", verb.name, options);
   }
   if (bash)
-    fmt::print(kBash, fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("cases", cases), fmt::arg("plans", fmt::join(with_plans, "|")));
+    fmt::print(kBash, fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("cases", cases),
+               fmt::arg("plans", fmt::join(with_plans, "|")));
   else
     fmt::print(kZsh, fmt::arg("verbs", described), fmt::arg("cases", cases));
   return kDone;

@@ -48,10 +48,12 @@ Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry)
   switch (seen.outlook()) {
     case Outlook::ready: return {""};
     case Outlook::limited: return {seen.goal()->finding.next};
-    case Outlook::provable: return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
+    case Outlook::provable:
+      return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
     case Outlook::mendable: {
       const Reboots reboots = seen.reboots(registry);
-      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots.most == 0 ? "no reboot" : to_string(reboots) + " reboot")};
+      return {fmt::format("p2pctl apply {}  ({})", plan.name,
+                          reboots.most == 0 ? "no reboot" : to_string(reboots) + " reboot")};
     }
     default: break;
   }
@@ -78,7 +80,8 @@ std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
 
 /// Failing gates, also with an unknown result, besides `gate`.
 std::vector<std::string> beside(const Assessment& seen, const Standing& gate) {
-  return ids(seen, [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_failing(); });
+  return ids(seen,
+             [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_failing(); });
 }
 
 nlohmann::json to_json(const Standing& standing) {
@@ -109,9 +112,12 @@ void print_cause(const Assessment& seen, const Standing& gate) {
   std::vector<std::vector<std::string>> rows;
   if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
   for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
-  if (!gate.obstacle.empty()) rows.push_back({gate.kind == Standing::Kind::blocked ? "blocked" : "waits for", gate.obstacle});
-  if (const auto names = behind(seen, gate); !names.empty()) rows.push_back({"behind it", fmt::format("{}", fmt::join(names, ", "))});
-  if (const auto names = beside(seen, gate); !names.empty()) rows.push_back({"besides", fmt::format("{}", fmt::join(names, ", "))});
+  if (!gate.obstacle.empty())
+    rows.push_back({gate.kind == Standing::Kind::blocked ? "blocked" : "waits for", gate.obstacle});
+  if (const auto names = behind(seen, gate); !names.empty())
+    rows.push_back({"behind it", fmt::format("{}", fmt::join(names, ", "))});
+  if (const auto names = beside(seen, gate); !names.empty())
+    rows.push_back({"besides", fmt::format("{}", fmt::join(names, ", "))});
   print_table(rows);
 }
 
@@ -126,7 +132,8 @@ void print_next(const Assessment& seen, const Next& next) {
 
 void print_person(const Assessment& seen, const Plan& plan, const Registry& registry, const Cost& cost) {
   const Standing* cause = seen.root_cause();
-  const auto looked_at = std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
+  const auto looked_at =
+      std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
   const Next next = next_of(seen, plan, registry);
   if (cause != nullptr && cause == &seen.steps.front()) {  // the first step is the root cause: one line is enough
     fmt::print("{} {}\n", mark(cause->finding.verdict), harmless(cause->finding.summary + ". " + next.text));
@@ -138,13 +145,14 @@ void print_person(const Assessment& seen, const Plan& plan, const Registry& regi
   const Outlook outlook = seen.outlook();
   if (cause != nullptr) print_cause(seen, *cause);
   if (outlook == Outlook::ready)
-    fmt::print("\n{}\n", paint(Colour::green, seen.goal() != nullptr ? "P2P is proven between every pair of GPUs." : "No gate of plan " + plan.name + " is shut."));
+    fmt::print("\n{}\n", paint(Colour::green, seen.goal() != nullptr ? "P2P is proven between every pair of GPUs."
+                                                                     : "No gate of plan " + plan.name + " is shut."));
   if (outlook == Outlook::provable) fmt::print("\n{}\n", paint(Colour::bold, "P2P is not proven on this boot."));
   if (outlook == Outlook::impossible) fmt::print("{}\n", paint(Colour::bold, "Not with this hardware."));
   if (outlook != Outlook::ready) print_next(seen, next);
-  fmt::print("{}\n", paint(Colour::dim, fmt::format("{} check{} in {} ms, {} command{} run", looked_at,
-                                                    looked_at == 1 ? "" : "s", cost.milliseconds, cost.commands,
-                                                    cost.commands == 1 ? "" : "s")));
+  fmt::print("{}\n", paint(Colour::dim,
+                           fmt::format("{} check{} in {} ms, {} command{} run", looked_at, looked_at == 1 ? "" : "s",
+                                       cost.milliseconds, cost.commands, cost.commands == 1 ? "" : "s")));
 }
 
 }  // namespace
@@ -156,11 +164,13 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   const std::string& summary = s.finding.summary;
   if (s.kind == Standing::Kind::untried) return {mark(Verdict::unknown), s.step->id, "not proven on this boot"};
   if (s.kind == Standing::Kind::holds) return {mark(s.finding.verdict), s.step->id, summary};
-  if (s.kind == Standing::Kind::note) return {dim("·"), dim(s.step->id), dim("not maintained by p2pd" + (summary.empty() ? "" : "; now: " + summary))};
+  if (s.kind == Standing::Kind::note)
+    return {dim("·"), dim(s.step->id), dim("not maintained by p2pd" + (summary.empty() ? "" : "; now: " + summary))};
   if (s.kind == Standing::Kind::waits)
-    return {dim("·"), dim(s.step->id), dim(excused         ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
-                                           : summary.empty() ? "waits for the steps above"
-                                                             : "waits; now: " + summary)};
+    return {dim("·"), dim(s.step->id),
+            dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
+                : summary.empty() ? "waits for the steps above"
+                                  : "waits; now: " + summary)};
   if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
   return {mark(s.finding.verdict), s.step->id, summary};
 }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <set>
 
-#include "base/p2p_use.hpp"
 #include "ctl/print.hpp"
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/nccl.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "report/figures.hpp"
 
@@ -66,28 +66,52 @@ constexpr SettingRow kSettingRows[] = {
     // expandable_segments:True, CUDA graphs and NCCL over P2P hang together (user reports).
     {kTorch, SettingKind::variable, "NCCL_GRAPH_REGISTER", "0",
      [](const Proven& p) {
-       return std::string(p.fit(P2pUse::nccl) ? "CUDA graphs over P2P hang where PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True" : "");
+       return std::string(p.fit(P2pUse::nccl)
+                              ? "CUDA graphs over P2P hang where PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True"
+                              : "");
      }},
-    // vLLM caches the verdict of its check by the list of devices only; versions that skip the check by default ignore it anyway.
+    // vLLM caches the verdict of its check by the list of devices only; versions that skip the check by default ignore
+    // it anyway.
     {kVllm, SettingKind::variable, "VLLM_SKIP_P2P_CHECK", "1",
-     [](const Proven& p) { return std::string(p.fit(P2pUse::custom_all_reduce) ? "proven here; vLLM's cached check outlives driver and BIOS changes" : ""); }},
+     [](const Proven& p) {
+       return std::string(
+           p.fit(P2pUse::custom_all_reduce) ? "proven here; vLLM's cached check outlives driver and BIOS changes" : "");
+     }},
     // SGLang has the same check, and does it by default.
     {kSglang, SettingKind::variable, "SGLANG_SKIP_P2P_CHECK", "1",
-     [](const Proven& p) { return std::string(p.fit(P2pUse::custom_all_reduce) ? "proven here; SGLang's cached check outlives driver and BIOS changes" : ""); }},
+     [](const Proven& p) {
+       return std::string(p.fit(P2pUse::custom_all_reduce)
+                              ? "proven here; SGLang's cached check outlives driver and BIOS changes"
+                              : "");
+     }},
     // Custom all-reduce loads from peers: NaN on some Intel desktops while NCCL is exact (user reports).
     {kCustom, SettingKind::flag, "--disable-custom-all-reduce", "",
-     [](const Proven& p) { return p.fit(P2pUse::custom_all_reduce) ? std::string() : p.why_unfit(P2pUse::custom_all_reduce); }},
+     [](const Proven& p) {
+       return p.fit(P2pUse::custom_all_reduce) ? std::string() : p.why_unfit(P2pUse::custom_all_reduce);
+     }},
     // ggml-cuda.cu tests the variable for presence.
     {kLlama, SettingKind::variable, "GGML_CUDA_P2P", "1",
-     [](const Proven& p) { return std::string(p.fit(P2pUse::copies) ? "copies are proven; llama.cpp tests for presence, so that 0 turns it on as well" : ""); }},
+     [](const Proven& p) {
+       return std::string(p.fit(P2pUse::copies)
+                              ? "copies are proven; llama.cpp tests for presence, so that 0 turns it on as well"
+                              : "");
+     }},
     {kLlama, SettingKind::unset, "GGML_CUDA_P2P", "",
-     [](const Proven& p) { return p.fit(P2pUse::copies) ? std::string() : p.why_unfit(P2pUse::copies) + "; any value turns it on, 0 as well"; }},
+     [](const Proven& p) {
+       return p.fit(P2pUse::copies) ? std::string()
+                                    : p.why_unfit(P2pUse::copies) + "; any value turns it on, 0 as well";
+     }},
     // CUDA_DEVICE_ORDER is FASTEST_FIRST by default: CUDA C++ Programming Guide, "CUDA Environment Variables".
-    {{}, SettingKind::variable, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+    {{},
+     SettingKind::variable,
+     "CUDA_DEVICE_ORDER",
+     "PCI_BUS_ID",
      [](const Proven& p) {
        std::set<std::string> names;
        for (const json& gpu : list_of(p.report, "gpus")) names.insert(text_of(gpu, "name"));
-       return names.size() < 2 ? std::string() : fmt::format("the cards differ ({}), and CUDA counts the fastest first", fmt::join(names, ", "));
+       return names.size() < 2
+                  ? std::string()
+                  : fmt::format("the cards differ ({}), and CUDA counts the fastest first", fmt::join(names, ", "));
      }},
 };
 
@@ -110,12 +134,17 @@ std::string one_line(std::string text) {
 std::vector<Setting> settings_of(const Proven& proven, const std::string& application) {
   std::vector<Setting> settings;
   for (const SettingRow& row : kSettingRows) {
-    const auto applications = row.applications.empty() ? std::span<const std::string_view>(kEnvApplications) : row.applications;
+    const auto applications =
+        row.applications.empty() ? std::span<const std::string_view>(kEnvApplications) : row.applications;
     if (!application.empty() && std::ranges::count(applications, application) == 0) continue;
     const std::string reason = one_line(row.reason(proven));
     if (reason.empty()) continue;
     const bool level = row.kind == SettingKind::variable && row.value.empty();
-    settings.push_back({{applications.begin(), applications.end()}, row.kind, row.name, level ? to_string(proven.need.level) : row.value, reason});
+    settings.push_back({{applications.begin(), applications.end()},
+                        row.kind,
+                        row.name,
+                        level ? to_string(proven.need.level) : row.value,
+                        reason});
   }
   return settings;
 }
@@ -123,8 +152,12 @@ std::vector<Setting> settings_of(const Proven& proven, const std::string& applic
 /// A setting as a line of `format`; a flag, and what an env-file cannot say, is a comment.
 std::string line_of(const Setting& s, std::string_view format) {
   if (s.kind == SettingKind::flag) return fmt::format("# command line: {}", s.name);
-  if (format == "sh") return s.kind == SettingKind::unset ? fmt::format("unset {}", s.name) : fmt::format("export {}='{}'", s.name, s.value);
-  if (format == "systemd") return s.kind == SettingKind::unset ? fmt::format("UnsetEnvironment={}", s.name) : fmt::format("Environment=\"{}={}\"", s.name, s.value);
+  if (format == "sh")
+    return s.kind == SettingKind::unset ? fmt::format("unset {}", s.name)
+                                        : fmt::format("export {}='{}'", s.name, s.value);
+  if (format == "systemd")
+    return s.kind == SettingKind::unset ? fmt::format("UnsetEnvironment={}", s.name)
+                                        : fmt::format("Environment=\"{}={}\"", s.name, s.value);
   return s.kind == SettingKind::unset ? fmt::format("# not set: {}", s.name) : fmt::format("{}={}", s.name, s.value);
 }
 
@@ -132,13 +165,18 @@ void print_lines(const std::vector<Setting>& settings, const Proven& proven, std
   fmt::print("# P2P is proven on this boot for {}\n", fmt::join(proven.fit_for, ", "));
   if (settings.empty()) fmt::print("# nothing to set\n");
   if (format == "systemd" && !settings.empty()) fmt::print("[Service]\n");
-  for (const Setting& s : settings) fmt::print("# {}: {}\n{}\n", fmt::join(s.applications, ", "), s.reason, line_of(s, format));
+  for (const Setting& s : settings)
+    fmt::print("# {}: {}\n{}\n", fmt::join(s.applications, ", "), s.reason, line_of(s, format));
 }
 
 void print_settings(const std::vector<Setting>& settings, const Proven& proven) {
   json list = json::array();
   for (const Setting& s : settings)
-    list.push_back({{"applications", s.applications}, {"kind", to_string(s.kind)}, {"name", s.name}, {"value", s.value}, {"reason", s.reason}});
+    list.push_back({{"applications", s.applications},
+                    {"kind", to_string(s.kind)},
+                    {"name", s.name},
+                    {"value", s.value},
+                    {"reason", s.reason}});
   print_json("p2pd.env/1", {{"fit_for", proven.fit_for}, {"settings", std::move(list)}});
 }
 
@@ -147,7 +185,7 @@ json last_report(const json& history) {
   json found;
   for (const json& run : list_of(history, "runs")) {
     for (const json& step : list_of(run, "steps")) {
-      const json& facts = field_of(field_of(step, "finding"), "facts"), &judgement = field_of(facts, "judgement");
+      const json &facts = field_of(field_of(step, "finding"), "facts"), &judgement = field_of(facts, "judgement");
       if (!is_bench_report(facts) || !(flag_of(judgement, "proven") || flag_of(judgement, "limited"))) continue;
       if (text_of(facts, "mode") != "quick") return facts;
       if (found.is_null()) found = facts;

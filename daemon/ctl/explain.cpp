@@ -8,7 +8,8 @@
 namespace p2pd::ctl {
 namespace {
 
-void explain_parameters(std::span<const Parameter> parameters, const Parameters& with, std::vector<std::vector<std::string>>& rows) {
+void explain_parameters(std::span<const Parameter> parameters, const Parameters& with,
+                        std::vector<std::vector<std::string>>& rows) {
   for (const Parameter& p : parameters) {
     const std::string value = with.contains(p.name) ? with[std::string(p.name)].dump() : "(default)";
     rows.push_back({"", fmt::format("{} = {}  ({}: {})", p.name, value, to_string(p.type), p.meaning)});
@@ -30,9 +31,15 @@ Result<int> explain(const Context& context) {
   const Probe& probe = *context.registry.probe(step->check);
   const Action* action = step->fix.empty() ? nullptr : context.registry.action(step->fix);
   if (context.options.json) {
-    nlohmann::json body = {{"step", step->id}, {"title", step->title}, {"why", step->why}, {"check", step->check},
-                           {"asserts", probe.asserts}, {"with", step->with}, {"operator", step->operator_text}};
-    if (action != nullptr) body["fix"] = {{"action", action->id}, {"does", action->does}, {"effect", to_string(action->effect)}};
+    nlohmann::json body = {{"step", step->id},
+                           {"title", step->title},
+                           {"why", step->why},
+                           {"check", step->check},
+                           {"asserts", probe.asserts},
+                           {"with", step->with},
+                           {"operator", step->operator_text}};
+    if (action != nullptr)
+      body["fix"] = {{"action", action->id}, {"does", action->does}, {"effect", to_string(action->effect)}};
     print_json("p2pd.step/1", std::move(body));
     return kDone;
   }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/p2p_use.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 
 namespace p2pd::ctl {
@@ -43,7 +43,8 @@ Result<int> features(const Context& context) {
   json labels = {{fmt::format("{}ready", kPrefix), proof && !proof->limited ? "true" : "false"},
                  {fmt::format("{}state", kPrefix), text_of(status, "state")}};
   for (const P2pUse use : kP2pUses)
-    labels[fmt::format("{}fit-for-{}", kPrefix, to_string(use))] = proof && std::ranges::count(proof->fit_for, to_string(use)) > 0 ? "true" : "false";
+    labels[fmt::format("{}fit-for-{}", kPrefix, to_string(use))] =
+        proof && std::ranges::count(proof->fit_for, to_string(use)) > 0 ? "true" : "false";
   if (options.json)
     print_json("p2pd.features/1", {{"labels", labels}});
   else if (options.name.empty())

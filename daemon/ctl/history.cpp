@@ -36,10 +36,12 @@ Result<nlohmann::json> known_history(const Context& context, int runs) {
   Result<nlohmann::json> read = fail(ErrorCode::io, "not asked");
   if (over_the_bus(context.options)) {
     Result<Service> service = Service::open(context.options);
-    read = service ? in_pages(runs, [&](int count, std::int64_t before) { return service->history(count, before); }) : Failure(service.error());
+    read = service ? in_pages(runs, [&](int count, std::int64_t before) { return service->history(count, before); })
+                   : Failure(service.error());
   }
   if (!read && context.options.host.empty())  // the journal has the same data
-    read = in_pages(runs, [&](int count, std::int64_t before) { return history_in_journal(context.state(), count, before); });
+    read = in_pages(runs,
+                    [&](int count, std::int64_t before) { return history_in_journal(context.state(), count, before); });
   return read;
 }
 
@@ -52,8 +54,9 @@ Result<int> history(const Context& context) {
   if (found.value("runs", nlohmann::json::array()).empty()) fmt::print("nothing has run on this machine yet\n");
   std::vector<std::vector<std::string>> rows;
   for (const nlohmann::json& event : found.value("events", nlohmann::json::array()))
-    rows.push_back({event.value("time", ""), fmt::format("run {}", json_number<std::int64_t>(event, "run")), event.value("boot_id", "").substr(0, 8),
-                    event.value("type", ""), event.value("step", ""), event.value("text", "")});
+    rows.push_back({event.value("time", ""), fmt::format("run {}", json_number<std::int64_t>(event, "run")),
+                    event.value("boot_id", "").substr(0, 8), event.value("type", ""), event.value("step", ""),
+                    event.value("text", "")});
   print_table(rows);
   return kDone;
 }

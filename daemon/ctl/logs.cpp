@@ -10,7 +10,8 @@
 namespace p2pd::ctl {
 
 Result<int> logs(const Context& context) {
-  std::vector<std::string> words = {"journalctl", "--unit=p2pd*.service", fmt::format("--lines={}", context.options.lines)};
+  std::vector<std::string> words = {"journalctl", "--unit=p2pd*.service",
+                                    fmt::format("--lines={}", context.options.lines)};
   if (context.options.follow) words.emplace_back("--follow");
   if (context.options.json) words.emplace_back("--output=json");
   if (context.options.root != "/") words.push_back("--root=" + context.options.root);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Verb table of p2pctl, its options, and the code around a verb: signals, errors, exit codes.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <signal.h>
+#include <CLI/CLI.hpp>
 
 #include "base/directories.hpp"
 #include "base/image_runner.hpp"
@@ -51,19 +51,31 @@ void takes_lines(CLI::App& app, Options& o) {
   app.add_option("-n,--lines", o.lines, "how many lines")->check(CLI::Range(1, 1'000'000));
   app.add_flag("-f,--follow", o.follow, "follow new messages");
 }
-void takes_host(CLI::App& app, Options& o) { app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh"); }
-void takes_shell(CLI::App& app, Options& o) { app.add_option("SHELL", o.name, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"})); }
+void takes_host(CLI::App& app, Options& o) {
+  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+}
+void takes_shell(CLI::App& app, Options& o) {
+  app.add_option("SHELL", o.name, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+}
 void takes_step(CLI::App& app, Options& o) {
   app.add_option("STEP", o.name, "a step of the plan")->required();
   app.add_option("--plan", o.plan, "plan name or file");
 }
-void takes_words(CLI::App& app, Options&) { app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\"."); }
+void takes_words(CLI::App& app, Options&) {
+  app.prefix_command()->footer("Takes the options of p2p-bench: see \"p2p-bench --help\".");
+}
 void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
-  app.add_option("--for", o.uses, "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")->delimiter(',')->allow_extra_args(false);
+  app.add_option(
+         "--for", o.uses,
+         "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
 }
 void takes_application(CLI::App& app, Options& o) {
-  const auto one_of = [](auto& names) { return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names))); };
+  const auto one_of = [](auto& names) {
+    return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names)));
+  };
   app.add_option("--for", o.application, "one application (default: all)")->check(one_of(kEnvApplications));
   app.add_option("--format", o.format, "of what is printed (default: sh)")->check(one_of(kEnvFormats));
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
@@ -71,25 +83,32 @@ void takes_application(CLI::App& app, Options& o) {
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
   CLI::Option* directory = app.add_option("DIR", o.directory, "a new directory, with --unpack");
-  CLI::Option* unpack = app.add_flag("--unpack", o.unpack, "write the files of the record FILE into DIR, to be changed");
+  CLI::Option* unpack =
+      app.add_flag("--unpack", o.unpack, "write the files of the record FILE into DIR, to be changed");
   unpack->needs(directory);
   directory->needs(unpack);
 }
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "file to write (default: p2pd-report.html); \"-\": standard output");
-  app.add_flag("--no-redact", o.no_redact, "keep what is otherwise removed: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
+  app.add_flag(
+      "--no-redact", o.no_redact,
+      "keep what is otherwise removed: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
 void takes_file(CLI::App& app, Options& o) {
   app.add_option("--output", o.name, "write them into this file, atomically (default: standard output)");
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
-void takes_entry(CLI::App& app, Options& o) { app.add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required(); }
+void takes_entry(CLI::App& app, Options& o) {
+  app.add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required();
+}
 void takes_catalogue(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
-  CLI::App* diff = app.add_subcommand("diff", "print the patch of an entry, as git-apply(1) takes it, and what is known of it");
+  CLI::App* diff =
+      app.add_subcommand("diff", "print the patch of an entry, as git-apply(1) takes it, and what is known of it");
   CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes have only one source");
-  CLI::App* add = app.add_subcommand("add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
+  CLI::App* add = app.add_subcommand(
+      "add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
   for (CLI::App* entry : {diff, allow}) takes_entry(*entry, o);
   diff->callback([&o] { o.catalogue_verb = catalogue_diff; });
   allow->callback([&o] { o.catalogue_verb = catalogue_allow; });
@@ -101,8 +120,11 @@ void takes_catalogue(CLI::App& app, Options& o) {
   add->add_flag("--no-build", o.no_build, "leave the build to the next apply");
   for (CLI::App* each : {diff, allow, add}) {
     each->fallthrough();
-    each->add_option("--mirror", o.mirrors, "URL of a repository, or of what lies above OWNER/NAME, asked first; may be given again")->allow_extra_args(false);
-    each->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")->allow_extra_args(false);
+    each->add_option("--mirror", o.mirrors,
+                     "URL of a repository, or of what lies above OWNER/NAME, asked first; may be given again")
+        ->allow_extra_args(false);
+    each->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")
+        ->allow_extra_args(false);
   }
 }
 
@@ -112,7 +134,8 @@ constexpr Verb kVerbs[] = {
     {"apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
     {"revert", "undo everything, to the byte", takes_walk, revert},
     {"status", "state of the last run", takes_status, status},
-    {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses, is_ready},
+    {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses,
+     is_ready},
     {"metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {"features", "print the state for Kubernetes' node feature discovery", takes_file, features},
     {"env", "print P2P settings for applications, with reasons", takes_application, env},
@@ -120,13 +143,16 @@ constexpr Verb kVerbs[] = {
     {"explain", "describe a step and its fix", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
     {"logs", "show p2pd's messages in the system's journal", takes_lines, logs},
-    {"catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue, catalogue},
+    {"catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue,
+     catalogue},
     {"report", "write a report of this machine and of the last run as one HTML file", takes_page, write_report},
     {"record", "capture this machine into one file that --root reads", takes_record, record},
     {"pause", "pause an open run", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
     {"resume", "resume a paused run", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
-    {"retry", "retry a blocked or failed run", takes_walk, [](const Context& c) { return request(c, Request::Kind::retry); }},
-    {"cancel", "stop an open run and undo it", takes_walk, [](const Context& c) { return request(c, Request::Kind::cancel); }},
+    {"retry", "retry a blocked or failed run", takes_walk,
+     [](const Context& c) { return request(c, Request::Kind::retry); }},
+    {"cancel", "stop an open run and undo it", takes_walk,
+     [](const Context& c) { return request(c, Request::Kind::cancel); }},
     {"completion", "print a shell's completion script", takes_shell, completion, false, true},
 };
 
@@ -188,9 +214,7 @@ Result<void> Context::require_directory() const {
 
 Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), registry, host); }
 
-Result<Plan> Context::plan() const {
-  return load_plan(TRY(load_config()), options.plan, registry);
-}
+Result<Plan> Context::plan() const { return load_plan(TRY(load_config()), options.plan, registry); }
 
 std::filesystem::path Context::state() const {
   if (options.state.empty()) return state_directory(options.root);
@@ -203,7 +227,8 @@ int main(int argc, char** argv, const Registry& registry) {
   context.registry = registry;
   CLI::App app{"p2pctl: GPU peer-to-peer over PCIe, made to work and proven"};
   app.set_version_flag("--version", "p2pctl " P2PD_VERSION);
-  app.add_option("-H,--host", context.options.host, "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
+  app.add_option("-H,--host", context.options.host,
+                 "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
   app.require_subcommand(1);
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {

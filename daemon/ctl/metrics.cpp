@@ -10,13 +10,13 @@
 #include <optional>
 #include <sstream>
 
-#include "base/p2p_use.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
 #include "engine/journal.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/aer.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
@@ -62,8 +62,8 @@ void add_state(std::vector<Metric>& metrics, const json& status, bool ready, con
       add(metrics, "p2pd_state", "Whether the last run is in this state.", now == state, {{"state", state}});
   add(metrics, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
   for (const P2pUse use : kP2pUses)
-    add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.", std::ranges::count(fit_for, to_string(use)) > 0,
-        {{"use", std::string(to_string(use))}});
+    add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.",
+        std::ranges::count(fit_for, to_string(use)) > 0, {{"use", std::string(to_string(use))}});
   if (const json& required = field_of(status, "reboot_required"); required.is_boolean())
     add(metrics, "p2pd_reboot_required", "Whether changes wait for a reboot.", required.get<bool>());
 }
@@ -134,7 +134,8 @@ void add_proofs(std::vector<Metric>& metrics, const json& history) {
   if (runs.empty()) return;
   const json last = proof_in(json::array({runs.front()}), history);
   add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", seconds_of(text_of(last, "time")));
-  add_pairs(metrics, last, "copy", "p2pd_pair_copy_bytes_per_second", "Rate of a copy from one GPU to another, in the last proof.", 1e9);
+  add_pairs(metrics, last, "copy", "p2pd_pair_copy_bytes_per_second",
+            "Rate of a copy from one GPU to another, in the last proof.", 1e9);
   add_pairs(metrics, proof_in(runs, history), "latency", "p2pd_pair_latency_seconds",
             "Latency of a load by one GPU from another, in the last full proof.", 1e-6);
 }
@@ -165,7 +166,8 @@ void add_errors(std::vector<Metric>& metrics, const Host& host) {
     const std::string port = above.ports.empty() ? "" : above.ports.front()->address;
     for (const auto& [end, address] : {std::pair("gpu", gpu.address), {"port", port}})
       for (const std::string_view severity : kAerSeverities)
-        add(metrics, "p2pd_pci_errors_total", "PCI errors that the kernel counted since boot at this end of the link of a GPU.",
+        add(metrics, "p2pd_pci_errors_total",
+            "PCI errors that the kernel counted since boot at this end of the link of a GPU.",
             errors_at(host, address, severity), {{"gpu", gpu.address}, {"end", end}, {"kind", std::string(severity)}});
   }
 }
@@ -207,7 +209,8 @@ std::vector<Metric> metrics_of_machine(const Host& host) {
   add(metrics, "p2pd_boot_timestamp_seconds", "When this machine was booted.", boot_time(host));
   const auto drift = drift_since_proof(host).value_or(std::map<std::string, bool>());
   for (const auto& [part, changed] : drift)
-    add(metrics, "p2pd_drift", "Whether this differs from the state in which P2P was proven on this boot.", changed, {{"part", part}});
+    add(metrics, "p2pd_drift", "Whether this differs from the state in which P2P was proven on this boot.", changed,
+        {{"part", part}});
   add_errors(metrics, host);
   return metrics;
 }
@@ -215,7 +218,8 @@ std::vector<Metric> metrics_of_machine(const Host& host) {
 std::string exposition(const std::vector<Metric>& metrics) {
   std::string text;
   for (const Metric& metric : metrics) {
-    text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name, metric.help, metric.name.ends_with("_total") ? "counter" : "gauge");
+    text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", metric.name, metric.help,
+                        metric.name.ends_with("_total") ? "counter" : "gauge");
     for (const auto& [labels, value] : metric.samples) {
       std::string inner;
       for (const auto& [name, word] : labels)
@@ -236,7 +240,8 @@ Result<int> metrics(const Context& context) {
   const auto host = live.snapshot();
   const Result<Proof> proof = require_proof(*host);
   const Result<json> status = known_status(context);
-  std::vector<Metric> known = metrics_of_runs(status ? *status : json(), history, proof ? std::optional(*proof) : std::nullopt);
+  std::vector<Metric> known =
+      metrics_of_runs(status ? *status : json(), history, proof ? std::optional(*proof) : std::nullopt);
   std::ranges::move(metrics_of_machine(*host), std::back_inserter(known));
   if (!options.name.empty())
     TRY(replace_file(options.name, exposition(known), 0644));

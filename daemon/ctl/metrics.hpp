@@ -27,9 +27,11 @@ struct Metric {
 
 /// State of P2P, from documents p2pd.status/1 and p2pd.history/1 and the `proof` of this boot. Missing values are left
 /// out.
-std::vector<Metric> metrics_of_runs(const nlohmann::json& status, const nlohmann::json& history, const std::optional<Proof>& proof);
+std::vector<Metric> metrics_of_runs(const nlohmann::json& status, const nlohmann::json& history,
+                                    const std::optional<Proof>& proof);
 
-/// What the machine tells by itself: when it booted, what differs from what was proven on this boot, PCI errors of its GPUs.
+/// What the machine tells by itself: when it booted, what differs from what was proven on this boot, PCI errors of its
+/// GPUs.
 std::vector<Metric> metrics_of_machine(const Host& host);
 
 /// Prometheus' text exposition format, without timestamps.

@@ -21,12 +21,9 @@ nlohmann::json to_json(const Change& change, const Host& host) {
                      {"before", current(host, file.path)},
                      {"after", goes ? nlohmann::json() : nlohmann::json(file.content)}});
   }
-  return {{"step", change.step->id},
-          {"change", change.description.summary},
-          {"cost", change.description.cost},
-          {"notes", change.description.notes},
-          {"commands", change.description.commands},
-          {"files", std::move(files)}};
+  return {
+      {"step", change.step->id},           {"change", change.description.summary},    {"cost", change.description.cost},
+      {"notes", change.description.notes}, {"commands", change.description.commands}, {"files", std::move(files)}};
 }
 
 Effect effect_of(const Step& step, const Registry& registry) {
@@ -35,7 +32,10 @@ Effect effect_of(const Step& step, const Registry& registry) {
 
 nlohmann::json to_json(const Preview& preview, const Registry& registry, const Host& host) {
   const Standing& s = preview.standing;
-  nlohmann::json document = {{"step", s.step->id}, {"kind", to_string(s.step->kind)}, {"standing", preview.blocked() ? "blocked" : to_string(s.kind)}, {"summary", s.finding.summary}};
+  nlohmann::json document = {{"step", s.step->id},
+                             {"kind", to_string(s.step->kind)},
+                             {"standing", preview.blocked() ? "blocked" : to_string(s.kind)},
+                             {"summary", s.finding.summary}};
   if (!preview.obstacle().empty()) document["obstacle"] = preview.obstacle();
   if (preview.blocked()) document["next"] = preview.next();
   if (preview.changes.made.empty()) return document;
@@ -48,7 +48,8 @@ nlohmann::json to_json(const Preview& preview, const Registry& registry, const H
 nlohmann::json alternatives(const Plan& plan) {
   nlohmann::json found = nlohmann::json::array();
   for (const Step& step : plan.steps)
-    if (step.kind == StepKind::alternative && step.tried == Tried::no) found.push_back({{"step", step.id}, {"title", step.title}});
+    if (step.kind == StepKind::alternative && step.tried == Tried::no)
+      found.push_back({{"step", step.id}, {"title", step.title}});
   return found;
 }
 
@@ -79,7 +80,8 @@ void print_change(const Change& change, bool reboot, const Host& host) {
 const char* verdict_text(const PlanPreview& all) {
   if (all.blocked) return "Blocked: nothing is changed until the points above are settled.";
   if (all.outlook == Outlook::provable)
-    return all.changes ? "p2pctl apply proves P2P first; only where that fails are these changes made." : "p2pctl apply proves P2P; there is nothing to change.";
+    return all.changes ? "p2pctl apply proves P2P first; only where that fails are these changes made."
+                       : "p2pctl apply proves P2P; there is nothing to change.";
   return all.changes ? "p2pctl apply makes these changes; p2pctl revert takes them back." : "Nothing to do.";
 }
 
@@ -90,14 +92,17 @@ void print_diff(const PlanPreview& all) {
     print_table({row_of(preview.standing, all.seen)});
     for (const Change& change : preview.changes.made) print_change(change, all.reboots_for(preview, change), all.host);
     if (!preview.obstacle().empty())
-      print_table({{"  ", preview.blocked() ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"), preview.obstacle()}});
+      print_table({{"  ", preview.blocked() ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"),
+                    preview.obstacle()}});
     if (preview.blocked()) print_table({{"  ", paint(Colour::bold, "next"), preview.next()}});
   }
   if (const auto ended = ends(all.seen); !ended.empty())
     print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(ended, ", "))}});
   for (const Step& step : all.plan.steps)
-    if (step.kind == StepKind::alternative && step.tried == Tried::no) print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
-  fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)), to_string(all.reboots), all.plan.policy.reboots);
+    if (step.kind == StepKind::alternative && step.tried == Tried::no)
+      print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
+  fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)),
+             to_string(all.reboots), all.plan.policy.reboots);
 }
 
 PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen) {

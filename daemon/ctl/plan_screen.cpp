@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl plan on one screen: failing checks, changes of apply, their cost, and the command that undoes them. Each text comes from a
-// check or an action; the changes of one topic share a row.
+// p2pctl plan on one screen: failing checks, changes of apply, their cost, and the command that undoes them. Each text
+// comes from a check or an action; the changes of one topic share a row.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,10 +23,10 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kScreen = 78;      ///< characters in a line of 80 columns without a topic
-constexpr std::size_t kLine = 69;        ///< characters of a row next to its topic
-constexpr std::size_t kLongest = 52;     ///< for a word: a kernel argument lists ports
-constexpr std::size_t kNotes = 2;        ///< lines
+constexpr std::size_t kScreen = 78;   ///< characters in a line of 80 columns without a topic
+constexpr std::size_t kLine = 69;     ///< characters of a row next to its topic
+constexpr std::size_t kLongest = 52;  ///< for a word: a kernel argument lists ports
+constexpr std::size_t kNotes = 2;     ///< lines
 
 std::string without_parentheses(const std::string& text) {
   std::string out;
@@ -104,14 +104,17 @@ Rows blocked_rows(const PlanPreview& all) {
   Rows rows;
   std::set<std::string> done;
   for (const Preview& first : all.steps) {
-    const auto shares = [&](const Preview& p) { return p.blocked() && p.obstacle() == first.obstacle() && p.next() == first.next(); };
+    const auto shares = [&](const Preview& p) {
+      return p.blocked() && p.obstacle() == first.obstacle() && p.next() == first.next();
+    };
     if (!first.blocked() || done.contains(first.obstacle() + first.next())) continue;
     done.insert(first.obstacle() + first.next());
     std::vector<const Preview*> sharing;
     for (const Preview& preview : all.steps)
       if (shares(preview)) sharing.push_back(&preview);
     std::ranges::move(check_rows(sharing, all, 2), std::back_inserter(rows));
-    if (!first.obstacle().empty()) rows.push_back({"", paint(Colour::red, "blocked by"), shortened(first.obstacle(), 2 * kLine)});
+    if (!first.obstacle().empty())
+      rows.push_back({"", paint(Colour::red, "blocked by"), shortened(first.obstacle(), 2 * kLine)});
     rows.push_back({"", paint(Colour::bold, "next"), first.next()});
   }
   return rows;
@@ -127,7 +130,8 @@ Rows open_rows(const PlanPreview& all) {
     if (!preview.obstacle().empty()) obstacles.insert(preview.obstacle());
   }
   Rows rows = check_rows(open, all, open.size() <= 2 && !all.blocked ? 2 : 1);
-  for (const std::string& obstacle : obstacles) rows.push_back({"", paint(Colour::yellow, "waits for"), shortened(obstacle, 2 * kLine)});
+  for (const std::string& obstacle : obstacles)
+    rows.push_back({"", paint(Colour::yellow, "waits for"), shortened(obstacle, 2 * kLine)});
   return rows;
 }
 
@@ -136,17 +140,21 @@ class Changed {
  public:
   explicit Changed(const PlanPreview& all) {
     for (const Preview& preview : all.steps)
-      for (const Change& change : preview.changes.made) add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
+      for (const Change& change : preview.changes.made)
+        add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
   }
 
   Rows rows() const {
     Rows rows;
     for (const Topic& topic : topics_)
-      rows.push_back({topic.name, fmt::format("{}{}", fmt::join(topic.summaries, "; "), topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
+      rows.push_back({topic.name, fmt::format("{}{}", fmt::join(topic.summaries, "; "),
+                                              topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
     if (!files_.empty()) rows.push_back({"files", files()});
-    for (const std::string& cost : costs_) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
+    for (const std::string& cost : costs_)
+      rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
     const std::size_t shown = notes_.size() <= kNotes ? notes_.size() : kNotes - 1;
-    for (std::size_t i = 0; i < shown; ++i) rows.push_back({"note", shortened(notes_[i], notes_.size() == 1 ? 2 * kLine : kLine)});
+    for (std::size_t i = 0; i < shown; ++i)
+      rows.push_back({"note", shortened(notes_[i], notes_.size() == 1 ? 2 * kLine : kLine)});
     if (shown < notes_.size()) rows.push_back({"", fmt::format("{} more: p2pctl plan --diff", notes_.size() - shown)});
     return rows;
   }
@@ -178,7 +186,8 @@ class Changed {
     std::map<std::string, int> counts;
     for (const std::string& path : files_) ++counts[path.substr(0, path.find('/', 1))];
     std::string text;
-    for (const auto& [directory, count] : counts) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", count, directory);
+    for (const auto& [directory, count] : counts)
+      text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", count, directory);
     return text;
   }
 
@@ -200,12 +209,15 @@ Rows fallback_rows(const PlanPreview& all) {
   Rows rows;
   for (const Preview& preview : all.steps)
     if (const Step& step = *preview.standing.step; step.first && !preview.changes.made.empty())
-      rows.push_back({paint(Colour::blue, "fallback"), fmt::format("if the proof fails: undo {}, then fix {}", step.id, fmt::join(steps_after(all.plan, step), ", "))});
+      rows.push_back({paint(Colour::blue, "fallback"), fmt::format("if the proof fails: undo {}, then fix {}", step.id,
+                                                                   fmt::join(steps_after(all.plan, step), ", "))});
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
     const Action* const action = all.registry.action(step.fix);
-    const std::string told = action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;
-    rows.push_back({paint(Colour::blue, "fallback"), "if the proof fails: " + shortened(told.empty() ? step.title : told, 2 * kLine)});
+    const std::string told =
+        action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;
+    rows.push_back({paint(Colour::blue, "fallback"),
+                    "if the proof fails: " + shortened(told.empty() ? step.title : told, 2 * kLine)});
   }
   return rows;
 }
@@ -214,7 +226,8 @@ Rows fallback_rows(const PlanPreview& all) {
 std::vector<std::string> later(const PlanPreview& all) {
   std::vector<std::string> names;
   for (const Preview& preview : all.steps)
-    if (preview.changes.made.empty() && preview.standing.kind == Standing::Kind::waits && preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
+    if (preview.changes.made.empty() && preview.standing.kind == Standing::Kind::waits &&
+        preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
       names.push_back(preview.standing.step->id);
   return names;
 }
@@ -235,7 +248,9 @@ void print_screen(const PlanPreview& all) {
   fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
   print_table({{machine_text(all.host)}});
   if (all.blocked) {
-    const char* const text = all.outlook == Outlook::impossible ? "Not possible with this hardware" : "Blocked; p2pctl apply changes nothing before this is settled";
+    const char* const text = all.outlook == Outlook::impossible
+                                 ? "Not possible with this hardware"
+                                 : "Blocked; p2pctl apply changes nothing before this is settled";
     fmt::print("\n{}\n", paint(Colour::bold, text));
     print_table(blocked_rows(all));
   }
@@ -246,10 +261,13 @@ void print_screen(const PlanPreview& all) {
   if (const auto ended = ends(all.seen); !ended.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
   if (const auto names = later(all); all.changes && !names.empty())
-    rows.push_back({"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
+    rows.push_back(
+        {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
   const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::mendable;
   if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
-  if (all.changes || proves) rows.push_back({"reboots", fmt::format("{} expected, {} at most", to_string(all.reboots), all.plan.policy.reboots)});
+  if (all.changes || proves)
+    rows.push_back(
+        {"reboots", fmt::format("{} expected, {} at most", to_string(all.reboots), all.plan.policy.reboots)});
   print_table(rows);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Every check, file and command: p2pctl plan --diff\n");
 }

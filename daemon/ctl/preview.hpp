@@ -34,7 +34,8 @@ struct PlanPreview {
   bool reboots_for(const Preview& preview, const Change& change) const;
 };
 
-/// Prints "p2pctl plan". Fits a terminal of 24 lines of 80 columns as long as checks and actions keep their texts short.
+/// Prints "p2pctl plan". Fits a terminal of 24 lines of 80 columns as long as checks and actions keep their texts
+/// short.
 void print_screen(const PlanPreview& preview);
 
 }  // namespace p2pd::ctl

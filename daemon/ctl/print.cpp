@@ -60,12 +60,14 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
 
 constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< codes of Colour
 
-/// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing direction.
+/// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing
+/// direction.
 std::size_t acting(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) return 1;
   if (first == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;  // U+0080 to U+009F
-  for (const std::string_view mark : {"\u200e", "\u200f", "\u061c", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"})
+  for (const std::string_view mark : {"\u200e", "\u200f", "\u061c", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e",
+                                      "\u2066", "\u2067", "\u2068", "\u2069"})
     if (text.starts_with(mark)) return mark.size();
   return 0;
 }
@@ -107,7 +109,8 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
     std::size_t at = 1;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const bool last = i + 1 == row.size();
-      line += last ? wrap(row[i], at, std::max(width, at + 30)) : row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
+      line += last ? wrap(row[i], at, std::max(width, at + 30))
+                   : row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
       at += last ? 0 : widths[i] + 2;
     }
     fmt::print("{}\n", harmless(line));
@@ -136,7 +139,8 @@ std::string unified_diff(std::string_view path, const std::string& before, const
   if (fd < 0) return "";
   const bool written = ::write(fd, before.data(), before.size()) == static_cast<ssize_t>(before.size());
   Command command;
-  command.argv = {"diff", "-u", "--label", fmt::format("{} (now)", path), "--label", fmt::format("{} (new)", path), name, "-"};
+  command.argv = {"diff", "-u", "--label", fmt::format("{} (now)", path), "--label", fmt::format("{} (new)", path),
+                  name,   "-"};
   command.input = after;
   const auto result = ProcessRunner().run(command);
   ::close(fd);
@@ -145,9 +149,7 @@ std::string unified_diff(std::string_view path, const std::string& before, const
   std::string out;
   std::istringstream lines(result->output);
   for (std::string line; std::getline(lines, line);) {
-    const Colour colour = line.starts_with('+')   ? Colour::green
-                          : line.starts_with('-') ? Colour::red
-                                                  : Colour::dim;
+    const Colour colour = line.starts_with('+') ? Colour::green : line.starts_with('-') ? Colour::red : Colour::dim;
     out += "      " + paint(colour, harmless(line)) + "\n";
   }
   return out;

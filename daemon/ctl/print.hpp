@@ -15,7 +15,8 @@ enum class Colour { plain, bold, dim, red, green, yellow, blue };
 /// Wraps `text` in a colour if standard output is a terminal and NO_COLOR is not set.
 std::string paint(Colour colour, std::string_view text);
 
-/// `text` without characters that act on a terminal, except the colours of paint(): it may come from an untrusted record or patch.
+/// `text` without characters that act on a terminal, except the colours of paint(): it may come from an untrusted
+/// record or patch.
 std::string harmless(std::string_view text);
 
 /// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl record FILE: writes this machine into one file that every read-only verb accepts as --root. With --unpack, writes the
-// content of such a file into a directory.
+// p2pctl record FILE: writes this machine into one file that every read-only verb accepts as --root. With --unpack,
+// writes the content of such a file into a directory.
 #include "record/record.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ int told(const Context& context, const MachineRecord& record, const std::string&
                                  {"unreadable", unreadable}});
     return kDone;
   }
-  fmt::print("{} files and the output of {} commands in {}\n", record.files.size(), record.commands.size(), harmless(path));
+  fmt::print("{} files and the output of {} commands in {}\n", record.files.size(), record.commands.size(),
+             harmless(path));
   for (const auto& name : unreadable)
     if (name.is_string()) fmt::print("  not readable: {}\n", harmless(name.get<std::string>()));
   fmt::print("next: p2pctl doctor --root {}\n", harmless(path));

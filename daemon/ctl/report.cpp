@@ -42,7 +42,8 @@ json known_or_noted(Result<json> found, std::string_view what, std::vector<std::
 json baseline_of(const Context& context, std::vector<std::string>& notes) {
   const Result<Root> root = Root::open(context.state());
   const auto text = root ? root->read("/baseline.json", kBaselineLimit) : Failure(root.error());
-  if (!text && text.error().code == ErrorCode::denied) notes.emplace_back("the measurement before the first change: readable by root only");
+  if (!text && text.error().code == ErrorCode::denied)
+    notes.emplace_back("the measurement before the first change: readable by root only");
   return text ? parse_json(*text) : json();
 }
 

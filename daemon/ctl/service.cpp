@@ -32,8 +32,10 @@ Failure failed(sd_bus_message* reply) {
     return fail(*ours, message, sd_bus_message_read(reply, "ss", &said, &next) < 0 ? "" : next);
   }
   for (const char* name : {SD_BUS_ERROR_ACCESS_DENIED, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED})
-    if (sd_bus_error_has_name(error, name) != 0) return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit permits it");
-  return fail(ErrorCode::io, "the service does not answer: " + message, "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
+    if (sd_bus_error_has_name(error, name) != 0)
+      return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit permits it");
+  return fail(ErrorCode::io, "the service does not answer: " + message,
+              "\"systemctl status p2pd\" shows why; \"--no-dbus\" works without it");
 }
 
 int keep_reply(sd_bus_message* reply, void* kept, sd_bus_error*) {
@@ -46,7 +48,8 @@ template <class... Arguments>
 Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Arguments... arguments) {
   MessageRef call, reply;
   sd_bus_slot* slot = nullptr;
-  int code = sd_bus_message_new_method_call(bus, call.out(), bus_names::kService, bus_names::kPath, bus_names::kManager, method);
+  int code = sd_bus_message_new_method_call(bus, call.out(), bus_names::kService, bus_names::kPath, bus_names::kManager,
+                                            method);
   if (code >= 0) code = sd_bus_message_append(call, types, arguments...);
   if (code >= 0) code = sd_bus_call_async(bus, &slot, call, guarded<keep_reply>, &reply, 0);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> pending(slot, sd_bus_slot_unref);
@@ -56,7 +59,8 @@ Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Argu
     if (code == -EINTR) code = 0;
   }
   if (reply == nullptr)
-    return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code), "\"p2pctl status\" shows the state");
+    return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code),
+                "\"p2pctl status\" shows the state");
   if (sd_bus_message_is_method_error(reply, nullptr) != 0) return failed(reply);
   return reply;
 }
@@ -93,10 +97,13 @@ void Service::Close::operator()(sd_bus* bus) const { sd_bus_flush_close_unref(bu
 
 Result<Service> Service::open(const Options& options) {
   sd_bus* bus = nullptr;
-  const int code = options.host.empty() ? sd_bus_open_system(&bus) : sd_bus_open_system_remote(&bus, options.host.c_str());
+  const int code =
+      options.host.empty() ? sd_bus_open_system(&bus) : sd_bus_open_system_remote(&bus, options.host.c_str());
   if (code < 0)
-    return fail(ErrorCode::io, fmt::format("the system bus{}: {}", options.host.empty() ? "" : " of " + options.host, error_text(code)),
-                options.host.empty() ? "\"--no-dbus\" works without it" : "\"ssh HOST systemd-stdio-bridge\" shows why");
+    return fail(
+        ErrorCode::io,
+        fmt::format("the system bus{}: {}", options.host.empty() ? "" : " of " + options.host, error_text(code)),
+        options.host.empty() ? "\"--no-dbus\" works without it" : "\"ssh HOST systemd-stdio-bridge\" shows why");
   sd_bus_set_allow_interactive_authorization(bus, 1);
   sd_bus_set_method_call_timeout(bus, kPatience);
   return Service(bus);
@@ -105,7 +112,8 @@ Result<Service> Service::open(const Options& options) {
 Result<std::uint64_t> Service::ask(const Request& request) {
   const char* method = bus_method(request.kind);
   if (request.kind != Request::Kind::apply) return run_of(TRY(call(bus_.get(), method, "")));
-  return run_of(TRY(call(bus_.get(), method, "sa{sv}", request.plan.c_str(), 1, "reboot", "b", request.reboot ? 1 : 0)));
+  return run_of(
+      TRY(call(bus_.get(), method, "sa{sv}", request.plan.c_str(), 1, "reboot", "b", request.reboot ? 1 : 0)));
 }
 
 Result<nlohmann::json> Service::report() { return document_of(TRY(call(bus_.get(), "GetReport", ""))); }
@@ -119,7 +127,8 @@ Result<nlohmann::json> Service::history(int runs, std::int64_t before) {
 Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& look, int stop_fd) {
   bool news = true;
   sd_bus_slot* slot = nullptr;
-  sd_bus_match_signal(bus_.get(), &slot, bus_names::kService, bus_names::kPath, "org.freedesktop.DBus.Properties", "PropertiesChanged", guarded<changed>, &news);
+  sd_bus_match_signal(bus_.get(), &slot, bus_names::kService, bus_names::kPath, "org.freedesktop.DBus.Properties",
+                      "PropertiesChanged", guarded<changed>, &news);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> matched(slot, sd_bus_slot_unref);
   for (;;) {
     if (std::exchange(news, false)) {
@@ -129,11 +138,16 @@ Result<void> Service::follow(const std::function<bool(const nlohmann::json&)>& l
     }
     int code = 0;
     while ((code = sd_bus_process(bus_.get(), nullptr)) > 0) continue;
-    if (code < 0) return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code), "\"p2pctl status\" shows the state");
+    if (code < 0)
+      return fail(ErrorCode::io, "the connection to the bus was lost: " + error_text(code),
+                  "\"p2pctl status\" shows the state");
     if (news) continue;
-    std::array<pollfd, 2> fds{{{sd_bus_get_fd(bus_.get()), static_cast<short>(sd_bus_get_events(bus_.get())), 0}, {stop_fd, POLLIN, 0}}};
+    std::array<pollfd, 2> fds{
+        {{sd_bus_get_fd(bus_.get()), static_cast<short>(sd_bus_get_events(bus_.get())), 0}, {stop_fd, POLLIN, 0}}};
     news = ::poll(fds.data(), fds.size(), kLookAgain) == 0;
-    if (fds[1].revents != 0) return fail(ErrorCode::interrupted, "stopped watching; the run continues", "\"p2pctl status --watch\" watches it again");
+    if (fds[1].revents != 0)
+      return fail(ErrorCode::interrupted, "stopped watching; the run continues",
+                  "\"p2pctl status --watch\" watches it again");
   }
 }
 
@@ -145,7 +159,8 @@ PasswordAgent::PasswordAgent(const Options& options) {
   pid_ = ::fork();
   if (pid_ == 0) {
     ::close(ready[0]);
-    ::execlp("pkttyagent", "pkttyagent", "--process", process.c_str(), "--notify-fd", descriptor.c_str(), "--fallback", nullptr);
+    ::execlp("pkttyagent", "pkttyagent", "--process", process.c_str(), "--notify-fd", descriptor.c_str(), "--fallback",
+             nullptr);
     ::_exit(127);  // no agent: polkit then reports that it cannot ask anyone
   }
   ::close(ready[1]);

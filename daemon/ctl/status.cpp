@@ -12,18 +12,20 @@
 #include "base/directories.hpp"
 #include "base/json_number.hpp"
 #include "base/json_texts.hpp"
-#include "base/p2p_use.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "engine/ready.hpp"
 #include "engine/status.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
 using nlohmann::json;
 
-std::string text(const json& object, const char* key) { return object.value(key, json()).is_string() ? object[key].get<std::string>() : ""; }
+std::string text(const json& object, const char* key) {
+  return object.value(key, json()).is_string() ? object[key].get<std::string>() : "";
+}
 
 std::string mark_of(const json& step) {
   const std::string verdict = text(step, "verdict");
@@ -36,7 +38,8 @@ std::string mark_of(const json& step) {
 std::string progress_line(const json& status) {
   constexpr int kBar = 20;
   const json progress = status.value("progress", json::object()), step = status.value("step", json::object());
-  const int done = std::max(json_number<int>(progress, "done"), 0), total = std::max(json_number<int>(progress, "total"), 1);
+  const int done = std::max(json_number<int>(progress, "done"), 0),
+            total = std::max(json_number<int>(progress, "total"), 1);
   const std::string bar(static_cast<std::size_t>(kBar * std::int64_t{std::min(done, total)} / total), '#');
   std::string line = fmt::format("[{:-<{}}] {} of {}", bar, kBar, done, total);
   for (const std::string& word : {text(step, "id"), text(step, "doing"), text(progress, "message")})
@@ -63,7 +66,8 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   if (undone.empty()) return {};
   std::vector<std::vector<std::string>> rows = {{"undone", undone}};
   for (const json& run : status.value("stays", json::array()))
-    rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"), text(run, "plan"), listed(run.value("steps", json::array())))});
+    rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"),
+                                         text(run, "plan"), listed(run.value("steps", json::array())))});
   if (rows.size() == 1) rows.push_back({"stays", "nothing is changed by p2pd"});
   return rows;
 }
@@ -75,8 +79,8 @@ bool at_rest(const json& status) {
   return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
 }
 
-/// Prints a run as it proceeds: a line for each new finding (one from before a fix is not new after it), and on a terminal a
-/// progress line below them.
+/// Prints a run as it proceeds: a line for each new finding (one from before a fix is not new after it), and on a
+/// terminal a progress line below them.
 class Show {
  public:
   /// `ends`: also print the final state of a run.
@@ -96,7 +100,8 @@ class Show {
     if (live_) fmt::print("{}\r", paint(Colour::blue, progress_line(status).substr(0, 100)));
     if (!live_) tell_change(status.value("step", json::object()));
     drawn_ = live_;
-    if (const std::string state = text(status, "state"); ends_ && at_rest(status) && std::exchange(told_, state) != state) {
+    if (const std::string state = text(status, "state");
+        ends_ && at_rest(status) && std::exchange(told_, state) != state) {
       clear();
       fmt::print("{}  {}\n", paint(Colour::bold, state), harmless(text(status, "reason")));
     }
@@ -119,8 +124,8 @@ class Show {
   bool live_;
   bool drawn_ = false;
   std::map<std::string, std::string> found_;  ///< last printed verdict and summary of a step
-  std::string doing_;  ///< the current step, and its operation
-  std::string told_;  ///< last printed final state
+  std::string doing_;                         ///< the current step, and its operation
+  std::string told_;                          ///< last printed final state
 };
 
 /// Follows a run until `end`; returns the newest report.
@@ -133,7 +138,8 @@ Result<json> follow(Service& service, const Context& context, const std::functio
       [&](const json& status) {
         newest = status;
         show.look(status);
-        const bool abandoned = !context.options.watch && !status.value("at_work", false) && ++idle_looks > 10;  // the worker was stopped
+        const bool abandoned =
+            !context.options.watch && !status.value("at_work", false) && ++idle_looks > 10;  // the worker was stopped
         if (status.value("at_work", false)) idle_looks = 0;
         return end(status) || abandoned;
       },
@@ -152,7 +158,8 @@ Result<json> known_status(const Context& context) {
   if (!over_the_bus(context.options)) return status_here(context);
   Result<Service> service = Service::open(context.options);
   Result<json> report = service ? service->report() : Failure(service.error());
-  if (!report && context.options.host.empty()) return current_status(context.state());  // the bus is down: the published status will do
+  if (!report && context.options.host.empty())
+    return current_status(context.state());  // the bus is down: the published status will do
   return report;
 }
 
@@ -162,26 +169,31 @@ int print_status(const Context& context, json status, const Ending& ending) {
   if (context.options.json) {
     print_json(kStatusSchema, std::move(status));
   } else {
-    const Colour colour = state == "failed" ? Colour::red : state == "blocked" || state == "limited" ? Colour::yellow : Colour::green;
+    const Colour colour = state == "failed"                          ? Colour::red
+                          : state == "blocked" || state == "limited" ? Colour::yellow
+                                                                     : Colour::green;
     const bool same = json_number<std::uint64_t>(status, "run") != 0 && ending.changed == false;
     const bool told = result == "done" || result == "reverted" || result == "cancelled";
-    fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && told ? result : state),
-               reason.empty() ? "" : "  ", harmless(reason), same ? "  (nothing changed)" : "");
+    fmt::print("{}{}{}{}\n", paint(colour, state == "idle" && told ? result : state), reason.empty() ? "" : "  ",
+               harmless(reason), same ? "  (nothing changed)" : "");
     if (status.value("at_work", false)) fmt::print("{}\n", progress_line(status));
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text(status["error"], "message")}});
-    if (const std::string uses = listed(status.value("fit_for", json::array())); !uses.empty()) print_table({{"fit for", uses}});
+    if (const std::string uses = listed(status.value("fit_for", json::array())); !uses.empty())
+      print_table({{"fit for", uses}});
     print_table(changes_in_place(status));
     for (const json& step : status.value("steps", json::array()))  // the step holds, with a note
       if (text(step, "verdict") == "pass" && !text(step, "next").empty())
         print_table({{"note", text(step, "summary") + ". " + text(step, "next")}});
-    if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false)) print_table({{"next", next}});
+    if (const std::string next = text(status, "next"); !next.empty() && !status.value("at_work", false))
+      print_table({{"next", next}});
   }
   if (state == "blocked") return kBlocked;
   if (state == "limited" && !ending.stopped && !status.contains("error")) return kLimited;
   return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
 }
 
-Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask, bool turns_back) {
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask,
+                        bool turns_back) {
   Service service = TRY(Service::open(context.options));
   {
     const PasswordAgent agent(context.options);
@@ -198,7 +210,8 @@ Result<int> ask_service(const Context& context, const std::function<Result<std::
   }));
   Ending ending;
   ending.changed = changed_something(after);
-  ending.stopped = text(after, "state") == "walking" || (text(after, "state") == "reverting" && !after.value("reboot_required", false));
+  ending.stopped = text(after, "state") == "walking" ||
+                   (text(after, "state") == "reverting" && !after.value("reboot_required", false));
   return print_status(context, after, ending);
 }
 
@@ -209,8 +222,11 @@ Result<int> status(const Context& context) {
     return kDone;
   }
   if (!over_the_bus(options))
-    return fail(ErrorCode::invalid, "--watch and --wait need the service", "it runs where systemd does, and for the running system only");
-  const auto settled = [&](const json& now) { return options.wait && at_rest(now) && text(now, "state") != "rebooting"; };
+    return fail(ErrorCode::invalid, "--watch and --wait need the service",
+                "it runs where systemd does, and for the running system only");
+  const auto settled = [&](const json& now) {
+    return options.wait && at_rest(now) && text(now, "state") != "rebooting";
+  };
   Service service = TRY(Service::open(options));
   const Result<json> seen = follow(service, context, settled);
   if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // ended by the user
@@ -220,7 +236,8 @@ Result<int> status(const Context& context) {
 /// Proof of a machine, from a report of its service.
 static Result<Proof> proof_told(const json& status) {
   const std::optional<RunState> state = run_state(text(status, "state"));
-  if (!state || !is_proven(*state)) return fail(ErrorCode::state, fmt::format("{}  {}", text(status, "state"), text(status, "reason")));
+  if (!state || !is_proven(*state))
+    return fail(ErrorCode::state, fmt::format("{}  {}", text(status, "state"), text(status, "reason")));
   return Proof{*state == RunState::limited, json_texts(status, "fit_for")};
 }
 
@@ -235,13 +252,17 @@ Result<int> is_ready(const Context& context) {
     proof = proof_told(TRY(TRY(Service::open(options)).report()));
   }
   std::string missing;  // missing part of a proven machine
-  if (proof && proof->limited && options.uses.empty()) missing = fmt::format("fit for less than the plan wants: {}", fmt::join(proof->fit_for, ", "));
+  if (proof && proof->limited && options.uses.empty())
+    missing = fmt::format("fit for less than the plan wants: {}", fmt::join(proof->fit_for, ", "));
   for (const std::string& use : options.uses)
-    if (proof && missing.empty() && std::ranges::count(proof->fit_for, use) == 0) missing = fmt::format("not proven fit for {}", use);
+    if (proof && missing.empty() && std::ranges::count(proof->fit_for, use) == 0)
+      missing = fmt::format("not proven fit for {}", use);
   const bool ready = proof && missing.empty();
   const std::string reason = proof ? missing : proof.error().text();
   if (options.json)
-    print_json("p2pd.ready/1", {{"ready", ready}, {"reason", proof ? missing : proof.error().message}, {"fit_for", proof ? proof->fit_for : std::vector<std::string>()}});
+    print_json("p2pd.ready/1", {{"ready", ready},
+                                {"reason", proof ? missing : proof.error().message},
+                                {"fit_for", proof ? proof->fit_for : std::vector<std::string>()}});
   else if (!ready)
     fmt::print("{}\n", harmless(reason));
   return ready ? kDone : proof && proof->limited && options.uses.empty() ? kLimited : kNotReady;

@@ -25,6 +25,7 @@ Result<nlohmann::json> known_history(const Context& context, int runs);
 
 /// Calls the service through `ask`, then follows the run until it is at rest, unless --no-block. Returns the exit code.
 /// `turns_back`: a run that waits for a restart is about to change its state, and not at rest.
-Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask, bool turns_back = false);
+Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask,
+                        bool turns_back = false);
 
 }  // namespace p2pd::ctl

@@ -22,12 +22,12 @@ namespace p2pd::ctl {
 
 /// Exit codes of p2pctl, the same for every verb.
 enum Exit : int {
-  kDone = 0,     ///< done, or nothing to do
-  kError = 1,    ///< an error, named on standard error
-  kChanges = 2,  ///< `plan --detailed-exitcode`: something would change
-  kNotReady = 3, ///< `is-ready`: P2P is not proven on this boot
-  kBlocked = 4,  ///< the operator must act first
-  kLimited = 5,  ///< P2P is proven on this boot, for less than the plan wants
+  kDone = 0,      ///< done, or nothing to do
+  kError = 1,     ///< an error, named on standard error
+  kChanges = 2,   ///< `plan --detailed-exitcode`: something would change
+  kNotReady = 3,  ///< `is-ready`: P2P is not proven on this boot
+  kBlocked = 4,   ///< the operator must act first
+  kLimited = 5,   ///< P2P is proven on this boot, for less than the plan wants
 };
 
 struct Context;
@@ -54,7 +54,7 @@ struct Options {
   bool detailed_exitcode = false;
   bool diff = false;  ///< `plan`: every check, file and command
   bool no_redact = false;
-  bool unpack = false;    ///< `record`: the file `name` into `directory`
+  bool unpack = false;  ///< `record`: the file `name` into `directory`
   std::string directory;
   int lines = 20;
   Result<int> (*catalogue_verb)(const Context&) = nullptr;  ///< `catalogue add`, diff or allow, with their arguments
@@ -76,8 +76,8 @@ struct Context {
   Options options;
   Registry registry;
 
-  /// Runner for read-only commands on the tree: of this machine, of an image without starting programs in it, or from a record.
-  /// Kills the running command once `stop_fd` is readable; -1: never.
+  /// Runner for read-only commands on the tree: of this machine, of an image without starting programs in it, or from a
+  /// record. Kills the running command once `stop_fd` is readable; -1: never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
   Result<Host> host(CommandRunner& runner) const;
   /// The same without the GPUs that the plan leaves out.

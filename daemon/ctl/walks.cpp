@@ -30,7 +30,8 @@ bool cloud_init_waits() {
   return false;
 }
 
-/// Runner for a verb that changes the tree: in an image the commands run inside (chroot), unlike those of read-only verbs.
+/// Runner for a verb that changes the tree: in an image the commands run inside (chroot), unlike those of read-only
+/// verbs.
 Result<std::unique_ptr<CommandRunner>> changing_runner(const Context& context, int stop_fd) {
   if (RecordedRunner::is_record(TRY(context.root()))) return context.runner(stop_fd);
   return std::make_unique<ProcessRunner>(context.options.root, stop_fd);
@@ -102,14 +103,16 @@ class StopRequests : public Requests {
 
 /// next_command() for a walk without the service.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
-  if (run.state == RunState::rebooting && context.options.root != "/") return "boot that system, then \"p2pctl apply\" again";
+  if (run.state == RunState::rebooting && context.options.root != "/")
+    return "boot that system, then \"p2pctl apply\" again";
   if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" continues";
   return next_command(run);
 }
 
 Result<void> require_no_options_of_the_plan(const Options& options) {
   if (!options.no_reboot) return {};
-  return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply", "leave it out, or walk without the service: --no-dbus");
+  return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply",
+              "leave it out, or walk without the service: --no-dbus");
 }
 
 /// True if p2pd never worked on this tree: it has no state, and this function makes none.
@@ -137,8 +140,9 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   Progress progress(options.json);
   StopRequests requests(stop_fd);
   AskSystemd rebooter(*runner, !options.no_reboot && options.root == "/");
-  Worker worker = TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
-                                   context.registry, {*runner, progress, requests, rebooter}));
+  Worker worker =
+      TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
+                       context.registry, {*runner, progress, requests, rebooter}));
   const Run run = TRY(work(worker.walk()));
   if (options.root == "/") ::unlink(status_file().c_str());  // status file of the service's last walk
   pollfd stop{stop_fd, POLLIN, 0};
@@ -152,13 +156,17 @@ Result<int> apply(const Context& context) {
   const Options& options = context.options;
   const bool returns_at_once = over_the_bus(options) && options.no_block;
   if (options.root == "/" && options.host.empty() && !returns_at_once && cloud_init_waits())
-    return fail(ErrorCode::state, "cloud-init waits for this command, and the run would wait for cloud-init", "p2pctl apply --no-block");
+    return fail(ErrorCode::state, "cloud-init waits for this command, and the run would wait for cloud-init",
+                "p2pctl apply --no-block");
   if (over_the_bus(options)) {
     if (is_plan_file(options.plan))
-      return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan, "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
+      return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan,
+                  "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
     if (options.accept_state_loss)
-      return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus", "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
-    return ask_service(context, [&](Service& service) { return service.ask({.plan = options.plan, .reboot = !options.no_reboot}); });
+      return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus",
+                  "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
+    return ask_service(
+        context, [&](Service& service) { return service.ask({.plan = options.plan, .reboot = !options.no_reboot}); });
   }
   const Plan plan = TRY(context.plan());
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
@@ -167,7 +175,8 @@ Result<int> apply(const Context& context) {
 Result<int> revert(const Context& context) {
   if (over_the_bus(context.options)) {
     TRY(require_no_options_of_the_plan(context.options));
-    return ask_service(context, [](Service& service) { return service.ask({.kind = Request::Kind::revert}); }, true);
+    return ask_service(
+        context, [](Service& service) { return service.ask({.kind = Request::Kind::revert}); }, true);
   }
   if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
   Context undoing = context;  // the undo records suffice: an unusable journal must not prevent a rollback
@@ -179,8 +188,10 @@ Result<int> request(const Context& context, Request::Kind kind) {
   if (over_the_bus(context.options)) {
     TRY(require_no_options_of_the_plan(context.options));
     Context asked = context;
-    asked.options.no_block |= kind == Request::Kind::pause;  // a pause takes effect between two steps, and the current step may take long
-    return ask_service(asked, [&](Service& service) { return service.ask({.kind = kind}); }, kind == Request::Kind::cancel);
+    asked.options.no_block |=
+        kind == Request::Kind::pause;  // a pause takes effect between two steps, and the current step may take long
+    return ask_service(
+        asked, [&](Service& service) { return service.ask({.kind = kind}); }, kind == Request::Kind::cancel);
   }
   if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(kind)));
   return walk_with(context, to_string(kind), [&](Walk& walk) { return walk.request(event_of(kind)); });

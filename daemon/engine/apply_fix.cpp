@@ -28,8 +28,8 @@ bool Walk::follows_a_change(const Step& step) const {
   return std::ranges::any_of(step.after, changed) || std::ranges::any_of(step.needs, changed);
 }
 
-/// True for a gate without a fix of its own that follows, at any distance, a changed alternative that is tried first: the alternative
-/// does not help. The requirements of the gate are not considered.
+/// True for a gate without a fix of its own that follows, at any distance, a changed alternative that is tried first:
+/// the alternative does not help. The requirements of the gate are not considered.
 bool Walk::refuses_trial(const Step& step) const {
   if (!step.fix.empty()) return false;
   const std::function<bool(const Step&)> follows = [&](const Step& one) {
@@ -41,8 +41,9 @@ bool Walk::refuses_trial(const Step& step) const {
   return follows(step);
 }
 
-/// Undoes the alternative on trial after a failed proof or a failing gate, and makes the plan's next alternative that does not hold
-/// a gate. After an alternative that was tried first, the gates after it are next. Returns false if no alternative is left.
+/// Undoes the alternative on trial after a failed proof or a failing gate, and makes the plan's next alternative that
+/// does not hold a gate. After an alternative that was tried first, the gates after it are next. Returns false if no
+/// alternative is left.
 Result<bool> Walk::try_alternative() {
   bool spent = false;
   if (const auto trial = std::ranges::find(plan_.steps, Tried::now, &Step::tried); trial != plan_.steps.end()) {
@@ -52,7 +53,8 @@ Result<bool> Walk::try_alternative() {
     spent = true;
     if (goes_on) {
       run_.resolved = to_json(plan_).dump();
-      TRY(s_.journal.save(run_, event("escalated", trial->id, "ineffective, and undone: the next alternative is tried")));
+      TRY(s_.journal.save(run_,
+                          event("escalated", trial->id, "ineffective, and undone: the next alternative is tried")));
       return true;
     }
   }
@@ -93,7 +95,8 @@ Result<void> Walk::apply_fix(const Step& step, Pass& pass) {
     known.status = StepStatus::pending_reboot;
     known.applied_boot = boot_;
     pass.pending.push_back(step.id);
-    return s_.journal.save(run_, {known}, in_place(), event("left-to-reboot", step.id, "done by the reboot that is due anyway"));
+    return s_.journal.save(run_, {known}, in_place(),
+                           event("left-to-reboot", step.id, "done by the reboot that is due anyway"));
   }
   if (!step.fix.empty()) {
     TRY(fix(step, pass));
@@ -144,8 +147,7 @@ Result<bool> Walk::survived(const Step& step, StepRecord& known, Pass& pass) {
   TRY(close_intents(known, "crashed"));
   if (known.crashes < kCrashes) return true;
   known.status = StepStatus::failed;
-  pass.failure =
-      fmt::format("{}: the trial boot did not come up, {} times: {}", step.id, known.crashes, seen);
+  pass.failure = fmt::format("{}: the trial boot did not come up, {} times: {}", step.id, known.crashes, seen);
   return false;
 }
 

@@ -23,7 +23,9 @@ bool endangers(const Standing& standing) {
 }
 
 /// Next action of the operator for a step that does not hold; empty: none known.
-std::string next_for(const Step& step, const Finding& finding) { return finding.next.empty() ? step.operator_text : finding.next; }
+std::string next_for(const Step& step, const Finding& finding) {
+  return finding.next.empty() ? step.operator_text : finding.next;
+}
 
 /// Finds the obstacles that keep the steps of one plan from being fixed.
 class Obstacles {
@@ -50,8 +52,8 @@ class Obstacles {
     return seen->second;
   }
 
-  /// True if a direct or indirect requirement of `step` does not hold. The obstacle is the first requirement that p2pd cannot satisfy;
-  /// a lasting one takes precedence over a transient one.
+  /// True if a direct or indirect requirement of `step` does not hold. The obstacle is the first requirement that p2pd
+  /// cannot satisfy; a lasting one takes precedence over a transient one.
   bool look_at_needs(const Step& step, Standing& standing) {
     bool lacks = false;
     for (const std::string& name : step.needs) {
@@ -92,7 +94,8 @@ class Obstacles {
 }  // namespace
 
 std::string_view to_string(Kind kind) {
-  static constexpr std::string_view kNames[] = {"holds", "note", "untried", "fixable", "busy", "pending", "blocked", "waits"};
+  static constexpr std::string_view kNames[] = {"holds", "note",    "untried", "fixable",
+                                                "busy",  "pending", "blocked", "waits"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -101,7 +104,8 @@ std::string_view to_string(Outlook outlook) {
   return kNames[static_cast<std::size_t>(outlook)];
 }
 
-Assessment assess(const Plan& plan, const Registry& registry, const Check& check, const std::set<std::string>& pending) {
+Assessment assess(const Plan& plan, const Registry& registry, const Check& check,
+                  const std::set<std::string>& pending) {
   Assessment all;
   Obstacles obstacles(plan, registry, check, all.needs);
   const Step* goal = plan.goal();
@@ -151,7 +155,9 @@ Assessment assess(const Plan& plan, const Registry& registry, const Host& host) 
     proven.verdict = proof->limited ? Verdict::limited : Verdict::pass;
     proven.fit_for = proof->fit_for;
     if (proof->limited) proven.next = "\"p2pctl bench\" shows what is wrong, with pair and direction";
-    proven.summary = proof->limited ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", ")) : "P2P is proven on this boot";
+    proven.summary = proof->limited
+                         ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", "))
+                         : "P2P is proven on this boot";
     all.judge_goal(std::move(proven));
   }
   return all;
@@ -187,9 +193,9 @@ void Assessment::conclude() {
   if (tried)
     reached->kind = reached->finding.holds() ? Kind::holds : open ? Kind::waits : Kind::blocked;
   else
-    reached->kind = !open || (danger().empty() && std::ranges::all_of(reached->step->after, holds)) ? Kind::untried : Kind::waits;
-  if (reached->kind == Kind::blocked)
-    reached->next = next_for(*reached->step, reached->finding);
+    reached->kind =
+        !open || (danger().empty() && std::ranges::all_of(reached->step->after, holds)) ? Kind::untried : Kind::waits;
+  if (reached->kind == Kind::blocked) reached->next = next_for(*reached->step, reached->finding);
 }
 
 bool Assessment::nothing_to_mend() const {
@@ -210,7 +216,8 @@ Outlook Assessment::outlook() const {
   const Standing* const reached = goal();
   if (reached == nullptr ? gates_hold() : reached->kind == Kind::holds) return Outlook::ready;
   if (reached != nullptr && reached->kind == Kind::untried) return Outlook::provable;
-  const bool more = std::ranges::any_of(steps, [](const Standing& s) { return s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy); });
+  const bool more = std::ranges::any_of(
+      steps, [](const Standing& s) { return s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy); });
   if (reached != nullptr && reached->finding.verdict == Verdict::limited && !more) return Outlook::limited;
   const Standing* const cause = root_cause();
   if (cause != nullptr && cause->impossible) return Outlook::impossible;
@@ -243,7 +250,8 @@ Reboots Assessment::reboots(const Registry& registry) const {
   Reboots due;
   if (nothing_to_mend()) return due;
   for (const Standing& s : steps) {
-    const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy || s.kind == Kind::pending || s.kind == Kind::waits);
+    const bool changes = s.step->is_gate() && (s.kind == Kind::fixable || s.kind == Kind::busy ||
+                                               s.kind == Kind::pending || s.kind == Kind::waits);
     if (!changes || s.step->fix.empty()) continue;
     const Action& action = *registry.action(s.step->fix);
     if (action.effect != Effect::reboot) continue;
@@ -254,7 +262,8 @@ Reboots Assessment::reboots(const Registry& registry) const {
 }
 
 std::string to_string(const Reboots& reboots) {
-  return reboots.least == reboots.most ? fmt::format("{}", reboots.most) : fmt::format("{} or {}", reboots.least, reboots.most);
+  return reboots.least == reboots.most ? fmt::format("{}", reboots.most)
+                                       : fmt::format("{} or {}", reboots.least, reboots.most);
 }
 
 }  // namespace p2pd

@@ -17,13 +17,13 @@ namespace p2pd {
 struct Standing {
   enum class Kind {
     holds,
-    note,      ///< does not hold, and p2pd does not maintain it: an upkeep step with a `where` step that does not hold
-    untried,   ///< goal that can be tried
-    fixable,   ///< p2pd can make it hold
-    busy,      ///< fixable once the processes that use the machine have ended; p2pd waits for them
-    pending,   ///< its fix is applied, and takes effect with the next boot
-    blocked,   ///< p2pd cannot make it hold
-    waits      ///< waits for a step in its `after`
+    note,     ///< does not hold, and p2pd does not maintain it: an upkeep step with a `where` step that does not hold
+    untried,  ///< goal that can be tried
+    fixable,  ///< p2pd can make it hold
+    busy,     ///< fixable once the processes that use the machine have ended; p2pd waits for them
+    pending,  ///< its fix is applied, and takes effect with the next boot
+    blocked,  ///< p2pd cannot make it hold
+    waits     ///< waits for a step in its `after`
   };
   const Step* step = nullptr;
   Kind kind = Kind::holds;
@@ -33,7 +33,9 @@ struct Standing {
   bool passes = false;   ///< for blocked and busy: transient, ends without p2pd
   bool impossible = false;  ///< for blocked: cannot be fixed with this hardware
 
-  bool is_failing() const { return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked; }
+  bool is_failing() const {
+    return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked;
+  }
 };
 std::string_view to_string(Standing::Kind kind);
 
@@ -63,7 +65,8 @@ struct Assessment {
 
   Standing* goal();
   const Standing* goal() const { return const_cast<Assessment*>(this)->goal(); }
-  /// True if a step in the goal's `after` does not hold and has a fix. An earlier proof is then not what the plan wants.
+  /// True if a step in the goal's `after` does not hold and has a fix. An earlier proof is then not what the plan
+  /// wants.
   bool goal_waits_for_a_fix();
   /// Sets the finding of a goal that was tried, or that is known to be reached.
   void judge_goal(Finding finding);
@@ -76,8 +79,9 @@ struct Assessment {
   /// Reason not to try the goal now; empty: no check found a danger.
   std::string danger() const;
   Outlook outlook() const;
-  /// Best explanation for a goal that is not reached. Order: impossible with this hardware, blocked with a danger to a proof, blocked with
-  /// a failed check, blocked with an unknown result, first failing gate. Null if the goal is reached or can be tried.
+  /// Best explanation for a goal that is not reached. Order: impossible with this hardware, blocked with a danger to a
+  /// proof, blocked with a failed check, blocked with an unknown result, first failing gate. Null if the goal is
+  /// reached or can be tried.
   const Standing* root_cause() const;
   /// Blocked steps that the operator must act on, in the plan's order: firmware first.
   std::vector<const Standing*> for_a_person() const;
@@ -87,10 +91,11 @@ struct Assessment {
 
 using Check = std::function<Finding(const Step&)>;
 
-/// Checks every gate and upkeep step of `plan`. Does not try the goal, which may be dangerous: see judge_goal(). Changes nothing.
-/// `pending`: steps whose fix takes effect with the next boot. A step after a blocked gate is not checked, except for the steps in
-/// the goal's `after` and the checks that may report a danger.
-Assessment assess(const Plan& plan, const Registry& registry, const Check& check, const std::set<std::string>& pending = {});
+/// Checks every gate and upkeep step of `plan`. Does not try the goal, which may be dangerous: see judge_goal().
+/// Changes nothing. `pending`: steps whose fix takes effect with the next boot. A step after a blocked gate is not
+/// checked, except for the steps in the goal's `after` and the checks that may report a danger.
+Assessment assess(const Plan& plan, const Registry& registry, const Check& check,
+                  const std::set<std::string>& pending = {});
 
 /// Assesses a host outside of a walk; a valid proof of this boot judges the goal.
 Assessment assess(const Plan& plan, const Registry& registry, const Host& host);

@@ -8,8 +8,8 @@ namespace p2pd {
 namespace {
 
 constexpr int kSecondsBetweenLooks = 10;
-// Longest wait for users of the machine before the reboot that ends a rollback: the time of an upgrade with a DKMS build. Only that
-// reboot ends a process that hangs in the driver.
+// Longest wait for users of the machine before the reboot that ends a rollback: the time of an upgrade with a DKMS
+// build. Only that reboot ends a process that hangs in the driver.
 constexpr int kRollbackPatience = 15 * 60;
 
 }  // namespace
@@ -23,8 +23,8 @@ Result<std::optional<Walk::Outcome>> Walk::note_boot() {
   run_.reboot_due = false;
   for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
     const Step* step = plan_.step(intent.step);
-    const bool live_hazard = intent.kind == Intent::Kind::hazard && step != nullptr &&
-                             action(*step).effect == Effect::live;
+    const bool live_hazard =
+        intent.kind == Intent::Kind::hazard && step != nullptr && action(*step).effect == Effect::live;
     if (!live_hazard && intent.kind != Intent::Kind::proof) continue;
     StepRecord& known = record(intent.step);
     ++known.crashes;
@@ -52,7 +52,8 @@ std::string Walk::in_use() const {
     if (step.kind != StepKind::requires_ || !s_.registry.probe(step.check)->transient) continue;
     const Finding finding = check(step);
     // an unknown result is not waited for: the wait might never end
-    if (finding.verdict == Verdict::fail) busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
+    if (finding.verdict == Verdict::fail)
+      busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
   }
   return busy;
 }
@@ -81,8 +82,8 @@ Result<Walk::Outcome> Walk::restart(const std::string& why) {
   const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
   if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
     if (back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
-    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why,
-                               plan_.policy.reboots, kept ? ", including the one of a rollback" : ""));
+    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why, plan_.policy.reboots,
+                               kept ? ", including the one of a rollback" : ""));
   }
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);

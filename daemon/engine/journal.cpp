@@ -19,14 +19,16 @@ constexpr std::string_view kStatus[] = {"waiting", "holds", "fixed", "pending-re
 constexpr std::string_view kRollback[] = {"own", "failed", "all"};
 constexpr std::string_view kIntent[] = {"fix", "hazard", "commit", "undo", "proof"};
 
-/// True for the codes of a reader after the first writer was killed while it created the database: no -shm yet, or a hot journal.
+/// True for the codes of a reader after the first writer was killed while it created the database: no -shm yet, or a
+/// hot journal.
 bool is_unfinished(int code) { return code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PROTOCOL; }
 
 Failure quarantined_error(const fs::path& aside, std::string_view why) {
-  return fail(ErrorCode::database_quarantined,
-              fmt::format("the state database is unusable ({}); it is kept at {}, and p2pd only checks", why, aside.string()),
-              "inspect it; then \"p2pctl apply --accept-state-loss\" continues without it. \"p2pctl revert\" still undoes "
-              "every recorded change");
+  return fail(
+      ErrorCode::database_quarantined,
+      fmt::format("the state database is unusable ({}); it is kept at {}, and p2pd only checks", why, aside.string()),
+      "inspect it; then \"p2pctl apply --accept-state-loss\" continues without it. \"p2pctl revert\" still undoes "
+      "every recorded change");
 }
 
 std::string dumped(const nlohmann::json& finding) {
@@ -115,8 +117,10 @@ Result<void> Journal::transaction(const std::function<Result<void>()>& body) {
 
 Result<void> Journal::put_run(const Run& run) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO runs VALUES(?,?,?,?,?,?,?,?,?,?,?,?)");
-  return s.bind(run.id, run.plan, without_user_info(run.resolved), to_string(run.state), to_string(run.rollback), run.reboots,
-                run.reboot_from, run.reboot_due, run.result, without_user_info(run.reason), run.started, run.ended)
+  return s
+      .bind(run.id, run.plan, without_user_info(run.resolved), to_string(run.state), to_string(run.rollback),
+            run.reboots, run.reboot_from, run.reboot_due, run.result, without_user_info(run.reason), run.started,
+            run.ended)
       .run();
 }
 
@@ -124,8 +128,9 @@ Result<void> Journal::put_step(std::int64_t run, const StepRecord& step) {
   Statement s(db_.get(), "INSERT OR REPLACE INTO steps VALUES(?,?,?,?,?,?,?,?,?)");
   std::string finding = without_user_info(dumped(step.finding));
   if (finding.size() > kFindingLimit) finding = without_user_info(dumped(verdict_of(step.finding)));
-  return s.bind(run, step.step, to_string(step.status), step.attempts, step.crashes, step.applied, step.committed,
-                step.applied_boot, finding)
+  return s
+      .bind(run, step.step, to_string(step.status), step.attempts, step.crashes, step.applied, step.committed,
+            step.applied_boot, finding)
       .run();
 }
 
@@ -171,10 +176,13 @@ Result<void> Journal::save(const Run& run, const std::vector<StepRecord>& steps,
 
 /// Sets `applied` of every run except the open one from the undo records, which are what revert undoes.
 Result<void> Journal::put_in_place(const Run& run, const ChangedSteps& in_place) {
-  TRY(Statement(db_.get(), "UPDATE steps SET applied=0 WHERE applied<>0 AND run<>?").bind(is_open(run.state) ? run.id : 0).run());
+  TRY(Statement(db_.get(), "UPDATE steps SET applied=0 WHERE applied<>0 AND run<>?")
+          .bind(is_open(run.state) ? run.id : 0)
+          .run());
   for (const auto& [id, step] : in_place) {
     TRY(Statement(db_.get(), "INSERT OR IGNORE INTO steps VALUES(?,?,?,0,0,1,0,'','{}')")
-            .bind(id, step, to_string(StepStatus::fixed)).run());
+            .bind(id, step, to_string(StepStatus::fixed))
+            .run());
     TRY(Statement(db_.get(), "UPDATE steps SET applied=1 WHERE run=? AND step=?").bind(id, step).run());
   }
   return {};

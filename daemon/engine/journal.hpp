@@ -40,9 +40,9 @@ std::optional<Rollback> rollback_scope(std::string_view name);
 
 /// One walk of a resolved plan until it settles. Times are ISO 8601 UTC.
 struct Run {
-  std::int64_t id = 0;  ///< 0: not begun
-  std::string plan;     ///< name
-  std::string resolved; ///< the resolved plan, JSON
+  std::int64_t id = 0;   ///< 0: not begun
+  std::string plan;      ///< name
+  std::string resolved;  ///< the resolved plan, JSON
   RunState state = RunState::idle;
   Rollback rollback = Rollback::own;
   int reboots = 0;          ///< counted before each; includes unexpected boots
@@ -52,10 +52,12 @@ struct Run {
   std::string reason;
   std::string started;
   std::string ended;
-  std::vector<RunChanges> stays = {};  ///< changes in place, oldest first, without those of an open run itself; from the steps, not stored
+  std::vector<RunChanges> stays =
+      {};  ///< changes in place, oldest first, without those of an open run itself; from the steps, not stored
 };
 
-inline constexpr std::size_t kFindingLimit = 2U << 20;  // for one step; the report of p2p-bench on 16 GPUs is a quarter of it
+inline constexpr std::size_t kFindingLimit =
+    2U << 20;  // for one step; the report of p2p-bench on 16 GPUs is a quarter of it
 
 enum class StepStatus { waiting, holds, fixed, pending_reboot, blocked, failed, reverted };
 std::string_view to_string(StepStatus status);
@@ -69,9 +71,9 @@ inline bool has_changed(std::optional<StepStatus> status) {
 struct StepRecord {
   std::string step;
   StepStatus status = StepStatus::waiting;
-  int attempts = 0;          ///< completed attempts of its fix since it last held
-  int crashes = 0;           ///< boots that its fix may have crashed
-  bool applied = false;      ///< its fix has changed this host in this run
+  int attempts = 0;      ///< completed attempts of its fix since it last held
+  int crashes = 0;       ///< boots that its fix may have crashed
+  bool applied = false;  ///< its fix has changed this host in this run
   bool committed = false;
   std::string applied_boot;  ///< boot id in which its fix was last applied
   nlohmann::json finding = nlohmann::json::object();
@@ -101,16 +103,17 @@ struct JournalEvent {
 
 /// Durable record of runs: SQLite in WAL mode; every call is one synced commit. One writer, any number of readers.
 ///
-/// A failed write (full disk, lost file system) is an Error and is not retried. The size is bounded: old runs keep their verdicts,
-/// and the oldest runs are removed, except for those that undo and the next proof need.
-/// Texts are stored without the user info of URLs: no password of a proxy or a mirror. The first writer rewrites the
-/// tables of an earlier schema; readers read those as they are.
+/// A failed write (full disk, lost file system) is an Error and is not retried. The size is bounded: old runs keep
+/// their verdicts, and the oldest runs are removed, except for those that undo and the next proof need. Texts are
+/// stored without the user info of URLs: no password of a proxy or a mirror. The first writer rewrites the tables of an
+/// earlier schema; readers read those as they are.
 class Journal {
  public:
   enum class Access { write, read };
 
-  /// `directory`/state.db. A corrupt or newer-schema database is renamed to state.db.set-aside, quarantined until `accept_loss`:
-  /// ErrorCode::database_quarantined. One that cannot be read now stays: another Error. Read access without one: ErrorCode::not_found.
+  /// `directory`/state.db. A corrupt or newer-schema database is renamed to state.db.set-aside, quarantined until
+  /// `accept_loss`: ErrorCode::database_quarantined. One that cannot be read now stays: another Error. Read access
+  /// without one: ErrorCode::not_found.
   static Result<Journal> open(const std::filesystem::path& directory, Access access);
   /// Accepts the loss of the quarantined database, which is kept under another name.
   static Result<void> accept_loss(const std::filesystem::path& directory);

@@ -29,7 +29,8 @@ std::string newest(int count) { return fmt::format("(SELECT id FROM runs ORDER B
 Result<void> Journal::prune() {
   const auto run = [&](const std::string& sql) { return Statement(db_.get(), sql.c_str()).run(); };
   TRY(run(fmt::format("UPDATE steps SET finding={} WHERE run NOT IN {} AND NOT {}", kVerdict, newest(kFull), kPruned)));
-  TRY(run(fmt::format("UPDATE runs SET resolved='' WHERE resolved<>'' AND id NOT IN {} AND id NOT IN {}", newest(kFull), kNeeded)));
+  TRY(run(fmt::format("UPDATE runs SET resolved='' WHERE resolved<>'' AND id NOT IN {} AND id NOT IN {}", newest(kFull),
+                      kNeeded)));
   TRY(run(fmt::format("DELETE FROM runs WHERE id NOT IN {} AND id NOT IN {}", newest(kKnown), kNeeded)));
   TRY(run("DELETE FROM steps WHERE applied=0 AND run NOT IN (SELECT id FROM runs)"));
   for (const char* table : {"intents", "boots", "events"})

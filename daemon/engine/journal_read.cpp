@@ -37,8 +37,9 @@ Result<Run> read_run(const Statement& row) {
 }  // namespace
 
 Result<std::vector<RunChanges>> Journal::stays(const Run& run) const {
-  Statement s(db_.get(), "SELECT s.run,coalesce(r.plan,''),s.step FROM steps s LEFT JOIN runs r ON r.id=s.run "
-                         "WHERE s.applied<>0 AND s.run<>? ORDER BY s.run,s.step");
+  Statement s(db_.get(),
+              "SELECT s.run,coalesce(r.plan,''),s.step FROM steps s LEFT JOIN runs r ON r.id=s.run "
+              "WHERE s.applied<>0 AND s.run<>? ORDER BY s.run,s.step");
   s.bind(is_open(run.state) ? run.id : 0);
   std::vector<RunChanges> all;
   while (TRY(s.step())) {
@@ -70,16 +71,18 @@ Result<std::optional<Run>> Journal::newest_proven(std::string_view besides) cons
 }
 
 Result<std::vector<Run>> Journal::runs_in_place() const {
-  Statement s(db_.get(), "SELECT * FROM runs r WHERE result='reverted' OR EXISTS"
-                         "(SELECT 1 FROM steps s WHERE s.run=r.id AND s.applied<>0) ORDER BY id DESC");
+  Statement s(db_.get(),
+              "SELECT * FROM runs r WHERE result='reverted' OR EXISTS"
+              "(SELECT 1 FROM steps s WHERE s.run=r.id AND s.applied<>0) ORDER BY id DESC");
   std::vector<Run> runs;
   while (TRY(s.step())) runs.push_back(TRY(read_run(s)));
   return runs;
 }
 
 Result<std::vector<StepRecord>> Journal::steps(std::int64_t run) const {
-  Statement s(db_.get(), "SELECT step,status,attempts,crashes,applied,committed,applied_boot,"
-                         "CASE WHEN length(finding)>? THEN '{}' ELSE finding END FROM steps WHERE run=?");
+  Statement s(db_.get(),
+              "SELECT step,status,attempts,crashes,applied,committed,applied_boot,"
+              "CASE WHEN length(finding)>? THEN '{}' ELSE finding END FROM steps WHERE run=?");
   s.bind(kFindingLimit, run);
   std::vector<StepRecord> steps;
   while (TRY(s.step())) {
@@ -134,8 +137,8 @@ nlohmann::json to_json(const RunChanges& changes) {
 }
 
 nlohmann::json to_json(const Run& run) {
-  return {{"id", run.id},           {"plan", run.plan},     {"state", to_string(run.state)}, {"reboots", run.reboots},
-          {"result", run.result},   {"reason", run.reason}, {"started", run.started},        {"ended", run.ended}};
+  return {{"id", run.id},         {"plan", run.plan},     {"state", to_string(run.state)}, {"reboots", run.reboots},
+          {"result", run.result}, {"reason", run.reason}, {"started", run.started},        {"ended", run.ended}};
 }
 
 nlohmann::json to_json(const StepRecord& step) {

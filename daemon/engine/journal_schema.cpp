@@ -25,24 +25,30 @@ CREATE TABLE boots(run INT, boot_id TEXT, PRIMARY KEY(run, boot_id));
 CREATE TABLE events(id INTEGER PRIMARY KEY, time TEXT, boot_id TEXT, run INT, step TEXT, type TEXT, text TEXT);
 )";
 
-/// Table of schema 1, and its columns in schema 2. Schema 1 stored the values of enumerations as numbers; a number without
-/// a name stays, and is an error when it is read.
+/// Table of schema 1, and its columns in schema 2. Schema 1 stored the values of enumerations as numbers; a number
+/// without a name stays, and is an error when it is read.
 struct Converted {
   std::string_view table, columns;
 };
 constexpr Converted kFrom1[] = {
-    {"runs", "id,plan,resolved,state,CASE failing WHEN 0 THEN 'own' WHEN 1 THEN 'failed' WHEN 2 THEN 'all' ELSE failing END AS rollback,"
-             "reboots,reboot_from,reboot_due,result,reason,started,ended"},
-    {"steps", "run,step,CASE status WHEN 0 THEN 'waiting' WHEN 1 THEN 'holds' WHEN 2 THEN 'fixed' WHEN 3 THEN 'pending-reboot' "
-              "WHEN 4 THEN 'blocked' WHEN 5 THEN 'failed' WHEN 6 THEN 'reverted' ELSE status END AS status,"
-              "attempts,crashes,applied,committed,applied_boot,finding"},
-    {"intents", "id,run,CASE kind WHEN 0 THEN 'fix' WHEN 1 THEN 'hazard' WHEN 2 THEN 'commit' WHEN 3 THEN 'undo' WHEN 4 THEN 'proof' "
-                "ELSE kind END AS kind,step,boot_id,closed"},
+    {"runs",
+     "id,plan,resolved,state,CASE failing WHEN 0 THEN 'own' WHEN 1 THEN 'failed' WHEN 2 THEN 'all' ELSE failing END AS "
+     "rollback,"
+     "reboots,reboot_from,reboot_due,result,reason,started,ended"},
+    {"steps",
+     "run,step,CASE status WHEN 0 THEN 'waiting' WHEN 1 THEN 'holds' WHEN 2 THEN 'fixed' WHEN 3 THEN 'pending-reboot' "
+     "WHEN 4 THEN 'blocked' WHEN 5 THEN 'failed' WHEN 6 THEN 'reverted' ELSE status END AS status,"
+     "attempts,crashes,applied,committed,applied_boot,finding"},
+    {"intents",
+     "id,run,CASE kind WHEN 0 THEN 'fix' WHEN 1 THEN 'hazard' WHEN 2 THEN 'commit' WHEN 3 THEN 'undo' WHEN 4 THEN "
+     "'proof' "
+     "ELSE kind END AS kind,step,boot_id,closed"},
 };
 
 /// Result code in the answer of quick_check about an unreadable page; 0: the page was read, and is damaged.
 int code_of_unread_page(std::string_view found) {
-  if (found.find("failed to get page") != found.npos) return SQLITE_IOERR;  // for an overflow page the answer has no code
+  if (found.find("failed to get page") != found.npos)
+    return SQLITE_IOERR;  // for an overflow page the answer has no code
   constexpr std::string_view kMark = "error code=";
   const std::size_t at = found.find(kMark);
   int code = 0;
@@ -99,7 +105,8 @@ Result<void> make_current(sqlite3* db) {
 Result<void> view_as_current(sqlite3* db) {
   if (TRY(schema_of(db)) != 1) return {};
   std::string sql = "PRAGMA temp_store=MEMORY;";
-  for (const auto& [table, columns] : kFrom1) sql += fmt::format("CREATE TEMP VIEW {0} AS SELECT {1} FROM main.{0};", table, columns);
+  for (const auto& [table, columns] : kFrom1)
+    sql += fmt::format("CREATE TEMP VIEW {0} AS SELECT {1} FROM main.{0};", table, columns);
   return execute(db, sql, "cannot read its tables");
 }
 

@@ -66,9 +66,11 @@ std::string ready_file() { return runtime_directory() + "/ready"; }
 std::string limited_file() { return runtime_directory() + "/limited"; }
 
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without) {
-  nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object(), build_ids = nlohmann::json::object();
+  nlohmann::json gpus = nlohmann::json::array(), modules = nlohmann::json::object(),
+                 build_ids = nlohmann::json::object();
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
-    if (device.is_nvidia_gpu() && std::ranges::count(without, device.address) == 0) gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
+    if (device.is_nvidia_gpu() && std::ranges::count(without, device.address) == 0)
+      gpus.push_back(fmt::format("{} {}", device.id(), place_of(host, device.address)));
   for (const std::string& name : host.names(kLoadedModules)) {
     if (!name.starts_with("nvidia")) continue;
     const ModuleIdentity loaded = loaded_identity(host, name);
@@ -122,8 +124,10 @@ Result<Proof> require_proof(const Host& host) {
 Result<Proof> require_ready(const Host& host) {
   Proof proof = TRY(require_proof(host));
   if (!proof.limited) return proof;
-  return fail(ErrorCode::state, fmt::format("P2P is proven on this boot for less than the plan wants: {}", fmt::join(proof.fit_for, ", ")),
-              "\"p2pctl status\" shows what is missing; \"p2pctl is-ready --for USE\" asks for one use");
+  return fail(
+      ErrorCode::state,
+      fmt::format("P2P is proven on this boot for less than the plan wants: {}", fmt::join(proof.fit_for, ", ")),
+      "\"p2pctl status\" shows what is missing; \"p2pctl is-ready --for USE\" asks for one use");
 }
 
 }  // namespace p2pd

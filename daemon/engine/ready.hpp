@@ -17,23 +17,25 @@ struct Proof {
   std::vector<std::string> fit_for;  ///< uses of P2P, "nccl"
 };
 
-/// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan wants.
+/// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan
+/// wants.
 std::string ready_file();
 std::string limited_file();
 
-/// Context in which a proof is valid: this machine and boot, these GPUs at their places (except those at the addresses `without`), these
-/// modules by srcversion and build id.
+/// Context in which a proof is valid: this machine and boot, these GPUs at their places (except those at the addresses
+/// `without`), these modules by srcversion and build id.
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without = {});
 
-/// `announce` writes the file for `proof` and removes the other one; `withdraw_ready` removes both. Neither is recorded for undo: the
-/// files describe the running boot.
+/// `announce` writes the file for `proof` and removes the other one; `withdraw_ready` removes both. Neither is recorded
+/// for undo: the files describe the running boot.
 Result<void> announce(Host& host, const Proof& proof);
 Result<void> withdraw_ready(Host& host);
 
 /// False if the last proof was on another machine, whose disk was copied to this one.
 bool proven_on_this_machine(const Host& host);
 
-/// Keys of proof_context(), true where the value has changed since P2P was proven on this boot; an Error if nothing was proven.
+/// Keys of proof_context(), true where the value has changed since P2P was proven on this boot; an Error if nothing was
+/// proven.
 Result<std::map<std::string, bool>> drift_since_proof(const Host& host);
 
 /// Proof that is valid for the current state of `host`; an Error with the reason if there is none.

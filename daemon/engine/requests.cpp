@@ -18,10 +18,12 @@ Result<Run> Walk::apply(const Plan& plan) {
     if (plan_.only_checks()) {
       TRY(move(Event::superseded));
     } else if (last->plan != plan.name) {
-      return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
+      return fail(ErrorCode::state,
+                  fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
                   fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl revert\" undoes it", last->plan));
     } else {
-      if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
+      if (plan.policy.reboot == RebootPolicy::external)
+        plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
       TRY(move(Event::apply));
       return walk();
     }
@@ -35,7 +37,8 @@ Result<Run> Walk::go_on() {
   if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
   TRY(load(*last));
   if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot begins a new run
-  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;  // the operator must act
+  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_)))
+    return run_;  // the operator must act
   TRY(move(Event::go_on));
   return walk();
 }
@@ -69,7 +72,8 @@ Result<void> Walk::make_way(const std::optional<Run>& last) {
 Result<std::optional<Run>> Walk::standing_proof() const {
   std::optional<Run> proven = TRY(s_.journal.newest_proven());
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
-    if (proven && changed.id > proven->id && changed.id != run_.id && changed.plan != kVerify && changed.plan != kEachBoot)
+    if (proven && changed.id > proven->id && changed.id != run_.id && changed.plan != kVerify &&
+        changed.plan != kEachBoot)
       proven.reset();
   if (!proven_on_this_machine(s_.host)) proven.reset();
   return proven;
@@ -90,8 +94,8 @@ Proof Walk::what_stands(Proof before, const Finding& finding) {
   return before;
 }
 
-/// Repeats, in the quick form, the proof of an earlier run after the rollback of a run. A proof that crashed the machine
-/// in this run is left to the next boot.
+/// Repeats, in the quick form, the proof of an earlier run after the rollback of a run. A proof that crashed the
+/// machine in this run is left to the next boot.
 Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
   const std::optional<Run> proven = TRY(standing_proof());
@@ -105,7 +109,8 @@ Result<void> Walk::prove_earlier() {
   const Finding finding = TRY(prove(*goal));
   if (!finding.proves()) return {};
   TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
-  return s_.journal.save(run_, event("proven-again", "", fmt::format("the proof of run {} of plan {}", proven->id, proven->plan)));
+  return s_.journal.save(
+      run_, event("proven-again", "", fmt::format("the proof of run {} of plan {}", proven->id, proven->plan)));
 }
 
 Result<Run> Walk::reassert() {
@@ -114,7 +119,10 @@ Result<Run> Walk::reassert() {
     TRY(load(*last));
     if (!plan_.only_checks()) return run_;  // the open run handles all steps
   }
-  Plan again{.name = std::string(kEachBoot), .title = "settings that last for one boot", .policy = {.reboots = 0, .on_failure = OnFailure::keep}, .steps = {}};
+  Plan again{.name = std::string(kEachBoot),
+             .title = "settings that last for one boot",
+             .policy = {.reboots = 0, .on_failure = OnFailure::keep},
+             .steps = {}};
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
@@ -203,7 +211,8 @@ Result<Run> Walk::request(Event event) {
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;
-  plan_ = run.resolved.empty() ? Plan{} : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.registry));
+  plan_ = run.resolved.empty() ? Plan{}
+                               : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.registry));
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;

@@ -25,12 +25,13 @@ std::string holder_of(int fd) {
   std::string number, kind, mode, access, pid, where, rest;
   while (locks >> number >> kind) {
     if (kind == "->") locks >> kind;  // a process that waits for the lock
-    locks >> mode >> access >> pid >> where && std::getline(locks, rest);
+    locks >> mode >> access >> pid >> where&& std::getline(locks, rest);
     if (kind != "FLOCK" || !where.ends_with(inode)) continue;
     struct stat process {};
     std::string name;
     std::getline(std::ifstream("/proc/" + pid + "/comm"), name);
-    if (::stat(("/proc/" + pid).c_str(), &process) != 0) return "process " + pid + ", which has ended, or one that it started";
+    if (::stat(("/proc/" + pid).c_str(), &process) != 0)
+      return "process " + pid + ", which has ended, or one that it started";
     return fmt::format("{}, process {} of user {}", name, pid, process.st_uid);
   }
   return {};
@@ -38,14 +39,15 @@ std::string holder_of(int fd) {
 
 }  // namespace
 
-Result<StateLock> StateLock::take(const std::filesystem::path& root, const std::filesystem::path& named, const std::string& holder,
-                                  std::chrono::seconds patience) {
+Result<StateLock> StateLock::take(const std::filesystem::path& root, const std::filesystem::path& named,
+                                  const std::string& holder, std::chrono::seconds patience) {
   StateLock lock;
   lock.state_ = named.empty() ? state_directory(root) : named;
   std::error_code error;
   lock.own_ = std::filesystem::create_directories(lock.state_, error) || named.empty();
   if (error)
-    return fail(ErrorCode::denied, fmt::format("cannot make the state directory {}: {}", lock.state_.string(), error.message()),
+    return fail(ErrorCode::denied,
+                fmt::format("cannot make the state directory {}: {}", lock.state_.string(), error.message()),
                 "run as root, or name another one with --state");
   lock.close_to_others();
   const std::string path = lock.state_ / "lock";
@@ -67,13 +69,15 @@ void StateLock::close_to_others() const {
   const struct group* readers = ::getgrnam("p2pd");
   const auto set = [&](const std::filesystem::path& path, mode_t mode) {
     // by name, not through a link: closing a descriptor of a database would drop SQLite's locks
-    if (readers != nullptr) (void)!::fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), readers->gr_gid, AT_SYMLINK_NOFOLLOW);
+    if (readers != nullptr)
+      (void)!::fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), readers->gr_gid, AT_SYMLINK_NOFOLLOW);
     (void)!::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW);
   };
   if (own_) set(state_, 0750);
   std::error_code ignored;
   for (const char* name : {"state.db", "state.db-wal", "state.db-shm"})
-    if (std::filesystem::symlink_status(state_ / name, ignored).type() == std::filesystem::file_type::regular) set(state_ / name, 0640);
+    if (std::filesystem::symlink_status(state_ / name, ignored).type() == std::filesystem::file_type::regular)
+      set(state_ / name, 0640);
 }
 
 Failure StateLock::refuse(const std::string& path) const {

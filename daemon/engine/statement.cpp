@@ -21,7 +21,8 @@ constexpr Advice kAdvice[] = {
     {SQLITE_FULL, ErrorCode::io, "free space on the file system of the state directory, then start again"},
     {SQLITE_READONLY, ErrorCode::io, "make the state directory writable, or run as root"},
     {SQLITE_CANTOPEN, ErrorCode::io, "make the state directory writable, or run as root"},
-    {SQLITE_BUSY, ErrorCode::busy, "\"fuser -v\" of state.db names the process that holds it; end that, then try again"},
+    {SQLITE_BUSY, ErrorCode::busy,
+     "\"fuser -v\" of state.db names the process that holds it; end that, then try again"},
     {SQLITE_IOERR, ErrorCode::io, "\"dmesg\" shows what the disk reports; the database stays as it is: try again"},
     {SQLITE_NOMEM, ErrorCode::io, "free memory, then try again; the database stays as it is"},
     {SQLITE_CORRUPT, ErrorCode::io, "try again: the next start checks the whole database"},
@@ -41,7 +42,8 @@ Failure sqlite_error(int code, std::string_view doing, std::string_view why) {
 
 Failure sqlite_error(sqlite3* db, std::string_view doing) {
   const int code = sqlite3_errcode(db);
-  const bool full = (code & kPrimary) == SQLITE_FULL || ((code & kPrimary) == SQLITE_IOERR && sqlite3_system_errno(db) == ENOSPC);
+  const bool full =
+      (code & kPrimary) == SQLITE_FULL || ((code & kPrimary) == SQLITE_IOERR && sqlite3_system_errno(db) == ENOSPC);
   if (full) return sqlite_error(SQLITE_FULL, doing, "no space left on its file system");
   return sqlite_error(code, doing, sqlite3_errmsg(db));
 }

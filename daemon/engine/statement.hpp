@@ -23,7 +23,9 @@ Failure sqlite_error(sqlite3* db, std::string_view doing);
 /// Prepared statement; values are bound in order.
 class Statement {
  public:
-  Statement(sqlite3* db, const char* sql) : db_(db), sql_(sql) { sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr); }
+  Statement(sqlite3* db, const char* sql) : db_(db), sql_(sql) {
+    sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr);
+  }
   ~Statement() { sqlite3_finalize(statement_); }
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
@@ -45,7 +47,8 @@ class Statement {
 
  private:
   void bind_one(std::string_view value) {
-    const char* text = value.data() == nullptr ? "" : value.data();  // a null pointer would be NULL, which equals nothing
+    const char* text =
+        value.data() == nullptr ? "" : value.data();  // a null pointer would be NULL, which equals nothing
     sqlite3_bind_text(statement_, ++bound_, text, static_cast<int>(value.size()), SQLITE_TRANSIENT);
   }
   template <std::integral T>

@@ -47,7 +47,9 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   return out;
 }
 
-std::size_t size_of(const json& document) { return document.dump(-1, ' ', false, json::error_handler_t::replace).size(); }
+std::size_t size_of(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace).size();
+}
 
 json nothing_yet() {
   Run run;
@@ -74,7 +76,8 @@ std::string next_command(const Run& run) {
     case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";
     case RunState::failed: return "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" continues";
-    case RunState::limited: return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
+    case RunState::limited:
+      return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
     default: return "";
   }
 }
@@ -121,7 +124,10 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"at_work", activity.at_work},
           {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}}},
           {"progress",
-           {{"percent", total == 0 ? 0 : 100 * done / total}, {"message", activity.message}, {"done", done}, {"total", total}}},
+           {{"percent", total == 0 ? 0 : 100 * done / total},
+            {"message", activity.message},
+            {"done", done},
+            {"total", total}}},
           {"steps", std::move(list)}};
 }
 

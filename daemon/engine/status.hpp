@@ -14,10 +14,10 @@ inline constexpr std::string_view kStatusSchema = "p2pd.status/1";
 
 /// Current activity of a worker.
 struct Activity {
-  bool at_work = false; ///< a worker runs a walk
-  std::string step;     ///< id of the step; empty between steps
-  std::string doing;    ///< "checking", "fixing", "undoing", "waiting", or empty
-  std::string message;  ///< newest output line of the running command
+  bool at_work = false;  ///< a worker runs a walk
+  std::string step;      ///< id of the step; empty between steps
+  std::string doing;     ///< "checking", "fixing", "undoing", "waiting", or empty
+  std::string message;   ///< newest output line of the running command
 };
 
 /// Status of a run as JSON, for status.json, the bus and p2pctl status --json.
@@ -32,9 +32,9 @@ Result<nlohmann::json> status_in_journal(const std::filesystem::path& state, boo
 /// Status that the worker published on this boot, else the status from the journal.
 Result<nlohmann::json> current_status(const std::filesystem::path& state);
 
-/// Page of history, schema p2pd.history/1: the newest `count` runs older than run `before` (0: all), with steps and events. The page
-/// has fewer runs if that many are too large for a message. "before" in the answer requests the next page;
-/// it is 0 in the last one.
+/// Page of history, schema p2pd.history/1: the newest `count` runs older than run `before` (0: all), with steps and
+/// events. The page has fewer runs if that many are too large for a message. "before" in the answer requests the next
+/// page; it is 0 in the last one.
 Result<nlohmann::json> history_in_journal(const std::filesystem::path& state, int count, std::int64_t before = 0);
 
 /// Path of the status that the worker publishes.

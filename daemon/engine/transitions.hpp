@@ -14,24 +14,24 @@ std::optional<RunState> run_state(std::string_view name);
 
 /// Event that changes the state of a run: a request of the operator, or the result of a pass over the plan.
 enum class Event {
-  apply,      ///< request: satisfy the plan
-  go_on,      ///< the worker started again: after a boot, a kill or a stop
-  pause,      ///< request
-  resume,     ///< request
-  retry,      ///< request
-  cancel,     ///< request: stop and undo the changes of this run
-  revert,     ///< request: undo all changes of all runs
-  superseded, ///< request for another plan, while this one only checks
-  stopped,    ///< the worker received SIGTERM; the run stays open
-  blocker,    ///< the operator must act
-  reboot_due, ///< steps wait for a reboot
-  proven,     ///< goal reached: P2P is proven
-  in_part,    ///< P2P is proven for less than the plan wants, and nothing is left to fix
-  settled,    ///< all steps hold; the plan has no proof
-  failure,    ///< failure; the plan keeps the changes
-  give_back,  ///< failure; the plan undoes the changes of the run
-  reverted,   ///< requested rollback is complete
-  given_back  ///< rollback after a failure is complete
+  apply,       ///< request: satisfy the plan
+  go_on,       ///< the worker started again: after a boot, a kill or a stop
+  pause,       ///< request
+  resume,      ///< request
+  retry,       ///< request
+  cancel,      ///< request: stop and undo the changes of this run
+  revert,      ///< request: undo all changes of all runs
+  superseded,  ///< request for another plan, while this one only checks
+  stopped,     ///< the worker received SIGTERM; the run stays open
+  blocker,     ///< the operator must act
+  reboot_due,  ///< steps wait for a reboot
+  proven,      ///< goal reached: P2P is proven
+  in_part,     ///< P2P is proven for less than the plan wants, and nothing is left to fix
+  settled,     ///< all steps hold; the plan has no proof
+  failure,     ///< failure; the plan keeps the changes
+  give_back,   ///< failure; the plan undoes the changes of the run
+  reverted,    ///< requested rollback is complete
+  given_back   ///< rollback after a failure is complete
 };
 std::string_view to_string(Event event);
 Event event_of(Request::Kind kind);

@@ -31,7 +31,10 @@ std::string from_hex(std::string_view text) {
 json attributes(const FileState& state) {
   json xattrs = json::object();
   for (const auto& [name, value] : state.xattrs) xattrs[name] = hex(value);
-  return {{"kind", to_string(state.kind)}, {"mode", state.mode}, {"uid", state.uid}, {"gid", state.gid},
+  return {{"kind", to_string(state.kind)},
+          {"mode", state.mode},
+          {"uid", state.uid},
+          {"gid", state.gid},
           {"xattrs", std::move(xattrs)}};
 }
 
@@ -140,8 +143,10 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   const bool reads = restore == Restore::attribute || (is_kept(restore) && !again);
   const FileState now = reads ? TRY_IN("cannot save the data for undo", host_.capture(path)) : FileState{};
   if (again) {
-    const bool reset = restore == Restore::attribute && digest(now) != found->result;  // by a reboot: this value is restored
-    found->result.clear();  // the content is about to change: no change counts as foreign until the new content is recorded
+    const bool reset =
+        restore == Restore::attribute && digest(now) != found->result;  // by a reboot: this value is restored
+    found->result
+        .clear();  // the content is about to change: no change counts as foreign until the new content is recorded
     return save(*found, reset ? &now : nullptr);
   }
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);
@@ -159,7 +164,8 @@ std::string UndoStore::change() const {
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
     if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || !is_kept(entry.restore)) continue;
-    if (entry.restore == Restore::attribute && !entry.result.empty()) continue;  // not written since: it may be of another boot
+    if (entry.restore == Restore::attribute && !entry.result.empty())
+      continue;  // not written since: it may be of another boot
     const std::string now = digest(TRY(host_.capture(entry.path)));
     if (now == entry.result) continue;
     entry.result = now;
@@ -178,7 +184,8 @@ std::optional<UndoStore::Owner> UndoStore::newest() const {
 }
 
 std::optional<UndoStore::Owner> UndoStore::newest_for(std::string_view step) const {
-  const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.owner.step == step; });
+  const auto found =
+      std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.owner.step == step; });
   return found == entries_.rend() ? std::nullopt : std::optional<Owner>(found->owner);
 }
 
@@ -203,8 +210,7 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
   state.uid = json_number<unsigned>(record, "uid");
   state.gid = json_number<unsigned>(record, "gid");
   const json xattrs = record.value("xattrs", json::object());
-  for (const auto& [name, value] : xattrs.items())
-    state.xattrs[name] = from_hex(value.get<std::string>());
+  for (const auto& [name, value] : xattrs.items()) state.xattrs[name] = from_hex(value.get<std::string>());
   state.content = TRY(state_.read("/undo/" + entry.name + ".bytes"));
   return state;
 }

@@ -28,7 +28,8 @@ Result<Run> Walk::walk() {
       outcome = other ? *std::move(other) : TRY(restart(outcome->reason));
     }
     const auto& [event, reason] = *outcome;
-    if ((event == Event::cancel || event == Event::revert) && plan_.only_checks()) {  // nothing to undo; earlier runs may have
+    if ((event == Event::cancel || event == Event::revert) &&
+        plan_.only_checks()) {  // nothing to undo; earlier runs may have
       TRY(move({Event::superseded, reason}));
       return event == Event::revert ? revert() : run_;
     }
@@ -51,8 +52,8 @@ Result<void> Walk::choose() {
   return s_.journal.save(run_, event("chosen", "", "the resolved plan"));
 }
 
-/// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed, and
-/// checks again.
+/// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed,
+/// and checks again.
 Result<Walk::Outcome> Walk::pass() {
   std::set<std::string> mended;
   for (bool goal_first = is_untouched();; goal_first = false) {
@@ -68,7 +69,8 @@ Result<Walk::Outcome> Walk::pass() {
     for (const Step* step : fixable(pass.seen)) {
       if (const std::optional<Outcome> asked = asked_for()) return *asked;
       if (!mended.insert(step->id).second)
-        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step)) : step->id + " was fixed, and another fix reverted that");
+        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step))
+                                         : step->id + " was fixed, and another fix reverted that");
       pass.limited = false;
       TRY(apply_fix(*step, pass));
       if (pass.asked) return *pass.asked;
@@ -91,7 +93,8 @@ bool Walk::is_untouched() const {
   return std::ranges::none_of(records_, [](const auto& known) { return known.second.applied; });
 }
 
-/// Gates that p2pd can fix, in order. Those that a reboot alone fixes are last: by then it is known whether another one needs a reboot.
+/// Gates that p2pd can fix, in order. Those that a reboot alone fixes are last: by then it is known whether another one
+/// needs a reboot.
 std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
   std::vector<const Step*> steps;
   for (const Standing& s : seen.steps)
@@ -131,7 +134,8 @@ Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
   const Finding finding = TRY(prove(goal));
   s_.observer.checked(goal, finding);
   if (!finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
-  if (finding.proves() && run_.plan != kVerify) TRY_IN("report of the proof", s_.host.create(proof_report_file(), finding.facts.dump() + "\n"));
+  if (finding.proves() && run_.plan != kVerify)
+    TRY_IN("report of the proof", s_.host.create(proof_report_file(), finding.facts.dump() + "\n"));
   pass.limited = finding.verdict == Verdict::limited;
   pass.refuted = finding.verdict == Verdict::fail || pass.limited;
   pass.proven = finding.verdict == Verdict::pass;
@@ -147,7 +151,7 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
   if (standing.kind == Standing::Kind::holds) {
     known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
     known.attempts = 0;
-    known.crashes = 0;  // the machine booted: a later failure has another cause
+    known.crashes = 0;                           // the machine booted: a later failure has another cause
     TRY(s_.undo.clear_unfinished(owner(step)));  // left by a fix that was interrupted after its last effect
     return close_intents(known, "held");
   }
@@ -164,7 +168,7 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
     const bool ineffective = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
     block(step,
           !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
-          : ineffective                  ? why_ineffective(step, standing.finding)
+          : ineffective              ? why_ineffective(step, standing.finding)
                                      : fmt::format("{}: {}", step.id, standing.finding.summary),
           standing.passes, pass);
   } else if (known.status != StepStatus::pending_reboot) {
@@ -189,11 +193,14 @@ Result<Walk::Outcome> Walk::arrive(Pass& pass) {
     if (pass.limited) known.status = StepStatus::waiting;  // the operator need not act
     less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_.fit_for, ", ")) : finding.summary;
   }
-  const std::string reason = pass.limited          ? "P2P is proven on this boot, for less than the plan wants: " + less
-                             : pass.proven         ? "P2P is proven between every pair of GPUs on this boot"
+  const std::string reason = pass.limited        ? "P2P is proven on this boot, for less than the plan wants: " + less
+                             : pass.proven       ? "P2P is proven between every pair of GPUs on this boot"
                              : is_image(s_.host) ? "every step passes; checks of the machine run when the image boots"
-                                                   : "every step holds";
-  return Outcome{pass.limited ? Event::in_part : pass.proven ? Event::proven : Event::settled, reason + (left.empty() ? "" : "; maintenance failed: " + left)};
+                                                 : "every step holds";
+  return Outcome{pass.limited  ? Event::in_part
+                 : pass.proven ? Event::proven
+                               : Event::settled,
+                 reason + (left.empty() ? "" : "; maintenance failed: " + left)};
 }
 
 /// Fixes upkeep steps that do not hold. A failure is reported, and does not fail the goal.
@@ -203,13 +210,16 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
     if (s.step->kind != StepKind::upkeep || s.kind == Standing::Kind::holds || s.kind == Standing::Kind::note) continue;
     Pass own;
     const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
-    const bool its_turn = s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
+    const bool its_turn =
+        s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
     const bool due = s.kind == Standing::Kind::fixable || its_turn;
     if (due && !check(*s.step).holds()) TRY(apply_fix(*s.step, own));  // the proof may have settled it
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
     if (!finding.holds())
-      left.push_back(!own.failure.empty() ? own.failure : fmt::format("{}: {}", s.step->id, s.obstacle.empty() ? finding.summary : s.obstacle));
+      left.push_back(!own.failure.empty()
+                         ? own.failure
+                         : fmt::format("{}: {}", s.step->id, s.obstacle.empty() ? finding.summary : s.obstacle));
   }
   return fmt::format("{}", fmt::join(left, "; "));
 }
@@ -220,7 +230,8 @@ Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
   if (std::optional<Outcome> asked = asked_for()) return asked;  // the request may have interrupted a check
   if (((pass.refuted && pass.seen.gates_hold()) || pass.trial_refused) && TRY(try_alternative())) return std::nullopt;
   std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
-  if (const Standing* goal = pass.seen.goal(); goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
+  if (const Standing* goal = pass.seen.goal();
+      goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
     why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
   if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // limited P2P is better than none: it is kept
   if (pass.ineffective) return give_up(std::move(why));
@@ -236,15 +247,16 @@ Result<std::optional<Walk::Outcome>> Walk::commit() {
     known.committed = true;
     if (action(step).commit == nullptr) continue;
     Result<void> done;
-    TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""), [&](StepRecord&) -> Result<JournalEvent> {
-      s_.undo.begin(owner(step));
-      done = action(step).commit(s_.host, step.with);
-      if (done) done = s_.host.files().make_durable();
-      if (done) done = s_.undo.note_result();
-      if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-      known.committed = done.has_value();
-      return event("committed", step.id, done ? "" : done.error().text());
-    }));
+    TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""),
+                    [&](StepRecord&) -> Result<JournalEvent> {
+                      s_.undo.begin(owner(step));
+                      done = action(step).commit(s_.host, step.with);
+                      if (done) done = s_.host.files().make_durable();
+                      if (done) done = s_.undo.note_result();
+                      if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+                      known.committed = done.has_value();
+                      return event("committed", step.id, done ? "" : done.error().text());
+                    }));
     if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, done.error().text()));
   }
   return std::nullopt;
@@ -274,9 +286,10 @@ Finding Walk::check(const Step& step, const Host& host) const {
   return finding ? *finding : unknown(finding.error());
 }
 
-/// Runs an operation on a step between two journal entries; it returns the second one. An Error leaves the intent open, as a
-/// kill does.
-Result<void> Walk::with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun, const Ended& operation) {
+/// Runs an operation on a step between two journal entries; it returns the second one. An Error leaves the intent open,
+/// as a kill does.
+Result<void> Walk::with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun,
+                               const Ended& operation) {
   const std::int64_t intent = TRY(s_.journal.open_intent(run_, {0, kind, step, boot_}, begun));
   StepRecord& known = record(step);
   const JournalEvent ended = TRY(operation(known));
@@ -287,13 +300,14 @@ Result<void> Walk::with_intent(Intent::Kind kind, const std::string& step, const
 Result<Finding> Walk::prove(const Step& step) {
   TRY(close_intents(record(step.id), "proving-again"));
   Finding finding;
-  TRY(with_intent(Intent::Kind::proof, step.id, event("proving", step.id, step.title), [&](StepRecord&) -> Result<JournalEvent> {
-    s_.observer.checking(step);
-    const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
-    if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
-    finding = found ? *found : unknown(found.error());
-    return event("proof", step.id, finding.summary);
-  }));
+  TRY(with_intent(Intent::Kind::proof, step.id, event("proving", step.id, step.title),
+                  [&](StepRecord&) -> Result<JournalEvent> {
+                    s_.observer.checking(step);
+                    const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
+                    if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
+                    finding = found ? *found : unknown(found.error());
+                    return event("proof", step.id, finding.summary);
+                  }));
   return finding;
 }
 
@@ -334,12 +348,12 @@ Result<void> Walk::move(const Outcome& outcome) {
   if (change == Event::revert) run_.rollback = Rollback::all;
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
-    run_.result = change == Event::proven     ? "ready"
-                  : change == Event::in_part  ? "limited"
-                  : change == Event::settled  ? "done"
-                  : change == Event::reverted ? (run_.rollback == Rollback::all ? "reverted" : "cancelled")
+    run_.result = change == Event::proven       ? "ready"
+                  : change == Event::in_part    ? "limited"
+                  : change == Event::settled    ? "done"
+                  : change == Event::reverted   ? (run_.rollback == Rollback::all ? "reverted" : "cancelled")
                   : change == Event::superseded ? "superseded"
-                                              : "failed";
+                                                : "failed";
   }
   // every change withdraws the ready file first
   if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, proof_));
@@ -355,7 +369,11 @@ Result<void> Walk::move(const Outcome& outcome) {
 JournalEvent Walk::event(std::string_view type, std::string_view step, std::string text) const {
   const auto time = std::chrono::floor<std::chrono::seconds>(s_.clock.now());
   return {fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time))),
-          boot_, run_.id, std::string(step), std::string(type), std::move(text)};
+          boot_,
+          run_.id,
+          std::string(step),
+          std::string(type),
+          std::move(text)};
 }
 
 /// True if the findings of this run apply to the proven state: the proof is of the same plan.

@@ -19,8 +19,8 @@
 
 namespace p2pd {
 
-/// Walks a resolved plan until it settles. Level-triggered: the state is read from the host, never from the records; the
-/// journal only counts (attempts, reboots, crashes) and records what was begun.
+/// Walks a resolved plan until it settles. Level-triggered: the state is read from the host, never from the records;
+/// the journal only counts (attempts, reboots, crashes) and records what was begun.
 class Walk {
  public:
   struct Seams {
@@ -46,8 +46,8 @@ class Walk {
   Result<Run> prove_again();
   /// Applies again the fixes of the runs in place that last for one boot only: a run of a plan "each-boot".
   Result<Run> reassert();
-  /// Prepares a newly installed kernel, for the newest run that changed something for each kernel. The change belongs to
-  /// that run, and is undone with it. ErrorCode::busy: a run is open.
+  /// Prepares a newly installed kernel, for the newest run that changed something for each kernel. The change belongs
+  /// to that run, and is undone with it. ErrorCode::busy: a run is open.
   Result<Run> add_kernel();
   /// Undoes every recorded change of all runs. Every other rollback (a failure, a cancel, an alternative that did
   /// not help) undoes the changes of its own run only.
@@ -74,9 +74,9 @@ class Walk {
     std::vector<std::string> blockers;  ///< "step: why"
     bool lasting = false;               ///< one of the blockers is not transient
     bool trial_refused = false;         ///< a gate shows that the alternative on trial does not help
-    bool ineffective = false;               ///< one of the blockers remains although its prerequisites were changed
+    bool ineffective = false;           ///< one of the blockers remains although its prerequisites were changed
     std::string failure;                ///< reason of the run's failure; empty: no failure
-    bool requirements_changed = false;               ///< a missing requirement was satisfied
+    bool requirements_changed = false;  ///< a missing requirement was satisfied
     std::optional<Outcome> asked;       ///< request that arrived while requirements were satisfied
   };
 
@@ -128,7 +128,8 @@ class Walk {
   StepRecord& record(const std::string& step);
   bool is_changed(const std::string& step) const;
   using Ended = std::function<Result<JournalEvent>(StepRecord&)>;
-  Result<void> with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun, const Ended& operation);
+  Result<void> with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun,
+                           const Ended& operation);
   Result<void> close_intents(StepRecord& record, std::string_view outcome);
   Result<bool> proves_for_itself() const;
   Result<void> move(const Outcome& outcome);
@@ -149,8 +150,8 @@ class Walk {
   std::string boot_;
   Plan plan_;
   Run run_;
-  Proof before_;        ///< for a run "verify": the proof that it checks again
-  Proof proof_;         ///< proof that the next move to ready or limited announces
+  Proof before_;  ///< for a run "verify": the proof that it checks again
+  Proof proof_;   ///< proof that the next move to ready or limited announces
   std::map<std::string, StepRecord> records_;
 };
 

@@ -23,13 +23,14 @@ struct Worker::Parts {
   SystemClock clock;
   Walk walk;
 
-  Parts(StateLock held, Journal opened, UndoStore store, const Root& root, const Registry& registry,
-        const Peers& peers, std::string boot_id)
+  Parts(StateLock held, Journal opened, UndoStore store, const Root& root, const Registry& registry, const Peers& peers,
+        std::string boot_id)
       : lock(std::move(held)),
         journal(std::move(opened)),
         undo(std::move(store)),
         host(root, peers.runner, &undo),
-        walk({host, registry, journal, undo, clock, peers.rebooter, peers.observer, peers.requests}, std::move(boot_id)) {}
+        walk({host, registry, journal, undo, clock, peers.rebooter, peers.observer, peers.requests},
+             std::move(boot_id)) {}
 };
 
 Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}

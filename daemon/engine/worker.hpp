@@ -21,10 +21,10 @@ class Worker {
  public:
   struct Options {
     std::filesystem::path root = "/";
-    std::filesystem::path state;        ///< empty: state_directory(root)
-    std::string holder;                 ///< "p2pctl apply": reported to a process that finds the lock taken
-    bool accept_state_loss = false;     ///< continue without an unusable state database
-    std::chrono::seconds patience{0};   ///< longest wait for another worker
+    std::filesystem::path state;       ///< empty: state_directory(root)
+    std::string holder;                ///< "p2pctl apply": reported to a process that finds the lock taken
+    bool accept_state_loss = false;    ///< continue without an unusable state database
+    std::chrono::seconds patience{0};  ///< longest wait for another worker
   };
 
   /// Interfaces of the worker; each must outlive it.

@@ -30,7 +30,8 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   Config config;
   if (root.has("plan")) {
     config.plan = TRY(TRY(root.at("plan")).text());
-    if (!is_name(config.plan) && !config.plan.starts_with('/'))  // a relative path would depend on the reader's directory
+    if (!is_name(config.plan) &&
+        !config.plan.starts_with('/'))  // a relative path would depend on the reader's directory
       return Failure(TRY(root.at("plan")).error("expected the name of a plan, or an absolute path"));
   }
   if (root.has("log_level")) config.log_level = kLevels[TRY(TRY(root.at("log_level")).choice(kLevels))];
@@ -55,7 +56,8 @@ namespace {
 constexpr int kDeepest = 4;  // limit of plans that are based on each other
 
 Result<Plan> load_plan(const std::string& name, const Registry& registry, int depth) {
-  if (depth > kDeepest) return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
+  if (depth > kDeepest)
+    return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
   const Root root = TRY(Root::open("/"));
   std::vector<fs::path> files;
   if (is_plan_file(name)) {

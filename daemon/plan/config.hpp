@@ -20,7 +20,7 @@ struct Config {
   std::string log_level = "info";    ///< trace, debug, info, warning, error
   bool apply_on_boot = false;        ///< the plan is applied at the first boot of a machine on which nothing has run
   std::vector<std::string> left_out_gpus = {};  ///< for every plan
-  int reboot_delay_s = 60;           ///< seconds from the announcement of a restart to the restart
+  int reboot_delay_s = 60;                      ///< seconds from the announcement of a restart to the restart
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);
@@ -29,8 +29,8 @@ Result<Config> load_config();
 /// Checks for a path: a word with a '/' in it, or one that ends in ".yaml" and so is no name.
 bool is_plan_file(std::string_view word);
 
-/// Loads a plan by name from config_directories(), or by path, relative to the current directory, if is_plan_file(name); "": the
-/// plan of `config`. Adds the settings of `config` for every plan.
+/// Loads a plan by name from config_directories(), or by path, relative to the current directory, if
+/// is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan.
 Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry);
 
 }  // namespace p2pd

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "plan/plan.hpp"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -68,8 +68,8 @@ Result<const Row*> read_reference(const yaml::Node& step, const std::string& key
   const std::string id = TRY(node.text());
   if (const Row* row = find(rows, id)) return row;
   const std::string near = nearest(id, ids(rows));
-  return Failure(node.error(fmt::format("there is no {} \"{}\"{}", key, id,
-                                        near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+  return Failure(node.error(
+      fmt::format("there is no {} \"{}\"{}", key, id, near.empty() ? "" : "; did you mean \"" + near + "\"?")));
 }
 
 /// Reads `with:`: parameters that the probe or the action declares, checked by both.
@@ -110,12 +110,14 @@ Result<StepKind> read_kind(const yaml::Node& node) {
   for (const StepKind kind : kStepKinds)
     if (node.has(std::string(to_string(kind)))) found.push_back(kind);
   if (found.size() == 1) return found.front();
-  return Failure(node.error("expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"));
+  return Failure(
+      node.error("expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"));
 }
 
 Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
-  static constexpr std::string_view kKeys[] = {"goal", "gate", "upkeep", "requires", "alternative", "title", "why", "check",
-                                               "fix",  "with", "after",  "needs",    "where",       "operator", "first", "tried"};
+  static constexpr std::string_view kKeys[] = {"goal",  "gate",     "upkeep", "requires", "alternative", "title",
+                                               "why",   "check",    "fix",    "with",     "after",       "needs",
+                                               "where", "operator", "first",  "tried"};
   TRY(node.keys(kKeys));
   Step step;
   step.kind = TRY(read_kind(node));
@@ -138,15 +140,19 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   if (step.kind != StepKind::upkeep && !step.where.empty())
     return Failure(node.error("\"where\" of a step that is not upkeep"));
   if ((step.kind == StepKind::goal) != probe->proves_p2p)
-    return Failure(node.error(probe->proves_p2p ? "a check that proves P2P is the goal of a plan, and nothing else"
-                                                : fmt::format("the goal must be a check that proves P2P, like p2p-bench; {} does not", step.check)));
+    return Failure(node.error(
+        probe->proves_p2p
+            ? "a check that proves P2P is the goal of a plan, and nothing else"
+            : fmt::format("the goal must be a check that proves P2P, like p2p-bench; {} does not", step.check)));
   if (step.kind == StepKind::goal && step.can_be_mended())
     return Failure(node.error("\"fix\" or \"needs\" of the goal: its fixes are the gates"));
   if (step.kind == StepKind::alternative && action == nullptr)
     return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));
   for (const char* key : {"first", "tried"})
-    if (node.has(key) && step.kind != StepKind::alternative) return Failure(node.error(fmt::format("\"{}\" of a step that is not an alternative", key)));
-  if (node.has("first")) step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
+    if (node.has(key) && step.kind != StepKind::alternative)
+      return Failure(node.error(fmt::format("\"{}\" of a step that is not an alternative", key)));
+  if (node.has("first"))
+    step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
   step.reset_trial();
   if (node.has("tried")) {
     const auto value = TRY(node.at("tried"));
@@ -170,15 +176,16 @@ Error error_at(const StepNodes& nodes, const yaml::Node& root, const Step& step,
 /// Keys of a step that name other steps.
 struct Reference {
   const char* key;
-  const std::vector<std::string> Step::* names;
+  const std::vector<std::string> Step::*names;
   std::vector<StepKind> kinds;
 };
 
 /// Checks that references exist and are of the right kind, without a cycle.
 Result<void> check_references(const Plan& plan, const StepNodes& nodes, const yaml::Node& root) {
-  static const Reference kReferences[] = {{"after", &Step::after, {StepKind::gate, StepKind::alternative, StepKind::upkeep}},
-                                          {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
-                                          {"where", &Step::where, {StepKind::requires_}}};
+  static const Reference kReferences[] = {
+      {"after", &Step::after, {StepKind::gate, StepKind::alternative, StepKind::upkeep}},
+      {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
+      {"where", &Step::where, {StepKind::requires_}}};
   std::map<std::string_view, std::size_t> at;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) at.emplace(plan.steps[i].id, i);
   for (const Step& step : plan.steps) {
@@ -192,8 +199,9 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
           for (const Step& other : plan.steps)
             if (std::ranges::find(kinds, other.kind) != kinds.end()) candidates.push_back(other.id);
           const std::string near = nearest(word, candidates);
-          return Failure(error_at(nodes, root, step, key, fmt::format("there is no {} step \"{}\"{}", to_string(kinds.front()), word,
-                                                                      near.empty() ? "" : "; did you mean \"" + near + "\"?")));
+          return Failure(error_at(nodes, root, step, key,
+                                  fmt::format("there is no {} step \"{}\"{}", to_string(kinds.front()), word,
+                                              near.empty() ? "" : "; did you mean \"" + near + "\"?")));
         }
         const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // met in plan order
         if (known->second < at[step.id] || (names != &Step::after && !brought)) continue;
@@ -218,10 +226,13 @@ Result<Plan> base_of(const yaml::Node& node, const PlanSource& source) {
 Result<StepNodes> read_steps(const yaml::Node& list, const Registry& registry, Plan& plan) {
   const std::vector<yaml::Node> all = TRY(list.list());
   if (all.empty()) return Failure(list.error("empty; expected at least one step"));
-  if (all.size() + plan.steps.size() > kStepLimit) return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
+  if (all.size() + plan.steps.size() > kStepLimit)
+    return Failure(list.error(fmt::format("more than {} steps", kStepLimit)));
   StepNodes nodes;
-  const auto later = std::ranges::find_if(plan.steps, [](const Step& step) { return step.kind == StepKind::alternative || step.kind == StepKind::goal; });
-  auto before = static_cast<std::size_t>(later - plan.steps.begin());  // place of new alternatives among the other steps
+  const auto later = std::ranges::find_if(
+      plan.steps, [](const Step& step) { return step.kind == StepKind::alternative || step.kind == StepKind::goal; });
+  auto before =
+      static_cast<std::size_t>(later - plan.steps.begin());  // place of new alternatives among the other steps
   const bool based = later != plan.steps.end();
   for (const yaml::Node& node : all) {
     Step step = TRY(read_step(node, registry));
@@ -344,13 +355,18 @@ Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
   std::vector<std::string> names = TRY(optional_texts(node, "exclude"));
   for (const std::string& word : names)
     if (!is_gpu_name(word))
-      return Failure(TRY(node.at("exclude")).error(fmt::format("\"{}\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)", word)));
+      return Failure(
+          TRY(node.at("exclude"))
+              .error(fmt::format(
+                  "\"{}\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)",
+                  word)));
   return names;
 }
 
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source) {
-  static constexpr std::string_view kKeys[] = {"name", "title", "based_on", "fixes", "policy", "driver", "gpus", "steps"};
+  static constexpr std::string_view kKeys[] = {"name",   "title",  "based_on", "fixes",
+                                               "policy", "driver", "gpus",     "steps"};
   const yaml::Node root = TRY(yaml::parse(text, file));
   TRY(root.keys(kKeys));
   Plan plan;

@@ -36,7 +36,8 @@ enum class StepKind {
   requires_,   ///< requirement of a fix only: checked when a step that needs it is about to be fixed
   alternative  ///< a gate once the proof has failed: one at a time, in order, each kept only if the proof then passes
 };
-inline constexpr StepKind kStepKinds[] = {StepKind::goal, StepKind::gate, StepKind::upkeep, StepKind::requires_, StepKind::alternative};
+inline constexpr StepKind kStepKinds[] = {StepKind::goal, StepKind::gate, StepKind::upkeep, StepKind::requires_,
+                                          StepKind::alternative};
 std::string_view to_string(StepKind kind);
 
 /// Progress of an alternative in a run.
@@ -53,11 +54,14 @@ struct Step {
   std::string fix;            ///< action id; empty if its requirements make it hold, or only a person can help
   Parameters with;            ///< parameters of both
   std::string operator_text;  ///< instruction for a person if there is no fix
-  std::vector<std::string> after;  ///< steps whose effect this one waits for; for the goal: those that must hold before it is tried
+  std::vector<std::string>
+      after;  ///< steps whose effect this one waits for; for the goal: those that must hold before it is tried
   std::vector<std::string> needs;  ///< requires and upkeep steps that come before its fix; each may need others
-  std::vector<std::string> where;  ///< requires steps of an upkeep step; if one does not hold, p2pd does not keep this state
-  bool first = false;              ///< alternative that is tried before the proof has failed, and before the gates that come after it
-  Tried tried = Tried::no;         ///< progress of an alternative, in the plan of a run
+  std::vector<std::string>
+      where;  ///< requires steps of an upkeep step; if one does not hold, p2pd does not keep this state
+  bool first =
+      false;  ///< alternative that is tried before the proof has failed, and before the gates that come after it
+  Tried tried = Tried::no;  ///< progress of an alternative, in the plan of a run
 
   /// Starts the trial with the run if `first`, else after the proof fails.
   void reset_trial() { tried = first ? Tried::now : Tried::no; }
@@ -82,7 +86,8 @@ struct Policy {
   Busy busy = Busy::block;  ///< reaction to a machine in use: wait until it is idle, or ask a person
 };
 
-/// Driver that `entry: chosen` means: the one that fits best, or that of the newest packages that the distribution offers.
+/// Driver that `entry: chosen` means: the one that fits best, or that of the newest packages that the distribution
+/// offers.
 enum class DriverWanted { chosen, offered };
 std::string_view to_string(DriverWanted value);
 
@@ -96,8 +101,8 @@ struct Plan {
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
-  const Step* goal() const;  ///< null if there is none
-  bool only_checks() const;  ///< true if nothing in it can change this host
+  const Step* goal() const;                                            ///< null if there is none
+  bool only_checks() const;                                            ///< true if nothing in it can change this host
   void remove_steps(const std::function<bool(const Step&)>& removed);  ///< removes references to them, too
 };
 
@@ -109,15 +114,16 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 
 /// Parses and validates a plan: types, unknown keys, references, cycles, parameters of probes and actions.
 ///
-/// A plan with `based_on` has the policy and the steps of that plan; a step of the same name replaces its step, others are
-/// added. A plan with `fixes: none` only checks: it has no fixes, and no requires steps.
+/// A plan with `based_on` has the policy and the steps of that plan; a step of the same name replaces its step, others
+/// are added. A plan with `fixes: none` only checks: it has no fixes, and no requires steps.
 ///
 /// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
 /// is YAML too, so that this function also reads a resolved plan from the journal.
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source = nullptr);
 
-/// Assertions of `plan`: its goal, gates and upkeep without fixes. `quick`: each check is cheap enough for the start of every boot.
+/// Assertions of `plan`: its goal, gates and upkeep without fixes. `quick`: each check is cheap enough for the start of
+/// every boot.
 Plan checks_of(Plan plan, const Registry& registry, bool quick);
 
 /// Steps of `plan`, of every kind, whose fix lasts for one boot only, each on its own; may be empty.

@@ -24,10 +24,13 @@ Result<std::string> chosen_entry(const Host& host) {
   const Choice choice = choose_driver(all, machine);
   if (choice.already_p2p) return std::string(kNoEntry);
   const auto installed = installed_build(host);
-  for (std::size_t i = 0; installed && i < choice.table.size(); ++i) {  // keeps a driver that works, even if a better entry exists
+  for (std::size_t i = 0; installed && i < choice.table.size();
+       ++i) {  // keeps a driver that works, even if a better entry exists
     const CatalogueEntry& entry = all.entries[i];
-    const bool apart = machine.packages.can_stay() && !keeps_packages(entry, machine);  // the packages were upgraded since
-    if (!apart && entry.commit == installed->commit && (installed->release.empty() || entry.base_version == installed->release) &&
+    const bool apart =
+        machine.packages.can_stay() && !keeps_packages(entry, machine);  // the packages were upgraded since
+    if (!apart && entry.commit == installed->commit &&
+        (installed->release.empty() || entry.base_version == installed->release) &&
         choice.table[i].fit <= EntryVerdict::Fit::untried)
       return entry.id;
   }
@@ -90,7 +93,8 @@ Plan of_an_image(Plan plan, const Registry& registry) {
 
 Plan resolve(Plan plan, const Registry& registry, const Host& host) {
   const bool offered = plan.driver == DriverWanted::offered && !is_image(host);
-  const Open kOpen[] = {{"entry", kChosenEntry, offered ? offered_entry : chosen_entry}, {"arguments", kChosenAcsArgument, chosen_acs_argument}};
+  const Open kOpen[] = {{"entry", kChosenEntry, offered ? offered_entry : chosen_entry},
+                        {"arguments", kChosenAcsArgument, chosen_acs_argument}};
   if (is_image(host)) plan = of_an_image(std::move(plan), registry);
   for (const Open& open : kOpen) {
     const std::vector<nlohmann::json*> values = open_values(plan, open);

@@ -30,7 +30,8 @@ const char* polkit_action(const Request& request) {
 
 Result<void> require_plan_name(std::string_view plan) {
   if (plan.empty() || is_name(plan)) return {};
-  return fail(ErrorCode::invalid, "a plan is named by a-z, 0-9 and -, at most 64 of them", "its file lies in /etc/p2pd/plans");
+  return fail(ErrorCode::invalid, "a plan is named by a-z, 0-9 and -, at most 64 of them",
+              "its file lies in /etc/p2pd/plans");
 }
 
 nlohmann::json to_json(const Request& request) {
@@ -47,7 +48,8 @@ Result<Request> request_from_json(const nlohmann::json& words) {
   Request request{.kind = *kind};
   for (const auto& [key, value] : words.items()) {
     if (key == "do") continue;
-    if (request.kind != Request::Kind::apply) return fail(ErrorCode::invalid, fmt::format("\"{}\" goes with apply alone", key));
+    if (request.kind != Request::Kind::apply)
+      return fail(ErrorCode::invalid, fmt::format("\"{}\" goes with apply alone", key));
     if (key == "plan" && value.is_string())
       request.plan = value;
     else if (key == "reboot" && value.is_boolean())

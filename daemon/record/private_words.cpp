@@ -19,19 +19,43 @@ constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 constexpr std::string_view kHex = "0123456789abcdefABCDEF:";
 constexpr std::string_view kUnit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:@\\";
 /// Public hosts, which do not identify a machine.
-constexpr std::string_view kPublicHosts[] = {"nvidia.com", "github.com", "debian.org", "ubuntu.com", "kernel.org", "launchpad.net"};
+constexpr std::string_view kPublicHosts[] = {"nvidia.com", "github.com", "debian.org",
+                                             "ubuntu.com", "kernel.org", "launchpad.net"};
 /// Account names of many machines, and words that every text here contains.
-constexpr std::string_view kCommonUsers[] = {"root", "user",   "ubuntu", "debian", "nvidia", "admin", "nobody", "test",  "gpu",
-                                             "cuda", "kernel", "driver", "linux",  "host",   "boot",  "run",    "plan", "p2pd"};
+constexpr std::string_view kCommonUsers[] = {"root",   "user", "ubuntu", "debian", "nvidia", "admin",
+                                             "nobody", "test", "gpu",    "cuda",   "kernel", "driver",
+                                             "linux",  "host", "boot",   "run",    "plan",   "p2pd"};
 constexpr std::string_view kUnitKinds[] = {".service", ".scope", ".slice", ".socket", ".timer", ".mount", ".target"};
-constexpr std::string_view kKnownUnits[] = {"p2pd",   "nvidia-",    "display-manager", "gdm",         "sddm",   "lightdm", "systemd-",  "docker.",
-                                            "docker", "containerd", "snapd",           "apt-daily",   "cloud-", "dbus",    "ssh.",      "user.",
-                                            "system.", "init.",     "multi-user",      "graphical",   "basic.", "sysinit", "unattended-upgrades", "ollama."};
+constexpr std::string_view kKnownUnits[] = {"p2pd",
+                                            "nvidia-",
+                                            "display-manager",
+                                            "gdm",
+                                            "sddm",
+                                            "lightdm",
+                                            "systemd-",
+                                            "docker.",
+                                            "docker",
+                                            "containerd",
+                                            "snapd",
+                                            "apt-daily",
+                                            "cloud-",
+                                            "dbus",
+                                            "ssh.",
+                                            "user.",
+                                            "system.",
+                                            "init.",
+                                            "multi-user",
+                                            "graphical",
+                                            "basic.",
+                                            "sysinit",
+                                            "unattended-upgrades",
+                                            "ollama."};
 
 bool is_in(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
 /// Replaces each run of characters of `set` with the result of `by`, unless that is empty.
-void replace_runs(std::string& text, std::string_view set, const std::function<std::string(std::string_view run, std::size_t at)>& by) {
+void replace_runs(std::string& text, std::string_view set,
+                  const std::function<std::string(std::string_view run, std::size_t at)>& by) {
   for (std::size_t at = text.find_first_of(set); at < text.size(); at = text.find_first_of(set, at)) {
     const std::size_t end = std::min(text.find_first_not_of(set, at), text.size());
     const std::string other = by(std::string_view(text).substr(at, end - at), at);
@@ -42,7 +66,9 @@ void replace_runs(std::string& text, std::string_view set, const std::function<s
 
 /// Replaces `name` as a whole word.
 void replace_private_word(std::string& text, const std::string& name, std::string_view by) {
-  const auto in_word = [&](std::size_t at) { return at < text.size() && (is_in(text[at], kLetters) || is_in(text[at], kDigits) || text[at] == '_'); };
+  const auto in_word = [&](std::size_t at) {
+    return at < text.size() && (is_in(text[at], kLetters) || is_in(text[at], kDigits) || text[at] == '_');
+  };
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
     if (!(at > 0 && in_word(at - 1)) && !in_word(at + name.size())) text.replace(at, name.size(), by);
 }
@@ -53,7 +79,8 @@ bool is_public(std::string_view host) {
   });
 }
 
-/// Calls `change(begin, end)` with the authority of each URL, "me:pw@host:80"; it may change its length, and returns its end.
+/// Calls `change(begin, end)` with the authority of each URL, "me:pw@host:80"; it may change its length, and returns
+/// its end.
 void each_authority(std::string& text, const std::function<std::size_t(std::size_t, std::size_t)>& change) {
   constexpr std::string_view kBehind = "/?# \t\r\n\"'<>`()[],;\\";
   for (std::size_t at = text.find("://"); at != std::string::npos; at = text.find("://", at)) {
@@ -76,7 +103,9 @@ void hide_ipv4(std::string& text) {
   replace_runs(text, "0123456789.", [&](std::string_view run, std::size_t at) -> std::string {
     const std::string_view whole = run;
     while (run.ends_with('.')) run.remove_suffix(1);
-    const auto around = [&](std::size_t place) { return place < text.size() && (is_in(text[place], kLetters) || is_in(text[place], "_-+~")); };
+    const auto around = [&](std::size_t place) {
+      return place < text.size() && (is_in(text[place], kLetters) || is_in(text[place], "_-+~"));
+    };
     if (std::ranges::count(run, '.') != 3 || run == "127.0.0.1" || run == "0.0.0.0") return "";
     if ((at > 0 && around(at - 1)) || around(at + run.size())) return "";
     std::istringstream parts{std::string(run)};
@@ -90,11 +119,16 @@ void hide_ipv4(std::string& text) {
 void hide_ipv6(std::string& text) {
   replace_runs(text, kHex, [&](std::string_view run, std::size_t at) -> std::string {
     const std::size_t end = at + run.size();
-    const auto around = [&](std::size_t place) { return place < text.size() && (is_in(text[place], kLetters) || is_in(text[place], "_.-")); };
+    const auto around = [&](std::size_t place) {
+      return place < text.size() && (is_in(text[place], kLetters) || is_in(text[place], "_.-"));
+    };
     const std::size_t gap = run.find("::");
     const auto colons = std::ranges::count(run, ':');
-    if ((at > 0 && around(at - 1)) || (end < text.size() && (is_in(text[end], kLetters) || text[end] == '_'))) return "";
-    if (gap == std::string_view::npos ? colons != 7 : (colons > 8 || run.find_first_not_of(':') == std::string_view::npos)) return "";
+    if ((at > 0 && around(at - 1)) || (end < text.size() && (is_in(text[end], kLetters) || text[end] == '_')))
+      return "";
+    if (gap == std::string_view::npos ? colons != 7
+                                      : (colons > 8 || run.find_first_not_of(':') == std::string_view::npos))
+      return "";
     if (run.find_first_not_of("0:1") == std::string_view::npos && run.size() <= 3) return "";  // "::1"
     std::size_t group = 0;
     for (const char c : run)
@@ -171,7 +205,8 @@ std::string without_unit_names(std::string text) {
       run.remove_suffix(1);
       if (run.empty()) return "";
     }
-    const auto* kind = std::ranges::find_if(kUnitKinds, [&](std::string_view k) { return run.size() > k.size() && run.ends_with(k); });
+    const auto* kind =
+        std::ranges::find_if(kUnitKinds, [&](std::string_view k) { return run.size() > k.size() && run.ends_with(k); });
     const bool known = std::ranges::any_of(kKnownUnits, [&](std::string_view name) { return run.starts_with(name); });
     if (kind == std::end(kUnitKinds) || known) return "";
     return "unit" + std::string(*kind) + std::string(rest);
@@ -188,7 +223,8 @@ std::string without_private_words(std::string text, const Identity& identity) {
   hide_behind(text, "/home/", "user");
   hide_behind(text, "/dev/disk/by-id/", "removed");
   for (const std::string& user : identity.users)
-    if (user.size() > 1 && std::ranges::find(kCommonUsers, user) == std::end(kCommonUsers)) replace_private_word(text, user, "user");
+    if (user.size() > 1 && std::ranges::find(kCommonUsers, user) == std::end(kCommonUsers))
+      replace_private_word(text, user, "user");
   hide_domain(text, identity.host_name);
   return without_host_name(std::move(text), identity.host_name);
 }

@@ -65,7 +65,7 @@ std::string link_from_bus(std::string target) {
 }
 
 void copy_text(const Host& host, RecordTarget& target, const std::string& path, const RecordText& row,
-                       const std::string& host_name) {
+               const std::string& host_name) {
   auto content = host.files().read(path, kFileLimit);
   if (!content) {
     // a link to /dev/null, or a dangling one: a file of modprobe.d that masks another one
@@ -202,7 +202,8 @@ void copy_commands(const Host& host, RecordTarget& target) {
       continue;
     }
     const std::string output = excerpt == nullptr ? result->output : excerpt(result->output);
-    target.command({argv, {result->status, without_ids(without_identity(output)), without_ids(without_identity(result->errors))}});
+    target.command(
+        {argv, {result->status, without_ids(without_identity(output)), without_ids(without_identity(result->errors))}});
   }
 }
 

@@ -6,8 +6,8 @@
 namespace p2pd {
 
 // Excerpts of files for a machine record: the parts that checks read, and nothing that identifies the machine.
-// Each function takes the whole text and the name of the recorded `host` (empty if not known), and returns a text of the same
-// format.
+// Each function takes the whole text and the name of the recorded `host` (empty if not known), and returns a text of
+// the same format.
 
 std::string plain_excerpt(std::string text, const std::string& host);      ///< UUIDs and MACs zeroed
 std::string arguments_excerpt(std::string text, const std::string& host);  ///< kernel arguments, private ones removed
@@ -21,10 +21,11 @@ std::string iomem_excerpt(std::string text, const std::string& host);        ///
 std::string modules_dep_excerpt(std::string text, const std::string& host);  ///< lines of nvidia's modules
 std::string mounts_excerpt(std::string text, const std::string& host);       ///< mounts of the system, not of its users
 std::string dm_excerpt(std::string text, const std::string& host);           ///< prefix of a device-mapper UUID, "LVM-"
-std::string apt_excerpt(std::string text, const std::string& host);          ///< times and origins of apt's automatic runs
-std::string dpkg_excerpt(std::string text, const std::string& host);    ///< fields that machine/packages/dpkg_status.hpp reads
-std::string snapd_excerpt(std::string text, const std::string& host);   ///< state of seeding
+std::string apt_excerpt(std::string text, const std::string& host);  ///< times and origins of apt's automatic runs
+std::string dpkg_excerpt(std::string text,
+                         const std::string& host);  ///< fields that machine/packages/dpkg_status.hpp reads
+std::string snapd_excerpt(std::string text, const std::string& host);      ///< state of seeding
 std::string build_log_excerpt(std::string text, const std::string& host);  ///< line that ended the build
-std::string config_excerpt(std::string text, const std::string& host);  ///< compiler and module options of a kernel
+std::string config_excerpt(std::string text, const std::string& host);     ///< compiler and module options of a kernel
 
 }  // namespace p2pd

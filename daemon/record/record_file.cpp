@@ -22,7 +22,8 @@ using Json = nlohmann::json;
 
 constexpr char kSchema[] = "p2pd.machine/2", kDirectorySchema[] = "p2pd.machine/1";
 // keys in the order in which people read them
-constexpr const char* kMachineKeys[] = {"schema", "name", "title", "source", "captured", "notes", "free_bytes", "unreadable"};
+constexpr const char* kMachineKeys[] = {"schema",   "name",  "title",      "source",
+                                        "captured", "notes", "free_bytes", "unreadable"};
 constexpr const char* kExpectedKeys[] = {"outlook", "root_cause", "blocked_by", "why", "source", "excluding"};
 constexpr const char* kOtherKeys[] = {"expected", "commands", "files"};
 constexpr std::size_t kTextLimit = 64U << 20;  // bytes
@@ -39,7 +40,8 @@ std::string shown(const std::string& text) {
   return fmt::format("{:.100}", Json(text).dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-/// Parses `text` as JSON. Refuses what the library accepts silently: keys given twice, and depth or number of keys without limit.
+/// Parses `text` as JSON. Refuses what the library accepts silently: keys given twice, and depth or number of keys
+/// without limit.
 Result<Json> strict_json(const std::string& text) {
   using Event = Json::parse_event_t;
   std::vector<std::set<std::string>> objects;  // keys of the open objects
@@ -79,7 +81,9 @@ nlohmann::ordered_json in_order(const Json& json, std::span<const char* const> k
   return out;
 }
 
-std::string printed(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string printed(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 /// Lists every file of the record's directory. No file is above another one, so that writing them follows no link.
 Result<std::map<std::string, RecordFile>> all_files(const MachineRecord& record) {
@@ -137,9 +141,11 @@ std::string to_text(const MachineRecord& record) {
 
 Result<MachineRecord> parse_record(const std::string& text) {
   Json json = TRY(strict_json(text));
-  if (!json.is_object() || json.value("schema", Json()) != kSchema) return wrong(fmt::format("schema: \"{}\" wanted", kSchema));
+  if (!json.is_object() || json.value("schema", Json()) != kSchema)
+    return wrong(fmt::format("schema: \"{}\" wanted", kSchema));
   for (const auto& [key, value] : json.items())
-    if (std::ranges::find(kMachineKeys, key) == std::end(kMachineKeys) && std::ranges::find(kOtherKeys, key) == std::end(kOtherKeys))
+    if (std::ranges::find(kMachineKeys, key) == std::end(kMachineKeys) &&
+        std::ranges::find(kOtherKeys, key) == std::end(kOtherKeys))
       return wrong(shown(key) + " is not a key of a record");
   for (const char* key : kOtherKeys)
     if (json.contains(key) && !json[key].is_object()) return wrong(fmt::format("{}: an object wanted", key));
@@ -173,7 +179,8 @@ Result<void> unpack(const MachineRecord& record, const fs::path& directory) {
   fs::create_directories(directory, error);
   const bool empty = !error && fs::is_empty(directory, error);
   if (error) return fail_errno(directory.string(), error.value());
-  if (!empty) return fail(ErrorCode::state, directory.string() + " is not empty", "Name a new directory for the record.");
+  if (!empty)
+    return fail(ErrorCode::state, directory.string() + " is not empty", "Name a new directory for the record.");
   const auto machine = files.extract("machine.json");
   for (const auto& [path, file] : files) TRY_IN(shown(path), write_file(directory / path, file));
   TRY_IN(shown(machine.key()), write_file(directory / machine.key(), machine.mapped()));

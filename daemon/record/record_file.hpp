@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A machine record as one text file: JSON of schema p2pd.machine/2, made for diffs and for sending (record_content.hpp).
+// A machine record as one text file: JSON of schema p2pd.machine/2, made for diffs and for sending
+// (record_content.hpp).
 #pragma once
 
 #include <filesystem>
@@ -25,13 +26,14 @@ struct MachineRecord {
 /// The text of the file.
 std::string to_text(const MachineRecord& record);
 
-/// Parses what to_text() wrote. `text` may come from a stranger: no file of the record is outside its directory, or in another file.
+/// Parses what to_text() wrote. `text` may come from a stranger: no file of the record is outside its directory, or in
+/// another file.
 Result<MachineRecord> parse_record(const std::string& text);
 /// Reads a file of at most 64 MiB.
 Result<MachineRecord> read_record(const std::filesystem::path& file);
 
-/// Writes the files of `record` into `directory`, which must be absent or empty (ErrorCode::state). machine.json is written last: a
-/// directory without it is not a whole record.
+/// Writes the files of `record` into `directory`, which must be absent or empty (ErrorCode::state). machine.json is
+/// written last: a directory without it is not a whole record.
 Result<void> unpack(const MachineRecord& record, const std::filesystem::path& directory);
 
 /// Tree that --root names: a directory, or a record in one file, which is unpacked for the lifetime of the object.

@@ -32,7 +32,8 @@ std::string bytes_of(const T& object) {
 /// ELF note of a hexadecimal build id; empty if that is empty.
 std::string build_id_note(const std::string& id) {
   if (id.empty()) return "";
-  std::string note = bytes_of(Elf64_Nhdr{4, static_cast<Elf64_Word>(id.size() / 2), NT_GNU_BUILD_ID}) + std::string("GNU\0", 4);
+  std::string note =
+      bytes_of(Elf64_Nhdr{4, static_cast<Elf64_Word>(id.size() / 2), NT_GNU_BUILD_ID}) + std::string("GNU\0", 4);
   for (std::size_t at = 0; at < id.size(); at += 2) note += static_cast<char>(std::stoi(id.substr(at, 2), nullptr, 16));
   return note;
 }

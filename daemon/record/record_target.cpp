@@ -14,7 +14,9 @@ void RecordTarget::file(std::string_view path, std::string_view content) {
   put(path, {Kind::file, text ? without_private_words(std::string(content), identity_) : std::string(content)});
 }
 
-void RecordTarget::stand_in(std::string_view path, bool executable) { put(path, {executable ? Kind::program : Kind::file, ""}); }
+void RecordTarget::stand_in(std::string_view path, bool executable) {
+  put(path, {executable ? Kind::program : Kind::file, ""});
+}
 
 void RecordTarget::link(std::string_view path, const std::string& target) { put(path, {Kind::link, target}); }
 
@@ -23,7 +25,8 @@ void RecordTarget::command(RecordedCommand command) {
   for (const std::string& word : command.argv)
     name += (name.empty() ? "" : "-") + word.substr(std::min(word.find_first_not_of('-'), word.size()));
   std::ranges::replace(name, '/', '_');
-  for (std::string* text : {&command.result.output, &command.result.errors}) *text = without_private_words(std::move(*text), identity_);
+  for (std::string* text : {&command.result.output, &command.result.errors})
+    *text = without_private_words(std::move(*text), identity_);
   record_.commands.insert_or_assign(name, std::move(command));
 }
 

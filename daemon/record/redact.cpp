@@ -88,7 +88,8 @@ void replace_behind(std::string& text, std::string_view before, std::string_view
   }
 }
 
-/// Zeroes "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB"; also "SerialNumber=3" of USB, which is no serial number.
+/// Zeroes "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB"; also "SerialNumber=3" of USB, which is no serial
+/// number.
 void zero_serials(std::string& line) {
   constexpr std::string_view kSerial = "serial";
   for (auto at = line.begin();;) {
@@ -103,7 +104,8 @@ void zero_serials(std::string& line) {
   }
 }
 
-/// Replaces "python3" in "python3[4711]: segfault at", "traps: python3[4711]", "task python3:4711" and "process 4711 (python3)".
+/// Replaces "python3" in "python3[4711]: segfault at", "traps: python3[4711]", "task python3:4711" and "process 4711
+/// (python3)".
 void replace_process(std::string& line) {
   const std::size_t traps = line.starts_with("traps: ") ? 7 : 0;
   const std::size_t bracket = line.find('[');

@@ -13,9 +13,9 @@ inline constexpr std::string_view kReportSchema = "p2pd.report/1";  ///< config/
 
 /// Inputs of a report. Each may be null: not available.
 struct Sources {
-  nlohmann::json status;           ///< p2pd.status/1
-  nlohmann::json history;          ///< p2pd.history/1
-  nlohmann::json diagnosis;        ///< p2pd.doctor/1; used if nothing has run
+  nlohmann::json status;                           ///< p2pd.status/1
+  nlohmann::json history;                          ///< p2pd.history/1
+  nlohmann::json diagnosis;                        ///< p2pd.doctor/1; used if nothing has run
   nlohmann::json plans = nlohmann::json::array();  ///< texts of the steps: resolved plans, that of the newest run first
   nlohmann::json baseline;         ///< p2pd.bench/1 from before the first change, or {"not_measured": why}
   nlohmann::json machine;          ///< machine_facts()
@@ -27,7 +27,8 @@ struct Sources {
 nlohmann::json report_document(const Sources& sources);
 
 /// Removes from every text of `document` the data that identifies owner or machine: UUIDs, serial numbers, host name,
-/// machine id, addresses, user info and hosts of URLs, people, their processes, containers and units, private kernel arguments.
+/// machine id, addresses, user info and hosts of URLs, people, their processes, containers and units, private kernel
+/// arguments.
 void redact(nlohmann::json& document, const Identity& identity);
 
 }  // namespace p2pd::ctl

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-
-
 #include "base/json.hpp"
 namespace p2pd::ctl {
 

@@ -25,7 +25,6 @@ namespace {
 using nlohmann::json;
 using Paths = std::vector<std::vector<Path>>;
 
-
 std::string line_of(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
 std::string of_device(const Host& host, const std::string& address, const char* name) {
   return line_of(host, "/sys/bus/pci/devices/" + address + "/" + name);

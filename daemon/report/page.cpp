@@ -57,7 +57,8 @@ std::string head_of(const json& document) {
   std::string line = fmt::format("Made {} UTC by p2pd {}", escaped(time_text(text_of(document, "made"))),
                                  escaped(text_of(document, "version")));
   if (const std::string plan = text_of(document, "plan"); !plan.empty()) line += ", plan " + escaped(plan);
-  line += flag_of(document, "redacted") ? ". Left out: serial numbers, UUIDs, addresses of the network, names of hosts, people, processes, containers and private units, and machine id."
+  line += flag_of(document, "redacted") ? ". Left out: serial numbers, UUIDs, addresses of the network, names of "
+                                          "hosts, people, processes, containers and private units, and machine id."
                                         : ". <strong>Not redacted</strong>: it names this machine.";
   return element("header", "", text_element("h1", "", "GPU peer-to-peer over PCIe") + element("p", "faint", line)) +
          "\n";

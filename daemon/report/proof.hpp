@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-
 #include "base/json.hpp"
 #include "report/document.hpp"
 
 namespace p2pd::ctl {
 
-/// Key `proof` of a report: the newest full measurement of the GPUs of the newest one, else the newest; null if there is
-/// none.
+/// Key `proof` of a report: the newest full measurement of the GPUs of the newest one, else the newest; null if there
+/// is none.
 nlohmann::json proof_of(const Sources& sources);
 
 /// Key `pairs`: the paths of the machine, with the limits of the proof if it is of the same GPUs.

@@ -11,7 +11,7 @@
 namespace p2pd {
 namespace {
 
-constexpr double kEarly = 15 * 60;  // seconds since the boot
+constexpr double kEarly = 15 * 60;                  // seconds since the boot
 constexpr std::chrono::seconds kClockPatience{60};  // limit of the wait: there may be no time server
 
 double uptime() {
@@ -23,7 +23,8 @@ double uptime() {
 /// True if a time service runs that has not yet set the clock.
 bool is_due() {
   std::error_code unread;
-  return std::filesystem::exists("/run/systemd/timesync", unread) && !std::filesystem::exists("/run/systemd/timesync/synchronized", unread);
+  return std::filesystem::exists("/run/systemd/timesync", unread) &&
+         !std::filesystem::exists("/run/systemd/timesync/synchronized", unread);
 }
 
 }  // namespace
@@ -32,7 +33,8 @@ void wait_for_clock(const Mailbox& mailbox, Publisher& publisher) {
   const auto begun = std::chrono::steady_clock::now();
   while (uptime() < kEarly && is_due()) {
     if (mailbox.stopping() || mailbox.asked() || mailbox.has_waiting()) return;
-    if (std::chrono::steady_clock::now() - begun > kClockPatience) return log::warning("the clock is not set, and not waited for any longer");
+    if (std::chrono::steady_clock::now() - begun > kClockPatience)
+      return log::warning("the clock is not set, and not waited for any longer");
     publisher.waiting("the clock is not set yet");
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }

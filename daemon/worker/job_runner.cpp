@@ -43,10 +43,12 @@ Result<std::string> ask_until_answered(const std::vector<std::string>& argv) {
 }
 
 Result<Properties> unit_now() {
-  std::istringstream lines(TRY(ask_until_answered({"systemctl", "show", kUnit, "--property=ActiveState,ExecMainCode,ExecMainStatus,Result"})));
+  std::istringstream lines(TRY(
+      ask_until_answered({"systemctl", "show", kUnit, "--property=ActiveState,ExecMainCode,ExecMainStatus,Result"})));
   Properties properties;
   for (std::string line; std::getline(lines, line);)
-    if (const std::size_t at = line.find('='); at != std::string::npos) properties[line.substr(0, at)] = line.substr(at + 1);
+    if (const std::size_t at = line.find('='); at != std::string::npos)
+      properties[line.substr(0, at)] = line.substr(at + 1);
   return properties;
 }
 
@@ -74,13 +76,20 @@ bool populated() {
 std::string output_file(const char* stream) { return fmt::format("{}/job.{}", runtime_directory(), stream); }
 
 std::vector<std::string> start_line(const Command& command) {
-  std::vector<std::string> argv = {"systemd-run", "--quiet", "--no-block", fmt::format("--unit={}", kUnit),
-                                   "--description=p2pd: " + command.argv.front(), "--property=Type=oneshot",
-                                   "--property=RemainAfterExit=yes", "--property=KillSignal=SIGCONT",
-                                   "--property=TimeoutStopSec=30min", "--property=UMask=0022",
+  std::vector<std::string> argv = {"systemd-run",
+                                   "--quiet",
+                                   "--no-block",
+                                   fmt::format("--unit={}", kUnit),
+                                   "--description=p2pd: " + command.argv.front(),
+                                   "--property=Type=oneshot",
+                                   "--property=RemainAfterExit=yes",
+                                   "--property=KillSignal=SIGCONT",
+                                   "--property=TimeoutStopSec=30min",
+                                   "--property=UMask=0022",
                                    "--property=StandardOutput=truncate:" + output_file("out"),
                                    "--property=StandardError=truncate:" + output_file("err")};
-  for (const auto& [name, value] : command.full_environment()) argv.push_back(fmt::format("--setenv={}={}", name, value));
+  for (const auto& [name, value] : command.full_environment())
+    argv.push_back(fmt::format("--setenv={}={}", name, value));
   argv.emplace_back("--");
   argv.insert(argv.end(), command.argv.begin(), command.argv.end());
   return argv;
@@ -129,7 +138,8 @@ Result<void> JobRunner::wait_for_last() {
     if (!std::exchange(told, true)) log::info("waiting for {}, which an earlier start began", kUnit);
     if (mailbox_.stopping()) return fail(ErrorCode::interrupted, fmt::format("{} goes on by itself", kUnit));
     if (std::chrono::steady_clock::now() > until)
-      return fail(ErrorCode::timeout, fmt::format("{} still runs", kUnit), fmt::format("See \"systemctl status {}\".", kUnit));
+      return fail(ErrorCode::timeout, fmt::format("{} still runs", kUnit),
+                  fmt::format("See \"systemctl status {}\".", kUnit));
     std::this_thread::sleep_for(kBetweenLooks);
   }
   clear(unit);
@@ -137,7 +147,8 @@ Result<void> JobRunner::wait_for_last() {
 }
 
 Result<void> JobRunner::refuse_while_last_runs() {
-  if (systemd_ && runs(TRY(unit_now()))) return fail(ErrorCode::busy, fmt::format("{} runs, which an earlier start began", kUnit));
+  if (systemd_ && runs(TRY(unit_now())))
+    return fail(ErrorCode::busy, fmt::format("{} runs, which an earlier start began", kUnit));
   return {};
 }
 
@@ -150,8 +161,10 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
   for (auto ask_at = std::chrono::steady_clock::now();; std::this_thread::sleep_for(kBetweenLooks)) {
     output.look(on_line);
     errors.look(on_line);
-    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
-    if (std::chrono::steady_clock::now() > until && !std::exchange(late, true))  // not killed: that would interrupt dpkg
+    if (mailbox_.stopping())
+      return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
+    if (std::chrono::steady_clock::now() > until &&
+        !std::exchange(late, true))  // not killed: that would interrupt dpkg
       log::warning("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);
     const auto asked_at = std::chrono::steady_clock::now();
     const bool left = populated();
@@ -159,7 +172,8 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
     if (asked_at < ask_at && (left || !begun)) continue;
     const Properties unit = TRY(unit_now());
     ask_at = asked_at + kShareOfAsking * (std::chrono::steady_clock::now() - asked_at);
-    const bool waits = unit.at("ActiveState") == "inactive";  // the unit stays after its exit: not yet started, or stopped
+    const bool waits =
+        unit.at("ActiveState") == "inactive";  // the unit stays after its exit: not yet started, or stopped
     if (waits && std::chrono::steady_clock::now() > begun_until)
       return fail(ErrorCode::command, fmt::format("`{}`: {} was stopped", command.text(), kUnit));
     if (!waits && !runs(unit)) {

@@ -6,14 +6,15 @@
 
 namespace p2pd {
 
-/// Runs commands as processes of the worker. Commands that must not end with it run in p2pd-job.service: no stop, crash or
-/// upgrade of p2pd interrupts dpkg.
+/// Runs commands as processes of the worker. Commands that must not end with it run in p2pd-job.service: no stop, crash
+/// or upgrade of p2pd interrupts dpkg.
 ///
 /// Such a command writes to files: a pipe would break with its reader. It gets no SIGTERM: a stop of the unit or a
 /// shutdown waits for its end, up to half an hour.
 class JobRunner : public CommandRunner {
  public:
-  /// `on_line` receives the output of commands without a listener of their own. `systemd`: systemd runs on this machine.
+  /// `on_line` receives the output of commands without a listener of their own. `systemd`: systemd runs on this
+  /// machine.
   JobRunner(const Mailbox& mailbox, bool systemd, std::function<void(std::string_view)> on_line)
       : mailbox_(mailbox), inner_("/", mailbox.halt_fd()), systemd_(systemd), on_line_(std::move(on_line)) {}
   Result<CommandResult> run(const Command& command) override;

@@ -97,8 +97,12 @@ std::unique_ptr<Listener> Listener::for_signals(Mailbox& mailbox, int stop_fd) {
 }
 
 Listener::Listener(Mailbox& mailbox, int stop_fd, Descriptor socket, bool own)
-    : mailbox_(mailbox), stop_fd_(stop_fd), socket_(std::move(socket)), own_(own),
-      quit_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { serve(); }) {}
+    : mailbox_(mailbox),
+      stop_fd_(stop_fd),
+      socket_(std::move(socket)),
+      own_(own),
+      quit_(::eventfd(0, EFD_CLOEXEC)),
+      thread_([this] { serve(); }) {}
 
 Listener::~Listener() {
   ::eventfd_write(quit_.get(), 1);
@@ -120,14 +124,16 @@ void Listener::serve() {
       mailbox_.stop();
     }
     for (std::size_t i = connections.size(); i-- > 0;)
-      if (polled[i + 3].revents != 0 && !take(connections[i], mailbox_)) connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
+      if (polled[i + 3].revents != 0 && !take(connections[i], mailbox_))
+        connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
     if (polled[2].revents == 0) continue;
     Descriptor fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) continue;
     if (may_ask(fd.get()))
       connections.push_back({std::move(fd), {}});
     else
-      send_line(fd.get(), fail(ErrorCode::denied, "only root, and the service p2pd, may ask the worker", "\"p2pctl\" asks over the bus"));
+      send_line(fd.get(), fail(ErrorCode::denied, "only root, and the service p2pd, may ask the worker",
+                               "\"p2pctl\" asks over the bus"));
   }
 }
 

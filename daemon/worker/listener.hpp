@@ -11,8 +11,8 @@
 
 namespace p2pd {
 
-/// Socket of the worker, served by a thread of its own, so that the walk can be plain synchronous code. The thread reads
-/// lines, posts them to the mailbox and writes the answers. It also waits for the stop signal.
+/// Socket of the worker, served by a thread of its own, so that the walk can be plain synchronous code. The thread
+/// reads lines, posts them to the mailbox and writes the answers. It also waits for the stop signal.
 ///
 /// Permitted clients: root, and the user that p2pd runs as. At most kConnections at once, kLine bytes a line.
 class Listener {

@@ -24,7 +24,8 @@ std::string asked_file() { return runtime_directory() + "/asked"; }
 /// True if the run leaves its restarts to the operator.
 bool is_external(const Run& run) {
   const json plan = parse_json(run.resolved);
-  return plan.is_object() && plan.value(nlohmann::json::json_pointer("/policy/reboot"), "") == to_string(RebootPolicy::external);
+  return plan.is_object() &&
+         plan.value(nlohmann::json::json_pointer("/policy/reboot"), "") == to_string(RebootPolicy::external);
 }
 
 void raise(const Descriptor& event) { ::eventfd_write(event.get(), 1); }
@@ -43,7 +44,8 @@ bool undoes(std::optional<Event> event) { return event == Event::cancel || event
 
 Failure busy(const Run& run, std::string_view wanted, bool undoing) {
   return fail(ErrorCode::state,
-              fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan, undoing ? "being undone" : to_string(run.state), wanted),
+              fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan,
+                          undoing ? "being undone" : to_string(run.state), wanted),
               "\"p2pctl status --watch\" follows it, \"p2pctl cancel\" undoes it");
 }
 

@@ -59,7 +59,7 @@ class Mailbox : public Requests {
   std::deque<Posted> waiting_;
   std::optional<Event> asked_;
   std::optional<Event> told_;  ///< returned to the walk, which is about to act on it
-  std::optional<Run> run_;  ///< run that is being walked
+  std::optional<Run> run_;     ///< run that is being walked
   bool walking_ = false;
   bool stopping_ = false;
   Descriptor wake_;

@@ -33,7 +33,8 @@ std::string_view message_of(const Run& run) {
     case RunState::ready: return message_id::kReady;
     case RunState::limited: return message_id::kLimited;
     case RunState::failed: return message_id::kFailed;
-    case RunState::idle: return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
+    case RunState::idle:
+      return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
     default: return {};
   }
 }

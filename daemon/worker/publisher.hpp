@@ -15,8 +15,8 @@
 
 namespace p2pd {
 
-/// Publishes the state of the walk: in status.json, the journal, systemctl's status line and p2pd-ready.target. During a
-/// fix it holds a lock of logind, so that nobody restarts the machine by mistake.
+/// Publishes the state of the walk: in status.json, the journal, systemctl's status line and p2pd-ready.target. During
+/// a fix it holds a lock of logind, so that nobody restarts the machine by mistake.
 class Publisher : public Observer {
  public:
   /// `systemd`: systemd runs on this machine.
@@ -62,8 +62,8 @@ class Publisher : public Observer {
   std::optional<log::Field> plan_field_, run_field_;  ///< set on every record of the journal while the run is walked
   bool broker_started_ = false;
   bool telling_ = false;
-  bool told_ = false;             ///< a run that is walked here has been published
-  std::optional<bool> target_;    ///< last state requested for p2pd-ready.target
+  bool told_ = false;           ///< a run that is walked here has been published
+  std::optional<bool> target_;  ///< last state requested for p2pd-ready.target
   std::chrono::steady_clock::time_point published_;
 };
 

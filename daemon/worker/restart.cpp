@@ -43,8 +43,8 @@ void require_by_files() {
   put(kRequired, "*** System restart required ***\n");
 }
 
-/// RUNTIME/restart: schedule made by p2pd, "KIND WHEN". Written before the call to logind, so that after a kill between the two
-/// p2pd still recognises its schedule.
+/// RUNTIME/restart: schedule made by p2pd, "KIND WHEN". Written before the call to logind, so that after a kill between
+/// the two p2pd still recognises its schedule.
 std::string schedule_file() { return runtime_directory() + "/restart"; }
 
 Logind::Schedule our_schedule() {
@@ -83,8 +83,8 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
     log::warning("the restart is left to what comes: {}", other);
     return Outcome::under_way;
   }
-  const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.", delay_.count(),
-                                       reason, rolling_back ? "" : "\"p2pctl pause\" or ");
+  const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.",
+                                       delay_.count(), reason, rolling_back ? "" : "\"p2pctl pause\" or ");
   put(kMessageOfTheDay, text + "\n");
   std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
   log::info("{}", text);
@@ -111,7 +111,8 @@ void Restart::cancel_announced_reboot() {
 }
 
 Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
-  const auto at = std::chrono::duration_cast<std::chrono::microseconds>((std::chrono::system_clock::now() + delay_).time_since_epoch());
+  const auto at = std::chrono::duration_cast<std::chrono::microseconds>(
+      (std::chrono::system_clock::now() + delay_).time_since_epoch());
   const Logind::Schedule ours{"reboot", static_cast<std::uint64_t>(at.count())};
   put(schedule_file(), fmt::format("{} {}\n", ours.kind, ours.when));
   const Result<void> scheduled = logind_.schedule(ours, std::string(text));
@@ -130,7 +131,8 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
       return Outcome::called_off;
     }
     // at the scheduled time logind may no longer report the schedule
-    if (now < due - std::chrono::seconds(1) && TRY(logind_.scheduled()) != ours && !TRY(logind_.going_down())) return Outcome::called_off;
+    if (now < due - std::chrono::seconds(1) && TRY(logind_.scheduled()) != ours && !TRY(logind_.going_down()))
+      return Outcome::called_off;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
   return fail(ErrorCode::timeout, "this machine was to restart, and did not", "Restart it: \"systemctl reboot\".");

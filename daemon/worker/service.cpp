@@ -28,8 +28,10 @@ namespace p2pd {
 namespace {
 
 constexpr int kIdleSeconds = 5;
-/// Pauses before a run is continued whose walk ended in an error: the cause may be transient, and a boot starts the worker only once.
-constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60), std::chrono::seconds(300)};
+/// Pauses before a run is continued whose walk ended in an error: the cause may be transient, and a boot starts the
+/// worker only once.
+constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60),
+                                            std::chrono::seconds(300)};
 constexpr std::chrono::seconds kLockPatience{30};  // for a prove or reassert of the same boot
 
 int stop_signal() {
@@ -106,9 +108,11 @@ class Service {
     if (!open && !first) return true;
     if (const std::string why = first ? forgets() : ""; !why.empty()) {
       const std::string state = state_directory();
-      publisher_.error(Error{ErrorCode::state,
-                             fmt::format("apply_on_boot is refused: {} is lost with this boot ({}), and the number of reboots with it", state, why),
-                             fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"p2pctl apply\"", state)});
+      publisher_.error(Error{
+          ErrorCode::state,
+          fmt::format("apply_on_boot is refused: {} is lost with this boot ({}), and the number of reboots with it",
+                      state, why),
+          fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"p2pctl apply\"", state)});
       log::error("apply_on_boot is refused: {} is lost with this boot: {}", state, why);
       return true;
     }
@@ -123,7 +127,8 @@ class Service {
   bool take(const Posted& request) {
     const auto id = [](const Run& run) { return static_cast<std::uint64_t>(run.id); };
     publisher_.begun = [&](const Run& run) { request.answer(id(run)); };
-    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.kind == Request::Kind::revert);
+    const Result<Run> run =
+        walk([&](Walk& walk) { return answer(walk, request); }, request.kind == Request::Kind::revert);
     const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
     if (!told) request.answer(run ? Answer(id(*run)) : Failure(run.error()));
     return told ? settle(run) : true;  // an error before the run began is reported to the caller
@@ -146,7 +151,8 @@ class Service {
       options.accept_state_loss = undoes;
       options.patience = patience_;
       Worker worker = TRY(Worker::open(options, registry_, {runner_, publisher_, mailbox_, restart_}));
-      TRY(patience_ > patience_.zero() ? runner_.wait_for_last() : runner_.refuse_while_last_runs());  // p2pd's job: the lock is held
+      TRY(patience_ > patience_.zero() ? runner_.wait_for_last()
+                                       : runner_.refuse_while_last_runs());  // p2pd's job: the lock is held
       return work(worker.walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
@@ -174,7 +180,8 @@ class Service {
     const auto table = root ? root->read(kMountInfo) : Failure(root.error());
     auto mounts = table ? parse_mounts(*table) : Failure(table.error());
     if (!mounts) return "";
-    for (Mount& mount : *mounts)  // an invisible upper directory proves nothing: in a container the path belongs to another system
+    for (Mount& mount :
+         *mounts)  // an invisible upper directory proves nothing: in a container the path belongs to another system
       if (!mount.upper.empty() && !root->exists(mount.upper)) mount.upper.clear();
     std::error_code error;
     const auto state = std::filesystem::weakly_canonical(state_directory(), error);
@@ -207,7 +214,9 @@ class Service {
 int serve(const Registry& registry) { return Service(registry).serve(); }
 
 int prove(const Registry& registry) {
-  const auto proven = [] { return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0; };
+  const auto proven = [] {
+    return ::access(ready_file().c_str(), F_OK) == 0 || ::access(limited_file().c_str(), F_OK) == 0;
+  };
   const bool before = proven();
   const Result<Run> run = Service(registry).once([&](Walk& walk) -> Result<Run> {
     if (!before && proven()) return Run{};  // proven by the walk that this one waited for

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a deadline,
-// because a GPU that hangs also blocks every process that waits for it.
-#include <CLI/CLI.hpp>
+// p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a
+// deadline, because a GPU that hangs also blocks every process that waits for it.
 #include <fmt/format.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -24,11 +24,11 @@ namespace {
 
 /// Exit codes of p2p-bench.
 enum Exit : int {
-  kProven = 0,      ///< every byte was right, every rate is plausible and good enough
-  kError = 1,       ///< no result; the reason is on standard error
-  kNotProven = 3,   ///< P2P does not work, or not well enough
-  kNothing = 4,     ///< nothing to prove here: no driver, one GPU, MIG
-  kLimited = 5,     ///< fit for fewer uses than requested
+  kProven = 0,     ///< every byte was right, every rate is plausible and good enough
+  kError = 1,      ///< no result; the reason is on standard error
+  kNotProven = 3,  ///< P2P does not work, or not well enough
+  kNothing = 4,    ///< nothing to prove here: no driver, one GPU, MIG
+  kLimited = 5,    ///< fit for fewer uses than requested
 };
 
 struct Options : Apart {
@@ -53,7 +53,9 @@ GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
 }
 
 bool ended_at_managed(const Measurement& found) {
-  const auto ended = [](const Wrong& w) { return w.test == kManaged && (w.kind == WrongKind::faulted || w.kind == WrongKind::hung); };
+  const auto ended = [](const Wrong& w) {
+    return w.test == kManaged && (w.kind == WrongKind::faulted || w.kind == WrongKind::hung);
+  };
   return std::ranges::any_of(found.wrong, ended);
 }
 
@@ -73,7 +75,8 @@ Result<Report> run(const Options& options, const Root& root) {
   Result<Measurement> found = measure_apart(apart, runner, listener);
   if (!found && found.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
-    return fail(ErrorCode::timeout, found.error().message + (faults.empty() ? "" : "; the kernel log says: " + faults.front()),
+    return fail(ErrorCode::timeout,
+                found.error().message + (faults.empty() ? "" : "; the kernel log says: " + faults.front()),
                 "reboot: a GPU that hangs does not come back by itself; then \"p2pctl doctor\"");
   }
   report.measurement = TRY(std::move(found));
@@ -85,7 +88,8 @@ Result<Report> run(const Options& options, const Root& root) {
   if (options.collectives && ended_at_managed(report.measurement))
     report.measurement.collectives.emplace().not_run = "the GPUs may be down: a process ended at managed memory";
   else if (options.collectives && report.measurement.gpus.size() > 1)
-    report.measurement.collectives = TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
+    report.measurement.collectives =
+        TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
 }
@@ -128,7 +132,11 @@ Result<void> print(const Options& options, const Report& report) {
 
 int fail_with(const Options& options, const Error& error, int code = kError) {
   if (options.json)
-    fmt::print("{}\n", nlohmann::json{{"schema", "p2pd.error/1"}, {"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}.dump(2));
+    fmt::print(
+        "{}\n",
+        nlohmann::json{
+            {"schema", "p2pd.error/1"}, {"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}}
+            .dump(2));
   fmt::print(stderr, "p2p-bench: {}\n", error.message);
   if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
   return code;
@@ -138,7 +146,10 @@ int main_of(const Options& options, const Root& root) {
   const Result<Report> report = run(options, root);
   if (!report) {
     const ErrorCode why = report.error().code;
-    return fail_with(options, report.error(), why == ErrorCode::timeout ? kNotProven : why == ErrorCode::not_found ? kNothing : kError);
+    return fail_with(options, report.error(),
+                     why == ErrorCode::timeout     ? kNotProven
+                     : why == ErrorCode::not_found ? kNothing
+                                                   : kError);
   }
   if (!options.save.empty())
     if (const Result<void> saved = save(options.save, *report); !saved) return fail_with(options, saved.error());
@@ -151,25 +162,35 @@ int main_of(const Options& options, const Root& root) {
 
 int start(int argc, char** argv) {
   Options options;
-  CLI::App app{"p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
-               "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
-               "5 fit for less than what was asked for."};
+  CLI::App app{
+      "p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
+      "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
+      "5 fit for less than what was asked for."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
-  app.add_flag("--full", options.asked.full, "IPC, atomics and wanted managed memory too, with a second process, and all repetitions of the handshakes");
+  app.add_flag(
+      "--full", options.asked.full,
+      "IPC, atomics and wanted managed memory too, with a second process, and all repetitions of the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives, "NCCL all-reduce and all-to-all too, with P2P and without");
-  app.add_flag("--driver-peers", options.driver_peers, "print as JSON what the driver says of each pair; measure nothing");
+  app.add_flag("--driver-peers", options.driver_peers,
+               "print as JSON what the driver says of each pair; measure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
   app.add_flag("--bug-report", options.bug_report, "print forty plain lines to paste");
   app.add_flag("--phases", options.phases, "print what took how long");
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
-  app.add_option("--for", options.wanted, "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl,custom-all-reduce)")->delimiter(',');
+  app.add_option("--for", options.wanted,
+                 "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl,custom-all-reduce)")
+      ->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
-  app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")->capture_default_str()->check(CLI::Range(1, 86'400));
+  app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
   app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")->delimiter(',');
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
-  app.add_option("--fault", options.asked.fault)->group("")->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
+  app.add_option("--fault", options.asked.fault)
+      ->group("")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");
   app.add_flag("--managed", options.asked.managed)->group("");
   app.add_flag("--alone", options.asked.alone)->group("");

@@ -19,17 +19,17 @@ namespace p2pd::bench {
 namespace {
 
 constexpr std::array<std::string_view, 12> kWrongKinds = {
-    "lost",   "dropped", "unsupported-request", "alias",   "misroute", "stale",
-    "mirror", "late",    "guard",               "garbled", "faulted",  "hung"};
+    "lost",    "dropped", "unsupported-request", "alias", "misroute", "stale", "mirror", "late", "guard", "garbled",
+    "faulted", "hung"};
 static_assert(kWrongKinds.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
 
 // Lists of members for both directions of JSON.
 template <class Whole>
 constexpr auto kMembers = nullptr;
 template <>
-constexpr auto kMembers<Figure> = std::tuple(
-    std::pair("median", &Figure::median), std::pair("low", &Figure::low), std::pair("high", &Figure::high),
-    std::pair("repetitions", &Figure::repetitions));
+constexpr auto kMembers<Figure> = std::tuple(std::pair("median", &Figure::median), std::pair("low", &Figure::low),
+                                             std::pair("high", &Figure::high),
+                                             std::pair("repetitions", &Figure::repetitions));
 template <>
 constexpr auto kMembers<Gpu> = std::tuple(
     std::pair("index", &Gpu::index), std::pair("uuid", &Gpu::uuid), std::pair("address", &Gpu::address),
@@ -38,39 +38,41 @@ constexpr auto kMembers<Gpu> = std::tuple(
     std::pair("free_bytes", &Gpu::free_bytes), std::pair("arena_bytes", &Gpu::arena_bytes),
     std::pair("in_use", &Gpu::in_use), std::pair("nvlink_gb_s", &Gpu::nvlink_gb_s));
 template <>
-constexpr auto kMembers<Wrong> = std::tuple(
-    std::pair("test", &Wrong::test), std::pair("from", &Wrong::from), std::pair("to", &Wrong::to),
-    std::pair("bytes", &Wrong::bytes), std::pair("offset", &Wrong::offset), std::pair("words", &Wrong::words),
-    std::pair("kind", &Wrong::kind), std::pair("detail", &Wrong::detail), std::pair("seen", &Wrong::seen),
-    std::pair("wanted", &Wrong::wanted));
+constexpr auto kMembers<Wrong> = std::tuple(std::pair("test", &Wrong::test), std::pair("from", &Wrong::from),
+                                            std::pair("to", &Wrong::to), std::pair("bytes", &Wrong::bytes),
+                                            std::pair("offset", &Wrong::offset), std::pair("words", &Wrong::words),
+                                            std::pair("kind", &Wrong::kind), std::pair("detail", &Wrong::detail),
+                                            std::pair("seen", &Wrong::seen), std::pair("wanted", &Wrong::wanted));
 template <>
-constexpr auto kMembers<Pair> = std::tuple(
-    std::pair("from", &Pair::from), std::pair("to", &Pair::to), std::pair("access", &Pair::access),
-    std::pair("native_atomics", &Pair::native_atomics), std::pair("refused", &Pair::refused),
-    std::pair("nvlink_gb_s", &Pair::nvlink_gb_s), std::pair("verified_bytes", &Pair::verified_bytes),
-    std::pair("not_run", &Pair::not_run), std::pair("copy_gb_s", &Pair::copy_gb_s),
-    std::pair("copy_both_gb_s", &Pair::copy_both_gb_s), std::pair("store_gb_s", &Pair::store_gb_s),
-    std::pair("load_gb_s", &Pair::load_gb_s), std::pair("staged_gb_s", &Pair::staged_gb_s),
-    std::pair("busy_gb_s", &Pair::busy_gb_s), std::pair("chase_ns", &Pair::chase_ns),
-    std::pair("ping_pong_ns", &Pair::ping_pong_ns), std::pair("staged_ns", &Pair::staged_ns));
+constexpr auto kMembers<Pair> =
+    std::tuple(std::pair("from", &Pair::from), std::pair("to", &Pair::to), std::pair("access", &Pair::access),
+               std::pair("native_atomics", &Pair::native_atomics), std::pair("refused", &Pair::refused),
+               std::pair("nvlink_gb_s", &Pair::nvlink_gb_s), std::pair("verified_bytes", &Pair::verified_bytes),
+               std::pair("not_run", &Pair::not_run), std::pair("copy_gb_s", &Pair::copy_gb_s),
+               std::pair("copy_both_gb_s", &Pair::copy_both_gb_s), std::pair("store_gb_s", &Pair::store_gb_s),
+               std::pair("load_gb_s", &Pair::load_gb_s), std::pair("staged_gb_s", &Pair::staged_gb_s),
+               std::pair("busy_gb_s", &Pair::busy_gb_s), std::pair("chase_ns", &Pair::chase_ns),
+               std::pair("ping_pong_ns", &Pair::ping_pong_ns), std::pair("staged_ns", &Pair::staged_ns));
 template <>
-constexpr auto kMembers<Atomics> = std::tuple(
-    std::pair("from", &Atomics::from), std::pair("to", &Atomics::to), std::pair("exact", &Atomics::exact),
-    std::pair("problem", &Atomics::problem));
+constexpr auto kMembers<Atomics> = std::tuple(std::pair("from", &Atomics::from), std::pair("to", &Atomics::to),
+                                              std::pair("exact", &Atomics::exact),
+                                              std::pair("problem", &Atomics::problem));
 template <>
-constexpr auto kMembers<Collective> = std::tuple(
-    std::pair("name", &Collective::name), std::pair("p2p", &Collective::p2p), std::pair("bytes", &Collective::bytes),
-    std::pair("bus_gb_s", &Collective::bus_gb_s), std::pair("time_ns", &Collective::time_ns),
-    std::pair("wrong", &Collective::wrong));
+constexpr auto kMembers<Collective> = std::tuple(std::pair("name", &Collective::name),
+                                                 std::pair("p2p", &Collective::p2p),
+                                                 std::pair("bytes", &Collective::bytes),
+                                                 std::pair("bus_gb_s", &Collective::bus_gb_s),
+                                                 std::pair("time_ns", &Collective::time_ns),
+                                                 std::pair("wrong", &Collective::wrong));
 template <>
-constexpr auto kMembers<Collectives> = std::tuple(
-    std::pair("not_run", &Collectives::not_run), std::pair("version", &Collectives::version),
-    std::pair("transports", &Collectives::transports), std::pair("p2p_level", &Collectives::p2p_level),
-    std::pair("results", &Collectives::results));
+constexpr auto kMembers<Collectives> = std::tuple(std::pair("not_run", &Collectives::not_run),
+                                                  std::pair("version", &Collectives::version),
+                                                  std::pair("transports", &Collectives::transports),
+                                                  std::pair("p2p_level", &Collectives::p2p_level),
+                                                  std::pair("results", &Collectives::results));
 template <>
-constexpr auto kMembers<Phase> = std::tuple(
-    std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
-    std::pair("length_ms", &Phase::length_ms));
+constexpr auto kMembers<Phase> = std::tuple(std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
+                                            std::pair("length_ms", &Phase::length_ms));
 template <>
 constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("driver", &Measurement::driver), std::pair("mode", &Measurement::mode),
@@ -159,7 +161,9 @@ Result<Whole> whole_from(const nlohmann::json& json) {
   Whole whole;
   Reader reader;
   if (reader.read(json, whole)) return whole;
-  return fail(ErrorCode::invalid, reader.where().empty() ? "not an object" : reader.where() + " is missing, or not a value that it can have");
+  return fail(ErrorCode::invalid, reader.where().empty()
+                                      ? "not an object"
+                                      : reader.where() + " is missing, or not a value that it can have");
 }
 
 }  // namespace

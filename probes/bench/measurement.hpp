@@ -22,11 +22,11 @@ struct Figure {
 
 /// GPU as the driver shows it.
 struct Gpu {
-  int index = 0;         ///< index in the matrices: by PCI address
-  std::string uuid;      ///< "GPU-..."
-  std::string address;   ///< "0000:01:00.0"
-  std::string name;      ///< "NVIDIA GeForce RTX 4090"
-  int sm_major = 0;      ///< compute capability
+  int index = 0;        ///< index in the matrices: by PCI address
+  std::string uuid;     ///< "GPU-..."
+  std::string address;  ///< "0000:01:00.0"
+  std::string name;     ///< "NVIDIA GeForce RTX 4090"
+  int sm_major = 0;     ///< compute capability
   int sm_minor = 0;
   int multiprocessors = 0;
   std::uint64_t memory_bytes = 0;
@@ -61,12 +61,13 @@ struct Wrong {
   std::uint64_t offset = 0;  ///< offset of a wrong byte, from the start of the transfer
   std::uint64_t words = 0;   ///< wrong 8-byte words
   WrongKind kind = WrongKind::garbled;
-  std::string detail;        ///< origin of the value: "holds what GPU 2 sent to GPU 3"; may be empty
-  std::string seen;          ///< "0x..."
+  std::string detail;  ///< origin of the value: "holds what GPU 2 sent to GPU 3"; may be empty
+  std::string seen;    ///< "0x..."
   std::string wanted;
 };
 
-/// One ordered pair. Data moves `from` -> `to`, whichever executes: a store or a push runs on `from`, a load or a pull on `to`.
+/// One ordered pair. Data moves `from` -> `to`, whichever executes: a store or a push runs on `from`, a load or a pull
+/// on `to`.
 struct Pair {
   int from = 0;
   int to = 0;
@@ -76,7 +77,7 @@ struct Pair {
   double nvlink_gb_s = 0;       ///< raw rate of the NVLinks between the two, one way; 0: PCIe
   std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: number of right bytes
   std::map<std::string, std::string> not_run;           ///< by test: reason
-  std::optional<Figure> copy_gb_s;       ///< copy engine, one way
+  std::optional<Figure> copy_gb_s;                      ///< copy engine, one way
   std::optional<Figure> copy_both_gb_s;  ///< copy engine, this direction and the other at once: the sum of both
   std::optional<Figure> store_gb_s;      ///< SM stores by `from`
   std::optional<Figure> load_gb_s;       ///< SM loads by `to`
@@ -97,12 +98,12 @@ struct Atomics {
 
 /// One size of one collective.
 struct Collective {
-  std::string name;          ///< "all_reduce", "alltoall"
-  bool p2p = true;           ///< P2P allowed, or NCCL_P2P_DISABLE=1
-  std::uint64_t bytes = 0;   ///< per rank
+  std::string name;         ///< "all_reduce", "alltoall"
+  bool p2p = true;          ///< P2P allowed, or NCCL_P2P_DISABLE=1
+  std::uint64_t bytes = 0;  ///< per rank
   std::optional<Figure> bus_gb_s = {};
   std::optional<Figure> time_ns = {};
-  std::uint64_t wrong = 0;   ///< wrong elements
+  std::uint64_t wrong = 0;  ///< wrong elements
 };
 
 /// Version and results of NCCL.
@@ -123,17 +124,18 @@ struct Phase {
 
 /// Results of one run, before any judgement. GPUs are numbered by PCI address.
 struct Measurement {
-  std::string driver;      ///< CUDA driver API version, "13.0"
-  std::string mode;        ///< "default", "quick"
-  std::string seed;        ///< the run's nonce, hexadecimal
-  std::string fault;       ///< seeded fault of a test; such a run proves nothing
+  std::string driver;  ///< CUDA driver API version, "13.0"
+  std::string mode;    ///< "default", "quick"
+  std::string seed;    ///< the run's nonce, hexadecimal
+  std::string fault;   ///< seeded fault of a test; such a run proves nothing
   std::vector<Gpu> gpus;
   std::vector<Pair> pairs;  ///< every ordered pair, by from, then to
   std::vector<Wrong> wrong;
   std::vector<Atomics> atomics;
   std::optional<Figure> all_to_all_gb_s;  ///< sum over every pair, all copying at once
-  std::map<std::string, std::uint64_t> swept_bytes;  ///< --sweep: by GPU's UUID, memory with verified distinct addresses
-  std::map<std::string, std::string> not_run;        ///< by test: reason, for the whole run
+  std::map<std::string, std::uint64_t>
+      swept_bytes;                             ///< --sweep: by GPU's UUID, memory with verified distinct addresses
+  std::map<std::string, std::string> not_run;  ///< by test: reason, for the whole run
   std::optional<Collectives> collectives;
   std::vector<Phase> phases;
   double wall_ms = 0;
@@ -144,15 +146,15 @@ struct Measurement {
 /// Key of Measurement::not_run: no test could run here, for a reason that a person can change.
 constexpr char kEverything[] = "everything";
 
-/// Key of Pair::verified_bytes: pages of managed memory on `from` are loaded by `to`, then migrate there. On some drivers
-/// the migration takes all GPUs down until a reboot.
+/// Key of Pair::verified_bytes: pages of managed memory on `from` are loaded by `to`, then migrate there. On some
+/// drivers the migration takes all GPUs down until a reboot.
 constexpr char kManaged[] = "managed";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);
 void to_json(nlohmann::json& json, const Collectives& collectives);
-/// Reads the output of another process, or a saved report. An Error names the first value that is missing, of another type
-/// or out of range.
+/// Reads the output of another process, or a saved report. An Error names the first value that is missing, of another
+/// type or out of range.
 Result<Measurement> measurement_from(const nlohmann::json& json);
 Result<Collectives> collectives_from(const nlohmann::json& json);
 

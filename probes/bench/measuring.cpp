@@ -19,13 +19,14 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr const char* kKernelCache = "/var/cache/p2pd/cuda";  // owned by root: CUDA's compiled kernels; otherwise in the home of root
+constexpr const char* kKernelCache =
+    "/var/cache/p2pd/cuda";  // owned by root: CUDA's compiled kernels; otherwise in the home of root
 
 constexpr int kNoMeasurement = 1;  // exit status
 
 // progress lines of the measuring process
 constexpr std::string_view kPhaseMark = "phase: ";
-constexpr std::string_view kGpusMark = "gpus: ";  // PCI addresses of the GPUs
+constexpr std::string_view kGpusMark = "gpus: ";          // PCI addresses of the GPUs
 constexpr std::string_view kTransferMark = "transfer: ";  // test, from, to: with Asked::alone
 constexpr std::string_view kSofarMark = "so far: ";       // a measurement
 
@@ -39,7 +40,8 @@ std::map<std::string, std::string> environment() {
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
     const bool of_tests = name.starts_with("P2PD_SIM_") || name.starts_with("P2PD_LIE") || name == "P2PD_REAL_LIBCUDA";
-    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || of_tests))
+    if (equals != text.npos &&
+        (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || of_tests))
       out[std::string(name)] = text.substr(equals + 1);
   }
   return out;
@@ -55,16 +57,21 @@ int say_error(const Error& error, int code) {
   return code;
 }
 
-std::string text_of(const Measurement& found) { return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string text_of(const Measurement& found) {
+  return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
-/// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, and the time of all data at 1 GB/s.
+/// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, and the time of all data at 1
+/// GB/s.
 std::chrono::milliseconds patience(std::string_view phase, const Measurement& sofar, int deadline_s) {
-  constexpr std::string_view kTransfers[] = {"copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed"};
+  constexpr std::string_view kTransfers[] = {
+      "copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed"};
   constexpr double kLeastGbS = 1;
   const std::chrono::milliseconds most = std::chrono::seconds(deadline_s);
   if (std::ranges::find(kTransfers, phase) == std::end(kTransfers)) return most;
   double bytes = 0;
-  for (const Gpu& gpu : sofar.gpus) bytes += static_cast<double>(gpu.arena_bytes) * static_cast<double>(sofar.gpus.size() - 1);
+  for (const Gpu& gpu : sofar.gpus)
+    bytes += static_cast<double>(gpu.arena_bytes) * static_cast<double>(sofar.gpus.size() - 1);
   return std::min(most, std::chrono::milliseconds(10'000 + static_cast<long>(bytes / kLeastGbS / 1e6)));
 }
 
@@ -100,7 +107,9 @@ class Watch {
       changed_.wait_until(lock, until_);
       if (ended_ || Clock::now() < until_) continue;
       const double seconds = static_cast<double>(patience_.count()) / 1000;
-      say_error({ErrorCode::timeout, fmt::format("the GPUs did not answer within {:.3g} s; under way: {}", seconds, phase_), ""}, kNoMeasurement);
+      say_error({ErrorCode::timeout,
+                 fmt::format("the GPUs did not answer within {:.3g} s; under way: {}", seconds, phase_), ""},
+                kNoMeasurement);
       ::_exit(kNoMeasurement);
     }
   }
@@ -120,7 +129,9 @@ Result<Measurement> read_measurement(const Command& command, const CommandResult
   const auto last = parse_json(result.output.substr(start));
   if (last.is_object() && last.contains("error")) {
     const std::string code = last.value("code", "io");
-    const ErrorCode why = code == "not_found" ? ErrorCode::not_found : code == "timeout" ? ErrorCode::timeout : ErrorCode::io;
+    const ErrorCode why = code == "not_found" ? ErrorCode::not_found
+                          : code == "timeout" ? ErrorCode::timeout
+                                              : ErrorCode::io;
     return fail(why, last.value("error", ""), last.value("next", ""));
   }
   TRY(require_success(command, result));
@@ -135,7 +146,8 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
                                   std::pair("--sweep", apart.asked.sweep), std::pair("--managed", apart.asked.managed),
                                   std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
-  if (!apart.asked.without.empty()) command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
+  if (!apart.asked.without.empty())
+    command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
   if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});
   command.environment = environment();
   command.deadline = std::chrono::seconds(apart.deadline_s) + kLonger;
@@ -146,17 +158,20 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   listener.clear();
   if (result) return read_measurement(command, *result);
   if (result.error().code != ErrorCode::timeout) return Failure(std::move(result).error());
-  return fail(ErrorCode::timeout, fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
+  return fail(ErrorCode::timeout,
+              fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
 }
 
 /// True if an error of the driver ended the run, at a transfer that is known or not.
 bool ended(const Measurement& found, bool known) {
-  return std::ranges::any_of(found.wrong, [&](const Wrong& w) { return w.kind == WrongKind::faulted && (w.from >= 0) == known; });
+  return std::ranges::any_of(found.wrong,
+                             [&](const Wrong& w) { return w.kind == WrongKind::faulted && (w.from >= 0) == known; });
 }
 
 }  // namespace
 
-// ---- measuring process -----------------------------------------------------------------------------------------------
+// ---- measuring process
+// -----------------------------------------------------------------------------------------------
 
 int measuring_process(const Apart& apart, const Root& root) {
   constexpr std::size_t kFewPairs = 12;  // with more pairs the output at each transfer would be too large
@@ -169,7 +184,8 @@ int measuring_process(const Apart& apart, const Root& root) {
     if (!watch && !sofar.gpus.empty()) watch.emplace();
     if (watch) watch->answered(phase, patience(phase, sofar, apart.deadline_s));
     say(kPhaseMark, phase);
-    if (apart.asked.alone && (phase != phase_before || sofar.pairs.size() <= kFewPairs)) say(kSofarMark, text_of(sofar));
+    if (apart.asked.alone && (phase != phase_before || sofar.pairs.size() <= kFewPairs))
+      say(kSofarMark, text_of(sofar));
     if (!transfer.empty()) say(kTransferMark, transfer);
     phase_before = phase;
     if (told || sofar.gpus.empty()) return;
@@ -185,7 +201,8 @@ int measuring_process(const Apart& apart, const Root& root) {
   return 0;
 }
 
-// ---- requesting process ------------------------------------------------------------------------------------------------
+// ---- requesting process
+// ------------------------------------------------------------------------------------------------
 
 Listener::Listener(const Host& host) : host_(host), shown_(::isatty(STDERR_FILENO) == 1) {}
 
@@ -236,7 +253,8 @@ Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Lis
   Result<Measurement> again = measure_once(apart, true, runner, listener);
   if (again && (ended(*again, true) || (!hung && ended(*again, false)))) return again;
   if (again && hung) {
-    again->wrong.push_back({phase, -1, -1, 0, 0, 0, WrongKind::hung, first.error().message + "; with one transfer at a time they do", "", ""});
+    again->wrong.push_back({phase, -1, -1, 0, 0, 0, WrongKind::hung,
+                            first.error().message + "; with one transfer at a time they do", "", ""});
     return again;
   }
   if (!again && again.error().code == ErrorCode::timeout)

@@ -21,17 +21,20 @@ struct Apart {
   int deadline_s = 120;  ///< limit without an answer; a run has no limit: 16 GPUs have 120 pairs
 };
 
-/// Main function of that process: prints progress, line by line, then the measurement, or the reason for none. Exit status.
+/// Main function of that process: prints progress, line by line, then the measurement, or the reason for none. Exit
+/// status.
 int measuring_process(const Apart& apart, const Root& root);
 
-/// Facts about the machine without CUDA. Reading them is slow if configuration space is virtual, so it is done in parallel.
+/// Facts about the machine without CUDA. Reading them is slow if configuration space is virtual, so it is done in
+/// parallel.
 struct Surroundings {
   std::vector<std::vector<Path>> paths;
   nlohmann::json machine = nlohmann::json::object();
   std::optional<GpuFunctions> gpus;  ///< GPUs of the run; nothing before it has reported them
 };
 
-/// Listener to the measuring process: shows its phase on a terminal, and reads the machine's facts once the GPUs are known.
+/// Listener to the measuring process: shows its phase on a terminal, and reads the machine's facts once the GPUs are
+/// known.
 class Listener {
  public:
   explicit Listener(const Host& host);
@@ -54,8 +57,8 @@ class Listener {
   bool shown_;  ///< standard error is a terminal
 };
 
-/// Measures; after a fault or a missing answer, once more with one transfer at a time, which identifies the pair. An Error with the
-/// code `timeout`: the GPUs did not answer.
+/// Measures; after a fault or a missing answer, once more with one transfer at a time, which identifies the pair. An
+/// Error with the code `timeout`: the GPUs did not answer.
 Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener);
 
 }  // namespace p2pd::bench

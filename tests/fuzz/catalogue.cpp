@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: what may be used is pinned
-// and known, and the solver ends with an entry or a reason. The text is the release and the compiler of a kernel, too.
+// Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: what may be used is
+// pinned and known, and the solver ends with an entry or a reason. The text is the release and the compiler of a
+// kernel, too.
 #include "machine/catalogue/catalogue.hpp"
 
 #include <algorithm>
@@ -36,7 +37,8 @@ void require_sound(const CatalogueEntry& entry) {
   if (!entry.usable()) return;
   require(is_hash(entry.commit, entry.patch_file.empty() ? 40 : 64), "a patch that is not pinned may be used");
   require(entry.patch_file.empty() != entry.repository.empty(), "a patch of two places, or of none");
-  require(entry.runfile_path.starts_with('/') && is_hash(entry.runfile_sha256, 64), "a runfile that is not pinned may be used");
+  require(entry.runfile_path.starts_with('/') && is_hash(entry.runfile_sha256, 64),
+          "a runfile that is not pinned may be used");
   require(!entry.architectures.empty(), "a build for no GPU may be used");
   require(entry.known() > Known::single_source || entry.allowed, "what one source has may be used");
   require(!entry.allowed || is_hash(entry.base_commit, 40), "a release that is not pinned is allowed");

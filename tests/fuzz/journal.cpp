@@ -19,7 +19,8 @@ void read_all(const Journal& journal) {
       (void)to_string(intent.kind);
     (void)journal.knows_boot(run.id, "boot");
   }
-  for (const p2pd::JournalEvent& event : journal.events(0, std::numeric_limits<std::int64_t>::max(), 100).value_or(std::vector<p2pd::JournalEvent>()))
+  for (const p2pd::JournalEvent& event :
+       journal.events(0, std::numeric_limits<std::int64_t>::max(), 100).value_or(std::vector<p2pd::JournalEvent>()))
     (void)to_json(event).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

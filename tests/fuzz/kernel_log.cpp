@@ -29,11 +29,13 @@ void p2pd::fuzz::run(std::string_view input) {
   for (const KernelRecord& record : log.records) {
     loaded = loaded || record.text.starts_with("NVRM: loading NVIDIA UNIX ");
     for (const Signature& row : table)
-      any = any || (row.log == "kernel" && row.failure && !row.gpu_only && row.cures.empty() && row.matches(record.text));
+      any =
+          any || (row.log == "kernel" && row.failure && !row.gpu_only && row.cures.empty() && row.matches(record.text));
   }
   require(!any || loaded || finding->verdict == Verdict::fail, "a failure that was not told");
   // what a record wrote is read again as it was
   std::string text;
   for (const KernelRecord& record : log.records) text += record.head + record.text + "\n";
-  if (log.whole) require(parse_kernel_log(text, "").records.size() == log.records.size(), "records that do not come back");
+  if (log.whole)
+    require(parse_kernel_log(text, "").records.size() == log.records.size(), "records that do not come back");
 }

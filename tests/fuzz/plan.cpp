@@ -9,7 +9,8 @@
 void p2pd::fuzz::run(std::string_view input) {
   const Registry registry{probes(), actions()};
   const auto plan = parse_plan(input, "input", registry);
-  if (!plan) return require(plan.error().message.starts_with("input:"), "an error without its file: " + plan.error().message);
+  if (!plan)
+    return require(plan.error().message.starts_with("input:"), "an error without its file: " + plan.error().message);
   const auto again = parse_plan(to_json(*plan).dump(), "again", registry);
   require(again.has_value(), "a resolved plan that cannot be read");
   require(to_json(*again) == to_json(*plan), "a resolved plan that reads as another");

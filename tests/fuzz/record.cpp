@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Any text as a machine record in one file: it is refused with its place, or is written as it was read, and unpacked where it belongs.
+// Any text as a machine record in one file: it is refused with its place, or is written as it was read, and unpacked
+// where it belongs.
 #include "record/record_file.hpp"
 
 #include <iterator>
@@ -15,7 +16,8 @@ void p2pd::fuzz::run(std::string_view input) {
   }
   const std::string text = to_text(*record);
   const auto again = parse_record(text);
-  require(again.has_value() && again->files == record->files && to_text(*again) == text, "a record that reads as another");
+  require(again.has_value() && again->files == record->files && to_text(*again) == text,
+          "a record that reads as another");
   const Tree tree;
   tree.write("outside", "kept");
   if (!unpack(*record, tree.directory / "record")) return;  // a name that is too long
@@ -25,6 +27,7 @@ void p2pd::fuzz::run(std::string_view input) {
   const std::size_t described = record->commands.size() + (record->expected ? 2 : 1);
   require(files == record->files.size() + described, "a file that is missing, or one too many");
   for (const auto& [path, file] : record->files)
-    require(fs::is_symlink(tree.directory / ("record/" + path)) == (file.kind == RecordFile::Kind::link), "a file of another kind");
+    require(fs::is_symlink(tree.directory / ("record/" + path)) == (file.kind == RecordFile::Kind::link),
+            "a file of another kind");
   require(std::distance(fs::directory_iterator(tree.directory.path()), {}) == 2, "a file that lies outside");
 }

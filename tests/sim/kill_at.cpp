@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // kill_at N -- PROGRAM ARGUMENT...: runs PROGRAM and kills it (SIGKILL) right before the N-th of its own system calls
 // that change a file; then exits 137, else with PROGRAM's status. N 0 never kills and prints the count.
-// kill_at each FD -- PROGRAM ARGUMENT...: stops it before each instead: writes a line to the socket FD, the call's number and
-// "busy" where a child of PROGRAM is at work, and goes on when a line comes back; PROGRAM is killed where none comes.
-// Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every sync.
-// SQLite writes its database and log with pwrite64 and fdatasync, so each point within a commit is among them; its
-// shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. The calls of the children that
-// PROGRAM starts are not counted, and kill_at ends when the last of them has.
-// A seccomp filter hands only the calls of the table below to this process, which lets them go on or kills; ptrace(2)
-// would do too, but then PROGRAM could not wait for its children as usual. Needs Linux 5.9.
+// kill_at each FD -- PROGRAM ARGUMENT...: stops it before each instead: writes a line to the socket FD, the call's
+// number and "busy" where a child of PROGRAM is at work, and goes on when a line comes back; PROGRAM is killed where
+// none comes. Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every
+// sync. SQLite writes its database and log with pwrite64 and fdatasync, so each point within a commit is among them;
+// its shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. The calls of the children
+// that PROGRAM starts are not counted, and kill_at ends when the last of them has. A seccomp filter hands only the
+// calls of the table below to this process, which lets them go on or kills; ptrace(2) would do too, but then PROGRAM
+// could not wait for its children as usual. Needs Linux 5.9.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/openat2.h>
@@ -48,25 +48,53 @@ struct Call {
 
 constexpr Call kCalls[] = {
 #ifdef __x86_64__
-    {SYS_open, Counts::if_open_writes, 1}, {SYS_creat, Counts::always}, {SYS_rename, Counts::always},
-    {SYS_unlink, Counts::always}, {SYS_rmdir, Counts::always}, {SYS_mkdir, Counts::always},
-    {SYS_symlink, Counts::always}, {SYS_link, Counts::always}, {SYS_chmod, Counts::always},
-    {SYS_chown, Counts::always}, {SYS_lchown, Counts::always}, {SYS_mknod, Counts::always},
+    {SYS_open, Counts::if_open_writes, 1},
+    {SYS_creat, Counts::always},
+    {SYS_rename, Counts::always},
+    {SYS_unlink, Counts::always},
+    {SYS_rmdir, Counts::always},
+    {SYS_mkdir, Counts::always},
+    {SYS_symlink, Counts::always},
+    {SYS_link, Counts::always},
+    {SYS_chmod, Counts::always},
+    {SYS_chown, Counts::always},
+    {SYS_lchown, Counts::always},
+    {SYS_mknod, Counts::always},
     {SYS_renameat, Counts::always},
 #endif
-    {SYS_openat, Counts::if_open_writes, 2}, {SYS_openat2, Counts::if_how_writes, 2},
-    {SYS_write, Counts::if_regular_file, 0}, {SYS_pwrite64, Counts::if_regular_file, 0},
-    {SYS_writev, Counts::if_regular_file, 0}, {SYS_pwritev, Counts::if_regular_file, 0},
-    {SYS_pwritev2, Counts::if_regular_file, 0}, {SYS_sendfile, Counts::if_regular_file, 0},
-    {SYS_copy_file_range, Counts::if_regular_file, 2}, {SYS_renameat2, Counts::always},
-    {SYS_unlinkat, Counts::always}, {SYS_mkdirat, Counts::always}, {SYS_symlinkat, Counts::always},
-    {SYS_linkat, Counts::always}, {SYS_mknodat, Counts::always}, {SYS_truncate, Counts::always},
-    {SYS_ftruncate, Counts::if_regular_file, 0}, {SYS_fallocate, Counts::if_regular_file, 0},
-    {SYS_fchmod, Counts::always}, {SYS_fchmodat, Counts::always}, {452 /* fchmodat2 */, Counts::always},
-    {SYS_fchown, Counts::always}, {SYS_fchownat, Counts::always}, {SYS_setxattr, Counts::always},
-    {SYS_lsetxattr, Counts::always}, {SYS_fsetxattr, Counts::always}, {SYS_removexattr, Counts::always},
-    {SYS_lremovexattr, Counts::always}, {SYS_fremovexattr, Counts::always}, {SYS_fsync, Counts::always},
-    {SYS_fdatasync, Counts::always}, {SYS_msync, Counts::always}, {SYS_sync_file_range, Counts::always}};
+    {SYS_openat, Counts::if_open_writes, 2},
+    {SYS_openat2, Counts::if_how_writes, 2},
+    {SYS_write, Counts::if_regular_file, 0},
+    {SYS_pwrite64, Counts::if_regular_file, 0},
+    {SYS_writev, Counts::if_regular_file, 0},
+    {SYS_pwritev, Counts::if_regular_file, 0},
+    {SYS_pwritev2, Counts::if_regular_file, 0},
+    {SYS_sendfile, Counts::if_regular_file, 0},
+    {SYS_copy_file_range, Counts::if_regular_file, 2},
+    {SYS_renameat2, Counts::always},
+    {SYS_unlinkat, Counts::always},
+    {SYS_mkdirat, Counts::always},
+    {SYS_symlinkat, Counts::always},
+    {SYS_linkat, Counts::always},
+    {SYS_mknodat, Counts::always},
+    {SYS_truncate, Counts::always},
+    {SYS_ftruncate, Counts::if_regular_file, 0},
+    {SYS_fallocate, Counts::if_regular_file, 0},
+    {SYS_fchmod, Counts::always},
+    {SYS_fchmodat, Counts::always},
+    {452 /* fchmodat2 */, Counts::always},
+    {SYS_fchown, Counts::always},
+    {SYS_fchownat, Counts::always},
+    {SYS_setxattr, Counts::always},
+    {SYS_lsetxattr, Counts::always},
+    {SYS_fsetxattr, Counts::always},
+    {SYS_removexattr, Counts::always},
+    {SYS_lremovexattr, Counts::always},
+    {SYS_fremovexattr, Counts::always},
+    {SYS_fsync, Counts::always},
+    {SYS_fdatasync, Counts::always},
+    {SYS_msync, Counts::always},
+    {SYS_sync_file_range, Counts::always}};
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "kill_at: %s: %s\n", what, std::strerror(errno));
@@ -204,16 +232,20 @@ int main(int argc, char** argv) {
     return 2;
   }
   Wanted wanted;
-  if (each) wanted.told = std::atoi(argv[2]);
-  else wanted.killed_at = std::atol(argv[1]);
+  if (each)
+    wanted.told = std::atoi(argv[2]);
+  else
+    wanted.killed_at = std::atol(argv[1]);
   const Traced program = start(argv + words + 1, wanted);
   long count = 0;
   int status = 0;
   pollfd fds[] = {{program.listener, POLLIN, 0}, {program.pidfd, POLLIN, 0}};
   while (fds[0].fd >= 0 || fds[1].fd >= 0) {  // poll(2) skips negative ones
     if (::poll(fds, 2, -1) < 0 && errno != EINTR) die("poll");
-    if ((fds[0].revents & POLLIN) != 0) answer(program, wanted, count);
-    else if ((fds[0].revents & POLLHUP) != 0) fds[0].fd = -1;  // the program and its children are gone
+    if ((fds[0].revents & POLLIN) != 0)
+      answer(program, wanted, count);
+    else if ((fds[0].revents & POLLHUP) != 0)
+      fds[0].fd = -1;  // the program and its children are gone
     if ((fds[1].revents & POLLIN) != 0) {
       ::waitpid(program.pid, &status, 0);
       fds[1].fd = -1;

@@ -25,7 +25,7 @@ ROOMS = [
     ("daemon/protocol", ["base"]),
     ("daemon/machine/hardware", ["base"]),
     ("daemon/machine/fetch", ["base"]),
-    ("daemon/machine/catalogue", ["base", "machine/fetch"]),
+    ("daemon/machine/catalogue", ["base", "machine/hardware", "machine/fetch"]),
     ("daemon/machine/boot", ["base"]),
     ("daemon/machine/modules", ["base", "machine/catalogue", "machine/boot"]),
     ("daemon/machine/packages", ["base", "machine/catalogue", "machine/boot", "machine/modules"]),

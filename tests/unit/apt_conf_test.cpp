@@ -25,7 +25,8 @@ TEST_CASE("apt.conf: names, blocks, lists and comments") {
 
 TEST_CASE("apt.conf: a brace ends a statement as a semicolon does") {
   const auto options = parse_apt_conf("Z { L { \"x\" }; M \"1\" }; Z::N \"named\" { O \"2\"; };", "f");
-  CHECK(options == std::vector<AptOption>{{"z::l::", "x", "f"}, {"z::m", "1", "f"}, {"z::n", "named", "f"}, {"z::n::o", "2", "f"}});
+  CHECK(options == std::vector<AptOption>{
+                       {"z::l::", "x", "f"}, {"z::m", "1", "f"}, {"z::n", "named", "f"}, {"z::n::o", "2", "f"}});
 }
 
 TEST_CASE("apt.conf: a long name does not multiply") {

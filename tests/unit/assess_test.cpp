@@ -32,7 +32,9 @@ Assessed assessed(const std::string& yaml, const Facts& facts) {
   const Registry words = World::registry();
   out.seen = assess(out.plan, words, [&](const Step& step) {
     Finding finding;
-    finding.verdict = facts.unknown.contains(step.id) ? Verdict::unknown : facts.holds.contains(step.id) ? Verdict::pass : Verdict::fail;
+    finding.verdict = facts.unknown.contains(step.id) ? Verdict::unknown
+                      : facts.holds.contains(step.id) ? Verdict::pass
+                                                      : Verdict::fail;
     finding.summary = step.id;
     finding.impossible = facts.impossible.contains(step.id);
     if (facts.dangerous.contains(step.id)) finding.danger = "it burns";
@@ -56,7 +58,8 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   CHECK(to_string(shut.seen.reboots(World::registry())) == "0");
 }
 
-TEST_CASE("assess: a reboot is expected where a change needs one, and may be where a change is tried without it first") {
+TEST_CASE(
+    "assess: a reboot is expected where a change needs one, and may be where a change is tried without it first") {
   const auto reboots = [](const std::vector<std::string>& steps, const Facts& facts) {
     return to_string(assessed(plan_of(steps), facts).seen.reboots(World::registry()));
   };

@@ -5,7 +5,7 @@
 namespace p2pd {
 extern const Probe kBar1Size;
 extern const Probe kBridgeWindows;
-}
+}  // namespace p2pd
 
 using namespace p2pd;
 using namespace p2pd::test;
@@ -32,13 +32,29 @@ Told told(MadeBus& bus) {
 /// A root port and a switch, with `cards` small cards below it, in windows that hold just them.
 void add_switch(MadeBus& bus, int cards, std::uint64_t uplink) {
   const int last = 2 + cards;
-  bus.add({.address = "0000:00:01.0", .type = kRoot, .below = 1, .last_below = last, .vendor = 0x1022, .at = kAt, .window = uplink});
-  bus.add({.address = "0000:01:00.0", .type = kUp, .below = 2, .last_below = last, .vendor = 0x1000, .at = kAt,
+  bus.add({.address = "0000:00:01.0",
+           .type = kRoot,
+           .below = 1,
+           .last_below = last,
+           .vendor = 0x1022,
+           .at = kAt,
+           .window = uplink});
+  bus.add({.address = "0000:01:00.0",
+           .type = kUp,
+           .below = 2,
+           .last_below = last,
+           .vendor = 0x1000,
+           .at = kAt,
            .window = static_cast<std::uint64_t>(cards) * 512 * kMiB});
   for (int i = 0; i < cards; ++i) {
     const std::uint64_t at = kAt + static_cast<std::uint64_t>(i) * 512 * kMiB;
-    bus.add({.address = fmt::format("0000:02:0{}.0", i), .type = kDown, .below = 3 + i, .last_below = 3 + i, .vendor = 0x1000,
-             .at = at, .window = 288 * kMiB});
+    bus.add({.address = fmt::format("0000:02:0{}.0", i),
+             .type = kDown,
+             .below = 3 + i,
+             .last_below = 3 + i,
+             .vendor = 0x1000,
+             .at = at,
+             .window = 288 * kMiB});
     bus.add({.address = fmt::format("0000:0{}:00.0", 3 + i), .bar1 = 256 * kMiB, .at = at});
   }
 }
@@ -56,7 +72,8 @@ TEST_CASE("bar1 room: windows that hold one card grow with it, as far as the roo
     CHECK(found.cause == "driver_option");
     CHECK((found.room && found.windows));
     CHECK(bus.look(kBridgeWindows).summary ==
-          "all 2 bridges above the GPUs let BAR1 through at the size that it can have; Linux makes 2 of them anew when the "
+          "all 2 bridges above the GPUs let BAR1 through at the size that it can have; Linux makes 2 of them anew when "
+          "the "
           "driver resizes it");
   }
   SECTION("it passes on what firmware handed out") {

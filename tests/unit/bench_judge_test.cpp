@@ -300,7 +300,8 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.remarks.size() == 1);  // and not that it was not tested as well
   CHECK(judgement.summary ==
-        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: store: 512 wrong words in 256 MiB, one at byte 4096: misroute (data of another "
+        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: "
+        "store: 512 wrong words in 256 MiB, one at byte 4096: misroute (data of another "
         "pair); holds what GPU 2 sent to GPU 3; 0x1 in place of 0x2");
   CHECK(judgement.grades[0][1] == Grade::fail);
   CHECK(judgement.grades[1][0] == Grade::pass);
@@ -315,13 +316,16 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
 TEST_CASE("bench judge: a fault and a hang are named with pair and test, or as nobody's") {
   Bench bench;
   bench.there().verified_bytes.erase("store");
-  bench.run.wrong.push_back({"store", 0, 1, 0, 0, 0, WrongKind::faulted, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "", ""});
+  bench.run.wrong.push_back(
+      {"store", 0, 1, 0, 0, 0, WrongKind::faulted, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "", ""});
   const Judgement judgement = bench.judged();
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.remarks.size() == 1);
   CHECK(judgement.grades[0][1] == Grade::fail);
   CHECK(judgement.grades[1][0] == Grade::pass);
-  CHECK(judgement.summary == "not proven: GPU 0 -> GPU 1: faulted at store (the driver reports an error): cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+  CHECK(judgement.summary ==
+        "not proven: GPU 0 -> GPU 1: faulted at store (the driver reports an error): cuStreamSynchronize: "
+        "CUDA_ERROR_ILLEGAL_ADDRESS");
   bench.run.wrong[0] = {"bytes", -1, -1, 0, 0, 0, WrongKind::hung, "the GPUs did not answer within 11 s", "", ""};
   CHECK_FALSE(bench.judged().proven);
   CHECK(bench.judged().remarks.front().text == "a GPU hung at bytes (no answer): the GPUs did not answer within 11 s");
@@ -345,8 +349,10 @@ TEST_CASE("bench judge: what was not tested is not proven") {
       {"no access", [](Bench& b) { b.there().access = false; },
        "GPU 0 -> GPU 1: the driver says there is no peer access"},
       {"map refused", [](Bench& b) { b.there().refused = "CUDA_ERROR_MAP_FAILED"; },
-       "GPU 0 -> GPU 1: peer access was refused: CUDA_ERROR_MAP_FAILED: BAR1 does not cover the VRAM: Resizable BAR is off, or the "
-       "fork's alignment check refused it. Turn on Resizable BAR in the firmware setup and set NVreg_EnableResizableBar=1."},
+       "GPU 0 -> GPU 1: peer access was refused: CUDA_ERROR_MAP_FAILED: BAR1 does not cover the VRAM: Resizable BAR is "
+       "off, or the "
+       "fork's alignment check refused it. Turn on Resizable BAR in the firmware setup and set "
+       "NVreg_EnableResizableBar=1."},
       {"refused", [](Bench& b) { b.there().refused = "CUDA_ERROR_X (205)"; },
        "GPU 0 -> GPU 1: peer access was refused: CUDA_ERROR_X (205)"},
       {"one GPU",
@@ -434,7 +440,9 @@ TEST_CASE("bench judge: atomics count only where they are wanted") {
   CHECK(fit(bench.judged(), P2pUse::atomics) == Fitness::Kind::unfit);
   bench.wanted = {P2pUse::nccl, P2pUse::atomics};
   CHECK(bench.judged().limited);
-  CHECK(bench.judged().summary == "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory: GPU 0 -> GPU 1: atomics came out wrong: sum 12 in place of 20");
+  CHECK(bench.judged().summary ==
+        "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory: GPU 0 -> GPU 1: "
+        "atomics came out wrong: sum 12 in place of 20");
   bench.run.atomics[0] = {0, 1, true, ""};
   CHECK(bench.judged().remarks.empty());
   bench.run.atomics.pop_back();
@@ -466,7 +474,8 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
     bench.run.wrong = {{kManaged, 0, 1, 4U << 20, 0, 0, kind, "the second process: no answer", "", ""}};
     bench.there().verified_bytes.erase(kManaged);
     CHECK(bench.judged().limited);
-    CHECK(bench.judged().summary.starts_with("fit for copies, nccl, custom-all-reduce; not for managed-memory; not tested for atomics: GPU 0 -> GPU 1: "));
+    CHECK(bench.judged().summary.starts_with(
+        "fit for copies, nccl, custom-all-reduce; not for managed-memory; not tested for atomics: GPU 0 -> GPU 1: "));
     CHECK(bench.judged().summary.find(to_string(kind)) != std::string::npos);
     CHECK(fit(bench.judged(), P2pUse::nccl) == Fitness::Kind::fit);
   }
@@ -481,7 +490,9 @@ TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
   const Judgement judgement = bench.judged();
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.limited);
-  CHECK(judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: load-plain"));
+  CHECK(
+      judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics, "
+                                    "managed-memory: GPU 0 -> GPU 1: load-plain"));
   CHECK(judgement.grades[0][1] == Grade::fail);
   bench.wanted = {P2pUse::nccl};
   CHECK(bench.judged().proven);
@@ -526,7 +537,7 @@ TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
 
 TEST_CASE("bench judge: names of uses") {
   CHECK(uses_from({"nccl", "nccl", "copies"}).value() == Uses{P2pUse::nccl, P2pUse::copies});
-  CHECK(uses_from({"nvshmem"}).error().message == "\"nvshmem\" is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory");
+  CHECK(uses_from({"nvshmem"}).error().message ==
+        "\"nvshmem\" is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory");
   CHECK(uses_from({}).error().message == "no use of P2P is given");
 }
-

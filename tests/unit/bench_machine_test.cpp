@@ -29,7 +29,8 @@ nlohmann::json recorded(const std::string& name, const std::vector<std::string>&
 class Copy {
  public:
   explicit Copy(const std::string& name) {
-    fs::copy(test::machine_path(name), directory_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::copy(test::machine_path(name), directory_.path(),
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
   void file(const std::string& path, const std::string& content) {
     fs::create_directories((directory_ / path).parent_path());

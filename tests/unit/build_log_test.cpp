@@ -225,9 +225,12 @@ TEST_CASE("build log: every row of builds is found") {
       {"kernel-headers-missing", "make[2]: *** No rule to make target 'modules'.  Stop."},
       {"kernel-headers-missing", "make[2]: *** No rule to make target `modules'.  Stop."},
       {"no-drm-unlocked",
-       "nvidia-drm-drv.c:1513:40: error: ‘DRM_UNLOCKED’ undeclared here (not in a function); did you mean ‘VM_LOCKED’?"},
+       "nvidia-drm-drv.c:1513:40: error: ‘DRM_UNLOCKED’ undeclared here (not in a function); did you mean "
+       "‘VM_LOCKED’?"},
       {"no-drm-unlocked", "nvidia-drm-drv.c:1513:40: error: use of undeclared identifier 'DRM_UNLOCKED'"},
-      {"no-dumb-destroy", "nvidia-drm-drv.c:907:6: error: ‘struct drm_driver’ has no member named ‘dumb_destroy’; did you mean ‘dumb_create’?"},
+      {"no-dumb-destroy",
+       "nvidia-drm-drv.c:907:6: error: ‘struct drm_driver’ has no member named ‘dumb_destroy’; did you mean "
+       "‘dumb_create’?"},
       {"no-nv-kernel-object", "ld: cannot find nvidia/nv-kernel.o: No such file or directory"},
       {"no-output-poll-changed", "x.c:9:6: error: ‘struct s’ has no member named ‘output_poll_changed’"},
       {"no-nv-dmabuf-header", "x.c:1:10: fatal error: nv-dmabuf.h: No such file or directory"},

@@ -11,7 +11,7 @@
 namespace p2pd {
 extern const Probe kBuildTools;
 extern const Action kBuildToolsAction;
-}
+}  // namespace p2pd
 
 namespace fs = std::filesystem;
 using namespace p2pd;
@@ -75,7 +75,8 @@ TEST_CASE("build-tools: what lacks is named, with the packages that bring it") {
   tree.drop("usr/bin/xz");
   tree.kernel("6.1.0-47-amd64", "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0");
   tree.drop("lib/modules/6.1.0-47-amd64");
-  CHECK(tree.lacking() == Texts{"headers of 6.1.0-47-amd64", "gcc-13, the compiler of 6.1.0-47-amd64", "dkms", "g++", "xz"});
+  CHECK(tree.lacking() ==
+        Texts{"headers of 6.1.0-47-amd64", "gcc-13, the compiler of 6.1.0-47-amd64", "dkms", "g++", "xz"});
   const Finding finding = tree.check().value();
   CHECK(finding.verdict == Verdict::fail);
   CHECK(finding.next == "apt-get install linux-headers-6.1.0-47-amd64 gcc-13 dkms g++ xz-utils");
@@ -104,7 +105,8 @@ TEST_CASE("build-tools: what cannot be found out is no pass") {
   CHECK_FALSE(record.check().has_value());
 }
 
-TEST_CASE("build-tools: the fix has apt install what lacks, beside the other compilers, and undo takes away just that") {
+TEST_CASE(
+    "build-tools: the fix has apt install what lacks, beside the other compilers, and undo takes away just that") {
   Tree tree;
   tree.drop("usr/sbin/dkms");
   tree.drop("usr/bin/gcc-12");

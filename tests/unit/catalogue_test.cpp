@@ -275,7 +275,8 @@ TEST_CASE("catalogue: a patch is a commit or a file, not both", "[catalogue]") {
         "x.yaml: patch test/main: either 'file' and 'sha256', or 'repository', 'branch' and 'commit'");
   CHECK(mistake(changed(patch + "sha256", std::string(64, '5'))) ==
         "x.yaml: patch test/main: 'sha256' is of a patch file, and no 'file' is given");
-  CHECK(mistake(changed(patch + "repository", "https://example.org/\"x")) == "x.yaml: patch test/main: 'repository' cannot be \"https://example.org/\\\"x\"");
+  CHECK(mistake(changed(patch + "repository", "https://example.org/\"x")) ==
+        "x.yaml: patch test/main: 'repository' cannot be \"https://example.org/\\\"x\"");
 }
 
 TEST_CASE("catalogue: a drop-in adds, may say a row again, and contradicts no pin", "[catalogue]") {
@@ -298,9 +299,12 @@ TEST_CASE("catalogue: a drop-in adds, may say a row again, and contradicts no pi
   Json known = tables()["patches"]["test/main"];
   known["known"] = "single-source";
   known.erase("tree");
-  const Catalogue shipped = parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in_of("patches", "test/main", known)}}).value();
+  const Catalogue shipped =
+      parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in_of("patches", "test/main", known)}}).value();
   CHECK(shipped.entries.size() == 2);
-  CHECK(std::ranges::all_of(shipped.entries, [](const CatalogueEntry& entry) { return entry.patch_known == Known::verified && entry.source == "x.yaml"; }));
+  CHECK(std::ranges::all_of(shipped.entries, [](const CatalogueEntry& entry) {
+    return entry.patch_known == Known::verified && entry.source == "x.yaml";
+  }));
   CHECK(shipped.notes == std::vector<std::string>{"mine.yaml: patch test/main is in x.yaml too, which counts"});
 
   const auto contradicts = [](const char* table, const std::string& name, const char* key, const Json& value,
@@ -374,7 +378,8 @@ TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalog
   put("10-mine.yaml", kTablesText);
   put("old.json", "not YAML: not looked at: [");
   const Catalogue all = load().value();
-  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add REPOSITORY BRANCH\" adds its build again"});
+  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add "
+                                              "REPOSITORY BRANCH\" adds its build again"});
   REQUIRE(all.entries.size() == shipped + 2);
   CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release
   CHECK(all.entries.front().source == "/etc/p2pd/catalogue.d/10-mine.yaml");

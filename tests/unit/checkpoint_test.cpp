@@ -34,10 +34,14 @@ class Disk {
     std::filesystem::create_directories(mount_);
     std::ofstream(image_).close();
     std::filesystem::resize_file(image_, 320U << 20);
-    if (::geteuid() != 0) why_ = "not root";
-    else if (!runs(make + " " + image_)) why_ = make + " does not run here";
-    else if (!runs("grub-fstest --version")) why_ = "grub-fstest (grub-common) is not here";
-    else mount();
+    if (::geteuid() != 0)
+      why_ = "not root";
+    else if (!runs(make + " " + image_))
+      why_ = make + " does not run here";
+    else if (!runs("grub-fstest --version"))
+      why_ = "grub-fstest (grub-common) is not here";
+    else
+      mount();
   }
   ~Disk() { unmount(); }
   Disk(const Disk&) = delete;
@@ -94,7 +98,6 @@ void put_and_read_as_grub(const std::string& make, bool journal) {
   CHECK(disk.as_grub_sees("/grub.cfg") == "new\n");
   REQUIRE(live->put("/after.cfg", file_of("x")));  // it is not frozen
 }
-
 
 }  // namespace
 

@@ -93,14 +93,16 @@ TEST_CASE("signals and descriptors of the parent are not inherited") {
   ::close(leak);
   ::signal(SIGPIPE, old_pipe);
   ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  CHECK(result.output == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n0\n1\n2\n3\n");  // 3: the directory that ls reads
+  CHECK(result.output ==
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n0\n1\n2\n3\n");  // 3: the directory that ls reads
 }
 
 TEST_CASE("lines are told as they come, the last one without its end too") {
   TemporaryDirectory directory;
   std::vector<std::string> lines;
   // The second line is written only after the listener has heard the first.
-  Command command = shell("echo one; until [ -e " + (directory / "go").string() + " ]; do sleep 0.01; done; echo two >&2; printf three");
+  Command command = shell("echo one; until [ -e " + (directory / "go").string() +
+                          " ]; do sleep 0.01; done; echo two >&2; printf three");
   command.on_line = [&](std::string_view line) {
     lines.emplace_back(line);
     if (line == "one") std::ofstream(directory / "go");
@@ -119,7 +121,8 @@ TEST_CASE("huge output is kept to its limit") {
   const CommandResult result = ran(command);
   CHECK(result.status == 0);
   CHECK(result.output.size() < CommandResult::kOutputLimit + 100);
-  CHECK(result.output.ends_with("\n[p2pd dropped " + std::to_string(20'000'000 - CommandResult::kOutputLimit) + " more bytes]\n"));
+  CHECK(result.output.ends_with("\n[p2pd dropped " + std::to_string(20'000'000 - CommandResult::kOutputLimit) +
+                                " more bytes]\n"));
   CHECK(longest <= (64U << 10));
 }
 
@@ -199,7 +202,8 @@ TEST_CASE("a grandchild that keeps the output open does not hold us") {
   CHECK(std::chrono::steady_clock::now() - start < 5s);
   CHECK(dead(pid_in(directory / "pid")));
   // One that left the group lives, and still does not hold us.
-  const CommandResult free = ran(shell("setsid sleep 60 & echo $! > " + (directory / "pid").string() + "; sleep 0.3; echo done"));
+  const CommandResult free =
+      ran(shell("setsid sleep 60 & echo $! > " + (directory / "pid").string() + "; sleep 0.3; echo done"));
   CHECK(free.output == "done\n");
   CHECK(std::chrono::steady_clock::now() - start < 10s);
   const pid_t escaped = pid_in(directory / "pid");
@@ -246,7 +250,8 @@ TEST_CASE("a root other than / is entered") {
   }
   CHECK(runner.run({.argv = {"true"}}).error().code == ErrorCode::not_found);
   CHECK(runner.run({.argv = {"true"}, .outside = true})->status == 0);
-  const fs::path busybox = fs::exists("/bin/busybox") ? "/bin/busybox" : "/sbin/ldconfig";  // ldconfig is static everywhere
+  const fs::path busybox =
+      fs::exists("/bin/busybox") ? "/bin/busybox" : "/sbin/ldconfig";  // ldconfig is static everywhere
   fs::create_directories(directory / "bin");
   fs::create_directories(directory / "etc");
   fs::copy_file(fs::canonical(busybox), directory / "bin/tool");

@@ -99,7 +99,8 @@ TEST_CASE("container-devices: stale, fresh, asked for") {
 TEST_CASE("container-devices: made anew beside, checked, undone to the byte") {
   Machine machine;
   const test::TemporaryDirectory state;
-  UndoStore undo = UndoStore::open(Root::open(state.path()).value(), Root::open(machine.host.files().directory()).value()).value();
+  UndoStore undo =
+      UndoStore::open(Root::open(state.path()).value(), Root::open(machine.host.files().directory()).value()).value();
   Host host(Root::open(machine.host.files().directory()).value(), machine.runner, &undo);
   undo.begin({1, "s", "container-devices", "container-devices", Parameters::object()});
   const std::string before = specification("550.54.15");

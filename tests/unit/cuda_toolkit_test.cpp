@@ -223,13 +223,15 @@ TEST_CASE("cuda-toolkit: all that is in the way is told at once") {
               "Remv blender [1]\nInst cuda-drivers (570 NVIDIA:x [amd64])\n"
               "Inst dpkg [1.21] (1.22 Debian Backports:stable-backports [amd64])\n",
               [] { FAIL("it was installed"); });
-  const std::string all = "cuda-toolkit-12-8 not installed: apt would also remove blender; install cuda-drivers, which "
-                          "belongs to a driver; change dpkg from 1.21 to 1.22, which this release does not have";
+  const std::string all =
+      "cuda-toolkit-12-8 not installed: apt would also remove blender; install cuda-drivers, which "
+      "belongs to a driver; change dpkg from 1.21 to 1.22, which this release does not have";
   CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message == all);
   CHECK(kCudaToolkitAction.describe(machine.host, kWith).error().message == all);
 }
 
-TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, and an installation that was killed goes on") {
+TEST_CASE(
+    "cuda-toolkit: a driver, a removal or a foreign upgrade is refused, and an installation that was killed goes on") {
   Machine machine;
   if (!has_room(machine.host)) return;
   const std::vector<std::string> install = {"--no-install-recommends", "install", "cuda-toolkit-12-8"};
@@ -257,7 +259,8 @@ TEST_CASE("cuda-toolkit: a driver, a removal or a foreign upgrade is refused, an
     machine.put("var/lib/p2pd/cuda-toolkit-12-8.d/0/packages", "remove cuda-toolkit-12-8\npurge cuda-nvcc-12-8\n");
     machine.apt(install, "Inst cuda-toolkit-12-8 (12.8 x)\n", [&] { machine.install(); });
     REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
-    CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages") == "purge cuda-nvcc-12-8\nremove cuda-toolkit-12-8\n");
+    CHECK(machine.text("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages") ==
+          "purge cuda-nvcc-12-8\nremove cuda-toolkit-12-8\n");
     CHECK(machine.look().verdict == Verdict::pass);
   }
 }

@@ -30,8 +30,10 @@ struct Updated : GrubMachine {
     put(kConf, "# Written by p2pd for test/main, commit " + std::string(40, '1') + "; gone\n");
     recorder.root = &root;
     runner.on("grub-mkconfig", [this](const Command&) {
-      const bool kept = fs::exists(directory / "etc/default/grub.d/zz-p2pd-kernel.cfg") && !fs::exists(directory / ("lib/modules/" + kUpdate + "/updates"));
-      return Result<CommandResult>({0, kept ? with(kDebianGrub, "default=\"0\"", "default=\"" + kByDropIn + "\"") : kDebianGrub, ""});
+      const bool kept = fs::exists(directory / "etc/default/grub.d/zz-p2pd-kernel.cfg") &&
+                        !fs::exists(directory / ("lib/modules/" + kUpdate + "/updates"));
+      return Result<CommandResult>(
+          {0, kept ? with(kDebianGrub, "default=\"0\"", "default=\"" + kByDropIn + "\"") : kDebianGrub, ""});
     });
   }
   void modules(const std::string& version) const {
@@ -48,14 +50,17 @@ struct Updated : GrubMachine {
 std::string default_with(const TemporaryDirectory& directory, const std::string& text, const std::string& saved = "") {
   std::string drop_in = default_kernel_drop_in();
   for (const std::string place : {"/boot/", "/lib/modules/", "/var/lib/dkms/"})
-    for (std::size_t at = 0; (at = drop_in.find(place, at)) != std::string::npos; at += directory.path().string().size() + place.size())
+    for (std::size_t at = 0; (at = drop_in.find(place, at)) != std::string::npos;
+         at += directory.path().string().size() + place.size())
       drop_in.insert(at, directory.path().string());
   directory.put("drop-in", drop_in);
   directory.put("defaults", text);
   directory.put("bin/grub-editenv", "#!/bin/sh\necho '" + saved + "'\n");
   fs::permissions(directory / "bin/grub-editenv", fs::perms(0755));
-  const std::string script = "PATH=" + (directory / "bin").string() + ":$PATH GRUB_DEVICE_UUID=2503 GRUB_DEVICE=/dev/vda sh -euc '. " +
-                             (directory / "defaults").string() + "; . " + (directory / "drop-in").string() + "; printf \"<%s>\" \"${GRUB_DEFAULT-}\"' 2>/dev/null";
+  const std::string script = "PATH=" + (directory / "bin").string() +
+                             ":$PATH GRUB_DEVICE_UUID=2503 GRUB_DEVICE=/dev/vda sh -euc '. " +
+                             (directory / "defaults").string() + "; . " + (directory / "drop-in").string() +
+                             "; printf \"<%s>\" \"${GRUB_DEFAULT-}\"' 2>/dev/null";
   std::FILE* const pipe = ::popen(script.c_str(), "r");
   std::string said;
   for (int c; (c = std::fgetc(pipe)) != EOF;) said += static_cast<char>(c);
@@ -72,7 +77,7 @@ TEST_CASE("default-kernel: the drop-in names the newest kernel with modules, unt
   };
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // no kernel at all
   kernel("6.1.0-9-amd64");
-  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");  // none with modules
+  CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");                    // none with modules
   kernel("6.1.0-36-amd64", "lib/modules/6.1.0-36-amd64/updates/dkms/nvidia.ko");  // the distribution's
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == "<0>");
   kernel("6.1.0-37-amd64", "var/lib/dkms/p2pd-nvidia/kernel-6.1.0-37-amd64-x86_64/module/nvidia.ko.xz");
@@ -83,7 +88,8 @@ TEST_CASE("default-kernel: the drop-in names the newest kernel with modules, unt
   CHECK(default_with(directory, "GRUB_DEFAULT=0\n") == in_menu);
   CHECK(default_with(directory, "") == in_menu);
   CHECK(default_with(directory, "GRUB_DISABLE_SUBMENU=y\n") == "<" + entry + ">");
-  CHECK(default_with(directory, "GRUB_DISABLE_UUID=true\n") == "<gnulinux-advanced-/dev/vda>gnulinux-6.1.0-37-amd64-advanced-/dev/vda>");
+  CHECK(default_with(directory, "GRUB_DISABLE_UUID=true\n") ==
+        "<gnulinux-advanced-/dev/vda>gnulinux-6.1.0-37-amd64-advanced-/dev/vda>");
   CHECK(default_with(directory, "GRUB_DEFAULT=saved\n") == in_menu);  // nothing is saved: GRUB takes the first
   CHECK(default_with(directory, "GRUB_DEFAULT=saved\n", "saved_entry=mine") == "<saved>");
   for (const char* chosen : {"2", "Debian GNU/Linux", "1>2"})
@@ -112,7 +118,8 @@ TEST_CASE("default-kernel: a kernel update without modules does not start by def
   SECTION("its modules come: it is the default") {
     machine.modules(kUpdate);
     machine.put(kConfig + ".new", kDebianGrub);
-    fs::rename(machine.directory / (kConfig + ".new"), machine.directory / kConfig);  // as the hook's update-grub writes it
+    fs::rename(machine.directory / (kConfig + ".new"),
+               machine.directory / kConfig);  // as the hook's update-grub writes it
     CHECK(kernels_held_back(machine.host).empty());
     CHECK(machine.check().facts["next"] == kUpdate);
     CHECK(machine.check().next.empty());

@@ -31,12 +31,12 @@ TEST_CASE("disk-space: of a record is what its machine.json says, per file syste
   const auto check = [&] { return kDiskSpace.check(tree.host, {}); };
   const auto says = [&](const std::string& usr, const std::string& var, const std::string& boot) {
     tree.put("machine.json",
-              R"({"free_bytes": {"/usr": )" + usr + R"(, "/var": )" + var + R"(, "/boot": )" + boot + "}}");
+             R"({"free_bytes": {"/usr": )" + usr + R"(, "/var": )" + var + R"(, "/boot": )" + boot + "}}");
     return check().value();
   };
   const std::string gib8 = "8589934592", gib3 = "3221225472";
   tree.put("proc/self/mountinfo",
-            "25 1 259:2 / / rw - ext4 /dev/sda2 rw\n26 25 259:3 / /boot rw - ext4 /dev/sda3 rw\n");
+           "25 1 259:2 / / rw - ext4 /dev/sda2 rw\n26 25 259:3 / /boot rw - ext4 /dev/sda3 rw\n");
   CHECK(says(gib8, gib8, "67108864").verdict == Verdict::pass);
   CHECK(says(gib8, gib8, "67108864").facts["free_bytes"]["/boot"] == 67108864);
   CHECK(says(gib8, gib8, "67108863").summary == "/boot has 63 MiB free, and 64 are needed");
@@ -62,8 +62,9 @@ TEST_CASE("disk-space: /boot needs what this machine's largest initramfs takes o
     fs::resize_file(tree.directory / ("boot/initrd.img-" + version), mib << 20);  // sparse
   };
   const auto lacks = [&](int var, int boot) {
-    tree.put("machine.json", R"({"free_bytes": {"/usr": 8589934592, "/var": )" + std::to_string(std::uint64_t(var) << 20) +
-                                 R"(, "/boot": )" + std::to_string(std::uint64_t(boot) << 20) + "}}");
+    tree.put("machine.json", R"({"free_bytes": {"/usr": 8589934592, "/var": )" +
+                                 std::to_string(std::uint64_t(var) << 20) + R"(, "/boot": )" +
+                                 std::to_string(std::uint64_t(boot) << 20) + "}}");
     return kDiskSpace.check(tree.host, {})->summary;
   };
   const std::string enough = "there is room for a driver and its build";

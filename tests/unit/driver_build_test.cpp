@@ -34,8 +34,7 @@ struct World : Staged {
            "modules: $(M:%=kernel-open/%.ko)\n"
            "kernel-open/%.ko: kernel-open/%.c\n"
            "\t$(CC) $(KCFLAGS) -r -nostdlib -Wl,--build-id -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
-    for (const std::string_view module : kModuleNames)
-      source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
+    for (const std::string_view module : kModuleNames) source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
     pin();
   }
   static std::string code(const std::string& release) {
@@ -60,7 +59,8 @@ struct World : Staged {
     const std::string staged = source_of(entry());
     fs::create_directories((directory / staged).parent_path());
     fs::copy(directory / "srv/source", directory / staged, fs::copy_options::recursive);
-    const nlohmann::json record = {{"release", "9.9.9"}, {"base_commit", release()["commit"]}, {"commit", patch()["commit"]}, {"tree", tree}};
+    const nlohmann::json record = {
+        {"release", "9.9.9"}, {"base_commit", release()["commit"]}, {"commit", patch()["commit"]}, {"tree", tree}};
     file(source_record_of(entry()), record.dump());
   }
   std::vector<ModuleBuild> builds() {
@@ -151,14 +151,19 @@ TEST_CASE("driver-build: a compat header is forced in where the kernel's headers
 
 TEST_CASE("driver-build: a header that is gone from the kernel is made up for, where the source includes it") {
   World world;
-  world.drop_in["compat_rules"]["test-rule"] = {
-      {"header", "include/linux/old.h"}, {"pattern", "old_function"}, {"gone", true}, {"include", "linux/old.h"}, {"why", "x"}};
+  world.drop_in["compat_rules"]["test-rule"] = {{"header", "include/linux/old.h"},
+                                                {"pattern", "old_function"},
+                                                {"gone", true},
+                                                {"include", "linux/old.h"},
+                                                {"why", "x"}};
   world.release()["compat"] = {"test-rule"};
-  world.source("kernel-open/nvidia.c", World::code("RELEASE") + "#ifdef COMPAT\n#error forced in\n#endif\n#include <linux/old.h>\n");
+  world.source("kernel-open/nvidia.c",
+               World::code("RELEASE") + "#ifdef COMPAT\n#error forced in\n#endif\n#include <linux/old.h>\n");
   world.pin();
   world.file("etc/p2pd/compat/linux/old.h", "#define COMPAT 1\n");
   world.file(fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease), "int old_function;\n");
-  CHECK(world.failed_apply().message.find("linux/old.h: No such file or directory") != std::string::npos);  // nothing is forced in
+  CHECK(world.failed_apply().message.find("linux/old.h: No such file or directory") !=
+        std::string::npos);  // nothing is forced in
   for (const bool there : {true, false}) {
     if (there) world.file(fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease), "int new_function;\n");
     if (!there) fs::remove(world.directory / fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease));

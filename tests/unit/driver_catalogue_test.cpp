@@ -122,28 +122,33 @@ TEST_CASE("driver-catalogue: headers with the backport take a compat header, and
   CHECK(finding.facts["entry"] == "aikitoria/570.86.16-p2p");
   CHECK(finding.facts["entries"]["mine/999"] == "rejected");
   CHECK(tree.verdict("mine/999").running_only);
-  CHECK(tree.verdict("mine/999").reason.find("in 6.1.0-48-amd64, a test, which its source does not know") != std::string::npos);
+  CHECK(tree.verdict("mine/999").reason.find("in 6.1.0-48-amd64, a test, which its source does not know") !=
+        std::string::npos);
 }
 
 TEST_CASE("driver-catalogue: an entry whose source did not build here is not taken, until its log is removed") {
   Tree tree;
   const std::string log = "/var/log/p2pd/driver-build-570.86.16-0e943687150e-6.1.0-37-amd64.log";
-  const std::string head = std::string(kBuildLogHead) + "make modules\n", fault = "nv-pci.c:7:2: error: too few arguments\n";
-  for (const std::string& no_word_on_it : {"p2pd 0.0.0: make modules\n" + fault, head + "gcc-12: error: unrecognized command-line option\n",
-                                           head + "cc1: fatal error: /x/compat/y.h: No such file or directory\n",
-                                           head + "x.h:1:1: fatal error: generated/autoconf.h: No such file or directory\n"}) {
+  const std::string head = std::string(kBuildLogHead) + "make modules\n",
+                    fault = "nv-pci.c:7:2: error: too few arguments\n";
+  for (const std::string& no_word_on_it :
+       {"p2pd 0.0.0: make modules\n" + fault, head + "gcc-12: error: unrecognized command-line option\n",
+        head + "cc1: fatal error: /x/compat/y.h: No such file or directory\n",
+        head + "x.h:1:1: fatal error: generated/autoconf.h: No such file or directory\n"}) {
     INFO(no_word_on_it);
     tree.file(log.substr(1), no_word_on_it);
     CHECK(tree.look().facts["entry"] == "aikitoria/570.86.16-p2p");
   }
-  for (const char* no_word_on_it : {"make: *** write error: No space left on device\n",
-                                    "nv.c:7:2: fatal error: error writing to /tmp/x.s: No space left on device\n",
-                                    "gcc-12: fatal error: Killed signal terminated program cc1\n", "nv.c:1: note: x\n"}) {
+  for (const char* no_word_on_it :
+       {"make: *** write error: No space left on device\n",
+        "nv.c:7:2: fatal error: error writing to /tmp/x.s: No space left on device\n",
+        "gcc-12: fatal error: Killed signal terminated program cc1\n", "nv.c:1: note: x\n"}) {
     INFO(no_word_on_it);
     tree.file(log.substr(1), head + no_word_on_it);
     CHECK(tree.look().facts["entry"] == "aikitoria/570.86.16-p2p");
   }
-  tree.file(log.substr(1), head + "kernel-open/nvidia/nv-pci.c:7:2: error: too few arguments to function 'pci_resize_resource'\n");
+  tree.file(log.substr(1),
+            head + "kernel-open/nvidia/nv-pci.c:7:2: error: too few arguments to function 'pci_resize_resource'\n");
   const Finding finding = tree.look();
   CHECK(finding.facts["entry"] != "aikitoria/570.86.16-p2p");
   CHECK(finding.facts["entries"]["aikitoria/570.86.16-p2p"] == "rejected");

@@ -12,9 +12,9 @@
 #include "machine/driver/driver_pins.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/apt_lists.hpp"
+#include "machine/packages/package_backup.hpp"
 #include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
-#include "machine/packages/package_backup.hpp"
 
 using namespace p2pd;
 

@@ -80,8 +80,11 @@ TEST_CASE("driver-peers: each refusal has its meaning and its next step") {
 TEST_CASE("driver-peers: a library that does not fit, and answers that are none, are unknown") {
   CHECK(holds(told(R"({"gpus": [], "pairs": [], "not_available": "NVML does not start"})").error().message,
               "NVML does not start"));
-  CHECK(holds(told(R"({"gpus": [], "pairs": [], "not_available": "NVML does not start: Driver/library version mismatch"})").error().next,
-              "Reboot"));
+  CHECK(holds(
+      told(R"({"gpus": [], "pairs": [], "not_available": "NVML does not start: Driver/library version mismatch"})")
+          .error()
+          .next,
+      "Reboot"));
   const std::vector<std::string> answers = {"",
                                             "{",
                                             "[]",

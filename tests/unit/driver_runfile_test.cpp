@@ -147,8 +147,11 @@ TEST_CASE("staging: only entries that may be used, and plain URLs, are taken") {
   world.with["entry"] = "test/main";
   world.patch()["known"] = "single-source";
   Error error = world.check(kDriverRunfile).error();
-  CHECK(error.message == "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: one source alone has its hashes");
+  CHECK(error.message ==
+        "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: one source alone has its hashes");
   CHECK(error.next == "\"p2pctl catalogue allow test/main\" shows what is known of it, and asks.");
   world.release()["runfile"].erase("sha256");
-  CHECK(world.check(kDriverRunfile).error().message.ends_with("may not be used yet: nobody has the SHA-256 of its runfile"));
+  CHECK(world.check(kDriverRunfile)
+            .error()
+            .message.ends_with("may not be used yet: nobody has the SHA-256 of its runfile"));
 }

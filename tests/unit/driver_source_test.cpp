@@ -34,7 +34,8 @@ TEST_CASE("driver-source: made once, applied twice; undone without a trace") {
   CHECK(world.check(kDriverSource)->summary == "the source of test/main is not made yet");
   world.need_staged();
   const Finding finding = world.check(kDriverSource).value();
-  CHECK(finding.summary == fmt::format("the source of test/main is there: NVIDIA's 9.9.9 with the patch {:.12}", world.pinned));
+  CHECK(finding.summary ==
+        fmt::format("the source of test/main is there: NVIDIA's 9.9.9 with the patch {:.12}", world.pinned));
   CHECK(finding.facts["tree"].get<std::string>().size() == 40);
   const std::string after = world.picture();
   const auto fetches = world.runner.count("git");
@@ -59,8 +60,11 @@ TEST_CASE("driver-source: bundles in a mirror's directory, one bundle, a prefix 
       for (const std::string& commit : {world.base, world.pinned}) bundle(commit + ".bundle");
     if (kind == "bundle") bundle("open.bundle");
     if (kind == "bundle") world.with["mirrors"] = {"file:///srv/mirror/open.bundle"};
-    if (kind == "prefix") fs::copy(world.directory / "srv/git", mirror / "srv/git", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    if (kind == "repository") world.fork->git({"clone", "--quiet", "--bare", world.fork->path.string(), (mirror / "x").string()});
+    if (kind == "prefix")
+      fs::copy(world.directory / "srv/git", mirror / "srv/git",
+               fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    if (kind == "repository")
+      world.fork->git({"clone", "--quiet", "--bare", world.fork->path.string(), (mirror / "x").string()});
     if (kind == "repository") world.with["mirrors"] = {"file:///srv/mirror/x"};
     fs::remove_all(world.directory / "srv/git");
     world.need_staged();
@@ -76,7 +80,8 @@ TEST_CASE("driver-source: a server that has another commit under the name is tol
   const auto applied = world.apply(kDriverSourceAction);
   REQUIRE_FALSE(applied);
   INFO(applied.error().message);
-  CHECK(applied.error().message.find("its refs/heads/main is " + other + ", and expected was " + world.pinned) != std::string::npos);
+  CHECK(applied.error().message.find("its refs/heads/main is " + other + ", and expected was " + world.pinned) !=
+        std::string::npos);
   CHECK(applied.error().next.find("COMMIT.bundle") != std::string::npos);
   CHECK(world.check(kDriverSource)->verdict == Verdict::fail);
   world.undo();
@@ -121,12 +126,14 @@ TEST_CASE("driver-source: a tree or a record that was edited is no pass, and is 
   world.need_staged();
   const std::string source = source_of(world.entry());
   world.file(source + "/src/gpu.c", "edited\n");
-  CHECK(world.check(kDriverSource)->summary.starts_with("the source of test/main is not what was pinned: " + source + " holds tree "));
+  CHECK(world.check(kDriverSource)
+            ->summary.starts_with("the source of test/main is not what was pinned: " + source + " holds tree "));
   world.need_staged();
   CHECK(world.staged_file() == world.patched_file);
   for (const char* record : {"", "[]", "{}", R"({"tree": 1})"}) {
     world.file(source + ".json", record);
-    CHECK(world.check(kDriverSource)->summary == "the source of test/main is not what was pinned: " + source + ".json is of another source");
+    CHECK(world.check(kDriverSource)->summary ==
+          "the source of test/main is not what was pinned: " + source + ".json is of another source");
   }
   world.need_staged();
   world.patch()["tree"] = std::string(40, '1');  // the catalogue pins another since
@@ -185,7 +192,8 @@ TEST_CASE("driver-source: without git, source or room it says what lacks") {
   CHECK(world.apply(kDriverSourceAction).error().next == "apt-get install git");
   world.program_named("git");
   fs::remove_all(world.directory / "srv/git");
-  CHECK(world.apply(kDriverSourceAction).error().message == "NVIDIA's release 9.9.9 could not be fetched: no mirror or repository is there");
+  CHECK(world.apply(kDriverSourceAction).error().message ==
+        "NVIDIA's release 9.9.9 could not be fetched: no mirror or repository is there");
   world.undo();
   const SmallDisk disk(world.directory / "var", "size=1m");
   if (!disk) return;

@@ -26,16 +26,21 @@ struct Noble {
   /// apt's candidate of every package of the driver; those that a newer driver brings have other names.
   void candidate(const std::string& version) {
     std::string output, argv = "apt-cache -oDir::Etc::PreferencesParts=/dev/null policy";
-    for (const char* name : {"libnvidia-compute-580", "libnvidia-gl-580", "nvidia-compute-utils-580", "nvidia-dkms-580-open", "nvidia-driver-580-open",
-                             "nvidia-firmware-580-580.95.05", "nvidia-kernel-common-580", "nvidia-kernel-source-580-open", "nvidia-utils-580"}) {
+    for (const char* name : {"libnvidia-compute-580", "libnvidia-gl-580", "nvidia-compute-utils-580",
+                             "nvidia-dkms-580-open", "nvidia-driver-580-open", "nvidia-firmware-580-580.95.05",
+                             "nvidia-kernel-common-580", "nvidia-kernel-source-580-open", "nvidia-utils-580"}) {
       const bool firmware = std::string_view(name).starts_with("nvidia-firmware");
       argv += fmt::format(" {}:amd64", name);
-      output += fmt::format("{}:\n  Installed: 580.95.05-0ubuntu0.24.04.1\n  Candidate: {}-0ubuntu0.24.04.1\n  Version table:\n", name, firmware ? "580.95.05" : version);
+      output += fmt::format(
+          "{}:\n  Installed: 580.95.05-0ubuntu0.24.04.1\n  Candidate: {}-0ubuntu0.24.04.1\n  Version table:\n", name,
+          firmware ? "580.95.05" : version);
     }
     runner.on(argv, output);
   }
   DriverUpdate update() const { return driver_update(host).value(); }
-  Finding look(const Parameters& parameters = Parameters::object()) const { return kDriverUpdate.check(host, parameters).value(); }
+  Finding look(const Parameters& parameters = Parameters::object()) const {
+    return kDriverUpdate.check(host, parameters).value();
+  }
 };
 
 }  // namespace

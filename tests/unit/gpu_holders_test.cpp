@@ -216,9 +216,12 @@ TEST_CASE("gpu-holders: p2pd's own processes, and those that are ending, do not 
     machine.process(pid, comm, cgroup, {"/dev/nvidia0"});
     machine.file("proc/" + std::to_string(pid) + "/stat", std::to_string(pid) + " (" + comm + ") " + rest);
   };
-  const auto verdict = [&] { return kGpuHolders.check(Host(machine.root(), runner), {{"ignore_services", true}}).value().verdict; };
+  const auto verdict = [&] {
+    return kGpuHolders.check(Host(machine.root(), runner), {{"ignore_services", true}}).value().verdict;
+  };
   // state, parent, group, session, terminal, its group, flags; pending signals are the 31st field, SIGKILL is bit 8
-  const std::string times = " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 18446744073709551615 0 0 0 0 0 ";  // rsslim, the 25th, is more than a long holds
+  const std::string times =
+      " 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 18446744073709551615 0 0 0 0 0 ";  // rsslim, the 25th, is more than a long holds
   const std::string ends = " 0 0 0 0\n";
   const std::string alive = "D 1 1 1 0 -1 4194304" + times + "0" + ends;
   holder(41, "p2p-bench", "0::/system.slice/p2pd-worker.service\n", alive);
@@ -227,8 +230,11 @@ TEST_CASE("gpu-holders: p2pd's own processes, and those that are ending, do not 
   holder(44, "python3", session, "Z 1 1 1 0 -1 4194304" + times + "0" + ends);
   CHECK(verdict() == Verdict::pass);
   CHECK(machine.look().verdict == Verdict::fail);  // the modules cannot be removed
-  for (const auto& [comm, cgroup, stat] : {std::tuple("p2p-bench", session, alive), {"python3", session, alive}, {"python3", session, std::string("garbage")},
-                                           {"x", std::string("0::/user.slice/user-0.slice/user@0.service/p2pd-worker.service\n"), alive}}) {
+  for (const auto& [comm, cgroup, stat] :
+       {std::tuple("p2p-bench", session, alive),
+        {"python3", session, alive},
+        {"python3", session, std::string("garbage")},
+        {"x", std::string("0::/user.slice/user-0.slice/user@0.service/p2pd-worker.service\n"), alive}}) {
     holder(45, comm, cgroup, stat);
     CAPTURE(comm, cgroup, stat);
     CHECK(verdict() == Verdict::fail);
@@ -278,7 +284,8 @@ TEST_CASE("gpu-holders: a service that is started again does not count where the
   }
 }
 
-TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a control group is no service", "[attack]") {
+TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a control group is no service",
+          "[attack]") {
   const std::string login = "0::/user.slice/user-1000.slice/session-4.scope\n";
   const std::string manager = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/";
   const std::pair<const char*, std::string> rows[] = {
@@ -326,8 +333,8 @@ TEST_CASE("gpu-holders: a person's desktop is that person's to end, a login scre
   const Finding ends = machine.look({{"ignore_services", true}, {"sessions", "end"}});
   CHECK(ends.verdict == Verdict::pass);
   CHECK(holds(ends.summary, "session 2 of ada on seat0"));
-  CHECK(ends.facts["ends"] == nlohmann::json{"display server gdm-session-wor", "display server gnome-shell",
-                                             "session 2 of ada on seat0"});
+  CHECK(ends.facts["ends"] ==
+        nlohmann::json{"display server gdm-session-wor", "display server gnome-shell", "session 2 of ada on seat0"});
 }
 
 TEST_CASE("gpu-holders: a person's desktop keeps the machine from a restart where no NVIDIA module is loaded, too") {
@@ -338,13 +345,13 @@ TEST_CASE("gpu-holders: a person's desktop keeps the machine from a restart wher
 }
 
 TEST_CASE("gpu-holders: a session that is no person's desktop at a seat keeps nothing") {
-  for (const char* session : {
-           kGreeter,
-           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=1\nTYPE=tty\nCLASS=user\n",                       // ssh
-           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=tty\nCLASS=user\nSEAT=seat0\nVTNR=2\n",   // a console
-           "UID=1000\nUSER=ada\nSTATE=closing\nREMOTE=0\nTYPE=x11\nCLASS=user\nSEAT=seat0\n",          // logged out
-           "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=unspecified\nCLASS=manager\n",
-           "", "garbage", "CLASS=user\n"}) {
+  for (const char* session :
+       {kGreeter,
+        "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=1\nTYPE=tty\nCLASS=user\n",                      // ssh
+        "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=tty\nCLASS=user\nSEAT=seat0\nVTNR=2\n",  // a console
+        "UID=1000\nUSER=ada\nSTATE=closing\nREMOTE=0\nTYPE=x11\nCLASS=user\nSEAT=seat0\n",         // logged out
+        "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=0\nTYPE=unspecified\nCLASS=manager\n", "", "garbage",
+        "CLASS=user\n"}) {
     CAPTURE(session);
     const Machine machine;
     machine.process(1, "systemd", "0::/init.scope\n", {});
@@ -359,8 +366,10 @@ TEST_CASE("gpu-holders: a job beside a person's desktop is told, too") {
   machine.process(50, "train", "0::/user.slice/user-1000.slice/session-7.scope\n", {"/dev/nvidia0"});
   machine.session("2", kPerson);
   machine.session("7", "UID=1000\nUSER=ada\nSTATE=active\nREMOTE=1\nTYPE=tty\nCLASS=user\n");
-  CHECK(machine.look(kIgnore).summary == "GPUs are in use by train (process 50); session 2 of ada on seat0 is open: a restart would end it");
-  CHECK(machine.look({{"ignore_services", true}, {"sessions", "end"}}).summary == "GPUs are in use by train (process 50)");
+  CHECK(machine.look(kIgnore).summary ==
+        "GPUs are in use by train (process 50); session 2 of ada on seat0 is open: a restart would end it");
+  CHECK(machine.look({{"ignore_services", true}, {"sessions", "end"}}).summary ==
+        "GPUs are in use by train (process 50)");
 }
 
 TEST_CASE("gpu-holders: the display manager is the unit that display-manager.service names") {

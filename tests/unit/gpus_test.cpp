@@ -152,8 +152,10 @@ TEST_CASE("gpus: an id that is not listed is of its chip's architecture") {
 }
 
 TEST_CASE("gpus: a plan leaves GPUs out by address, model or UUID") {
-  for (const char* word : {"0000:65:00.0", "65:00.0", "10de:1d01", "GPU-8f6a1c52-0000-0000-0000-000000000001"}) CHECK(is_gpu_name(word));
-  for (const char* word : {"", "0", "65:00", "0000:65:00.8", "1002:1d01", "GPU-1", "all", "65:00.0 "}) CHECK_FALSE(is_gpu_name(word));
+  for (const char* word : {"0000:65:00.0", "65:00.0", "10de:1d01", "GPU-8f6a1c52-0000-0000-0000-000000000001"})
+    CHECK(is_gpu_name(word));
+  for (const char* word : {"", "0", "65:00", "0000:65:00.8", "1002:1d01", "GPU-1", "all", "65:00.0 "})
+    CHECK_FALSE(is_gpu_name(word));
   const ChangedRecord machine("rtx4090-x2-healthy");
   RecordedRunner runner(machine.root());
   Host host(machine.root(), runner);

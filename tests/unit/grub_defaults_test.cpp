@@ -41,7 +41,9 @@ std::string followed(const std::string& text) {
 }
 
 std::string sourced(const fs::path& file) {
-  return shell("env -i sh -c '. \"$0\" 2>/dev/null; printf \"<%s>\" \"$GRUB_CMDLINE_LINUX\" \"$GRUB_CMDLINE_LINUX_DEFAULT\"' " + file.string());
+  return shell(
+      "env -i sh -c '. \"$0\" 2>/dev/null; printf \"<%s>\" \"$GRUB_CMDLINE_LINUX\" \"$GRUB_CMDLINE_LINUX_DEFAULT\"' " +
+      file.string());
 }
 
 /// Runs sh with the files below `root` in place of the host's.
@@ -75,10 +77,13 @@ TEST_CASE("assignments of a shell file are followed as sh takes them") {
       "A=1; B=2 GRUB_CMDLINE_LINUX=x # comment\n# GRUB_CMDLINE_LINUX=y\n",
       "GRUB_CMDLINE_LINUX=a#b\nexport GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX ${GRUB_CMDLINE_LINUX}c\" X\n",
       "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'x y'\n",
-      "GRUB_CMDLINE_LINUX_DEFAULT=a\nGRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:-z}${GRUB_CMDLINE_LINUX:-z}${GRUB_CMDLINE_LINUX:+z}\"\n",
-      "GRUB_CMDLINE_LINUX=\"a \\\n b\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"c\nd\"\nGRUB_X=`echo ';' y`\nGRUB_Y=\"$(sed 's, (x.*$,,g' /etc/none)\"\n",
+      "GRUB_CMDLINE_LINUX_DEFAULT=a\nGRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:-z}${GRUB_CMDLINE_LINUX:"
+      "-z}${GRUB_CMDLINE_LINUX:+z}\"\n",
+      "GRUB_CMDLINE_LINUX=\"a \\\n b\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"c\nd\"\nGRUB_X=`echo ';' y`\nGRUB_Y=\"$(sed 's, "
+      "(x.*$,,g' /etc/none)\"\n",
       "GRUB_CMDLINE_LINUX=a\\\nb\n  GRUB_CMDLINE_LINUX_DEFAULT=\n",
-      "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nGRUB_TIMEOUT=$(echo 5)\nreadonly GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX=z",
+      "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nGRUB_TIMEOUT=$(echo 5)\nreadonly "
+      "GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX=z",
       ""};
   for (const std::string& text : texts) {
     CAPTURE(text);
@@ -89,8 +94,9 @@ TEST_CASE("assignments of a shell file are followed as sh takes them") {
 }
 
 TEST_CASE("what only a shell can tell is said with its line") {
-  for (const char* text : {"x=1\n. /etc/other\n", "x=1\nif true; then y=2; fi\n", "x=1\nset -e\n", "x=1\nf() { :; }\n", "x=1\ny=~/z\n",
-                           "x=1\ny='open\n", "x=1\nGRUB_CMDLINE_LINUX=a & \n", "x=1\nx\n", "x=1\ny=\"${z#a}\"\n", "x=1\ny+=2\n"})
+  for (const char* text :
+       {"x=1\n. /etc/other\n", "x=1\nif true; then y=2; fi\n", "x=1\nset -e\n", "x=1\nf() { :; }\n", "x=1\ny=~/z\n",
+        "x=1\ny='open\n", "x=1\nGRUB_CMDLINE_LINUX=a & \n", "x=1\nx\n", "x=1\ny=\"${z#a}\"\n", "x=1\ny+=2\n"})
     CHECK(followed(text) == "line 2 cannot be evaluated without running it");
   CHECK(followed("GRUB_CMDLINE_LINUX=`id`\n") == "known by running it");
   CHECK(followed("GRUB_CMDLINE_LINUX=\"$HOME\"\n") == "known by running it");
@@ -128,9 +134,12 @@ TEST_CASE("a fix has sh source what cannot be followed, and names the line that 
     std::string file, text, says;
   };
   for (const Row& row : {Row{"grub", run + "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n", ""},
-                         Row{"grub", run + "readonly GRUB_CMDLINE_LINUX_DEFAULT=quiet\n", "/etc/default/grub:3 makes GRUB_CMDLINE_LINUX_DEFAULT read-only"},
-                         Row{"grub", run + "GRUB_CMDLINE_LINUX_DEFAULT=\"a -- b\"\n", "/etc/default/grub:3: GRUB_CMDLINE_LINUX_DEFAULT holds \"--\""},
-                         Row{"grub.d/zzz.cfg", run + "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n", "/etc/default/grub.d/zzz.cfg:3 sets GRUB_CMDLINE_LINUX_DEFAULT again"},
+                         Row{"grub", run + "readonly GRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+                             "/etc/default/grub:3 makes GRUB_CMDLINE_LINUX_DEFAULT read-only"},
+                         Row{"grub", run + "GRUB_CMDLINE_LINUX_DEFAULT=\"a -- b\"\n",
+                             "/etc/default/grub:3: GRUB_CMDLINE_LINUX_DEFAULT holds \"--\""},
+                         Row{"grub.d/zzz.cfg", run + "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+                             "/etc/default/grub.d/zzz.cfg:3 sets GRUB_CMDLINE_LINUX_DEFAULT again"},
                          Row{"grub", run + "false\n", "/etc/default/grub: sh ends there"},
                          Row{"grub", run + "case x in\n", "/etc/default/grub: sh ends there"}}) {
     CAPTURE(row.text);

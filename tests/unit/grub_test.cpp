@@ -166,7 +166,8 @@ TEST_CASE("a trial entry is the entry and our arguments", "[grub]") {
     check_by_grub(text);
   }
   SECTION("what a line has already is not said again: a power cut in the middle of a commit") {
-    const GrubEntry half = parse_grub("menuentry a {\n linux /k ro iommu=pt\n linux /k ro iommu=pt iommu=off\n}").value().entries.at(0);
+    const GrubEntry half =
+        parse_grub("menuentry a {\n linux /k ro iommu=pt\n linux /k ro iommu=pt iommu=off\n}").value().entries.at(0);
     const std::string text = grub_trial(half, {"iommu=pt"});
     CHECK(text.find("linux /k ro iommu=pt p2pd.trial=1") != std::string::npos);
     CHECK(text.find("linux /k ro iommu=pt iommu=off iommu=pt p2pd.trial=1") != std::string::npos);

@@ -35,7 +35,10 @@ struct NotingRecorder : ChangeRecorder {
   Result<void> before_change(std::string_view path, Restore restore) override {
     if (refuse) return fail(ErrorCode::io, "disk full");
     const FileState held = root->capture(path).value();
-    heard.push_back(std::string(path) + " " + std::string(to_string(held.kind)) + (restore == Restore::bytes ? " bytes" : restore == Restore::attribute ? " attribute" : " generated"));
+    heard.push_back(std::string(path) + " " + std::string(to_string(held.kind)) +
+                    (restore == Restore::bytes       ? " bytes"
+                     : restore == Restore::attribute ? " attribute"
+                                                     : " generated"));
     return {};
   }
 };

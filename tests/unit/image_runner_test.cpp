@@ -22,7 +22,8 @@ struct Tree {
         std::filesystem::permissions(directory / path, std::filesystem::perms(0755));
       }
     directory.put("var/lib/dpkg/status",
-                  "Package: libnvidia-x\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: x <x@example.com>\nVersion: 1\nDescription: x\n");
+                  "Package: libnvidia-x\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: x "
+                  "<x@example.com>\nVersion: 1\nDescription: x\n");
     directory.put("var/lib/dpkg/info/libnvidia-x.list", "/.\n/usr\n/usr/lib/x.so\n");
   }
   Result<CommandResult> ask(std::vector<std::string> argv) {
@@ -38,9 +39,13 @@ struct Tree {
 
 TEST_CASE("looking at an image starts nothing of it", "[attack]") {
   Tree tree;
-  for (const std::vector<std::string>& argv :
-       {std::vector<std::string>{"nvidia-smi", "-q"}, {"p2p-bench", "--driver-peers"}, {"sh", "-c", "true"}, {"apt-get", "--simulate", "install", "x"},
-        {"/usr/bin/nvidia-smi"}, {"../bin/sh"}, {}}) {
+  for (const std::vector<std::string>& argv : {std::vector<std::string>{"nvidia-smi", "-q"},
+                                               {"p2p-bench", "--driver-peers"},
+                                               {"sh", "-c", "true"},
+                                               {"apt-get", "--simulate", "install", "x"},
+                                               {"/usr/bin/nvidia-smi"},
+                                               {"../bin/sh"},
+                                               {}}) {
     const auto asked = tree.ask(argv);
     REQUIRE_FALSE(asked);
     CHECK(is_not_run(asked.error()));
@@ -60,7 +65,8 @@ TEST_CASE("of an image, this machine's own programs read the files and the datab
   CHECK(tree.ask({"modinfo", "/lib/modules/none.ko"}).error().code == ErrorCode::not_found);
   std::filesystem::create_symlink("/etc/passwd", tree.directory / "lib/modules/outside.ko");
   CHECK_FALSE(tree.ask({"modinfo", "/lib/modules/outside.ko"}));  // a link does not lead out of the tree
-  const auto outside = ImageRunner(Root::open(tree.directory.path()).value()).run({.argv = {"sh", "-c", "echo here"}, .outside = true});
+  const auto outside =
+      ImageRunner(Root::open(tree.directory.path()).value()).run({.argv = {"sh", "-c", "echo here"}, .outside = true});
   CHECK(outside->output == "here\n");
   CHECK_FALSE(tree.marked());
 }

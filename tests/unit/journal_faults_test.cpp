@@ -49,7 +49,8 @@ struct FailingDisk {
   }
   static int failing_read(sqlite3_file* file, void* to, int amount, sqlite3_int64 at) {
     const int number = current->reads++;
-    const bool fails = current->fails_at >= 0 && (current->stays ? number >= current->fails_at : number == current->fails_at);
+    const bool fails =
+        current->fails_at >= 0 && (current->stays ? number >= current->fails_at : number == current->fails_at);
     return fails ? SQLITE_IOERR_READ : read(file, to, amount, at);
   }
 
@@ -72,7 +73,9 @@ void make_journal(const std::filesystem::path& directory) {
   }
 }
 
-bool is_set_aside(const TemporaryDirectory& state) { return std::filesystem::exists(state.path() / "state.db.set-aside"); }
+bool is_set_aside(const TemporaryDirectory& state) {
+  return std::filesystem::exists(state.path() / "state.db.set-aside");
+}
 
 }  // namespace
 
@@ -128,7 +131,8 @@ TEST_CASE("journal: a database that somebody else holds is busy, and says so") {
   make_journal(state.path());
   sqlite3* other = nullptr;
   REQUIRE(sqlite3_open((state.path() / "state.db").c_str(), &other) == SQLITE_OK);
-  REQUIRE(sqlite3_exec(other, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE", nullptr, nullptr, nullptr) == SQLITE_OK);
+  REQUIRE(sqlite3_exec(other, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE", nullptr, nullptr, nullptr) ==
+          SQLITE_OK);
   const auto journal = Journal::open(state.path(), Journal::Access::write);
   REQUIRE_FALSE(journal);
   CHECK(journal.error().code == ErrorCode::busy);

@@ -12,7 +12,8 @@ using p2pd::test::TemporaryDirectory;
 
 namespace {
 
-const nlohmann::json kFinding = {{"verdict", "pass"}, {"summary", "was so"}, {"next", ""}, {"facts", {{"x", 1}}}, {"evidence", {}}};
+const nlohmann::json kFinding = {
+    {"verdict", "pass"}, {"summary", "was so"}, {"next", ""}, {"facts", {{"x", 1}}}, {"evidence", {}}};
 
 StepRecord step_of(const std::string& name, bool applied) {
   StepRecord step;
@@ -62,7 +63,8 @@ TEST_CASE("journal: old runs keep their verdicts, the oldest go, and what is nee
   CHECK(runs[500].id == ready);
   CHECK(runs[500].resolved == "the plan");
   CHECK(runs[100].resolved.empty());
-  CHECK(journal.steps(runs[100].id)->front().finding == nlohmann::json{{"verdict", "pass"}, {"summary", "was so"}, {"next", ""}});
+  CHECK(journal.steps(runs[100].id)->front().finding ==
+        nlohmann::json{{"verdict", "pass"}, {"summary", "was so"}, {"next", ""}});
   CHECK(journal.steps(runs[20].id)->front().finding == kFinding);
   CHECK(journal.newest_proven("verify")->value().id == ready);
   CHECK(journal.runs_in_place()->front().id == open.id);

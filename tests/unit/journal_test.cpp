@@ -97,7 +97,8 @@ TEST_CASE("what is saved is there for the next process") {
     run.reboot_from = "b";
     REQUIRE(journal->save(run, {step}, {}, {"t", "b", run.id, "s", "kept", "text"}));
     REQUIRE(journal->add_boot(run, "b", {"t", "b", run.id, "", "boot", ""}));
-    intent = journal->open_intent(run, {0, Intent::Kind::hazard, "s", "b"}, {"t", "b", run.id, "s", "trial", ""}).value();
+    intent =
+        journal->open_intent(run, {0, Intent::Kind::hazard, "s", "b"}, {"t", "b", run.id, "s", "trial", ""}).value();
   }
   auto journal = Journal::open(state.path(), Journal::Access::write);
   const Run run = journal->last_run().value().value();
@@ -292,14 +293,17 @@ TEST_CASE("journal: a name or number that is none of its column is an error") {
   const bool older = GENERATE(false, true);
   make_schema_1(state.path());
   if (!older) REQUIRE(Journal::open(state.path(), Journal::Access::write));
-  execute(state.path(), older ? "UPDATE steps SET status=7; UPDATE intents SET kind=-1; UPDATE runs SET failing=3"
-                              : "UPDATE steps SET status='broken'; UPDATE intents SET kind=''; UPDATE runs SET rollback='0'");
+  execute(state.path(),
+          older ? "UPDATE steps SET status=7; UPDATE intents SET kind=-1; UPDATE runs SET failing=3"
+                : "UPDATE steps SET status='broken'; UPDATE intents SET kind=''; UPDATE runs SET rollback='0'");
   const auto journal = Journal::open(state.path(), Journal::Access::write).value();
   CHECK(journal.last_run().error().code == ErrorCode::invalid);
   CHECK(journal.open_intents(1).error().code == ErrorCode::invalid);
   const auto steps = journal.steps(1);
   REQUIRE_FALSE(steps);
-  CHECK(steps.error().message == fmt::format("state database: \"{}\" is not a value of its column", older ? "7" : "broken"));
-  execute(state.path(), older ? "UPDATE runs SET rollback='own', state='x'" : "UPDATE runs SET rollback='own', state=''");
+  CHECK(steps.error().message ==
+        fmt::format("state database: \"{}\" is not a value of its column", older ? "7" : "broken"));
+  execute(state.path(),
+          older ? "UPDATE runs SET rollback='own', state='x'" : "UPDATE runs SET rollback='own', state=''");
   CHECK(journal.last_run().error().code == ErrorCode::invalid);
 }

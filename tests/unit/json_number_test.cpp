@@ -16,7 +16,8 @@ TEST_CASE("json_number: what fits is read, nothing else is cast") {
   CHECK(json_number<double>(json(5.03316e+56)) == 5.03316e+56);
   CHECK(json_number<std::uint64_t>(json::parse("18446744073709551615")) == UINT64_MAX);
   CHECK(json_number<std::int64_t>(json::parse("-9223372036854775808")) == INT64_MIN);
-  for (const char* text : {"5.03316e+56", "-1", "4294967296", "18446744073709551616", "1.5", "7.0", "\"7\"", "true", "null", "[7]", "{}"}) {
+  for (const char* text : {"5.03316e+56", "-1", "4294967296", "18446744073709551616", "1.5", "7.0", "\"7\"", "true",
+                           "null", "[7]", "{}"}) {
     CAPTURE(text);
     CHECK_FALSE(json_number<std::uint32_t>(json::parse(text)));
   }

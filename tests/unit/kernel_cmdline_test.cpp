@@ -418,7 +418,8 @@ TEST_CASE("kernel-cmdline: what /etc/default keeps from the kernel is refused wi
        "/etc/default/grub.d/10-x.cfg:3 makes GRUB_CMDLINE_LINUX_DEFAULT read-only"},
       {"set again", "grub.d/zzz.cfg", "# mine\nGRUB_CMDLINE_LINUX_DEFAULT=\"splash\"\n",
        "/etc/default/grub.d/zzz.cfg:2 sets GRUB_CMDLINE_LINUX_DEFAULT again"},
-      {"--", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet -- debug\"\n", "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT holds \"--\""},
+      {"--", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet -- debug\"\n",
+       "/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT holds \"--\""},
       {"-- of every entry", "grub", "GRUB_CMDLINE_LINUX=\"-- x\"\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
        "/etc/default/grub:1: GRUB_CMDLINE_LINUX holds \"--\""},
       {"two lines", "grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\n  splash\"\nGRUB_TIMEOUT=3\n",
@@ -452,15 +453,17 @@ TEST_CASE("kernel-cmdline: what /etc/default keeps from the kernel is refused wi
 }
 
 TEST_CASE("kernel-cmdline: defaults that do no harm are no reason to refuse") {
-  for (const char* text : {"", "GRUB_CMDLINE_LINUX_DEFAULT=\"a \\\n  b\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"--verbose a--b\"\n",
-                           "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nexport GRUB_CMDLINE_LINUX_DEFAULT='x'\n",
-                           "readonly GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=iommu=off  # ours comes later\n"}) {
+  for (const char* text :
+       {"", "GRUB_CMDLINE_LINUX_DEFAULT=\"a \\\n  b\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"--verbose a--b\"\n",
+        "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nexport GRUB_CMDLINE_LINUX_DEFAULT='x'\n",
+        "readonly GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=iommu=off  # ours comes later\n"}) {
     CAPTURE(text);
     Machine machine;
     fs::remove(machine.directory / kConfig);
     Session image(machine, false);
     machine.put("etc/default/grub", text);
-    machine.put("etc/default/grub.d/zzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT} console=ttyS0\"\n");
+    machine.put("etc/default/grub.d/zzz.cfg",
+                "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT} console=ttyS0\"\n");
     CHECK(fix.describe(*image.host, kPt));
     REQUIRE(fix.apply(*image.host, kPt));
     CHECK(image.passes(kPt));
@@ -480,7 +483,8 @@ TEST_CASE("kernel-cmdline: a grub.cfg that a kernel's installation wrote meanwhi
     machine.runner.on("grub-mkconfig", [&](const Command&) -> Result<CommandResult> {
       if (times++ > 0) return CommandResult{0, newer(), ""};
       const std::string old = machine.generate();
-      for (const char* name : {"vmlinuz-", "initrd.img-"}) machine.put(std::string("boot/") + name + "6.1.0-51-amd64", "");
+      for (const char* name : {"vmlinuz-", "initrd.img-"})
+        machine.put(std::string("boot/") + name + "6.1.0-51-amd64", "");
       fs::permissions(machine.directory / kConfig, fs::perms(0644));
       machine.put(kConfig, with(newer(), " iommu=pt", ""));
       return CommandResult{0, old, ""};

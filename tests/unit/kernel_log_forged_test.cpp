@@ -34,18 +34,19 @@ struct Machine {
       return fmt::format("{} X\n00: {} 00 00 00 00 {}\n\n", address, ids, type);
     };
     const auto port = [](const char* address, const char* bus) {
-      return fmt::format("{} X\n00: 22 10 83 14 00 00 00 00 00 00 04 06 00 00 01 00\n"
-                         "10: 00 00 00 00 00 00 00 00 00 {} {} 00 00 00 00 00\n"
-                         "20: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n"
-                         "30: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n\n",
-                         address, bus, bus);
+      return fmt::format(
+          "{} X\n00: 22 10 83 14 00 00 00 00 00 00 04 06 00 00 01 00\n"
+          "10: 00 00 00 00 00 00 00 00 00 {} {} 00 00 00 00 00\n"
+          "20: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n"
+          "30: 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n\n",
+          address, bus, bus);
     };
-    directory.put("lspci-xxxx.txt",
-                  port("0000:00:01.0", "01") + port("0000:00:02.0", "02") +
-                      device("0000:01:00.0", "de 10 84 26", "a1 00 00 03 00 00 00 00") +
-                      device("0000:02:00.0", "86 80 10 15", "00 00 00 02 00 00 00 00") + port("0000:20:01.0", "21") +
-                      device("0000:21:00.0", "de 10 84 26", "a1 00 00 03 00 00 00 00") +
-                      device("0001:01:00.0", "4d 14 0a a8", "00 02 08 01 00 00 00 00"));
+    directory.put("lspci-xxxx.txt", port("0000:00:01.0", "01") + port("0000:00:02.0", "02") +
+                                        device("0000:01:00.0", "de 10 84 26", "a1 00 00 03 00 00 00 00") +
+                                        device("0000:02:00.0", "86 80 10 15", "00 00 00 02 00 00 00 00") +
+                                        port("0000:20:01.0", "21") +
+                                        device("0000:21:00.0", "de 10 84 26", "a1 00 00 03 00 00 00 00") +
+                                        device("0001:01:00.0", "4d 14 0a a8", "00 02 08 01 00 00 00 00"));
   }
 
   Finding look(std::string_view log, const std::string& path = "dev/kmsg") const {
@@ -76,14 +77,16 @@ const std::string kBoot = record("Linux version 6.1.0-37-amd64 (debian-kernel@li
 /// Records in which a process called `comm`, run from a file called `file`, crashes or stands out.
 std::vector<std::string> crashes(std::string_view comm, std::string_view file) {
   return {
-      fmt::format("{}[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd7f2c8f40 error 4 in {}[401000+1000] likely on "
-                  "CPU 3 (core 3, socket 0)",
-                  comm, file),
+      fmt::format(
+          "{}[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd7f2c8f40 error 4 in {}[401000+1000] likely on "
+          "CPU 3 (core 3, socket 0)",
+          comm, file),
       fmt::format("traps: {}[4242] general protection fault ip:401136 sp:7ffd7f2c8f40 error:0 in {}[401000+1000]", comm,
                   file),
       fmt::format("process '{}' started with executable stack", file),
-      fmt::format("{}: page allocation failure: order:0, mode:0xcc0(GFP_KERNEL), nodemask=(null),cpuset={},mems_allowed=0",
-                  comm, file),
+      fmt::format(
+          "{}: page allocation failure: order:0, mode:0xcc0(GFP_KERNEL), nodemask=(null),cpuset={},mems_allowed=0",
+          comm, file),
       fmt::format("{} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", comm),
       fmt::format("{} (4242): /proc/4242/oom_adj is deprecated, please use /proc/4242/oom_score_adj instead. {}", comm,
                   file),
@@ -92,7 +95,8 @@ std::vector<std::string> crashes(std::string_view comm, std::string_view file) {
 
 }  // namespace
 
-TEST_CASE("kernel-log: each row of the table is found in a record of the kernel, and in no name that a user chose", "[attack]") {
+TEST_CASE("kernel-log: each row of the table is found in a record of the kernel, and in no name that a user chose",
+          "[attack]") {
   Ids rows, seen;
   const std::vector<Signature> table = signatures().value();
   for (const Signature& row : table)
@@ -120,7 +124,8 @@ TEST_CASE("kernel-log: each row of the table is found in a record of the kernel,
 
 TEST_CASE("kernel-log: a name that a user chose hides no fault", "[attack]") {
   const Machine machine;
-  const std::string lost = record("NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
+  const std::string lost =
+      record("NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
   const std::string version = "Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) (gcc-12) #1 SMP";
   const std::string begins = "nvidia-nvlink: Nvlink Core is being initialized, major device number 236";
   const std::string loading = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.16  Release Build";
@@ -154,13 +159,17 @@ TEST_CASE("p2p-bench: only faults of its GPUs and of the ports above them count,
            "nvidia 0000:21:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0015 address=0xf3000000 flags=0x0030]",
            "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:01:00.0 domain=0x0015 address=0xf3000000 flags=0x0030]",
            "AMD-Vi: Event logged [IO_PAGE_FAULT device=01:00.0 domain=0x0015 address=0x00000000f3000000 flags=0x0030]",
-           "DMAR: [DMA Write NO_PASID] Request device [0x01:0x00.0] fault addr 0xf3000000 [fault reason 0x05] PTE Write access is not set",
-           "DMAR: [DMA Read NO_PASID] Request device [21:00.0] fault addr 0x7f000000 [fault reason 0x06] PTE Read access is not set",
-           "DMAR: [DMA Write] Request device [01:00.0] PASID ffffffff fault addr f3000000 [fault reason 05] PTE Write access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [0x01:0x00.0] fault addr 0xf3000000 [fault reason 0x05] PTE "
+           "Write access is not set",
+           "DMAR: [DMA Read NO_PASID] Request device [21:00.0] fault addr 0x7f000000 [fault reason 0x06] PTE Read "
+           "access is not set",
+           "DMAR: [DMA Write] Request device [01:00.0] PASID ffffffff fault addr f3000000 [fault reason 05] PTE Write "
+           "access is not set",
            "pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:01:00.0",
            "pcieport 0000:00:01.0: AER: Multiple Uncorrectable (Fatal) error message received from 0000:00:01.0",
            "nvidia 0000:01:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
-           "nvidia 0000:01:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Inaccessible, (Unregistered Agent ID)",
+           "nvidia 0000:01:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Inaccessible, "
+           "(Unregistered Agent ID)",
            "NVRM: Xid (PCI:0000:21:00): 45, pid=4242, name=python3, Ch 00000010",
            "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.",
        }) {
@@ -170,8 +179,10 @@ TEST_CASE("p2p-bench: only faults of its GPUs and of the ports above them count,
   for (const char* text : {
            "ahci 0000:28:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0035 address=0x7fffff00000 flags=0x0000]",
            "nvme 0001:01:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010 address=0x64a7f000 flags=0x0000]",
-           "DMAR: [DMA Write NO_PASID] Request device [0x02:0x00.0] fault addr 0xff3a6000 [fault reason 0x71] SM: Present bit in first-level paging entry is clear",
-           "DMAR: [DMA Write NO_PASID] Request device [02:00.0] fault addr 0x0 [fault reason 0x05] PTE Write access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [0x02:0x00.0] fault addr 0xff3a6000 [fault reason 0x71] SM: "
+           "Present bit in first-level paging entry is clear",
+           "DMAR: [DMA Write NO_PASID] Request device [02:00.0] fault addr 0x0 [fault reason 0x05] PTE Write access is "
+           "not set",
            "pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0",
            "pcieport 0000:00:01.0: AER: Multiple Correctable error message received from 0000:01:00.0",
            "nvidia 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
@@ -188,8 +199,10 @@ TEST_CASE("p2p-bench: only faults of its GPUs and of the ports above them count,
 TEST_CASE("kernel-log: a fault is a GPU's by its whole address, in each form in which kernels write it") {
   const Machine machine;
   for (const char* text : {
-           "DMAR: [DMA Write NO_PASID] Request device [0x01:0x00.0] fault addr 0xf3000000 [fault reason 0x05] PTE Write access is not set",
-           "DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0xf3000000 [fault reason 0x05] PTE Write access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [0x01:0x00.0] fault addr 0xf3000000 [fault reason 0x05] PTE "
+           "Write access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0xf3000000 [fault reason 0x05] PTE Write "
+           "access is not set",
            "DMAR:[DMA Write] Request device [21:00.0] fault addr f3000000 ",
            "nvidia 0000:01:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0015 address=0xf3000000 flags=0x0030]",
            "AMD-Vi: Event logged [IO_PAGE_FAULT device=21:00.0 domain=0x0015 address=0xf3000000 flags=0x0030]",
@@ -201,8 +214,10 @@ TEST_CASE("kernel-log: a fault is a GPU's by its whole address, in each form in 
   for (const char* text : {
            "nvme 0001:01:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010 address=0x64a7f000 flags=0x0000]",
            "AMD-Vi: Event logged [IO_PAGE_FAULT device=0001:01:00.0 domain=0x0010 address=0x64a7f000 flags=0x0000]",
-           "DMAR: [DMA Write NO_PASID] Request device [0x02:0x00.0] fault addr 0x0 [fault reason 0x05] PTE Write access is not set",
-           "DMAR: [DMA Write NO_PASID] Request device [01:00.1] fault addr 0x0 [fault reason 0x05] PTE Write access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [0x02:0x00.0] fault addr 0x0 [fault reason 0x05] PTE Write "
+           "access is not set",
+           "DMAR: [DMA Write NO_PASID] Request device [01:00.1] fault addr 0x0 [fault reason 0x05] PTE Write access is "
+           "not set",
        }) {
     CAPTURE(text);
     const Finding finding = machine.look(kBoot + record(text));
@@ -213,10 +228,12 @@ TEST_CASE("kernel-log: a fault is a GPU's by its whole address, in each form in 
 
 TEST_CASE("kernel-log: what was cured since is a note") {
   const Machine machine;
-  const std::string no_space = record("pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space");
+  const std::string no_space =
+      record("pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space");
   const std::string assigned = record("pci 0000:01:00.0: BAR 1 [mem 0x8000000000-0x87ffffffff 64bit pref]: assigned");
   const std::string other = record("pci 0000:21:00.0: BAR 1 [mem 0x8000000000-0x87ffffffff 64bit pref]: assigned");
-  const std::string of_disk = record("pci 0001:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space");
+  const std::string of_disk =
+      record("pci 0001:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space");
   CHECK(ids(machine.look(kBoot + no_space + other), "failures") == Ids{"bar-no-space"});
   CHECK(machine.look(kBoot + assigned + no_space).verdict == Verdict::fail);
   CHECK(machine.look(kBoot + no_space + assigned).verdict == Verdict::pass);
@@ -228,15 +245,20 @@ TEST_CASE("kernel-log: what was cured since is a note") {
   const Finding wanted = machine.look(kBoot + action("0x0 (None) to 0x2 (Node Reboot Required)"));
   CHECK(wanted.summary.starts_with("xid-154-recovery: "));
   CHECK(wanted.next.starts_with("Reboot the machine"));
-  CHECK(machine.look(kBoot + action("0x0 (None) to 0x1 (GPU Reset Required)") + action("0x1 (GPU Reset Required) to 0x0 (None)"))
+  CHECK(machine
+            .look(kBoot + action("0x0 (None) to 0x1 (GPU Reset Required)") +
+                  action("0x1 (GPU Reset Required) to 0x0 (None)"))
             .verdict == Verdict::pass);
 }
 
 TEST_CASE("kernel-log: lines of text are less certain than records, and that is said") {
   const Machine machine;
-  const std::string boot = "[    0.000000] Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) (gcc-12) #1 SMP\n";
-  const std::string lost = "[   99.100000] NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
-  const std::string crash = "[  120.500000] x[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd7f2c8f40 error 4 in a\n";
+  const std::string boot =
+      "[    0.000000] Linux version 6.1.0-37-amd64 (debian-kernel@lists.debian.org) (gcc-12) #1 SMP\n";
+  const std::string lost =
+      "[   99.100000] NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+  const std::string crash =
+      "[  120.500000] x[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd7f2c8f40 error 4 in a\n";
   const auto look = [&](const std::string& text) { return machine.look(text); };
   const std::string doubt = "; read from lines of text, which a program's name can forge";
   CHECK(look(boot).summary == "no sign of a known failure in 1 line" + doubt);
@@ -256,9 +278,10 @@ TEST_CASE("kernel-log: lines of text are less certain than records, and that is 
   // dmesg --raw tells the facility
   CHECK(look("<5>" + boot + "<12>" + lost).verdict == Verdict::pass);
   CHECK(look("<5>" + boot + "<4>" + lost).verdict == Verdict::fail);
-  for (const char* head : {"[   99.1] ", "[   99.100000][ T4242] ", "[Tue Mar  2 10:11:12 2021] ", "[  +0.056775] ",
-                           "Nov 21 19:58:23 box kernel: [   99.1] ", "2024-05-01T10:11:12,123456+00:00 ",
-                           "2024-05-01T10:11:12.123456+02:00 box kernel: [   99.1] ", "[   99.1] kernel: ", "<4>[   99.1] ", ""}) {
+  for (const char* head :
+       {"[   99.1] ", "[   99.100000][ T4242] ", "[Tue Mar  2 10:11:12 2021] ", "[  +0.056775] ",
+        "Nov 21 19:58:23 box kernel: [   99.1] ", "2024-05-01T10:11:12,123456+00:00 ",
+        "2024-05-01T10:11:12.123456+02:00 box kernel: [   99.1] ", "[   99.1] kernel: ", "<4>[   99.1] ", ""}) {
     CAPTURE(head);
     CHECK(look(head + lost.substr(lost.find("NVRM"))).verdict == Verdict::fail);
   }

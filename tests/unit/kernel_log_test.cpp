@@ -248,7 +248,8 @@ std::string as_records(const std::string& text) {
   std::string out;
   std::size_t sequence = 0;
   for (const KernelRecord& record : parse_kernel_log(text, "").records) {
-    out += fmt::format("4,{},{},-;{}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0\n", sequence, 1000 + sequence, record.text);
+    out += fmt::format("4,{},{},-;{}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0\n", sequence, 1000 + sequence,
+                       record.text);
     ++sequence;
   }
   return out;
@@ -316,7 +317,8 @@ TEST_CASE("kernel-log: what was said before the load of the driver that came las
 
 TEST_CASE("kernel-log: a fault of a GPU that is left out is a note") {
   Machine machine;
-  const std::string lost = kBoot + "[ 7.2] NVRM: Xid (PCI:0000:21:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+  const std::string lost =
+      kBoot + "[ 7.2] NVRM: Xid (PCI:0000:21:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
   CHECK_FALSE(machine.look(lost).danger.empty());
   machine.host.leave_out_gpus({"0000:21:00.0"});
   const Finding rest = machine.look(lost);

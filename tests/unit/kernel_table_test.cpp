@@ -19,9 +19,11 @@ std::string release_of(const std::string& release, const std::string& kernels) {
 }
 
 const KernelTable& table() {
-  static const std::string kOlder = release_of("570.86.16", R"("5.4.302": "builds", "6.12.117": "builds with a-rule, b-rule",
+  static const std::string kOlder =
+      release_of("570.86.16", R"("5.4.302": "builds", "6.12.117": "builds with a-rule, b-rule",
       "6.18.5": "fails: x.c:1: error: no", "6.19.1": "fails: y.c:2: error: no")");
-  static const std::string kNewer = release_of("570.211.01", R"("6.1.170": "builds", "6.1.192": "fails: z.c:3: error: no",
+  static const std::string kNewer =
+      release_of("570.211.01", R"("6.1.170": "builds", "6.1.192": "fails: z.c:3: error: no",
       "6.6.1": "fails: z.c:3: error: no", "6.12.117": "builds")");
   static const KernelTable kTable = parse_kernel_table(table_of(kOlder + "," + kNewer)).value();
   return kTable;
@@ -74,14 +76,16 @@ TEST_CASE("kernel table: a release that nobody built is judged by the nearest ol
   CHECK(outlook({570, 153, 2}, "6.18.1").kind == Kind::untried);  // it may know more of kernels
   CHECK(outlook({570, 153, 2}, "6.18.1").reason == "no test build for 6.18.1; 570.86.16, which is older, fails");
   CHECK(outlook({570, 10}, "6.18.1").kind == Kind::fails);
-  CHECK(outlook({570, 100}, "6.12.118").reason == "570.86.16 builds for Linux 6.12.117 with compat headers; no test build for 6.12.118");
+  CHECK(outlook({570, 100}, "6.12.118").reason ==
+        "570.86.16 builds for Linux 6.12.117 with compat headers; no test build for 6.12.118");
   CHECK(kernel_outlook(table(), {570, 100}, "6.12.118", {"a-rule"}).kind == Kind::untried);
   CHECK(kernel_outlook(table(), {570, 100}, "6.12.118", {"b-rule", "a-rule"}).kind == Kind::builds);
   CHECK(outlook({570, 300}, "6.12.1").kind == Kind::builds);
   CHECK(outlook({570, 300}, "6.14.0").reason ==
         "it builds for Linux 6.12.117 (570.211.01 does); no test build for 6.14.0");
   CHECK(outlook({570, 10}, "5.4.0").kind == Kind::builds);
-  CHECK(outlook({565, 77}, "6.18.1").reason == "570.86.16 is newer, and it does not build for Linux 6.18.5: x.c:1: error: no");
+  CHECK(outlook({565, 77}, "6.18.1").reason ==
+        "570.86.16 is newer, and it does not build for Linux 6.18.5: x.c:1: error: no");
   CHECK(outlook({580, 1}, "6.18.1").kind == Kind::untried);
   for (const Version& other : {Version{565, 77}, Version{580, 1}}) {
     CHECK(outlook(other, "6.12.1").kind == Kind::untried);
@@ -90,8 +94,10 @@ TEST_CASE("kernel table: a release that nobody built is judged by the nearest ol
 }
 
 TEST_CASE("kernel table: the failure of a newer branch is no word on a later release of an older one") {
-  const KernelTable both = parse_kernel_table(table_of(release_of("580.142", R"("6.12.117": "builds")") + "," +
-                                                       release_of("590.48.01", R"("7.2.13": "fails: x.c:1: error: no")"))).value();
+  const KernelTable both =
+      parse_kernel_table(table_of(release_of("580.142", R"("6.12.117": "builds")") + "," +
+                                  release_of("590.48.01", R"("7.2.13": "fails: x.c:1: error: no")")))
+          .value();
   CHECK(kernel_outlook(both, {580, 178, 4}, "7.2.13").kind == Kind::untried);
   CHECK(kernel_outlook(both, {575, 64}, "7.2.13").kind == Kind::fails);
 }

@@ -9,7 +9,9 @@
 namespace p2pd::test {
 
 /// The directory of a machine record (tests/machines/README.md).
-inline std::filesystem::path machine_path(const std::string& name) { return std::filesystem::path(P2PD_MACHINES) / name; }
+inline std::filesystem::path machine_path(const std::string& name) {
+  return std::filesystem::path(P2PD_MACHINES) / name;
+}
 
 /// The names of all machine records, sorted.
 inline std::vector<std::string> machine_names() {

@@ -63,7 +63,8 @@ class MadeBus {
     const bool gpu = f.type == kGpu;
     const std::uint64_t last = f.at + f.bar1 - 1;
     if (const std::uint64_t length = gpu ? f.bar1 : f.window; length > 0)
-      ranges_.push_back({f.at, length, gpu ? f.address : fmt::format("PCI Bus {}:{:02x}", f.address.substr(0, 4), f.below)});
+      ranges_.push_back(
+          {f.at, length, gpu ? f.address : fmt::format("PCI Bus {}:{:02x}", f.address.substr(0, 4), f.below)});
     resource(f.address, gpu && f.bar1 > 0 ? fmt::format("0x0 0x0 0x0\n{:#x} {:#x} 0x14220c\n", f.at, last)
                                           : std::string("0x0 0x0 0x0\n0x0 0x0 0x0\n"));
   }
@@ -88,7 +89,9 @@ class MadeBus {
                                     directory_ / ("sys/bus/pci/devices/" + address + "/iommu_group"));
   }
   /// What lies at an address; a root bus has a range named "PCI Bus 0000:00".
-  void range(std::uint64_t first, std::uint64_t bytes, const std::string& name) { ranges_.push_back({first, bytes, name}); }
+  void range(std::uint64_t first, std::uint64_t bytes, const std::string& name) {
+    ranges_.push_back({first, bytes, name});
+  }
   /// Gives the root bus exactly the windows that were added.
   void no_room() {
     for (const Range& one : std::vector<Range>(ranges_))

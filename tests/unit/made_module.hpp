@@ -13,7 +13,9 @@ inline std::string build_id_note(const std::string& id, Elf64_Word size) {
   const Elf64_Nhdr note{4, size, NT_GNU_BUILD_ID};
   return std::string(reinterpret_cast<const char*>(&note), sizeof note) + std::string("GNU\0", 4) + id;
 }
-inline std::string build_id_note(const std::string& id) { return build_id_note(id, static_cast<Elf64_Word>(id.size())); }
+inline std::string build_id_note(const std::string& id) {
+  return build_id_note(id, static_cast<Elf64_Word>(id.size()));
+}
 
 /// A kernel module as far as its notes and its .modinfo go.
 struct MadeModule {
@@ -24,8 +26,8 @@ struct MadeModule {
 
   std::string bytes() const {
     const std::string names("\0.shstrtab\0.modinfo\0.note.gnu.build-id\0", 39);
-    const std::string info = std::string("version=570.86.16\0vermagic=", 27) + release + " SMP" + std::string("\0srcversion=", 12) +
-                             srcversion + std::string(1, '\0');
+    const std::string info = std::string("version=570.86.16\0vermagic=", 27) + release + " SMP" +
+                             std::string("\0srcversion=", 12) + srcversion + std::string(1, '\0');
     Elf64_Ehdr header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = ELFCLASS64;

@@ -36,7 +36,9 @@ std::shared_ptr<std::optional<Answer>> post(Mailbox& mailbox, Kind kind, std::st
 }
 
 bool is_taken(const std::shared_ptr<std::optional<Answer>>& answer) { return *answer && **answer && ***answer == 7; }
-bool is_refused(const std::shared_ptr<std::optional<Answer>>& answer, ErrorCode code) { return *answer && !**answer && (*answer)->error().code == code; }
+bool is_refused(const std::shared_ptr<std::optional<Answer>>& answer, ErrorCode code) {
+  return *answer && !**answer && (*answer)->error().code == code;
+}
 
 Run run_of(RunState state) {
   Run run;
@@ -54,10 +56,11 @@ TEST_CASE("requests: what is understood, and what is refused with its reason") {
   CHECK(request->kind == Kind::apply);
   CHECK(request->plan == "geforce-p2p");
   CHECK_FALSE(request->reboot);
-  for (const char* line : {"", "{", "[]", "7", R"({"do": 7})", R"({"do": "go-on"})", R"({"do": "proven"})", R"({"do": "stopped"})",
-                           R"({"do": "apply", "plan": "/etc/passwd"})", R"({"do": "apply", "plan": "../x"})",
-                           R"({"do": "apply", "plan": 7})", R"({"do": "apply", "reboot": "no"})", R"({"do": "pause", "plan": "x"})",
-                           R"({"do": "apply", "frob": true})"}) {
+  for (const char* line :
+       {"", "{", "[]", "7", R"({"do": 7})", R"({"do": "go-on"})", R"({"do": "proven"})", R"({"do": "stopped"})",
+        R"({"do": "apply", "plan": "/etc/passwd"})", R"({"do": "apply", "plan": "../x"})",
+        R"({"do": "apply", "plan": 7})", R"({"do": "apply", "reboot": "no"})", R"({"do": "pause", "plan": "x"})",
+        R"({"do": "apply", "frob": true})"}) {
     INFO(line);
     const auto refused = request_from_json(parse_json(line));
     REQUIRE_FALSE(refused);
@@ -86,7 +89,8 @@ TEST_CASE("protocol: requests, answers and errors are read as they were written"
     CHECK(error_code_of(bus_error_name(error.code)) == error.code);
   }
   CHECK_FALSE(error_code_of("org.freedesktop.DBus.Error.NoReply"));
-  for (const char* line : {"", "[]", "7", "{}", R"({"run": "seven"})", R"({"run": -1})", R"({"error": 7})", R"({"error": {"code": 7, "message": []}})"}) {
+  for (const char* line : {"", "[]", "7", "{}", R"({"run": "seven"})", R"({"run": -1})", R"({"error": 7})",
+                           R"({"error": {"code": 7, "message": []}})"}) {
     const Answer read = answer_from_json(parse_json(line));
     REQUIRE_FALSE(read);
     CHECK_FALSE(read.error().message.empty());
@@ -274,7 +278,8 @@ TEST_CASE("a request that comes after the walk was told to undo is answered once
 
 TEST_CASE("a request for a run that has come to rest is not lost with the end of its walk") {
   const Runtime runtime;
-  for (const RunState state : {RunState::blocked, RunState::paused, RunState::failed, RunState::ready, RunState::idle}) {
+  for (const RunState state :
+       {RunState::blocked, RunState::paused, RunState::failed, RunState::ready, RunState::idle}) {
     Mailbox mailbox("test");
     mailbox.begin();
     mailbox.note(run_of(state));

@@ -51,12 +51,13 @@ json run_with(int id, const char* ended, json facts) {
 /// A full proof, a quick one at a later boot, and a measurement after that which proved nothing.
 json proven_history() {
   const json latency = {{"median", 1180.0}};
-  return {{"runs",
-           {run_with(3, "2026-11-24T11:00:00Z", bench("quick", false, json::array({pair(0, 1, 3, nullptr)}))),
-            run_with(2, "2026-11-23T11:00:00Z", bench("quick", true, {pair(0, 1, 24, nullptr), pair(1, 0, 23.5, nullptr)})),
-            run_with(1, "2026-11-22T11:09:00Z",
-                     bench("full", true, {pair(0, 1, 26.1, latency), pair(1, 0, 25.5, nullptr)}))}},
-          {"events", json::array()}};
+  return {
+      {"runs",
+       {run_with(3, "2026-11-24T11:00:00Z", bench("quick", false, json::array({pair(0, 1, 3, nullptr)}))),
+        run_with(2, "2026-11-23T11:00:00Z", bench("quick", true, {pair(0, 1, 24, nullptr), pair(1, 0, 23.5, nullptr)})),
+        run_with(1, "2026-11-22T11:09:00Z",
+                 bench("full", true, {pair(0, 1, 26.1, latency), pair(1, 0, 25.5, nullptr)}))}},
+      {"events", json::array()}};
 }
 
 json idle_status() {

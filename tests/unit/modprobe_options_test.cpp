@@ -148,7 +148,8 @@ TEST_CASE("whether the loaded module runs with the options is a fact", "[modprob
 TEST_CASE("modprobe-options: where no build is chosen, only the plan's own options are wanted") {
   Machine machine;
   CHECK(machine.check({{"module", "nvidia"}, {"entry", "chosen"}}).verdict == Verdict::not_applicable);
-  CHECK_FALSE(kModprobeOptions.check(machine.host, {{"module", "nvidia"}, {"entry", "chosen"}, {"options", {{"NVreg_B", 3}}}}));
+  CHECK_FALSE(
+      kModprobeOptions.check(machine.host, {{"module", "nvidia"}, {"entry", "chosen"}, {"options", {{"NVreg_B", 3}}}}));
 }
 
 TEST_CASE("modprobe-options: what the entry's build needs is configured, the plan's own word first") {
@@ -186,5 +187,6 @@ patches:
   CHECK(machine.refused(other, "is not known from the driver's source"));
   other["experimental"] = true;
   CHECK(fix.apply(machine.host, other));
-  CHECK(machine.check({{"module", "nvidia"}, {"entry", "none"}}).summary == "module nvidia needs no option with this driver");
+  CHECK(machine.check({{"module", "nvidia"}, {"entry", "none"}}).summary ==
+        "module nvidia needs no option with this driver");
 }

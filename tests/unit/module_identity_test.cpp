@@ -27,7 +27,8 @@ struct LinkedModules : MadeTree {
         "static const char info[] __attribute__((section(\".modinfo\"), used)) = \"srcversion=0123456789ABCDEF\";\n"
         "int prebuilt(void);\nint init(void) { return prebuilt(); }\n");
     put("prebuilt.c", "int prebuilt(void) { return VALUE; }\n");
-    made = sh("cc -c sources.c -o sources.o && for value in 1 2; do cc -c -DVALUE=$value prebuilt.c -o prebuilt$value.o || exit; done") &&
+    made = sh("cc -c sources.c -o sources.o && for value in 1 2; do cc -c -DVALUE=$value prebuilt.c -o "
+              "prebuilt$value.o || exit; done") &&
            link("one", "sources.o prebuilt1.o") && link("two", "sources.o prebuilt2.o");
   }
   bool sh(const std::string& commands) const {
@@ -46,7 +47,9 @@ struct LinkedModules : MadeTree {
     REQUIRE(sh("mkdir -p sys/module/nvidia/notes && objcopy -O binary --only-section=.note.gnu.build-id " + name +
                ".ko sys/module/nvidia/notes/.note.gnu.build-id"));
   }
-  ModuleIdentity identity(const std::string& name) const { return module_identities(host, {"/" + name + ".ko"}).value().front(); }
+  ModuleIdentity identity(const std::string& name) const {
+    return module_identities(host, {"/" + name + ".ko"}).value().front();
+  }
 
   bool made = false;
 };
@@ -58,10 +61,13 @@ TEST_CASE("module identity: the notes of a build id") {
   CHECK(parse_build_id(good) == "3fa2b1c4");
   CHECK(parse_build_id(good + "what comes behind") == "3fa2b1c4");
   CHECK(parse_build_id(good + build_id_note("\x01\x02\x03", 3)) == "3fa2b1c4010203");
-  CHECK(parse_build_id(build_id_note(std::string("\x01\x02\x03\0", 4), 3) + good) == "0102033fa2b1c4");  // aligned to 4 bytes
+  CHECK(parse_build_id(build_id_note(std::string("\x01\x02\x03\0", 4), 3) + good) ==
+        "0102033fa2b1c4");  // aligned to 4 bytes
   CHECK(parse_build_id(build_id_note(std::string(20, '\xff'))).size() == 40);
-  for (std::size_t size = 0; size < good.size(); ++size) CHECK(parse_build_id(std::string_view(good).substr(0, size)).empty());
-  for (const Elf64_Word size : {5U, 0x7fffffffU, 0xfffffffdU, 0xffffffffU}) CHECK(parse_build_id(build_id_note("\x3f\xa2\xb1\xc4", size)).empty());
+  for (std::size_t size = 0; size < good.size(); ++size)
+    CHECK(parse_build_id(std::string_view(good).substr(0, size)).empty());
+  for (const Elf64_Word size : {5U, 0x7fffffffU, 0xfffffffdU, 0xffffffffU})
+    CHECK(parse_build_id(build_id_note("\x3f\xa2\xb1\xc4", size)).empty());
   for (const std::size_t at : {0U, 3U, 8U, 12U, 15U}) {  // length of the name, type, name
     std::string wrong = good;
     wrong[at] = '\x7f';
@@ -131,7 +137,10 @@ TEST_CASE("module identity: a compressed module is unpacked where its program is
   CHECK(module_identities(modules.host, {file}).value().front().build_id.empty());
   modules.put("usr/bin/zstd");
   fs::permissions(modules.directory / "usr/bin/zstd", fs::perms(0755));
-  for (const std::string& answer : {std::string(), std::string("\x7f" "ELF"), std::string(100, 'x')}) {
+  for (const std::string& answer : {std::string(),
+                                    std::string("\x7f"
+                                                "ELF"),
+                                    std::string(100, 'x')}) {
     modules.runner.on("zstd -dcq " + file, answer);
     CHECK(module_build_id(modules.host, file).empty());
   }

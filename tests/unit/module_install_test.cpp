@@ -61,7 +61,8 @@ TEST_CASE("dkms: what is handed to it is sound shell, and says what fits") {
   CHECK(script.find("holds 'include/linux/pci.h' 'it'\\''s'; then flags=\"$flags -include $here/compat/known.h\"") !=
         std::string::npos);
   CHECK(script.find("    flags=\"-I $here/compat\"\n") != std::string::npos);
-  CHECK(script.find("if ! holds 'include/linux/string.h' 'lost'; then flags=\"$flags -include $here/compat/lost.h\"") != std::string::npos);
+  CHECK(script.find("if ! holds 'include/linux/string.h' 'lost'; then flags=\"$flags -include $here/compat/lost.h\"") !=
+        std::string::npos);
   CHECK(script.find("old.h") == std::string::npos);
   CHECK(script.find("holds 'include/linux/mm.h' 'gone'; then return 1; fi") != std::string::npos);
   CHECK(conf.find("PACKAGE_NAME=\"p2pd-nvidia\"\nPACKAGE_VERSION=\"9.9.9\"\n") != std::string::npos);
@@ -76,14 +77,16 @@ TEST_CASE("modules: a file that a power cut left half is not installed") {
   fs::create_directory_symlink(built, world.directory / (dkms + "kernel-6.1.0-1-amd64-x86_64"));
   const auto found = installed_modules(world.host, entry(), "6.1.0-1-amd64", true);
   REQUIRE(found);
-  CHECK(found->lacking == "/var/lib/dkms/p2pd-nvidia/9.9.9/6.1.0-1-amd64/x86_64/module/nvidia.ko: the file is truncated");
+  CHECK(found->lacking ==
+        "/var/lib/dkms/p2pd-nvidia/9.9.9/6.1.0-1-amd64/x86_64/module/nvidia.ko: the file is truncated");
 }
 
 TEST_CASE("modules: what p2pd installed is of a release and a patch, by DKMS or beside its modules") {
   World world;
   const std::string beside = std::string(kPlace) + "updates/p2pd/build.json";
   CHECK_FALSE(installed_build(world.host));
-  world.put(beside, R"({"made_of": {"release": "9.9.8", "commit": "2222"}, "modules": {"nvidia": {"srcversion": "A"}}})");
+  world.put(beside,
+            R"({"made_of": {"release": "9.9.8", "commit": "2222"}, "modules": {"nvidia": {"srcversion": "A"}}})");
   CHECK(installed_build(world.host)->release == "9.9.8");
   CHECK(installed_build(world.host)->commit == "2222");
   world.put(dkms_source(entry()).substr(1) + "/dkms.conf", dkms_conf(entry()));
@@ -91,7 +94,9 @@ TEST_CASE("modules: what p2pd installed is of a release and a patch, by DKMS or 
   CHECK(installed_build(world.host)->commit == entry().commit);
 
   const auto lacking = [&](const std::string& release, const std::string& commit) {
-    world.put(beside, nlohmann::json{{"made_of", {{"release", release}, {"commit", commit}}}, {"modules", nlohmann::json::object()}}.dump());
+    world.put(beside, nlohmann::json{{"made_of", {{"release", release}, {"commit", commit}}},
+                                     {"modules", nlohmann::json::object()}}
+                          .dump());
     return installed_modules(world.host, entry(), "6.1.0-1-amd64", false)->lacking;
   };
   const std::string none = "6.1.0-1-amd64: they are not installed";
@@ -102,7 +107,8 @@ TEST_CASE("modules: what p2pd installed is of a release and a patch, by DKMS or 
 
 TEST_CASE("modules: what was built is installed, by build id where the record has one") {
   World world;
-  nlohmann::json record = {{"made_of", {{"release", "9.9.9"}, {"commit", entry().commit}}}, {"modules", nlohmann::json::object()}};
+  nlohmann::json record = {{"made_of", {{"release", "9.9.9"}, {"commit", entry().commit}}},
+                           {"modules", nlohmann::json::object()}};
   std::string dep;
   for (const std::string_view module : kModuleNames) {
     const MadeModule made{.srcversion = "AAAA", .notes = build_id_note("\x3f\xa2"), .release = "6.1.0-1-amd64"};
@@ -149,7 +155,8 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
   REQUIRE(put_aside(world.host, "6.1.0-1-amd64", kFile));
   CHECK_FALSE(fs::exists(world.directory / (std::string(kPlace) + "updates/nvidia.ko")));
   world.put("lib/p2pd-modules/6.1.0-1-amd64/nvidia.ko", "ours");
-  fs::create_directory_symlink("../../../p2pd-modules/6.1.0-1-amd64", world.directory / (std::string(kPlace) + "updates/p2pd"));
+  fs::create_directory_symlink("../../../p2pd-modules/6.1.0-1-amd64",
+                               world.directory / (std::string(kPlace) + "updates/p2pd"));
   world.put("lib/modules/6.3/updates/p2pd/nvidia.ko", "ours, of an older p2pd");
   world.put("lib/modules/6.3/modules.dep", "updates/p2pd/nvidia.ko:\n");
   world.put("lib/modules/6.4/modules.order", "");  // what undo put back: no modules.dep yet
@@ -161,7 +168,8 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
   fs::create_directory_symlink("9/6.2/x86_64", world.directory / "var/lib/dkms/p2pd-nvidia/kernel-6.2-x86_64");
   world.put("usr/src/p2pd-nvidia-9/dkms.conf", "");
   world.put("usr/src/nvidia-9/dkms.conf", "");
-  world.put("lib/modules/6.5/modules.dep", "updates/dkms/nvidia-current-open.ko:\n");  // its package was removed meanwhile
+  world.put("lib/modules/6.5/modules.dep",
+            "updates/dkms/nvidia-current-open.ko:\n");  // its package was removed meanwhile
   for (const char* kernel : {"6.2", "6.3", "6.4", "6.5"}) world.runner.on(std::string("depmod ") + kernel);
   for (int again = 0; again < 2; ++again) {
     const auto cleared = clear_modules(world.host);
@@ -173,7 +181,8 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
     CHECK_FALSE(fs::exists(fs::symlink_status(world.directory / (std::string(kPlace) + path))));
   for (const char* path : {"modules/6.2/updates", "modules/6.3/updates", "modules/6.4/updates", "p2pd-modules"})
     CHECK_FALSE(fs::exists(world.directory / "lib" / path));
-  for (const char* kernel : {"6.4", "6.5"}) CHECK(std::ranges::count(world.runner.ran, std::string("depmod ") + kernel) > 0);
+  for (const char* kernel : {"6.4", "6.5"})
+    CHECK(std::ranges::count(world.runner.ran, std::string("depmod ") + kernel) > 0);
   CHECK_FALSE(fs::exists(world.directory / "var/lib/dkms/p2pd-nvidia"));
   CHECK_FALSE(fs::exists(world.directory / "usr/src/p2pd-nvidia-9"));
   CHECK(fs::exists(world.directory / "usr/src/nvidia-9"));

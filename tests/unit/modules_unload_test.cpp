@@ -166,7 +166,8 @@ TEST_CASE("modules-unload: what was stopped is started again after the reboot th
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   machine.runner.on("modprobe nvidia", [](const Command&) {  // it is not installed at that point of the way back
-    return Result<CommandResult>(CommandResult{1, "", "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0-55-amd64\n"});
+    return Result<CommandResult>(
+        CommandResult{1, "", "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0-55-amd64\n"});
   });
   REQUIRE(kModulesUnloadAction.undo(host, kEntry));
   CHECK(machine.loaded().empty());
@@ -203,7 +204,8 @@ TEST_CASE("modules-unload: one that does not start again is named, the others ar
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
-  machine.runner.on("systemctl start nvidia-persistenced.service", "", 1, "Unit nvidia-persistenced.service not found.\n");
+  machine.runner.on("systemctl start nvidia-persistenced.service", "", 1,
+                    "Unit nvidia-persistenced.service not found.\n");
   const auto done = kModulesUnloadAction.run_rests(host);
   REQUIRE_FALSE(done);
   CHECK(done.error().message.find("nvidia-persistenced.service (") != std::string::npos);
@@ -254,9 +256,8 @@ TEST_CASE("modules-unload: a kill between two services forgets neither") {
   Host host = machine.host();
   CHECK(kModulesUnloadAction.apply(host, kEntry).error().code == ErrorCode::interrupted);
   CHECK_FALSE(machine.active["nvidia-persistenced.service"]);
-  machine.runner.on("systemctl stop display-manager.service", [&](const Command&) {
-    return machine.set("display-manager.service", false);
-  });
+  machine.runner.on("systemctl stop display-manager.service",
+                    [&](const Command&) { return machine.set("display-manager.service", false); });
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
   REQUIRE(kModulesUnloadAction.run_rests(host));
@@ -273,7 +274,8 @@ TEST_CASE("modules-unload: a display manager is not stopped under a person who i
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   CHECK(machine.loaded() == kAll);
-  CHECK(std::ranges::count_if(machine.runner.ran, [](const std::string& ran) { return ran.find(" stop ") != ran.npos; }) == 0);
+  CHECK(std::ranges::count_if(machine.runner.ran,
+                              [](const std::string& ran) { return ran.find(" stop ") != ran.npos; }) == 0);
 }
 
 TEST_CASE("modules-unload: what a process holds is left to the reboot, and no service is stopped for nothing") {
@@ -295,15 +297,18 @@ TEST_CASE("modules-unload: plan names what is stopped, and who is logged in") {
   machine.container();
   const auto plan = kModulesUnloadAction.describe(machine.host(), kEntry);
   REQUIRE(plan);
-  CHECK(plan->commands == Commands{"systemctl stop nvidia-persistenced.service", "systemctl stop display-manager.service",
-                                   "docker stop 000000000000", "rmmod nvidia_drm", "rmmod nvidia_uvm", "rmmod nvidia_modeset",
-                                   "rmmod nvidia"});
-  CHECK(plan->summary.find("nvidia-persistenced.service, display-manager.service, docker 000000000000") != std::string::npos);
+  CHECK(plan->commands == Commands{"systemctl stop nvidia-persistenced.service",
+                                   "systemctl stop display-manager.service", "docker stop 000000000000",
+                                   "rmmod nvidia_drm", "rmmod nvidia_uvm", "rmmod nvidia_modeset", "rmmod nvidia"});
+  CHECK(plan->summary.find("nvidia-persistenced.service, display-manager.service, docker 000000000000") !=
+        std::string::npos);
   machine.put("run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=x11\nCLASS=user\nSEAT=seat0\n");
-  CHECK(kModulesUnloadAction.describe(machine.host(), kEntry)->summary.find("session 2 of ada on seat0") != std::string::npos);
+  CHECK(kModulesUnloadAction.describe(machine.host(), kEntry)->summary.find("session 2 of ada on seat0") !=
+        std::string::npos);
 }
 
-TEST_CASE("modules-load: while the new modules are banned, each is loaded past its own install line, after those it needs") {
+TEST_CASE(
+    "modules-load: while the new modules are banned, each is loaded past its own install line, after those it needs") {
   if (!is_root()) return;
   Machine machine({});
   machine.put("etc/modprobe.d/00-p2pd-trial.conf", "# Written by p2pd\ninstall nvidia /bin/false\n");

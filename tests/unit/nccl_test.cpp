@@ -13,16 +13,16 @@ extern const Action kNcclAction;
 }  // namespace p2pd
 
 using namespace p2pd;
-using test::holds;
 using nlohmann::json;
+using test::holds;
 
 namespace {
 
 constexpr char kFile[] = "etc/nccl.conf";
-constexpr char kTwoSockets[] = "rtx4090-x8-two-socket";      // SYS, and below a switch
-constexpr char kOneSocket[] = "rtx3090-x4-one-small-bar1";   // PHB
-constexpr char kSwitch[] = "rtx4090-x2-switch-acs";          // PIX
-constexpr char kAmdPair[] = "rtx4090-x2-healthy";            // PHB, AMD
+constexpr char kTwoSockets[] = "rtx4090-x8-two-socket";     // SYS, and below a switch
+constexpr char kOneSocket[] = "rtx3090-x4-one-small-bar1";  // PHB
+constexpr char kSwitch[] = "rtx4090-x2-switch-acs";         // PIX
+constexpr char kAmdPair[] = "rtx4090-x2-healthy";           // PHB, AMD
 
 /// A record with a runner that answers no command, and a report of a proof of its GPUs.
 struct Machine : test::ChangedRecord {
@@ -32,7 +32,12 @@ struct Machine : test::ChangedRecord {
     report["judgement"]["fit"] = {{{"use", "nccl"}, {"fit", "fit"}}};
     for (std::size_t from = 0; from < report["gpus"].size(); ++from)
       for (std::size_t to = 0; to < report["gpus"].size(); ++to)
-        if (from != to) report["pairs"].push_back({{"from", from}, {"to", to}, {"nvlink_gb_s", 0.0}, {"copy_gb_s", {{"median", 25.0}}}, {"staged_gb_s", {{"median", 20.0}}}});
+        if (from != to)
+          report["pairs"].push_back({{"from", from},
+                                     {"to", to},
+                                     {"nvlink_gb_s", 0.0},
+                                     {"copy_gb_s", {{"median", 25.0}}},
+                                     {"staged_gb_s", {{"median", 20.0}}}});
   }
   void prove() const { file(proof_report_file().substr(1), report.dump()); }
   Finding look() const { return kNccl.check(host, {}).value(); }
@@ -73,7 +78,9 @@ TEST_CASE("nccl: P2P across NUMA nodes that host memory beats is not asked for")
   NcclNeed need = nccl_need({pair_at(NcclReach::phb), far}, 4);
   CHECK(need.level == NcclReach::phb);
   CHECK_FALSE(need.by_itself);
-  CHECK(need.why() == "across NUMA nodes P2P is slower than copies through host memory on 1 of 1 pair (GPU 0 -> GPU 1: 12.0 against 20.0 GB/s)");
+  CHECK(need.why() ==
+        "across NUMA nodes P2P is slower than copies through host memory on 1 of 1 pair (GPU 0 -> GPU 1: 12.0 against "
+        "20.0 GB/s)");
   need = nccl_need({pair_at(NcclReach::pxb), far}, 4);
   CHECK(need.level == NcclReach::pxb);
   CHECK(need.by_itself);
@@ -119,7 +126,8 @@ TEST_CASE("nccl: NVLink needs no level, by the proof or by the driver") {
     json answer;
     for (const json& pair : machine.report["pairs"])
       answer["pairs"].push_back({{"from", machine.report["gpus"][pair["from"].get<std::size_t>()]["address"]},
-                                 {"to", machine.report["gpus"][pair["to"].get<std::size_t>()]["address"]}, {"nvlink", "OK"}});
+                                 {"to", machine.report["gpus"][pair["to"].get<std::size_t>()]["address"]},
+                                 {"nvlink", "OK"}});
     machine.runner.on("p2p-bench --driver-peers", answer.dump());
   }
   CHECK(machine.look().verdict == Verdict::pass);
@@ -128,7 +136,8 @@ TEST_CASE("nccl: NVLink needs no level, by the proof or by the driver") {
 
 TEST_CASE("nccl: one block is written, twice without change, undone to the byte") {
   const auto [record, level] = GENERATE(std::pair(kTwoSockets, "SYS"), std::pair(kOneSocket, "PHB"));
-  const std::string before = GENERATE(std::string("absent"), std::string(), std::string("# mine\nNCCL_DEBUG=WARN"), std::string("NCCL_IB_DISABLE=1\n"));
+  const std::string before = GENERATE(std::string("absent"), std::string(), std::string("# mine\nNCCL_DEBUG=WARN"),
+                                      std::string("NCCL_IB_DISABLE=1\n"));
   INFO(record << ": " << before);
   Machine machine(record);
   machine.prove();
@@ -207,7 +216,8 @@ TEST_CASE("nccl: a proof of other GPUs says nothing") {
   machine.report["gpus"][0]["address"] = "0000:ff:00.0";
   machine.prove();
   CHECK(machine.look().facts["level"] == "PHB");
-  for (const char* broken : {"", "[]", R"({"gpus": 1, "pairs": {"a": 1}})", R"({"gpus": [{"address": 1}], "pairs": [7]})"}) {
+  for (const char* broken :
+       {"", "[]", R"({"gpus": 1, "pairs": {"a": 1}})", R"({"gpus": [{"address": 1}], "pairs": [7]})"}) {
     machine.file(proof_report_file().substr(1), broken);
     CHECK(machine.look().facts["level"] == "PHB");
   }
@@ -219,11 +229,12 @@ TEST_CASE("nccl: somebody's own line decides, and one that contradicts is named 
     const char* contradiction;  ///< empty: it will do
   };
   const auto row = GENERATE(
-      Row{"NCCL_P2P_LEVEL=PHB\n", ""}, Row{"NCCL_P2P_LEVEL=SYS", ""}, Row{"NCCL_P2P_LEVEL=3\n", ""}, Row{"NCCL_P2P_LEVEL=9\n", ""},
-      Row{"NCCL_P2P_DISABLE=0\nNCCL_P2P_LEVEL=PHB\n", ""},
+      Row{"NCCL_P2P_LEVEL=PHB\n", ""}, Row{"NCCL_P2P_LEVEL=SYS", ""}, Row{"NCCL_P2P_LEVEL=3\n", ""},
+      Row{"NCCL_P2P_LEVEL=9\n", ""}, Row{"NCCL_P2P_DISABLE=0\nNCCL_P2P_LEVEL=PHB\n", ""},
       Row{"NCCL_P2P_LEVEL=PHB\nNCCL_P2P_LEVEL=LOC\n", ""},  // the first assignment counts
       Row{"NCCL_P2P_LEVEL=LOC\nNCCL_P2P_LEVEL=PHB\n", "line 1: NCCL_P2P_LEVEL=LOC"},
-      Row{"# a\n\nNCCL_P2P_LEVEL=PXB\n", "line 3: NCCL_P2P_LEVEL=PXB"}, Row{"NCCL_P2P_LEVEL=2\n", "line 1: NCCL_P2P_LEVEL=2"},
+      Row{"# a\n\nNCCL_P2P_LEVEL=PXB\n", "line 3: NCCL_P2P_LEVEL=PXB"},
+      Row{"NCCL_P2P_LEVEL=2\n", "line 1: NCCL_P2P_LEVEL=2"},
       Row{"NCCL_P2P_LEVEL=PHB # to the CPU\n", "line 1: NCCL_P2P_LEVEL=PHB # to the CPU"},  // NCCL ignores that value
       Row{"NCCL_P2P_DISABLE=1\nNCCL_P2P_LEVEL=SYS\n", "line 1: NCCL_P2P_DISABLE=1"},
       Row{"# BEGIN p2pd\nNCCL_P2P_LEVEL=PHB\n# END p2pd\nNCCL_P2P_DISABLE=1\n", "line 4: NCCL_P2P_DISABLE=1"});

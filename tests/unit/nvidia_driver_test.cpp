@@ -107,7 +107,8 @@ TEST_CASE("nvidia-driver: no distribution's driver, and no proprietary one, give
   CHECK(machine.look().verdict == Verdict::pass);  // libraries alone: patched modules may lie over them
   machine.put("var/lib/dpkg/status", package("nvidia-dkms-570", "570.86.16-0ubuntu1", "install ok installed"));
   CHECK(machine.look().verdict == Verdict::fail);
-  CHECK(machine.look().summary.starts_with("the distribution's modules give no P2P between GeForce cards; installed by 1 packages (570.86.16)"));
+  CHECK(machine.look().summary.starts_with(
+      "the distribution's modules give no P2P between GeForce cards; installed by 1 packages (570.86.16)"));
   fs::remove(machine.directory / "var/lib/dpkg/status");
   machine.put("var/lib/dpkg/status", kOther);
   machine.put("usr/bin/nvidia-uninstall", "");

@@ -50,7 +50,8 @@ TEST_CASE("nvidia-modules: loaded is what modprobe would load") {
   const Finding finding = machine.look();
   CHECK(finding.verdict == Verdict::pass);
   CHECK(finding.summary ==
-        "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (srcversion AAAA, the weaker sign: "
+        "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (srcversion AAAA, the "
+        "weaker sign: "
         "no build id is known)");
   CHECK(finding.facts["flavour"] == "open");
   CHECK(finding.facts["modules"]["nvidia_uvm"]["files"][0]["srcversion"] == "BBBB");
@@ -60,7 +61,8 @@ TEST_CASE("nvidia-modules: loaded is what modprobe would load") {
   const Finding stale = machine.look();
   CHECK(stale.verdict == Verdict::fail);
   CHECK(stale.summary ==
-        "the loaded nvidia_uvm module is not the file that is installed: srcversion 0000 is loaded, srcversion BBBB is installed");
+        "the loaded nvidia_uvm module is not the file that is installed: srcversion 0000 is loaded, srcversion BBBB is "
+        "installed");
   CHECK(stale.next == "Load the modules again, or reboot.");
 }
 
@@ -74,7 +76,8 @@ TEST_CASE("nvidia-modules: a DKMS copy that shadows the one built by hand is nam
   const Finding after = machine.look();
   CHECK(after.verdict == Verdict::fail);
   CHECK(after.summary ==
-        "updates/dkms/nvidia.ko (srcversion CCCC) shadows the different kernel/drivers/video/nvidia.ko (srcversion AAAA); "
+        "updates/dkms/nvidia.ko (srcversion CCCC) shadows the different kernel/drivers/video/nvidia.ko (srcversion "
+        "AAAA); "
         "loaded is srcversion CCCC");
   CHECK(after.next.find("dkms remove") != std::string::npos);
   machine.put(kLib + "kernel/drivers/video/nvidia.ko", MadeModule{"CCCC"}.bytes());
@@ -90,14 +93,16 @@ TEST_CASE("nvidia-modules: a module of the same srcversion and another build id 
   machine.put(kLib + "kernel/drivers/video/nvidia.ko", MadeModule{"AAAA", patched}.bytes());
   const Finding same = machine.look();
   CHECK(same.verdict == Verdict::pass);
-  CHECK(same.summary == "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (build id 3fa2)");
+  CHECK(same.summary ==
+        "the loaded open modules are those that modprobe loads: kernel/drivers/video/nvidia.ko (build id 3fa2)");
   CHECK(same.facts["modules"]["nvidia"]["files"][0]["build_id"] == "3fa2");
 
   machine.put("sys/module/nvidia/notes/.note.gnu.build-id", stock);
   const Finding other = machine.look();
   CHECK(other.verdict == Verdict::fail);
   CHECK(other.summary ==
-        "the loaded nvidia module is not the file that is installed: build id 91bc is loaded, build id 3fa2 is installed");
+        "the loaded nvidia module is not the file that is installed: build id 91bc is loaded, build id 3fa2 is "
+        "installed");
 
   // a stock one of DKMS in front of it: what is loaded decides, since the two may be builds of one source
   machine.put(kLib + "modules.dep", "updates/dkms/nvidia.ko:\nkernel/drivers/video/nvidia-uvm.ko:\n");
@@ -105,7 +110,8 @@ TEST_CASE("nvidia-modules: a module of the same srcversion and another build id 
   CHECK(machine.look().verdict == Verdict::pass);
   machine.put("sys/module/nvidia/notes/.note.gnu.build-id", patched);
   CHECK(machine.look().summary ==
-        "updates/dkms/nvidia.ko (build id 91bc) shadows the different kernel/drivers/video/nvidia.ko (build id 3fa2); loaded is "
+        "updates/dkms/nvidia.ko (build id 91bc) shadows the different kernel/drivers/video/nvidia.ko (build id 3fa2); "
+        "loaded is "
         "build id 3fa2");
 }
 
@@ -134,7 +140,8 @@ TEST_CASE("nvidia-modules: Debian's name of the modules") {
   CHECK(machine.look().verdict == Verdict::pass);
   machine.put("etc/modprobe.d/nvidia.conf", "install nvidia /bin/false\n");
   CHECK(machine.check().error().message.find("runs a command instead") != std::string::npos);
-  machine.put("etc/modprobe.d/a.conf", "install nvid*a modprobe --ignore-install nvidia-current\n");  // the first counts
+  machine.put("etc/modprobe.d/a.conf",
+              "install nvid*a modprobe --ignore-install nvidia-current\n");  // the first counts
   CHECK(machine.look().verdict == Verdict::pass);
 }
 

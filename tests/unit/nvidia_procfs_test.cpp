@@ -133,7 +133,8 @@ TEST_CASE("nvidia procfs: cases of the field: information") {
     machine.file("proc/driver/nvidia/gpus/0000:02:00.0/information", text);
     const Finding finding = machine.look(kGpuInventory);
     CHECK(finding.facts["count"] == (excluded ? 1 : 2));
-    CHECK(holds(finding.summary, "without 0000:02:00.0: the driver was told to leave it out (NVreg_ExcludedGpus)") == excluded);
+    CHECK(holds(finding.summary, "without 0000:02:00.0: the driver was told to leave it out (NVreg_ExcludedGpus)") ==
+          excluded);
     told(name, "gpu-inventory: " + finding.summary);
   }
 }

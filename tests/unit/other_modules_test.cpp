@@ -25,10 +25,11 @@ TEST_CASE("other-modules: machines and what is loaded there") {
     Verdict verdict;
     const char* says;
   };
-  for (const Case& one : {Case{"rtx4090-x2-healthy", Verdict::pass, "the loaded module is the installed one"},
-                          Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
-                          Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
-                          Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
+  for (const Case& one :
+       {Case{"rtx4090-x2-healthy", Verdict::pass, "the loaded module is the installed one"},
+        Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
+        Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
+        Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
     CAPTURE(one.record);
     const Finding finding = look(test::ChangedRecord(one.record));
     CHECK(finding.verdict == one.verdict);
@@ -49,7 +50,9 @@ TEST_CASE("other-modules: a file that is gone or another makes the loaded one an
   const test::ChangedRecord record("rtx4090-x2-healthy");
   REQUIRE(look(record).verdict == Verdict::pass);
   record.file("sys/module/nvidia/srcversion", "0123456789ABCDEF0123456\n");
-  CHECK(test::holds(look(record).summary, "the loaded nvidia module is not the file that is installed: srcversion 0123456789ABCDEF0123456 is loaded"));
+  CHECK(test::holds(
+      look(record).summary,
+      "the loaded nvidia module is not the file that is installed: srcversion 0123456789ABCDEF0123456 is loaded"));
   CHECK(look(record, "none").verdict == Verdict::not_applicable);
 
   record.file("lib/modules/6.1.0-37-amd64/kernel/drivers/video/nvidia.ko",

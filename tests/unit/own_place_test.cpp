@@ -29,7 +29,10 @@ TEST_CASE("own place: modules have the names that modprobe loads here") {
   const Debian debian;
   CHECK(name_here(debian.host, "nvidia").value() == "nvidia-current-open");
   CHECK(name_here(debian.host, "nvidia-uvm").value() == "nvidia-current-open-uvm");
-  CHECK(own_place_files(debian.host).value().front().content.find("\noverride nvidia-current-open-uvm * updates/p2pd\n") != std::string::npos);
+  CHECK(own_place_files(debian.host)
+            .value()
+            .front()
+            .content.find("\noverride nvidia-current-open-uvm * updates/p2pd\n") != std::string::npos);
   const MadeTree other;
   other.put("etc/modprobe.d/x.conf", "install nvidia /opt/load-it\n");
   CHECK_FALSE(name_here(other.host, "nvidia"));
@@ -54,20 +57,24 @@ TEST_CASE("own place: the hooks are sound shell") {
   const std::vector<PlaceFile> files = own_place_files(machine.host).value();
   for (const PlaceFile& file : files) {
     machine.put(file.path.substr(1), file.content);
-    if (file.mode == 0755) CHECK(std::system(("sh -n " + (machine.directory / file.path.substr(1)).string()).c_str()) == 0);
+    if (file.mode == 0755)
+      CHECK(std::system(("sh -n " + (machine.directory / file.path.substr(1)).string()).c_str()) == 0);
   }
   CHECK(missing_place_file(machine.host).value().empty());
   machine.put(std::string(kRemovalHook).substr(1), "#!/bin/sh\n");
   CHECK(missing_place_file(machine.host).value() == kRemovalHook);
 }
 
-TEST_CASE("own place: while the modules are on trial p2pd loads the file itself, with the options of its install line") {
+TEST_CASE(
+    "own place: while the modules are on trial p2pd loads the file itself, with the options of its install line") {
   const Debian machine;
-  machine.put("etc/modprobe.d/zz-p2pd.conf", "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"a=1;b=2\" NVreg_X=\"a b\"\n");
+  machine.put("etc/modprobe.d/zz-p2pd.conf",
+              "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"a=1;b=2\" NVreg_X=\"a b\"\n");
   CHECK(load_command(machine.host, "nvidia").text() == "modprobe nvidia");
   machine.put(std::string(kTrialBan).substr(1), "install nvidia /bin/false\n");
   CHECK(load_command(machine.host, "nvidia").text() ==
-        "modprobe --ignore-install nvidia-current-open NVreg_EnableResizableBar=1 'NVreg_RegistryDwords=a=1;b=2' 'NVreg_X=\"a b\"'");
+        "modprobe --ignore-install nvidia-current-open NVreg_EnableResizableBar=1 'NVreg_RegistryDwords=a=1;b=2' "
+        "'NVreg_X=\"a b\"'");
   CHECK(load_command(machine.host, "nvidia-uvm").text() == "modprobe --ignore-install nvidia-current-open-uvm");
   const MadeTree plain;
   plain.put(std::string(kTrialBan).substr(1), "install nvidia /bin/false\n");

@@ -30,7 +30,9 @@ struct Live {
     auto root = live_root(directory.path());
     if (root) host.emplace(std::move(*root), runner);
   }
-  void write(const std::string& path, std::string_view text) const { std::ofstream(directory / path.substr(1)) << text; }
+  void write(const std::string& path, std::string_view text) const {
+    std::ofstream(directory / path.substr(1)) << text;
+  }
 
   TemporaryDirectory directory;
   FakeRunner runner;
@@ -67,7 +69,8 @@ TEST_CASE("p2p-bench: the program's judgement is the verdict") {
 TEST_CASE("p2p-bench: what could not be tried is no pass") {
   Live live;
   if (!live.host) return;
-  live.runner.on("p2p-bench --json", R"({"schema": "p2pd.error/1", "error": "no CUDA driver", "next": "install it"})", 4);
+  live.runner.on("p2p-bench --json", R"({"schema": "p2pd.error/1", "error": "no CUDA driver", "next": "install it"})",
+                 4);
   const auto finding = kP2pBench.check(*live.host, Parameters::object());
   REQUIRE(finding);
   CHECK(finding->verdict == Verdict::fail);
@@ -93,7 +96,8 @@ TEST_CASE("p2p-bench: mode, thresholds and the saved report are passed on") {
   live.write(kFile, "{}");
   auto report = nlohmann::json::parse(shipped_report());
   report["gain"] = {"GPU 0 -> GPU 1: ...", "median gain x2"};
-  live.runner.on(std::string("p2p-bench --json --full --thresholds '{\"chase_ns\":9000}' --against ") + kFile, report.dump());
+  live.runner.on(std::string("p2p-bench --json --full --thresholds '{\"chase_ns\":9000}' --against ") + kFile,
+                 report.dump());
   CHECK(kP2pBench.check(*live.host, with)->summary.ends_with("; median gain x2"));
   CHECK_FALSE(kP2pBench.validate({{"mode", "fast"}}));
   CHECK(live.runner.unexpected.empty());
@@ -121,7 +125,8 @@ TEST_CASE("p2p-baseline: a machine that cannot be measured is asked once") {
   if (!live.host) return;
   const Parameters with = {{"file", kFile}};
   live.write("/proc/driver/nvidia/version", "NVRM version\n");
-  live.runner.on(std::string("p2p-bench --save ") + kFile, "", 1, "p2p-bench: the CUDA driver does not start\n  next: reboot\n");
+  live.runner.on(std::string("p2p-bench --save ") + kFile, "", 1,
+                 "p2p-bench: the CUDA driver does not start\n  next: reboot\n");
   REQUIRE(kP2pBaselineAction.apply(*live.host, with));
   const auto finding = kP2pBaseline.check(*live.host, with);
   CHECK(finding->verdict == Verdict::pass);

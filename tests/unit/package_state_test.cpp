@@ -33,8 +33,9 @@ struct Machine : test::MadeTree {
 
 TEST_CASE("package-state: pins of drivers and kernels are facts") {
   Machine machine;
-  machine.put("etc/apt/preferences.d/gpu", "Package: nvidia-* libnvidia-*\nPin: version 570.*\nPin-Priority: 1001\n\n"
-                                           "Package: firefox\nPin: release a=stable\nPin-Priority: 990\n");
+  machine.put("etc/apt/preferences.d/gpu",
+              "Package: nvidia-* libnvidia-*\nPin: version 570.*\nPin-Priority: 1001\n\n"
+              "Package: firefox\nPin: release a=stable\nPin-Priority: 990\n");
   machine.put("etc/apt/preferences", ":\n\nPackage:linux-image-amd64\nno colon\n");
   const nlohmann::json pins = machine.look()->facts["pins"];
   REQUIRE(pins.size() == 2);

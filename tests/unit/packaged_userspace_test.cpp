@@ -13,7 +13,8 @@ namespace {
 /// Debian 13's driver as its packages lay it down; each test takes something away, or adds it.
 struct Trixie : MadeTree {
   Trixie() {
-    status = package("libcuda1", "550.163.01-2") + package("libnvidia-ml1", "550.163.01-2") + package("nvidia-kernel-common", "20240109+1");
+    status = package("libcuda1", "550.163.01-2") + package("libnvidia-ml1", "550.163.01-2") +
+             package("nvidia-kernel-common", "20240109+1");
     library("libcuda.so", "550.163.01");
     library("libnvidia-ml.so", "550.163.01");
     put("usr/lib/firmware/nvidia/550.163.01/gsp_ga10x.bin", "x");
@@ -21,7 +22,8 @@ struct Trixie : MadeTree {
   static std::string package(const std::string& name, const std::string& version) {
     return "Package: " + name + "\nStatus: install ok installed\nArchitecture: amd64\nVersion: " + version + "\n\n";
   }
-  void library(const std::string& name, const std::string& version, const std::string& place = "usr/lib/x86_64-linux-gnu/") const {
+  void library(const std::string& name, const std::string& version,
+               const std::string& place = "usr/lib/x86_64-linux-gnu/") const {
     put(place + name + "." + version, "");
     fs::remove(directory / (place + name + ".1"));
     fs::create_symlink(name + "." + version, directory / (place + name + ".1"));
@@ -42,7 +44,8 @@ TEST_CASE("packaged userspace: packages of one version, with firmware for open m
   SECTION("the firmware is gone") {
     fs::remove_all(machine.directory / "usr/lib/firmware");
     CHECK_FALSE(machine.found().can_stay());
-    CHECK(machine.found().why_not == "the firmware for open modules of 550.163.01 is not installed (firmware-nvidia-gsp, nvidia-firmware-*)");
+    CHECK(machine.found().why_not ==
+          "the firmware for open modules of 550.163.01 is not installed (firmware-nvidia-gsp, nvidia-firmware-*)");
   }
   SECTION("a library of another driver") {
     machine.library("libcuda.so", "535.183.01", "usr/lib/");

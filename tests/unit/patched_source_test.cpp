@@ -230,12 +230,14 @@ TEST_CASE("patched source: what a mirror calls a release is not NVIDIA's word") 
 TEST_CASE("patched source: a pinned commit that is another release is refused") {
   World world;
   world.release()["commit"] = world.older;
-  CHECK(world.refused().message == fmt::format("commit {} is NVIDIA's release 9.9.8, and 9.9.9 was expected", world.older));
+  CHECK(world.refused().message ==
+        fmt::format("commit {} is NVIDIA's release 9.9.8, and 9.9.9 was expected", world.older));
 }
 
 TEST_CASE("patched source: of a patch file what it does is shown, however it says it") {
   World world;
-  world.patch_file("diff --git a/src/gpu.c b/src/gpu2.c\nsimilarity index 100%\nrename from src/gpu.c\nrename to src/gpu2.c\n");
+  world.patch_file(
+      "diff --git a/src/gpu.c b/src/gpu2.c\nsimilarity index 100%\nrename from src/gpu.c\nrename to src/gpu2.c\n");
   const std::string shown = world.make()->patch;
   CHECK(shown.find("rename") == std::string::npos);
   CHECK(shown.find("\n+int line2;\n") != std::string::npos);

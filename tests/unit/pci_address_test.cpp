@@ -15,8 +15,8 @@ TEST_CASE("PCI addresses: each form in which logs write them, and nothing else")
   CHECK(parsed("0x01:0x1c.3").device == 0x1c);
   CHECK(parsed("0x01:0x1c.3").function == 3u);
   CHECK_FALSE(parsed("000f:01:00").function);
-  for (const char* none : {"", "01", "01:00", "10:11:12", "1:00.0", "0000:1:00.0", "01:00.8", "01:20.0", "01:00.00", "001:00.0",
-                           "0000:01:00.0x", " 01:00.0", "01:00.0 ", "-1:00.0", "123456789:01:00.0"}) {
+  for (const char* none : {"", "01", "01:00", "10:11:12", "1:00.0", "0000:1:00.0", "01:00.8", "01:20.0", "01:00.00",
+                           "001:00.0", "0000:01:00.0x", " 01:00.0", "01:00.0 ", "-1:00.0", "123456789:01:00.0"}) {
     CAPTURE(none);
     CHECK_FALSE(parse_pci_address(none));
   }
@@ -36,7 +36,8 @@ TEST_CASE("PCI addresses: the device that a message blames") {
   CHECK(blamed("DMAR: [DMA Write NO_PASID] Request device [0x01:0x00.0] fault addr 0xf3000000") == "1:0.0");
   CHECK(blamed("AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:21:00.0 domain=0x0015 address=0x10") == "0:33:0.0");
   CHECK(blamed("pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error received: 0000:01:00.0") == "0:1:0.0");
-  CHECK(blamed("pcieport 0000:00:01.1: AER: Multiple Uncorrectable (Fatal) error message received from 0000:02:00.0") == "0:2:0.0");
+  CHECK(blamed("pcieport 0000:00:01.1: AER: Multiple Uncorrectable (Fatal) error message received from 0000:02:00.0") ==
+        "0:2:0.0");
   CHECK(blamed("pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error received: id=0008") == "0:0:1.1");
   CHECK(blamed("at 10:11:12.5 of 2021-03-02") == "none");
   CHECK(blamed("") == "none");

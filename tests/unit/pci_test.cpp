@@ -27,8 +27,7 @@ void write(const fs::path& path, std::string_view content) {
 
 /// A host whose root is a directory; commands are not found.
 struct Machine {
-  explicit Machine(const fs::path& directory)
-      : root(Root::open(directory).value()), runner(root), host(root, runner) {}
+  explicit Machine(const fs::path& directory) : root(Root::open(directory).value()), runner(root), host(root, runner) {}
   Root root;
   RecordedRunner runner;
   Host host;
@@ -111,7 +110,8 @@ TEST_CASE("pci: the real H200 record") {
 
 TEST_CASE("pci: sysfs and dump agree") {
   const TemporaryDirectory directory;
-  write(directory.path().string() + kGpu + "/config", std::string(reinterpret_cast<const char*>(gpu_config().data()), 4096));
+  write(directory.path().string() + kGpu + "/config",
+        std::string(reinterpret_cast<const char*>(gpu_config().data()), 4096));
   write(directory.path().string() + kGpu + "/vendor", "0x10de\n");
   write(directory.path().string() + kGpu + "/device", "0x2684\n");
   write(directory.path().string() + kGpu + "/class", "0x030000\n");
@@ -260,7 +260,8 @@ TEST_CASE("pci: BAR length from sysfs resource") {
   CHECK(bytes("0x0000002000000000 0x00000027ffffffff 0x000000000014220c\n").value() == 32768 * kMiB);
   CHECK(bytes("0x0000000000000000 0x0000000000000000 0x0000000000000000\n").value() == 0);
   CHECK(bytes("0x0000000000000000 0x000000000fffffff 0x000000002014220c\n").value() == 0);  // no address found
-  for (const char* broken : {"", "\n", "0x1 0x2\n", "x y z\n", "0x1", "0x10000000000000000 0x2 0x3\n"}) CHECK_FALSE(bytes(broken));
+  for (const char* broken : {"", "\n", "0x1 0x2\n", "x y z\n", "0x1", "0x10000000000000000 0x2 0x3\n"})
+    CHECK_FALSE(bytes(broken));
   CHECK_FALSE(pci_bar_bytes(host.host, device, 3));
   fs::remove(path);
   CHECK(pci_bar_bytes(host.host, device, 0).error().code == ErrorCode::not_found);
@@ -269,7 +270,8 @@ TEST_CASE("pci: BAR length from sysfs resource") {
 TEST_CASE("pci: three hundred functions, sorted") {
   std::string text;
   for (int bus = 37; bus >= 0; --bus) {
-    for (int slot = 0; slot < 8; ++slot) text += fmt::format("{:04x}:{:02x}:{:02x}.0 VGA\n", bus % 2, bus, slot) + rows(gpu_config());
+    for (int slot = 0; slot < 8; ++slot)
+      text += fmt::format("{:04x}:{:02x}:{:02x}.0 VGA\n", bus % 2, bus, slot) + rows(gpu_config());
   }
   const auto devices = devices_of_dump(text);
   REQUIRE(devices);

@@ -110,7 +110,9 @@ TEST_CASE("pcie-links: errors that the kernel counted") {
   bus.add_slot(2);
   const std::string file = "sys/bus/pci/devices/0000:01:00.0/aer_dev_correctable";
   bus.file(file, "RxErr 1\nBadTLP 2\nRollover 3\nTimeout 4\nTOTAL_ERR_COR 10\n");
-  const auto counted = [&](const std::string& gpu) { return bus.look(kPcieLinks).facts["ends"][gpu]["counted_errors"]; };
+  const auto counted = [&](const std::string& gpu) {
+    return bus.look(kPcieLinks).facts["ends"][gpu]["counted_errors"];
+  };
   CHECK(counted("0000:01:00.0") == nlohmann::json{{"correctable", 10}, {"replayed", 7}});
   CHECK(counted("0000:02:00.0").is_null());
   bus.file(file, "RxErr\x01 many\nTimeout 99999999999999999999999\n");

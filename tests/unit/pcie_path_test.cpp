@@ -301,7 +301,8 @@ TEST_CASE("bench path: what is below a bridge") {
     return device;
   };
   const PciDevice bridge = at("0000:00:01.0", 0x09, 0x10);
-  for (const char* inside : {"0000:09:00.0", "0000:0a:00.0", "0000:10:1f.7"}) CHECK(PciTree::is_below(bridge, at(inside)));
+  for (const char* inside : {"0000:09:00.0", "0000:0a:00.0", "0000:10:1f.7"})
+    CHECK(PciTree::is_below(bridge, at(inside)));
   for (const char* outside : {"0000:08:00.0", "0000:11:00.0", "0000:00:01.0", "0001:09:00.0", "10000:09:00.0"})
     CHECK_FALSE(PciTree::is_below(bridge, at(outside)));
   CHECK(PciTree::is_below(at("10000:00:01.0", 1, 1), at("10000:01:00.0")));

@@ -94,7 +94,8 @@ TEST_CASE("persistenced: what counts as started at each boot") {
 TEST_CASE("persistenced: in an image by files alone, again without change, undone to the byte") {
   Machine machine;
   const test::TemporaryDirectory state;
-  UndoStore undo = UndoStore::open(Root::open(state.path()).value(), Root::open(machine.host.files().directory()).value()).value();
+  UndoStore undo =
+      UndoStore::open(Root::open(state.path()).value(), Root::open(machine.host.files().directory()).value()).value();
   Host host(Root::open(machine.host.files().directory()).value(), machine.runner, &undo);
   undo.begin({1, "s", "persistenced", "persistenced", Parameters::object()});
   CHECK(kPersistencedAction.describe(host, {})->files.size() == 1);

@@ -42,7 +42,8 @@ steps:
     with: {name: b}
     operator: do it
     after: [a]
-)", "p.yaml", World::registry());
+)",
+                               "p.yaml", World::registry());
   REQUIRE(plan);
   CHECK(plan->policy.reboots == 3);
   CHECK(plan->policy.on_failure == OnFailure::keep);
@@ -76,18 +77,21 @@ TEST_CASE("every error names file, line, key and what was expected") {
       {"name: n\ntitle: t\npolicy: {on_failure: explode}\nsteps: [1]\n",
        "p.yaml:3: policy.on_failure: expected one of revert, keep, found \"explode\""},
       {"name: n\ntitle: t\ngpus: {exclude: [\"65\"]}\nsteps: [1]\n",
-       "p.yaml:3: gpus.exclude: \"65\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)"},
+       "p.yaml:3: gpus.exclude: \"65\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a "
+       "UUID (GPU-...)"},
       {"name: [\n", "p.yaml:2: end of sequence flow not found"},
       {with_step("{gate: a, title: t, check: nwo, with: {name: a}}"),
        "p.yaml:4: steps[0].check: there is no check \"nwo\"; did you mean \"now\"?"},
       {with_step("{gate: a, title: t, check: now, fix: lvie, with: {name: a}}"),
        "p.yaml:4: steps[0].fix: there is no fix \"lvie\"; did you mean \"live\"?"},
-      {with_step("{gate: a, title: t, check: now}"), "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
+      {with_step("{gate: a, title: t, check: now}"),
+       "p.yaml:4: steps[0]: parameter \"name\" is missing (of the thing)"},
       {with_step("{gate: a, title: t, check: now, with: {nam: a}}"),
        "p.yaml:4: steps[0].with.nam: unknown key; did you mean \"name\"?"},
       {with_step("{gate: a, title: t, check: now, with: {name: [a]}}"), "p.yaml:4: steps[0].with.name: expected text"},
       {with_step("{gate: a, requires: a, title: t, check: now, with: {name: a}}"),
-       "p.yaml:4: steps[0]: expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each with a name"},
+       "p.yaml:4: steps[0]: expected one of \"goal\", \"gate\", \"upkeep\", \"requires\" and \"alternative\", each "
+       "with a name"},
       {with_step("{gate: a, title: t, check: now, with: {name: a}, after: [a]}"),
        "p.yaml:4: steps[0].after: \"a\" waits for itself"},
       {with_step("{gate: aa, title: t, check: now, with: {name: a}, after: [bb]}\n"
@@ -95,7 +99,8 @@ TEST_CASE("every error names file, line, key and what was expected") {
        "p.yaml:4: steps[0].after: \"bb\" comes later: a cycle or the wrong order"},
       {with_step("{gate: aa, title: t, check: now, with: {name: a}, after: [zz]}"),
        "p.yaml:4: steps[0].after: there is no gate step \"zz\""},
-      {with_step("{gate: a, title: t, check: now, with: {name: a}}\n  - {gate: a, title: t, check: now, with: {name: a}}"),
+      {with_step(
+           "{gate: a, title: t, check: now, with: {name: a}}\n  - {gate: a, title: t, check: now, with: {name: a}}"),
        "p.yaml:5: steps[1]: step \"a\" is there twice"},
       {"a: &x [*x]\n", "p.yaml:1: aliases (*name) are not allowed"},
       {"name: \xff\n", "p.yaml:1: not UTF-8 text"},
@@ -112,17 +117,20 @@ TEST_CASE("every error names file, line, key and what was expected") {
 TEST_CASE("plan: based on another one: its steps, a step of the same name in its place, others behind it") {
   const PlanSource source = [](const std::string& name) -> Result<Plan> {
     if (name != "base") return fail(ErrorCode::not_found, "no plan \"" + name + "\"");
-    return parse_plan("name: base\ntitle: t\npolicy: {reboots: 7}\nsteps:\n"
-                      "  - {requires: space, title: t, check: now, with: {name: space}}\n"
-                      "  - {gate: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
-                      "  - {gate: b, title: t, check: now, with: {name: b}, after: [a]}\n",
-                      "base.yaml", World::registry());
+    return parse_plan(
+        "name: base\ntitle: t\npolicy: {reboots: 7}\nsteps:\n"
+        "  - {requires: space, title: t, check: now, with: {name: space}}\n"
+        "  - {gate: a, title: t, check: now, fix: live, with: {name: a}, needs: [space]}\n"
+        "  - {gate: b, title: t, check: now, with: {name: b}, after: [a]}\n",
+        "base.yaml", World::registry());
   };
   const auto read = [&](const std::string& rest) {
     return parse_plan("name: mine\ntitle: m\nbased_on: base\n" + rest, "p.yaml", World::registry(), source);
   };
-  const Plan plan = read("steps:\n  - {gate: c, title: t, check: now, with: {name: c}, after: [b]}\n"
-                         "  - {gate: b, title: mine, check: now, with: {name: x}, after: [a]}\n").value();
+  const Plan plan = read(
+                        "steps:\n  - {gate: c, title: t, check: now, with: {name: c}, after: [b]}\n"
+                        "  - {gate: b, title: mine, check: now, with: {name: x}, after: [a]}\n")
+                        .value();
   CHECK(plan.name == "mine");
   CHECK(plan.policy.reboots == 7);
   REQUIRE(plan.steps.size() == 4);
@@ -134,16 +142,19 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK(parse_plan(to_json(checks).dump(), "journal", World::registry()));
   CHECK(parse_plan(to_json(plan).dump(), "journal", World::registry()));
   const PlanSource escalates = [](const std::string&) {
-    return parse_plan("name: base\ntitle: t\nsteps:\n"
-                      "  - {gate: a, title: t, check: now, with: {name: a}}\n"
-                      "  - {alternative: x, title: t, check: now, fix: live, with: {name: x}}\n"
-                      "  - {goal: g, title: t, check: proof, with: {name: g}, after: [a]}\n",
-                      "base.yaml", World::registry());
+    return parse_plan(
+        "name: base\ntitle: t\nsteps:\n"
+        "  - {gate: a, title: t, check: now, with: {name: a}}\n"
+        "  - {alternative: x, title: t, check: now, fix: live, with: {name: x}}\n"
+        "  - {goal: g, title: t, check: proof, with: {name: g}, after: [a]}\n",
+        "base.yaml", World::registry());
   };
-  const Plan more = parse_plan("name: mine\ntitle: m\nbased_on: base\nsteps:\n"
-                               "  - {alternative: y, title: t, check: now, fix: live, with: {name: y}}\n"
-                               "  - {alternative: z, title: t, check: now, fix: live, with: {name: z}}\n",
-                               "p.yaml", World::registry(), escalates).value();
+  const Plan more = parse_plan(
+                        "name: mine\ntitle: m\nbased_on: base\nsteps:\n"
+                        "  - {alternative: y, title: t, check: now, fix: live, with: {name: y}}\n"
+                        "  - {alternative: z, title: t, check: now, fix: live, with: {name: z}}\n",
+                        "p.yaml", World::registry(), escalates)
+                        .value();
   std::string order;
   for (const Step& step : more.steps) order += step.id;
   CHECK(order == "ayzxg");
@@ -179,6 +190,7 @@ TEST_CASE("plan: each fix of the registry that lasts for one boot is made again 
     return text.find("\n" + line + "\n") != std::string::npos;
   };
   CHECK(has("p2pd.preset", "enable p2pd-reassert.service"));
-  for (const char* line : {"ExecStart=/usr/libexec/p2pd/p2pd-worker reassert", "Before=sysinit.target shutdown.target", "WantedBy=sysinit.target"})
+  for (const char* line : {"ExecStart=/usr/libexec/p2pd/p2pd-worker reassert", "Before=sysinit.target shutdown.target",
+                           "WantedBy=sysinit.target"})
     CHECK(has("p2pd-reassert.service", line));
 }

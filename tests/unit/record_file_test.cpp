@@ -31,7 +31,10 @@ MachineRecord example() {
   record.commands["nvidia-smi-q"] = {{"nvidia-smi", "-q"}, {3, "one\ntwo\n", "no end"}};
   record.files = {{"boot/vmlinuz", {Kind::file, ""}},
                   {"etc/link", {Kind::link, "../../.././etc/passwd"}},
-                  {"lib/nvidia.ko", {Kind::file, std::string("\x7f" "ELF\0\xff\n", 7)}},
+                  {"lib/nvidia.ko",
+                   {Kind::file, std::string("\x7f"
+                                            "ELF\0\xff\n",
+                                            7)}},
                   {"proc/cmdline", {Kind::file, "iommu=pt é\n\nquiet\t\x1b\n"}},
                   {"proc/nul", {Kind::file, std::string("a\0\n", 3)}},
                   {"proc/short", {Kind::file, "\n\nno end"}},
@@ -65,7 +68,8 @@ TEST_CASE("record file: what is written is read again") {
 TEST_CASE("record file: each line of a text is a line of the file") {
   MachineRecord record = example();
   record.expected.reset();
-  std::erase_if(record.files, [](const auto& file) { return !file.first.starts_with("usr") && file.first != "proc/cmdline"; });
+  std::erase_if(record.files,
+                [](const auto& file) { return !file.first.starts_with("usr") && file.first != "proc/cmdline"; });
   CHECK(to_text(record) == R"({
  "schema": "p2pd.machine/2",
  "name": "box",
@@ -114,7 +118,8 @@ TEST_CASE("record file: unpacked into a directory") {
     const fs::path name = place / ("box/" + path);
     CHECK(fs::is_symlink(name) == (file.kind == Kind::link));
     CHECK((fs::is_symlink(name) ? fs::read_symlink(name).string() : text_of(name)) == file.content);
-    if (file.kind != Kind::link) CHECK(((fs::status(name).permissions() & kExecutable) == kExecutable) == (file.kind == Kind::program));
+    if (file.kind != Kind::link)
+      CHECK(((fs::status(name).permissions() & kExecutable) == kExecutable) == (file.kind == Kind::program));
   }
   CHECK(text_of(place / "box/expected.json") == "{\n  \"root_cause\": \"iommu\",\n  \"why\": \"It translates.\"\n}\n");
   CHECK(nlohmann::json::parse(text_of(place / "box/machine.json"))["schema"] == "p2pd.machine/1");
@@ -169,7 +174,8 @@ TEST_CASE("record file: what is not sound is refused, with the key", "[attack]")
       {with(R"("a": {"link": "/etc"}, "a/b/c": [])"), R"(files: "a" is a file and a directory)"},
       {with(R"("machine.json": [])"), R"(files: "machine.json" belongs to another key)"},
       {with(R"("machine.json/a": [])"), R"(files: "machine.json" is a file and a directory)"},
-      {with(R"("commands/x.json": [])", "\"x\": {" + command + "}"), R"(files: "commands/x.json" belongs to another key)"},
+      {with(R"("commands/x.json": [])", "\"x\": {" + command + "}"),
+       R"(files: "commands/x.json" belongs to another key)"},
       {with(R"("commands": [])", "\"x\": {" + command + "}"), R"(files: "commands" is a file and a directory)"},
       {with("", "\"../x\": {" + command + "}"), R"(files: "commands/../x.json" is no path below a directory)"},
       {with("", R"("x": {"argv": ["x"], "status": 0, "output": []})"), bad_command},
@@ -191,7 +197,8 @@ TEST_CASE("record file: what is not sound is refused, with the key", "[attack]")
   for (int i = 0; i < 30'000; ++i) deep += fmt::format("\"{}/a/b\": [], ", i);
   CHECK(parse_record(with(deep + "\"a\": []")).error().message == "files: more than 50000 directories");
   const std::string path = repeated("a/", 2048);
-  CHECK(parse_record(with("\"" + path + "\": []")).error().message == fmt::format("files: {:.100} is no path below a directory", "\"" + path));
+  CHECK(parse_record(with("\"" + path + "\": []")).error().message ==
+        fmt::format("files: {:.100} is no path below a directory", "\"" + path));
 }
 
 TEST_CASE("record file: captured records are as they would be written") {

@@ -49,7 +49,8 @@ MachineRecord record(const fs::path& from, const fs::path& to) {
 /// rtx4090-x2-healthy, made odd where the made machines are not.
 struct OddMachine {
   OddMachine() {
-    fs::copy(test::machine_path("rtx4090-x2-healthy"), at, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::copy(test::machine_path("rtx4090-x2-healthy"), at,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     file("etc/hostname", "gpu-box\n");
   }
   void file(const std::string& path, const std::string& content) const {
@@ -164,7 +165,8 @@ TEST_CASE("record: build ids of what is loaded and of what is installed") {
   OddMachine odd;
   const std::string loaded = odd.text("sys/module/nvidia/srcversion"), note = build_id_note("\x3f\xa2");
   odd.file("lib/modules/6.1.0-37-amd64/kernel/drivers/video/nvidia.ko",
-           MadeModule{.srcversion = loaded.substr(0, loaded.find('\n')), .notes = note, .release = "6.1.0-37-amd64"}.bytes());
+           MadeModule{.srcversion = loaded.substr(0, loaded.find('\n')), .notes = note, .release = "6.1.0-37-amd64"}
+               .bytes());
   odd.file("sys/module/nvidia/notes/.note.gnu.build-id", note);
   CHECK(odd.verdict("nvidia-modules")["facts"]["modules"]["nvidia"]["build_id"] == "3fa2");
   CHECK(odd.verdict("nvidia-modules")["verdict"] == "pass");
@@ -187,7 +189,8 @@ TEST_CASE("record: what installs in the background, and how the driver came") {
            "Unattended-Upgrade { Mail \"jo@example.org\"; Automatic-Reboot \"true\"; };\n"
            "APT::Periodic::Unattended-Upgrade \"1\";\n");
   CHECK(odd.verdict("package-activity")["facts"]["busy"] == nlohmann::json{"apt-daily.service", "cloud-init", "snapd"});
-  CHECK(odd.verdict("package-state")["facts"]["unattended_upgrades"]["blacklist"] == nlohmann::json{"nvidia", "libcuda"});
+  CHECK(odd.verdict("package-state")["facts"]["unattended_upgrades"]["blacklist"] ==
+        nlohmann::json{"nvidia", "libcuda"});
   odd.file("var/lib/nvidia/log", "570.86.16\n1: /home/jo/libcuda.so\n");
   odd.file("var/log/nvidia-installer.log", "jo\n");
   odd.file("usr/lib/nvidia/alternate-install-present", "");
@@ -265,8 +268,10 @@ TEST_CASE("record: of a host whose every file is broken there is a record, too")
 
 TEST_CASE("record: the kernel's records stay whole, and those of programs stay away") {
   OddMachine odd;
-  const std::string crash = "6,900,70,-;x[77]: segfault at 0 ip 0 sp 0 error 4 in a\\x0aNVRM: Xid (PCI:0000:01:00): 79, GPU[1+1]\n";
-  odd.file("dev/kmsg", "5,0,0,-;Linux version 6.1.0-37-amd64 (jo@box) (gcc-12)\n" + crash + " SUBSYSTEM=pci\n12,901,80,-;gpu-box was here\n"
+  const std::string crash =
+      "6,900,70,-;x[77]: segfault at 0 ip 0 sp 0 error 4 in a\\x0aNVRM: Xid (PCI:0000:01:00): 79, GPU[1+1]\n";
+  odd.file("dev/kmsg", "5,0,0,-;Linux version 6.1.0-37-amd64 (jo@box) (gcc-12)\n" + crash +
+                           " SUBSYSTEM=pci\n12,901,80,-;gpu-box was here\n"
                            "3,902,90,-;NVRM: one\\x0agpu-box two\n");
   odd.file("etc/hostname", "gpu-box\n");
   const TemporaryDirectory directory;

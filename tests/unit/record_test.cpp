@@ -54,7 +54,8 @@ TEST_CASE("record: the record of a record says the same") {
   for (const char* path : {"/proc/cmdline", "/etc/default/grub", "/sys/bus/pci/devices/0000:01:00.0/resource"}) {
     CHECK(first.root.read(path).value() == second.root.read(path).value());
   }
-  CHECK(second.root.read_link("/sys/bus/pci/devices/0000:01:00.0/driver").value() == "../../../../bus/pci/drivers/nvidia");
+  CHECK(second.root.read_link("/sys/bus/pci/devices/0000:01:00.0/driver").value() ==
+        "../../../../bus/pci/drivers/nvidia");
   const auto machine = nlohmann::json::parse(second.root.read("/machine.json").value());
   CHECK(machine["schema"] == "p2pd.machine/1");
   CHECK(machine["name"] == "copy");
@@ -76,7 +77,8 @@ TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
         "Model: \t NVIDIA H200\nGPU UUID: \t GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404\n");
   const TemporaryDirectory target;
   record_into(Machine(host.path()).host, target / "record");
-  CHECK(text_of(target / "record/lspci-xxxx.txt").find("100: 03 00 01 00 00 00 00 00 00 00 00 00 77") != std::string::npos);
+  CHECK(text_of(target / "record/lspci-xxxx.txt").find("100: 03 00 01 00 00 00 00 00 00 00 00 00 77") !=
+        std::string::npos);
   CHECK(text_of(target / "record/proc/cmdline") == "ro ip=removed quiet rip=1 systemd.hostname=removed iommu=pt\n");
   CHECK(text_of(target / "record/proc/driver/nvidia/version") ==
         "NVRM version: x  570.1  Release Build  (root@host)  today\n");
@@ -85,14 +87,18 @@ TEST_CASE("record: serial numbers, UUIDs and private arguments stay behind") {
 }
 
 TEST_CASE("record: of a list of sentinels none is in any file of a record") {
-  const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "s3cret", "jodoe", "box7", "mirror.corp", "S7KGNJ0W", "alice"};
+  const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "s3cret",   "jodoe",
+                                   "box7",        "mirror.corp",    "S7KGNJ0W", "alice"};
   const TemporaryDirectory directory;
-  fs::copy(test::machine_path("rtx4090-x2-am5"), directory / "machine", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  const std::string all = "# 203.0.113.9 2001:db8::7334 https://me:s3cret@mirror.corp/x jodoe box7 alice@corp /dev/disk/by-id/nvme-x_S7KGNJ0W\n";
+  fs::copy(test::machine_path("rtx4090-x2-am5"), directory / "machine",
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  const std::string all =
+      "# 203.0.113.9 2001:db8::7334 https://me:s3cret@mirror.corp/x jodoe box7 alice@corp "
+      "/dev/disk/by-id/nvme-x_S7KGNJ0W\n";
   write(directory / "machine/etc/passwd", "root:x:0:0::/root:/bin/sh\njodoe:x:1000:1000:Jo:/home/jodoe:/bin/sh\n");
   write(directory / "machine/proc/sys/kernel/hostname", "box7\n");
-  for (const char* file : {"etc/modprobe.d/own.conf", "etc/default/grub.d/own.cfg", "etc/apt/preferences.d/own", "boot/grub/custom.cfg",
-                           "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.yaml"})
+  for (const char* file : {"etc/modprobe.d/own.conf", "etc/default/grub.d/own.cfg", "etc/apt/preferences.d/own",
+                           "boot/grub/custom.cfg", "etc/modules-load.d/own.conf", "etc/p2pd/catalogue.d/own.yaml"})
     write(directory / ("machine/" + std::string(file)), all);
   const Machine machine(directory / "machine");
   record_into(machine.host, directory / "copy");
@@ -110,8 +116,9 @@ TEST_CASE("record: of a list of sentinels none is in any file of a record") {
 }
 
 TEST_CASE("record: identity in the output of nvidia-smi") {
-  CHECK(without_identity("  Serial Number      : 1653724064193\n  GPU PDI : 0xcc3182f9\n  Chassis Serial Number : N/A") ==
-        "  Serial Number      : 0000000000000\n  GPU PDI : 0000000000\n  Chassis Serial Number : N/A");
+  CHECK(
+      without_identity("  Serial Number      : 1653724064193\n  GPU PDI : 0xcc3182f9\n  Chassis Serial Number : N/A") ==
+      "  Serial Number      : 0000000000000\n  GPU PDI : 0000000000\n  Chassis Serial Number : N/A");
   CHECK(without_identity("        Name          : /home/jo/train.py\nProduct Name : NVIDIA H200\n") ==
         "        Name          : process\nProduct Name : NVIDIA H200\n");
 }

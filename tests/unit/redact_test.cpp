@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "base/url.hpp"
 #include "record/redact.hpp"
+#include "base/url.hpp"
 
 #include "record/private_words.hpp"
 
@@ -66,20 +66,25 @@ TEST_CASE("redact: lines of the kernel's log") {
 }
 
 TEST_CASE("redact: user info of URLs, wherever they stand") {
-  CHECK(without_user_info("fetch https://me:pw@host/a@b, then http://you@[::1]:80 and x@y") == "fetch https://host/a@b, then http://[::1]:80 and x@y");
+  CHECK(without_user_info("fetch https://me:pw@host/a@b, then http://you@[::1]:80 and x@y") ==
+        "fetch https://host/a@b, then http://[::1]:80 and x@y");
   CHECK(without_user_info(R"({"url":"https://me:p@w@host"})") == R"({"url":"https://host"})");
-  for (const char* text : {"", "://", "://@", "a://b://c@d", "https://host", "://\"@"}) CHECK(without_user_info(text).size() <= std::string_view(text).size());
+  for (const char* text : {"", "://", "://@", "a://b://c@d", "https://host", "://\"@"})
+    CHECK(without_user_info(text).size() <= std::string_view(text).size());
 }
 
 TEST_CASE("redact: addresses, logins, homes and people; what only looks like one stays") {
   const Identity identity{"box7.acme.example", "", {"jo", "Jo Doe", "nvidia"}};
   const char* const rows[][2] = {
       {"from 10.0.0.7:80, 192.168.1.20. And", "from address:80, address. And"},
-      {"fe80::1ff:fe23:4567:890a 2001:0db8:0000:0000:0000:ff00:0042:8329 ::ffff:10.1.2.3", "address address ::ffff:address"},
+      {"fe80::1ff:fe23:4567:890a 2001:0db8:0000:0000:0000:ff00:0042:8329 ::ffff:10.1.2.3",
+       "address address ::ffff:address"},
       {"127.0.0.1 0.0.0.0 ::1 ::", "127.0.0.1 0.0.0.0 ::1 ::"},
-      {"driver 570.86.16, package 1.2.3.4-1, v1.2.3.4, 1.2.3.4.5, 300.1.2.3", "driver 570.86.16, package 1.2.3.4-1, v1.2.3.4, 1.2.3.4.5, 300.1.2.3"},
+      {"driver 570.86.16, package 1.2.3.4-1, v1.2.3.4, 1.2.3.4.5, 300.1.2.3",
+       "driver 570.86.16, package 1.2.3.4-1, v1.2.3.4, 1.2.3.4.5, 300.1.2.3"},
       {"0000:01:00.0 10000:e1:00.0 11:06:05 a::b_c std::bad", "0000:01:00.0 10000:e1:00.0 11:06:05 a::b_c std::bad"},
-      {"https://me:pw@mirror.corp/x https://github.com/y http://developer.download.nvidia.com:80/z", "https://host/x https://github.com/y http://developer.download.nvidia.com:80/z"},
+      {"https://me:pw@mirror.corp/x https://github.com/y http://developer.download.nvidia.com:80/z",
+       "https://host/x https://github.com/y http://developer.download.nvidia.com:80/z"},
       {"alice@corp.example, root@box7 (jo@box7)", "user@host, root@host (user@host)"},
       {"/home/alice/x of Jo Doe (jo), joe and nvidia", "/home/user/x of user (user), joe and nvidia"},
       {"box7 box7.acme.example nfs1.acme.example acme", "host host host acme"},
@@ -89,8 +94,10 @@ TEST_CASE("redact: addresses, logins, homes and people; what only looks like one
 }
 
 TEST_CASE("redact: units of the owner lose their names, others keep them") {
-  CHECK(without_unit_names("GPUs are in use by acme-train.service, vllm@70b.service; systemctl stop nvidia-persistenced.service. p2pd-worker.service, "
+  CHECK(without_unit_names("GPUs are in use by acme-train.service, vllm@70b.service; systemctl stop "
+                           "nvidia-persistenced.service. p2pd-worker.service, "
                            "docker-0123.scope, user@1000.service") ==
-        "GPUs are in use by unit.service, unit.service; systemctl stop nvidia-persistenced.service. p2pd-worker.service, docker-0123.scope, unit.service");
+        "GPUs are in use by unit.service, unit.service; systemctl stop nvidia-persistenced.service. "
+        "p2pd-worker.service, docker-0123.scope, unit.service");
   CHECK(without_unit_names("x.cfg .service a.b service") == "x.cfg .service a.b service");
 }

@@ -290,14 +290,34 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
 
 TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
   const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe"}};
-  const char* const sentinels[] = {"203.0.113.9", "2001:db8::7334", "52:54:00:ab:cd:ef", "s3cret", "jodoe", "Jo Doe", "acme-train", "box7", "nfs1",
-                                   "mirror.corp", "XK1234567", "5b694366", "0123456789abcdef", "e41d:2d03:0065:1234", "S7KGNJ0W", "pod-a7", "alice", "torchrun"};
+  const char* const sentinels[] = {"203.0.113.9",
+                                   "2001:db8::7334",
+                                   "52:54:00:ab:cd:ef",
+                                   "s3cret",
+                                   "jodoe",
+                                   "Jo Doe",
+                                   "acme-train",
+                                   "box7",
+                                   "nfs1",
+                                   "mirror.corp",
+                                   "XK1234567",
+                                   "5b694366",
+                                   "0123456789abcdef",
+                                   "e41d:2d03:0065:1234",
+                                   "S7KGNJ0W",
+                                   "pod-a7",
+                                   "alice",
+                                   "torchrun"};
   const std::string all =
-      "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, "
-      "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
-      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process 4711)";
+      "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, "
+      "https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, "
+      "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, "
+      "GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
+      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process "
+      "4711)";
   json proof = finding("fail", all);
-  proof["evidence"] = {{{"source", "/proc/4711/fd"}, {"value", "torchrun: /dev/nvidia0"}}, {{"source", all}, {"value", all}}};
+  proof["evidence"] = {{{"source", "/proc/4711/fd"}, {"value", "torchrun: /dev/nvidia0"}},
+                       {{"source", all}, {"value", all}}};
   proof["next"] = all;
   Sources sources = run_of("failed", "failed", proof, proof);
   sources.machine = machine_of(2);
@@ -414,7 +434,8 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
          {"steps",
           {{{"step", "p2p-proven"}, {"status", "holds"}, {"finding", finding("pass", "proven again", quick)}}}}});
   sources.history["runs"].push_back(apply);
-  sources.plans.insert(sources.plans.begin(), json{{"steps", {{{"state", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
+  sources.plans.insert(sources.plans.begin(),
+                       json{{"steps", {{{"state", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
   const json document = report_document(sources);
   CHECK(document["looks"] == 38);
   CHECK(document["proof"]["run"] == 1);

@@ -42,8 +42,11 @@ Plan resolved_on(const char* record, Plan plan) {
 
 TEST_CASE("resolve: the entry is the solver's, none where P2P works already, and open where nothing fits") {
   const std::string best = choice_on("rtx4090-x2-am5").entry->id;
-  for (const auto& [record, entry] : {std::pair<const char*, std::string>{"rtx4090-x2-am5", best}, {"h200-x4-vm", "none"},
-                                      {"rtxa6000-x2", "none"}, {"rtx3090-x4-epyc", "chosen"}, {"no-gpu", "chosen"}}) {
+  for (const auto& [record, entry] : {std::pair<const char*, std::string>{"rtx4090-x2-am5", best},
+                                      {"h200-x4-vm", "none"},
+                                      {"rtxa6000-x2", "none"},
+                                      {"rtx3090-x4-epyc", "chosen"},
+                                      {"no-gpu", "chosen"}}) {
     CAPTURE(record);
     const Plan plan = resolved_on(record, plan_of({{{"entry", "chosen"}, {"by", "dkms"}}}));
     CHECK(plan.steps[0].with == Parameters{{"entry", entry}, {"by", "dkms"}});
@@ -55,7 +58,8 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
   const auto chosen = [](const std::string& release, const std::string& commit) {
     const test::ChangedRecord machine("rtx4090-x2-am5");
     machine.file("var/lib/dpkg/status", "");  // the runfile's driver: packages were purged
-    machine.file("usr/src/p2pd-nvidia-" + release + "/dkms.conf", "# Written by p2pd for x/y, commit " + commit + "; gone\n");
+    machine.file("usr/src/p2pd-nvidia-" + release + "/dkms.conf",
+                 "# Written by p2pd for x/y, commit " + commit + "; gone\n");
     RecordedRunner runner(machine.root());
     return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
   };
@@ -72,16 +76,21 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
 TEST_CASE("resolve: packages stay where they are of the entry's version") {
   const auto resolved = [](const test::ChangedRecord& machine, const std::string& entry) {
     RecordedRunner runner(machine.root());
-    return resolve(plan_of({{{"entry", entry}, {"userspace", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with;
+    return resolve(plan_of({{{"entry", entry}, {"userspace", "chosen"}}}), {}, Host(machine.root(), runner))
+        .steps[0]
+        .with;
   };
   const std::string patched = "aikitoria/580.105.08-p2p-on-580.178.04";
   const test::ChangedRecord ubuntu("ubuntu26-rtx4090-x2"), debian("debian13-backports-rtx4090-x2");
   CHECK(resolved(ubuntu, "chosen") == Parameters{{"entry", patched}, {"userspace", "keep"}});
   CHECK(resolved(ubuntu, "aikitoria/570.86.16-p2p")["userspace"] == "runfile");  // a plan's own choice
-  CHECK(resolved(debian, "chosen") == Parameters{{"entry", patched}, {"userspace", "runfile"}});  // its 550.163.01 does not build for 7.3
-  ubuntu.file("lib/modules/7.0.0-34-generic/updates/p2pd/build.json",
-              R"({"made_of": {"release": "570.211.01", "commit": "0e943687150e438f265b6fe2b0f6b8bae66050fe"}, "modules": {"nvidia": {}}})");
-  CHECK(resolved(ubuntu, "chosen") == Parameters{{"entry", patched}, {"userspace", "keep"}});  // the packages were upgraded since
+  CHECK(resolved(debian, "chosen") ==
+        Parameters{{"entry", patched}, {"userspace", "runfile"}});  // its 550.163.01 does not build for 7.3
+  ubuntu.file(
+      "lib/modules/7.0.0-34-generic/updates/p2pd/build.json",
+      R"({"made_of": {"release": "570.211.01", "commit": "0e943687150e438f265b6fe2b0f6b8bae66050fe"}, "modules": {"nvidia": {}}})");
+  CHECK(resolved(ubuntu, "chosen") ==
+        Parameters{{"entry", patched}, {"userspace", "keep"}});  // the packages were upgraded since
 }
 
 TEST_CASE("resolve: the ports that redirect, and no others") {
@@ -95,8 +104,8 @@ TEST_CASE("resolve: the ports that redirect, and no others") {
 }
 
 TEST_CASE("resolve: what the plan chose itself stays") {
-  const std::vector<Parameters> given = {Parameters::object(), {{"entry", "test/main"}}, {{"entry", "none"}},
-                                         {{"arguments", {"iommu=pt"}}}};
+  const std::vector<Parameters> given = {
+      Parameters::object(), {{"entry", "test/main"}}, {{"entry", "none"}}, {{"arguments", {"iommu=pt"}}}};
   const Plan plan = resolved_on("rtx4090-x2-am5", plan_of(given));
   for (std::size_t i = 0; i < given.size(); ++i) CHECK(plan.steps[i].with == given[i]);
 }

@@ -220,8 +220,9 @@ TEST_CASE("what was captured goes back exactly") {
     const bool capable = ::setxattr(hello.c_str(), "security.capability", capability, sizeof capability, 0) == 0;
     if (!capable) WARN("file capabilities cannot be set here");
     // user::rwx user:1000:r-- group::r-x mask::r-x other::--x
-    const unsigned char acl[44] = {2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xe8, 3, 0, 0, 4, 0,
-                                   5, 0, 255, 255, 255, 255, 16, 0, 5, 0, 255, 255, 255, 255, 32, 0, 1, 0, 255, 255, 255, 255};
+    const unsigned char acl[44] = {2, 0,    0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 2,   0,  4,
+                                   0, 0xe8, 3,   0,   0,   4,   0,  5, 0,   255, 255, 255, 255, 16, 0,
+                                   5, 0,    255, 255, 255, 255, 32, 0, 1,   0,   255, 255, 255, 255};
     const bool acls = ::setxattr(hello.c_str(), "system.posix_acl_access", acl, sizeof acl, 0) == 0;
     if (!acls) WARN("no ACLs on this file system");
     const FileState before = root.capture("/etc/hello").value();
@@ -264,7 +265,8 @@ TEST_CASE("what was captured goes back exactly") {
     must(root.put("/etc/d", before));
     CHECK(root.capture("/etc/d").value() == before);
     REQUIRE(::chmod(jail.real("/etc/d").c_str(), 0700) == 0);
-    if (::setxattr(jail.real("/etc/d").c_str(), "user.p2pd", "new", 3, 0) != 0) WARN("no user.* attributes on this file system");
+    if (::setxattr(jail.real("/etc/d").c_str(), "user.p2pd", "new", 3, 0) != 0)
+      WARN("no user.* attributes on this file system");
     spill(jail.real("/etc/d/kept"), "kept");
     must(root.put("/etc/d", before));
     CHECK(root.capture("/etc/d").value() == before);
@@ -349,6 +351,8 @@ TEST_CASE("what the running kernel shows of itself is not of a tree in which it 
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) WARN("nothing can be mounted here: not tested");
-  else CHECK(WEXITSTATUS(status) == 0);
+  if (WEXITSTATUS(status) == 77)
+    WARN("nothing can be mounted here: not tested");
+  else
+    CHECK(WEXITSTATUS(status) == 0);
 }

@@ -85,21 +85,27 @@ TEST_CASE("secure-boot: a key of this system, enrolled or not") {
   machine.secure_boot(true);
   machine.put(kLockdown, "none [integrity] confidentiality\n");
   const std::string certificate = "\x30\x82\x01\0the key"s;
-  CHECK(machine.look()->next.starts_with("Run \"sudo apt-get install dkms && sudo dkms generate_mok\" and \"sudo mokutil --import /var/lib/dkms/mok.pub\", then reboot"));
+  CHECK(
+      machine.look()->next.starts_with("Run \"sudo apt-get install dkms && sudo dkms generate_mok\" and \"sudo mokutil "
+                                       "--import /var/lib/dkms/mok.pub\", then reboot"));
   machine.put("usr/sbin/update-secureboot-policy", "#!/bin/sh\n");
   fs::permissions(machine.directory / "usr/sbin/update-secureboot-policy", fs::perms(0755));
-  CHECK(machine.look()->next.starts_with("Run \"sudo update-secureboot-policy --new-key\" and \"sudo mokutil --import /var/lib/shim-signed/mok/MOK.der\""));
+  CHECK(
+      machine.look()->next.starts_with("Run \"sudo update-secureboot-policy --new-key\" and \"sudo mokutil --import "
+                                       "/var/lib/shim-signed/mok/MOK.der\""));
   machine.put("var/lib/shim-signed/mok/MOK.der", certificate);
   machine.put("var/lib/shim-signed/mok/MOK.priv", "key");
   CHECK(machine.look()->facts["local_key"]["enrolled"] == false);
-  CHECK(machine.look()->next.starts_with("Run \"sudo mokutil --import /var/lib/shim-signed/mok/MOK.der\", then reboot"));
+  CHECK(
+      machine.look()->next.starts_with("Run \"sudo mokutil --import /var/lib/shim-signed/mok/MOK.der\", then reboot"));
   machine.variable("MokNew", kEfiShim, certificate);
   CHECK(machine.look()->next.starts_with("An enrolment of mokutil waits: reboot"));
   const std::string place = GENERATE(as<std::string>(), "MokListRT", "db");
   machine.variable(place, place == "db" ? kEfiImages : kEfiShim, "header" + certificate + "more");
   CHECK(machine.verdict() == Verdict::pass);
   CHECK(machine.look()->facts["local_key"]["enrolled"] == true);
-  CHECK(machine.look()->summary.find("; /var/lib/shim-signed/mok/MOK.der is enrolled: its key signs") != std::string::npos);
+  CHECK(machine.look()->summary.find("; /var/lib/shim-signed/mok/MOK.der is enrolled: its key signs") !=
+        std::string::npos);
   machine.put("var/lib/shim-signed/mok/MOK.priv", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n");
   CHECK(machine.verdict() == Verdict::fail);
   CHECK(machine.look()->next.find("MOK.priv is encrypted") != std::string::npos);

@@ -13,8 +13,8 @@ namespace {
 struct Machine : test::MadeTree {
   void lock(const std::string& name, const std::string& what, const std::string& mode) const {
     put("run/systemd/inhibit/" + name, "# This is private data. Do not parse.\nWHAT=" + what + "\nMODE=" + mode +
-                                           "\nUID=0\nPID=812\nWHO=backup\nWHY=nightly\nFIFO=/run/systemd/inhibit/" + name +
-                                           ".ref\n");
+                                           "\nUID=0\nPID=812\nWHO=backup\nWHY=nightly\nFIFO=/run/systemd/inhibit/" +
+                                           name + ".ref\n");
   }
   Finding look() const { return kShutdownInhibitors.check(host, Parameters::object()).value(); }
 };

@@ -11,21 +11,23 @@ TEST_CASE("a table of signatures that is not sound is refused") {
     return parse_signatures(R"({"schema": "p2pd.signatures/1", "signatures": [)" + rows + "]}");
   };
   CHECK(parse("{\"id\": \"x\", " + row + "}"));
-  for (const std::string& wrong : std::vector<std::string>{
-           "", "1", "{" + row + "}", "{\"id\": \"x\", " + row + "},{\"id\": \"x\", " + row + "}",
-           R"({"id": "x", "log": "kernel", "means": "failure", "patterns": ["abc"], "cause": "c", "source": "s"})",
-           R"({"id": "x", "log": "kernel", "means": "note", "patterns": ["a|bcd"], "cause": "c", "source": "s"})",
-           R"({"id": "x", "log": "kernel", "means": "note", "patterns": [], "cause": "c", "source": "s"})",
-           R"({"id": "x", "log": "kernel", "means": "note", "patterns": ["abc"], "cured_by": ["a|bcd"], "cause": "c", "source": "s"})",
-           R"({"id": "x", "log": "dmesg", "means": "note", "patterns": ["abc"], "cause": "c", "source": "s"})"})
+  for (
+      const std::string& wrong : std::vector<std::string>{
+          "", "1", "{" + row + "}", "{\"id\": \"x\", " + row + "},{\"id\": \"x\", " + row + "}",
+          R"({"id": "x", "log": "kernel", "means": "failure", "patterns": ["abc"], "cause": "c", "source": "s"})",
+          R"({"id": "x", "log": "kernel", "means": "note", "patterns": ["a|bcd"], "cause": "c", "source": "s"})",
+          R"({"id": "x", "log": "kernel", "means": "note", "patterns": [], "cause": "c", "source": "s"})",
+          R"({"id": "x", "log": "kernel", "means": "note", "patterns": ["abc"], "cured_by": ["a|bcd"], "cause": "c", "source": "s"})",
+          R"({"id": "x", "log": "dmesg", "means": "note", "patterns": ["abc"], "cause": "c", "source": "s"})"})
     CHECK_FALSE(parse(wrong));
   CHECK_FALSE(parse_signatures("{}"));
 }
 
 TEST_CASE("a row of the kernel's log matches from the start of a record, others anywhere in a line") {
   const auto row = [](const char* log) {
-    return parse_signatures(std::string(R"({"schema": "p2pd.signatures/1", "signatures": [{"id": "x", "means": "note", "log": ")") + log +
-                            R"(", "patterns": ["abc.*d"], "cured_by": ["efg"], "cause": "c", "source": "s"}]})")
+    return parse_signatures(
+               std::string(R"({"schema": "p2pd.signatures/1", "signatures": [{"id": "x", "means": "note", "log": ")") +
+               log + R"(", "patterns": ["abc.*d"], "cured_by": ["efg"], "cause": "c", "source": "s"}]})")
         .value()
         .front();
   };
@@ -40,7 +42,8 @@ TEST_CASE("a row of the kernel's log matches from the start of a record, others 
 TEST_CASE("each row of programs is found in what one prints") {
   // in the programs themselves: driver_peers_test.cpp, bench_judge_test.cpp, bench_cli_test.py
   const auto id = [](const char* output) { return program_failure(output) ? program_failure(output)->id : "none"; };
-  CHECK(id("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.86") == "nvml-mismatch");
+  CHECK(id("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.86") ==
+        "nvml-mismatch");
   CHECK(id("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH") == "nvml-mismatch");
   CHECK(id("CUDA_ERROR_MAP_FAILED") == "map-buffer-failed");
   CHECK(id("No devices were found") == "none");

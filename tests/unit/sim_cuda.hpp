@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the tests of the simulated CUDA driver share. Each case runs in a process of its own, because a driver starts once
-// in a process and keeps its errors.
+// What the tests of the simulated CUDA driver share. Each case runs in a process of its own, because a driver starts
+// once in a process and keeps its errors.
 #pragma once
 
 #include <dlfcn.h>
@@ -262,7 +262,7 @@ inline std::string in_child(const json& machine, const std::function<void()>& bo
 
 /// `body` with a started driver and its GPUs, all of which have enabled each other where that is possible.
 inline std::string on_gpus(const json& machine, const std::function<void(const Cuda&, std::vector<Gpu>&)>& body,
-                    int limit_ms = 60'000) {
+                           int limit_ms = 60'000) {
   return in_child(
       machine,
       [&] {
@@ -333,7 +333,8 @@ inline double rate(const Cuda& cuda, const Gpu& runs, CUdeviceptr to, CUdevicept
 }
 
 inline std::size_t entries(const char* directory) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
 }
 
 }  // namespace p2pd::test::sim

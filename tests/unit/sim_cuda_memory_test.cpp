@@ -46,14 +46,16 @@ TEST_CASE("simulated CUDA: managed memory is loaded from where it is preferred, 
             ok(cuda.cuMemAllocManaged(&pages, kMiB, CU_MEM_ATTACH_GLOBAL));
             ok(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0));
             ok(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
-            same(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE, "no such GPU");
+            same(cuda.cuMemAdvise(pages, kMiB, CU_MEM_ADVISE_SET_ACCESSED_BY, 9), CUDA_ERROR_INVALID_DEVICE,
+                 "no such GPU");
             gpus[0].launch("fill", 4, 1, pages, kMiB / 8, kKey);
             gpus[0].sync();
             same(seen(gpus[1], pages), row.mapped, "mapped");
             ok(cuda.cuMemPrefetchAsync(pages, kMiB, 1, gpus[1].stream));
             same(seen(gpus[1], pages), row.prefetched, "prefetched");
             same(seen(gpus[2], pages), row.touched, "touched");
-            same(cuda.cuMemPrefetchAsync(gpus[2].memory, kMiB, 1, gpus[2].stream), CUDA_ERROR_INVALID_VALUE, "memory that does not migrate");
+            same(cuda.cuMemPrefetchAsync(gpus[2].memory, kMiB, 1, gpus[2].stream), CUDA_ERROR_INVALID_VALUE,
+                 "memory that does not migrate");
             ok(cuda.cuMemFree(pages));
           }) == "ok");
   }
@@ -69,13 +71,15 @@ TEST_CASE("simulated CUDA: a migration of managed memory ends the context") {
           ok(cuda.cuMemAllocManaged(&pages, kMiB, CU_MEM_ATTACH_GLOBAL));
           for (const Gpu& gpu : gpus) {
             gpu.launch("fill", 4, 1, pages, kMiB / 8, kKey);
-            same(cuda.cuStreamSynchronize(gpu.stream), gpu.number == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS, "fill");
+            same(cuda.cuStreamSynchronize(gpu.stream), gpu.number == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS,
+                 "fill");
           }
         }) == "ok");
   std::ifstream log(directory / "kmsg");
   const std::string text{std::istreambuf_iterator<char>(log), {}};
   CHECK(text.find("(PCI:0000:02:00): 31, pid=") != std::string::npos);
-  for (const char* gpu : {"01", "02", "03"}) CHECK(text.find(fmt::format("(PCI:0000:{}:00): 154, ", gpu)) != std::string::npos);
+  for (const char* gpu : {"01", "02", "03"})
+    CHECK(text.find(fmt::format("(PCI:0000:{}:00): 154, ", gpu)) != std::string::npos);
 }
 
 TEST_CASE("simulated CUDA: mapped and pooled memory wants access of its own") {

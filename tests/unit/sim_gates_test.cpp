@@ -206,7 +206,8 @@ TEST_CASE("NVIDIA's own modules between RTX 50: from 590 on, and with every key 
     host.registry = row.registry;
     for (const char* way : {FakeGpuHost::kFirst, FakeGpuHost::kSecond}) {
       files.gpu(way, row.device, row.bar1_gib);
-      host.gpus.push_back({sim::PciFunction(files.root() / FakeGpuHost::folder(way)), std::ranges::find(kBoards, row.device, &sim::Board::id), "", ""});
+      host.gpus.push_back({sim::PciFunction(files.root() / FakeGpuHost::folder(way)),
+                           std::ranges::find(kBoards, row.device, &sim::Board::id), "", ""});
     }
     CHECK(gate.open(host, host.gpus[0], host.gpus[1]) == row.open);
     host.quirks.patched_only = true;
@@ -240,8 +241,9 @@ TEST_CASE("quirks of a scenario") {
     CHECK(problems(host).empty());
   }
   SECTION("what nobody knows") {
-    for (const char* text : {R"({"rain": 1})", R"({"gates": {"acs": "absent"}})", R"({"gates": {"iommu": "off"}})", R"({"gates": {"p2p-modules": "stock"}})",
-                             R"({"faults": [{"kind": "rain"}]})", R"({"faults": {}})", "{"}) {
+    for (const char* text :
+         {R"({"rain": 1})", R"({"gates": {"acs": "absent"}})", R"({"gates": {"iommu": "off"}})",
+          R"({"gates": {"p2p-modules": "stock"}})", R"({"faults": [{"kind": "rain"}]})", R"({"faults": {}})", "{"}) {
       CAPTURE(text);
       quirks(text);
       CHECK(says(problems(host), "CUDA_ERROR_UNKNOWN"));

@@ -14,7 +14,8 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr char kRule[] = "pci-resize-exclude-bars";
 constexpr char kNewest[] = "fork/570.86.16";
 
-/// A build that is pinned, verified, and needs a rule that no compat header makes up for: that is what needs most tests.
+/// A build that is pinned, verified, and needs a rule that no compat header makes up for: that is what needs most
+/// tests.
 CatalogueEntry build(const std::string& version,
                      std::map<std::string, std::string> architectures = {{"Ampere", "unknown"}, {"Ada", "reported"}}) {
   CatalogueEntry entry;
@@ -50,7 +51,8 @@ Catalogue made() {
     "565.57.01": {"source": "x", "tree": "x", "kernels": {"6.12.1": "builds", "6.13.1": "fails: x.c:1: error: no"}},
     "570.86.16": {"source": "x", "tree": "x", "kernels": {"6.13.1": "builds", "6.14.1": "fails: x.c:1: error: no"}},
     "590.48.01": {"source": "x", "tree": "x", "kernels": {"6.1.1": "builds", "6.13.1": "builds"}},
-    "595.71.05": {"source": "x", "tree": "x", "kernels": {"6.1.1": "builds", "6.13.1": "builds"}}}})").value();
+    "595.71.05": {"source": "x", "tree": "x", "kernels": {"6.1.1": "builds", "6.13.1": "builds"}}}})")
+                    .value();
   return all;
 }
 
@@ -67,7 +69,8 @@ struct Card {
 };
 
 Machine::Gpu gpu_of(const Card& card, std::size_t at) {
-  Machine::Gpu gpu{{"0000:0" + std::to_string(at + 1) + ":00.0", card.id, std::nullopt}, card.told, card.bar1, card.most};
+  Machine::Gpu gpu{
+      {"0000:0" + std::to_string(at + 1) + ":00.0", card.id, std::nullopt}, card.told, card.bar1, card.most};
   static const std::vector<GpuModel> kModels = gpu_models().value();
   for (const GpuModel& model : kModels)
     if (model.id == card.id) gpu.model = model;
@@ -172,8 +175,7 @@ std::vector<Row> rows() {
       {"a kernel of clang", machine_of(two, {{"6.8.0", Compiler{"clang", 17}}}), "", "compiler", "clang 17"},
       {"gcc 14", machine_of(two, {{"6.8.0", Compiler{"gcc", 14}}}), kNewest, "", "fits"},
       {"gcc 14 and 4.14", machine_of(two, {{"4.14.0", Compiler{"gcc", 14}}}), "", "compiler", "gcc 14"},
-      {"unknown compiler and 4.14", machine_of(two, {{"4.14.0", std::nullopt}}), "fork/550.90.07", "", "fits",
-       1},
+      {"unknown compiler and 4.14", machine_of(two, {{"4.14.0", std::nullopt}}), "fork/550.90.07", "", "fits", 1},
       {"release without a version", machine_of(two, {{"custom"}}), kNewest, "", "fits", 1},
       {"no kernel", machine_of(two, {}), kNewest, "", "fits", 1},
       {"Fedora", machine_of(two, {{"6.8.0"}}, "", "fedora"), "", "distribution", "fedora"},
@@ -199,16 +201,19 @@ TEST_CASE("solver: machines and the entry or reason each gets", "[solver]") {
 }
 
 TEST_CASE("solver: each entry tells why it does not fit, and what would change it", "[solver]") {
-  const Choice choice = choose_driver(all(), machine_of({2, Card{k4090}}, {{"6.11.0", Compiler{"gcc", 13}}, {"6.12.9"}}));
+  const Choice choice =
+      choose_driver(all(), machine_of({2, Card{k4090}}, {{"6.11.0", Compiler{"gcc", 13}}, {"6.12.9"}}));
   CHECK(choice.entry->id == kNewest);
   CHECK(row(choice, "fork/550.54.15").reason == "it does not build for Linux 6.10.1: x.c:1: error: no");
   CHECK_FALSE(row(choice, "fork/550.54.15").running_only);
   CHECK(row(choice, "fork/550.90.07").running_only);
   CHECK(row(choice, "fork/550.90.07").reason ==
-        "it fits the running kernel 6.11.0, but not every bootable one: it does not build for Linux 6.12.1: x.c:1: error: no");
+        "it fits the running kernel 6.11.0, but not every bootable one: it does not build for Linux 6.12.1: x.c:1: "
+        "error: no");
   CHECK(row(choice, "fork/565.57.01").fit == EntryVerdict::Fit::fits);
   CHECK(row(choice, "fork/590.48.01").fit == EntryVerdict::Fit::candidate);
-  CHECK(row(choice, "fork/590.48.01").reason == "not used, because one source alone has its hashes; allowed, it would fit");
+  CHECK(row(choice, "fork/590.48.01").reason ==
+        "not used, because one source alone has its hashes; allowed, it would fit");
   CHECK(std::ranges::count(choice.notes, "gcc-13, the compiler of 6.11.0, is not installed") == 1);
 }
 
@@ -220,7 +225,9 @@ TEST_CASE("solver: what nobody built for such a kernel is tried where nothing be
   CHECK(choice.entry->id == kNewest);
   CHECK(row(choice, kNewest).fit == EntryVerdict::Fit::untried);
   CHECK(choice.questions.empty());
-  CHECK(std::ranges::count(choice.notes, "no test build for 6.14.0: apply builds it first, and changes nothing where that fails") == 1);
+  CHECK(std::ranges::count(choice.notes,
+                           "no test build for 6.14.0: apply builds it first, and changes nothing where that fails") ==
+        1);
 }
 
 TEST_CASE("solver: a build that failed here is not taken again", "[solver]") {
@@ -229,15 +236,17 @@ TEST_CASE("solver: a build that failed here is not taken again", "[solver]") {
   machine.failed_builds[build_name(newest, "6.1.0")] = "y.c:2: error: no";
   const Choice choice = choose_driver(all(), machine);
   CHECK(choice.entry->id == "fork/565.57.01");
-  CHECK(row(choice, kNewest).reason.starts_with("it did not build here for 6.1.0: y.c:2: error: no; remove /var/log/p2pd/"));
+  CHECK(row(choice, kNewest)
+            .reason.starts_with("it did not build here for 6.1.0: y.c:2: error: no; remove /var/log/p2pd/"));
 }
 
 TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]") {
   const Machine machine = machine_of({2, Card{k5090}}, {{"6.1.0-48-amd64", Compiler{"gcc", 12}, Headers::backport}});
   const Choice choice = choose_driver(all(), machine);
   CHECK(choice.entry == nullptr);
-  CHECK(choice.next.ends_with("Would fit, and may not be used yet: fork/590.48.01. "
-                              "\"p2pctl catalogue allow fork/590.48.01\" shows what is known, and asks."));
+  CHECK(
+      choice.next.ends_with("Would fit, and may not be used yet: fork/590.48.01. "
+                            "\"p2pctl catalogue allow fork/590.48.01\" shows what is known, and asks."));
   Catalogue allowed = made();
   allowed.entries[4].allowed = true;
   CHECK(choose_driver(allowed, machine).entry->id == "fork/590.48.01");
@@ -246,8 +255,9 @@ TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]
   allowed.entries[4].compat = {kRule};  // it does not know the argument
   const Choice neither = choose_driver(allowed, machine);
   CHECK(neither.next.find("590.48.01") == std::string::npos);
-  CHECK(row(neither, "fork/590.48.01").reason.starts_with("not used, because nobody has the SHA-256 of its runfile; "
-                                                          "and even then it would not fit: "));
+  CHECK(row(neither, "fork/590.48.01")
+            .reason.starts_with("not used, because nobody has the SHA-256 of its runfile; "
+                                "and even then it would not fit: "));
 }
 
 TEST_CASE("solver: a compat header makes up for what the source does not know", "[solver]") {
@@ -317,20 +327,24 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
 
 TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
   Catalogue all = made();
-  all.entries[3].defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {"Ada"}, .grave = false},
-                            {.id = "slower", .text = "it is slower", .use = {}, .architectures = {"Ampere"}, .grave = false}};
+  all.entries[3].defects = {
+      {.id = "slow", .text = "it is slow", .use = {}, .architectures = {"Ada"}, .grave = false},
+      {.id = "slower", .text = "it is slower", .use = {}, .architectures = {"Ampere"}, .grave = false}};
   Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}}, "590.48.01");
   const Choice choice = choose_driver(all, machine);
   CHECK(choice.entry->id == kNewest);
   const auto told = [](const Choice& made_choice, std::string_view note) {
     return std::ranges::count(made_choice.notes, note) == 1;
   };
-  CHECK(told(choice, "it lowers the driver from 590.48.01 to 570.86.16: programs that need a CUDA newer than 12.8 stop working (now 13.1)"));
+  CHECK(told(choice,
+             "it lowers the driver from 590.48.01 to 570.86.16: programs that need a CUDA newer than 12.8 stop working "
+             "(now 13.1)"));
   CHECK(told(choice, "known defect: it is slow"));
   CHECK_FALSE(told(choice, "known defect: it is slower"));
   CHECK(row(choice, kNewest).defects == std::vector<std::string>{"it is slow"});
   machine.driver_version = "585.1";  // of a branch that the catalogue does not know
-  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
+  CHECK(told(choose_driver(all, machine),
+             "it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
   all.entries[3].cuda.clear();
   CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16"));
   machine.driver_version = "570.86.16";
@@ -359,7 +373,8 @@ TEST_CASE("solver: a converted card takes a build with dynamic BAR1, and no othe
 TEST_CASE("solver: what is certain goes before what is newer", "[solver]") {
   Catalogue all = made();
   all.entries.front().compat.clear();
-  const Choice choice = choose_driver(all, machine_of({2, Card{k4090}}, {{"6.1.0", Compiler{"gcc", 12}, Headers::absent}}));
+  const Choice choice =
+      choose_driver(all, machine_of({2, Card{k4090}}, {{"6.1.0", Compiler{"gcc", 12}, Headers::absent}}));
   CHECK(choice.entry->id == "fork/550.54.15");
   CHECK(choice.questions.empty());
 }
@@ -377,7 +392,8 @@ TEST_CASE("solver: without an entry that may be used there is a reason, too", "[
 
 TEST_CASE("solver: a newer kernel that does not start by default need not be fitted", "[solver]") {
   for (const Headers headers : {Headers::backport, Headers::absent}) {  // it does not fit; whether it fits is not known
-    Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0-37-amd64"}, {"6.1.0-48-amd64", Compiler{"gcc", 12}, headers}});
+    Machine machine =
+        machine_of({{k4090}, {k4090}}, {{"6.1.0-37-amd64"}, {"6.1.0-48-amd64", Compiler{"gcc", 12}, headers}});
     const Choice held_by_it = choose_driver(all(), machine);
     CHECK((held_by_it.entry == nullptr || !held_by_it.questions.empty()));
     machine.kernels.back().held_back = true;
@@ -403,17 +419,21 @@ TEST_CASE("solver: a build of the installed packages' version comes first, and t
     machine.kernels.front().release = "6.13.2";
     const Choice newer = choose_driver(all(), machine);
     CHECK(newer.entry->id == kNewest);
-    CHECK(std::ranges::count(newer.notes, "the driver's packages cannot stay: no build of 565.57.01 may be used and fits") == 1);
+    CHECK(std::ranges::count(newer.notes,
+                             "the driver's packages cannot stay: no build of 565.57.01 may be used and fits") == 1);
     machine.kernels.front().release = "6.1.0-37-amd64";
     Catalogue graver = all();
     graver.entries[2].defects = {{"x", "x", "", {}, true}};
     const Choice other = choose_driver(graver, machine);
     CHECK(other.entry->id == kNewest);
-    CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: fork/565.57.01, the build of their version, has known defects that fork/570.86.16 has not") == 1);
+    CHECK(std::ranges::count(other.notes,
+                             "the driver's packages cannot stay: fork/565.57.01, the build of their version, has known "
+                             "defects that fork/570.86.16 has not") == 1);
   }
   SECTION("why they cannot, where they cannot") {
     machine.packages = {"", "the packages bring no libcuda.so.1"};
     const Choice other = choose_driver(all(), machine);
-    CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: the packages bring no libcuda.so.1") == 1);
+    CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: the packages bring no libcuda.so.1") ==
+          1);
   }
 }

@@ -14,12 +14,15 @@ namespace {
 struct Trees {
   TemporaryDirectory host;
   TemporaryDirectory state;
-  UndoStore open() const { return UndoStore::open(Root::open(state.path()).value(), Root::open(host.path()).value()).value(); }
+  UndoStore open() const {
+    return UndoStore::open(Root::open(state.path()).value(), Root::open(host.path()).value()).value();
+  }
   Root root() const { return Root::open(host.path()).value(); }
 };
 
 FileState file(const std::string& content, mode_t mode = 0640) {
-  return {FileState::Kind::regular, content, mode, ::geteuid(), ::getegid(), {{"user.colour", std::string("\0\xff", 2)}}};
+  return {
+      FileState::Kind::regular, content, mode, ::geteuid(), ::getegid(), {{"user.colour", std::string("\0\xff", 2)}}};
 }
 
 }  // namespace

@@ -22,5 +22,6 @@ TEST_CASE("vfio-guests: a card of a guest, another device of one, none") {
   CHECK(machine.look(kVfioGuests).verdict == Verdict::fail);
   CHECK(machine.look(kVfioGuests).facts["others"] == nlohmann::json{other});
   machine.link("sys/bus/pci/devices/0000:01:00.0/driver", "../../../bus/pci/drivers/vfio-pci");
-  CHECK(machine.look(kVfioGuests).summary == "0000:01:00.0 is bound to vfio-pci: the card belongs to a guest, not to this system");
+  CHECK(machine.look(kVfioGuests).summary ==
+        "0000:01:00.0 is bound to vfio-pci: the card belongs to a guest, not to this system");
 }

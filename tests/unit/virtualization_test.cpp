@@ -72,8 +72,8 @@ TEST_CASE("virtualization: drivers refuse GeForce cards in a guest, unless they 
     machine.text.clear();
     for (const auto& [bus, row] : {std::pair{"01", first}, std::pair{"02", second}}) {
       const std::string zeros = "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
-      machine.text += fmt::format("0000:{}:00.0 x\n00: {} 00 00 10 00 00 00 00 03 00 00 00 00\n10: {}\n20: {}\n", bus, ids,
-                                  zeros, zeros);
+      machine.text += fmt::format("0000:{}:00.0 x\n00: {} 00 00 10 00 00 00 00 03 00 00 00 00\n10: {}\n20: {}\n", bus,
+                                  ids, zeros, zeros);
       machine.text += "30: 00 00 00 00 40 00 00 00 00 00 00 00 00 00 00 00\n" + row + "\n\n";
     }
     return machine.look().value();

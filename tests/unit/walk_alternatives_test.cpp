@@ -10,7 +10,8 @@ using namespace p2pd::test;
 namespace {
 
 /// a, then the alternatives, then the proof, which passes where `needed` is in effect.
-std::string plan_with(const std::vector<std::string>& alternatives, const std::string& needed, const std::string& policy = "{reboots: 9}") {
+std::string plan_with(const std::vector<std::string>& alternatives, const std::string& needed,
+                      const std::string& policy = "{reboots: 9}") {
   std::string yaml = plan_of({"a:trial"}, policy);
   for (const std::string& name : alternatives)
     yaml += "  - {alternative: " + name + ", title: t, check: now, fix: trial, with: {name: " + name + "}}\n";
@@ -153,9 +154,12 @@ std::string plan_with_first(const std::string& gate, const std::string& goal) {
   return plan_of({}, "{reboots: 9}") +
          "  - {requires: swap, title: t, check: now, fix: live, with: {name: swap}}\n"
          "  - {alternative: b, title: t, first: true, check: now, fix: trial, with: {name: b}}\n"
-         "  - {gate: g, title: t, check: now, with: {name: " + gate + "}, after: [b], needs: [swap]}\n"
+         "  - {gate: g, title: t, check: now, with: {name: " +
+         gate +
+         "}, after: [b], needs: [swap]}\n"
          "  - {alternative: c, title: t, check: now, fix: trial, with: {name: c}}\n"
-         "  - {goal: p, title: t, check: proof, with: {name: " + goal + "}, after: [g]}\n";
+         "  - {goal: p, title: t, check: proof, with: {name: " +
+         goal + "}, after: [g]}\n";
 }
 
 }  // namespace

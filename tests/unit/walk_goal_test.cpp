@@ -9,7 +9,9 @@ using namespace p2pd::test;
 
 namespace {
 
-std::string state(const Result<Run>& run) { return run ? std::string(to_string(run->state)) : "error: " + run.error().message; }
+std::string state(const Result<Run>& run) {
+  return run ? std::string(to_string(run->state)) : "error: " + run.error().message;
+}
 
 Result<Run> again(World& world) {
   return world.start([](Walk& walk) { return walk.prove_again(); });

@@ -17,7 +17,8 @@ std::string chain(const std::string& extra = "") {
   };
   row("requires", "a", ", fix: live");
   row("requires", "b", ", fix: live, needs: [a" + extra + "]");
-  if (!extra.empty()) yaml.insert(yaml.find("  - {requires: b"), "  - {requires: x, title: t, check: now, with: {name: x}}\n");
+  if (!extra.empty())
+    yaml.insert(yaml.find("  - {requires: b"), "  - {requires: x, title: t, check: now, with: {name: x}}\n");
   yaml += "  - {requires: c, title: t, check: now, fix: live, with: {name: c}, needs: [b]}\n";
   yaml += "  - {gate: gate, title: t, check: now, with: {name: c}, needs: [c]}\n";
   return yaml;

@@ -209,14 +209,16 @@ TEST_CASE("runs: what lasts for one boot is made again for each run whose change
 TEST_CASE("runs: what lasts for one boot is made again for a step of each kind") {
   World world;
   std::string plan = "name: first\ntitle: t\nsteps:\n";
-  for (const auto& [head, rest] : std::vector<std::pair<std::string, std::string>>{{"requires: r", "fix: each-boot"},
-                                                                                   {"requires: w", "operator: none"},
-                                                                                   {"alternative: a", "first: true, fix: each-boot"},
-                                                                                   {"upkeep: u", "fix: each-boot, where: [w]"},
-                                                                                   {"gate: g", "fix: each-boot, needs: [r]"}})
+  for (const auto& [head, rest] :
+       std::vector<std::pair<std::string, std::string>>{{"requires: r", "fix: each-boot"},
+                                                        {"requires: w", "operator: none"},
+                                                        {"alternative: a", "first: true, fix: each-boot"},
+                                                        {"upkeep: u", "fix: each-boot, where: [w]"},
+                                                        {"gate: g", "fix: each-boot, needs: [r]"}})
     plan += fmt::format("  - {{{}, title: t, check: now, with: {{name: {}}}, {}}}\n", head, head.back(), rest);
   for (const char* name : {"w", "p"}) world.write(fmt::format("live/{}", name), "yes");
-  const auto done = world.settle(world.apply(plan + "  - {goal: p, title: t, check: proof, with: {name: p}, after: [a, g]}\n"));
+  const auto done =
+      world.settle(world.apply(plan + "  - {goal: p, title: t, check: proof, with: {name: p}, after: [a, g]}\n"));
   REQUIRE(done);
   REQUIRE(done->state == RunState::ready);
   world.boot();

@@ -38,7 +38,8 @@ TEST_CASE("busy: wait waits before anything is changed, and goes on once the mac
 }
 
 TEST_CASE("busy: wait hears a pause, and a cancel, while it waits") {
-  for (const auto& [event, state] : {std::pair(Event::pause, RunState::paused), std::pair(Event::cancel, RunState::idle)}) {
+  for (const auto& [event, state] :
+       {std::pair(Event::pause, RunState::paused), std::pair(Event::cancel, RunState::idle)}) {
     World world;
     world.asked = event;
     world.quiet_polls = 7;
@@ -94,7 +95,8 @@ TEST_CASE("before a restart, what cannot be told is not waited for") {
   CHECK(run->state == RunState::rebooting);
 }
 
-TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes", "[attack]") {
+TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes",
+          "[attack]") {
   World world;
   world.write("live/idle", "yes");
   REQUIRE(world.settle(world.apply(needs_idle("{busy: wait}")))->result == "done");

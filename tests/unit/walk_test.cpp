@@ -7,7 +7,9 @@ using namespace p2pd::test;
 
 namespace {
 
-std::string state(const Result<Run>& run) { return run ? std::string(to_string(run->state)) : "error: " + run.error().message; }
+std::string state(const Result<Run>& run) {
+  return run ? std::string(to_string(run->state)) : "error: " + run.error().message;
+}
 
 }  // namespace
 
@@ -45,7 +47,8 @@ TEST_CASE("one reboot serves all steps that do not depend on each other") {
 }
 
 TEST_CASE("a fix that a reboot makes by itself is left to the one that is due anyway, wherever in the plan that is") {
-  for (const std::vector<std::string>& steps : {std::vector<std::string>{"a:boot", "b:reboot"}, {"b:reboot", "a:boot"}}) {
+  for (const std::vector<std::string>& steps :
+       {std::vector<std::string>{"a:boot", "b:reboot"}, {"b:reboot", "a:boot"}}) {
     World world;
     world.write("want/b", "");  // the boot does it
     auto run = world.apply(plan_of(steps));
@@ -59,7 +62,8 @@ TEST_CASE("a fix that a reboot makes by itself is left to the one that is due an
   }
 }
 
-TEST_CASE("a fix that a reboot makes by itself is made where none is due, and is no success where the reboot did not help") {
+TEST_CASE(
+    "a fix that a reboot makes by itself is made where none is due, and is no success where the reboot did not help") {
   World world;
   auto run = world.settle(world.apply(plan_of({"b:reboot", "a:live"})));
   CHECK(state(run) == "idle");

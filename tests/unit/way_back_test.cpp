@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "base/action.hpp"
-#include "machine/boot/package_locks.hpp"
 #include "base/sha256.hpp"
 #include "catch.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/driver/driver_pins.hpp"
 #include "machine/packages/apt.hpp"
 #include "made_tree.hpp"
@@ -178,7 +178,8 @@ TEST_CASE("driver-pins: written, seen, and not overruled") {
   CHECK(machine.look(kDriverPins).verdict == Verdict::not_applicable);
 }
 
-TEST_CASE("way-back: what an earlier run had staged comes back with its own undo, over a kill, and is removed by none") {
+TEST_CASE(
+    "way-back: what an earlier run had staged comes back with its own undo, over a kill, and is removed by none") {
   Machine machine;
   const std::string kept = "var/lib/p2pd/way-back-before/0/", place = "var/lib/p2pd/way-back/manifest.json";
   const auto there = [&](const std::string& name) { return fs::exists(machine.directory / name); };

@@ -12,13 +12,16 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string name_of(const Parameters& with) { return with.at("name").get<std::string>(); }
-std::string fault_of(const Host& host, const std::string& name) { return host.files().read("/faults/" + name).value_or(""); }
+std::string fault_of(const Host& host, const std::string& name) {
+  return host.files().read("/faults/" + name).value_or("");
+}
 
 Result<Finding> now(const Host& host, const Parameters& with) {
   const std::string name = name_of(with);
   if (fault_of(host, name) == "unreadable") return fail(ErrorCode::denied, "cannot read " + name);
   Finding finding;
-  finding.verdict = host.files().exists("/now/" + name) || host.files().exists("/live/" + name) ? Verdict::pass : Verdict::fail;
+  finding.verdict =
+      host.files().exists("/now/" + name) || host.files().exists("/live/" + name) ? Verdict::pass : Verdict::fail;
   finding.summary = name + (finding.verdict == Verdict::pass ? " is so" : " is not so");
   if (fault_of(host, name) == "danger") finding.danger = name + " burns";
   finding.impossible = fault_of(host, name) == "impossible" && finding.verdict == Verdict::fail;
@@ -79,32 +82,74 @@ Result<void> rests(Host& host) {
   return fault == "count" ? host.write("/rests", host.files().read("/rests").value_or("") + "once\n") : Result<void>();
 }
 
-Result<Description> describe(const Host&, const Parameters& with) { return Description{"makes " + name_of(with) + " so", {}, {}, ""}; }
+Result<Description> describe(const Host&, const Parameters& with) {
+  return Description{"makes " + name_of(with) + " so", {}, {}, ""};
+}
 
 constexpr Parameter kName[] = {{"name", Parameter::Type::string, true, "of the thing"}};
-constexpr Parameter kProof[] = {{"name", Parameter::Type::string, true, "of the thing"}, {"mode", Parameter::Type::string, false, "quick or not"}};
+constexpr Parameter kProof[] = {{"name", Parameter::Type::string, true, "of the thing"},
+                                {"mode", Parameter::Type::string, false, "quick or not"}};
 constexpr Probe kProbes[] = {
     {"now", "it is so", kName, nullptr, now},
     {.id = "idle", .asserts = "nobody uses it", .parameters = kName, .check = now, .transient = true},
     {.id = "danger", .asserts = "nothing is dangerous", .parameters = kName, .check = now, .tells_danger = true},
-    {.id = "proof", .asserts = "it is proven", .parameters = kProof, .check = proof, .proves_p2p = true, .quick = R"({"mode": "quick"})"},
+    {.id = "proof",
+     .asserts = "it is proven",
+     .parameters = kProof,
+     .check = proof,
+     .proves_p2p = true,
+     .quick = R"({"mode": "quick"})"},
 };
 constexpr Action kActions[] = {
     {.id = "live", .does = "at once", .parameters = kName, .describe = describe, .apply = live},
-    {.id = "each-boot", .does = "for this boot", .parameters = kName, .each_boot = true, .describe = describe, .apply = live},
-    {.id = "each-kernel", .does = "for each kernel", .parameters = kName, .describe = describe, .apply = live, .new_kernel = live},
-    {.id = "risky", .does = "at once, and may crash", .parameters = kName, .hazard = true, .describe = describe, .apply = live},
-    {.id = "boot", .does = "at the next boot", .parameters = kName, .effect = Effect::reboot, .describe = describe, .apply = boot},
-    {.id = "reboot", .does = "what a reboot does, too", .parameters = kName, .effect = Effect::reboot, .reboot_suffices = true,
-     .describe = describe, .apply = boot, .run_rests = rests},
-    {.id = "trial", .does = "on trial", .parameters = kName, .effect = Effect::reboot, .hazard = true, .describe = describe,
-     .apply = boot, .commit = commit},
+    {.id = "each-boot",
+     .does = "for this boot",
+     .parameters = kName,
+     .each_boot = true,
+     .describe = describe,
+     .apply = live},
+    {.id = "each-kernel",
+     .does = "for each kernel",
+     .parameters = kName,
+     .describe = describe,
+     .apply = live,
+     .new_kernel = live},
+    {.id = "risky",
+     .does = "at once, and may crash",
+     .parameters = kName,
+     .hazard = true,
+     .describe = describe,
+     .apply = live},
+    {.id = "boot",
+     .does = "at the next boot",
+     .parameters = kName,
+     .effect = Effect::reboot,
+     .describe = describe,
+     .apply = boot},
+    {.id = "reboot",
+     .does = "what a reboot does, too",
+     .parameters = kName,
+     .effect = Effect::reboot,
+     .reboot_suffices = true,
+     .describe = describe,
+     .apply = boot,
+     .run_rests = rests},
+    {.id = "trial",
+     .does = "on trial",
+     .parameters = kName,
+     .effect = Effect::reboot,
+     .hazard = true,
+     .describe = describe,
+     .apply = boot,
+     .commit = commit},
 };
 
 class FakeClock : public Clock {
  public:
   explicit FakeClock(const std::function<void()>& on_wait) : on_wait_(on_wait) {}
-  std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::time_point(std::chrono::hours(1)); }
+  std::chrono::system_clock::time_point now() override {
+    return std::chrono::system_clock::time_point(std::chrono::hours(1));
+  }
   void wait(std::chrono::milliseconds) override {
     if (on_wait_) on_wait_();
   }
@@ -238,12 +283,15 @@ void World::lose_journal() const {
 
 int World::undo_entries() const {
   const auto records = fs::directory_iterator(state_.path() / "undo");
-  return static_cast<int>(std::count_if(begin(records), end(records), [](const auto& file) { return file.path().extension() == ".json"; }));
+  return static_cast<int>(
+      std::count_if(begin(records), end(records), [](const auto& file) { return file.path().extension() == ".json"; }));
 }
 
 std::vector<JournalEvent> World::events() const {
   const auto journal = Journal::open(state_.path(), Journal::Access::read);
-  return journal ? journal->events(0, std::numeric_limits<std::int64_t>::max(), 1000).value_or(std::vector<JournalEvent>()) : std::vector<JournalEvent>();
+  return journal
+             ? journal->events(0, std::numeric_limits<std::int64_t>::max(), 1000).value_or(std::vector<JournalEvent>())
+             : std::vector<JournalEvent>();
 }
 
 int World::count(std::string_view type) const {
@@ -259,7 +307,8 @@ std::string plan_of(const std::vector<std::string>& steps, const std::string& po
     const auto colon = head.find(':');
     const std::string name = head.substr(0, colon);
     const std::string fix = colon == std::string::npos ? "" : head.substr(colon + 1);
-    yaml += fmt::format("  - {{{}: {}, title: t, check: {}", fix == "proof" ? "goal" : "gate", name, fix == "proof" ? "proof" : "now");
+    yaml += fmt::format("  - {{{}: {}, title: t, check: {}", fix == "proof" ? "goal" : "gate", name,
+                        fix == "proof" ? "proof" : "now");
     if (!fix.empty() && fix != "proof") yaml += ", fix: " + fix;
     yaml += ", with: {name: " + name + "}";
     if (space != std::string::npos) yaml += ", after: [" + step.substr(space + 7) + "]";

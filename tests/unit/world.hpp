@@ -23,7 +23,8 @@ struct PowerCut {};
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
 ///
 /// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
-/// at the next boot; `reboot` is `boot` that a reboot does by itself; `each-boot` is `live` that ends with the boot; `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
+/// at the next boot; `reboot` is `boot` that a reboot does by itself; `each-boot` is `live` that ends with the boot;
+/// `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
 class World {
  public:
   World();
@@ -31,8 +32,8 @@ class World {
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
   /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (nobody can mend it),
   /// "limited" (of a proof: it proves less than is wanted),
-  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which is
-  /// told where a run rests: "count" (it adds a line to /rests), "error", "cut".
+  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which
+  /// is told where a run rests: "count" (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   std::string read(const std::string& path) const;
@@ -43,8 +44,12 @@ class World {
   /// A new process of the worker, on the boot that is running.
   Result<Run> start(const std::function<Result<Run>(Walk&)>& work);
   Result<Run> apply(const std::string& yaml);
-  Result<Run> go_on() { return start([](Walk& walk) { return walk.go_on(); }); }
-  Result<Run> revert() { return start([](Walk& walk) { return walk.revert(); }); }
+  Result<Run> go_on() {
+    return start([](Walk& walk) { return walk.go_on(); });
+  }
+  Result<Run> revert() {
+    return start([](Walk& walk) { return walk.revert(); });
+  }
   /// The machine boots: what waits takes effect unless it hangs; then it comes back without it.
   void boot();
   /// Boots and goes on as long as the run waits for a reboot.

@@ -6,7 +6,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kAttributes = 4;    // bytes in front of the data
+constexpr std::size_t kAttributes = 4;            // bytes in front of the data
 constexpr std::size_t kVariableLimit = 1U << 20;  // bytes; lists of keys take tens of KiB
 
 }  // namespace

@@ -82,8 +82,8 @@ std::string grub_line(const std::vector<std::string>& arguments) {
 
 std::string grub_drop_in(const std::vector<std::string>& arguments) {
   return std::string(kDropInHeader) + note(arguments) +
-         "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" + grub_line(arguments) +
-         "'\n";
+         "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" +
+         grub_line(arguments) + "'\n";
 }
 
 Result<std::vector<std::string>> drop_in_arguments(const Host& host) {

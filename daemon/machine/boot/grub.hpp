@@ -15,8 +15,8 @@ inline constexpr std::string_view kGrubConfig = "/boot/grub/grub.cfg";
 inline constexpr std::string_view kGrubCustom = "/boot/grub/custom.cfg";
 inline constexpr std::string_view kGrubEnvironment = "/boot/grub/grubenv";
 inline constexpr std::string_view kGrubDropIn = "/etc/default/grub.d/zz-p2pd.cfg";
-inline constexpr std::string_view kTrialId = "p2pd-trial";            ///< id of the one-time menu entry
-inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";    ///< mark of a trial boot
+inline constexpr std::string_view kTrialId = "p2pd-trial";          ///< id of the one-time menu entry
+inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";  ///< mark of a trial boot
 
 /// Quotes `argument` for a line of grub.cfg: escapes what GRUB's shell would interpret.
 std::string grub_quoted(std::string_view argument);
@@ -31,7 +31,8 @@ struct GrubCustom {
 };
 Result<GrubCustom> split_grub_custom(std::string_view text);
 
-/// Makes the trial block: `entry` again, with those of `arguments` that it lacks and kTrialId; it reboots by itself after a panic.
+/// Makes the trial block: `entry` again, with those of `arguments` that it lacks and kTrialId; it reboots by itself
+/// after a panic.
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments);
 
 /// Joins `arguments` into one piece of a line of grub.cfg.

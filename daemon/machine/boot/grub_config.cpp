@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
-#include "machine/boot/package_locks.hpp"
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::chrono::minutes kGenerateDeadline{10};  // os-prober mounts every partition
-constexpr int kAttempts = 5;                            // another writer of grub.cfg can spoil each
+constexpr int kAttempts = 5;                           // another writer of grub.cfg can spoil each
 
 /// Generates grub.cfg as update-grub does: in the language of the system, not of the user who started p2pd.
 Result<std::string> generated_config(const Host& host) {
@@ -77,7 +77,8 @@ Result<void> renew_grub_config(Host& host, const std::function<Result<bool>(cons
       return host.write(kGrubConfig, std::move(text), 0444, Restore::generated);
     log::info("{} was written by another program meanwhile: it is generated again", kGrubConfig);
   }
-  return fail(ErrorCode::busy, std::string(kGrubConfig) + " is written by another program each time that it is generated",
+  return fail(ErrorCode::busy,
+              std::string(kGrubConfig) + " is written by another program each time that it is generated",
               "Wait until kernels are installed, then try again.");
 }
 

@@ -27,8 +27,8 @@ Result<GrubBoot> read_grub_boot(const Host& host, std::string_view config);
 /// Checks that GRUB can read `content`, which errors call `name`.
 Result<void> check_grub_script(const Host& host, std::string_view name, const std::string& content);
 
-/// Generates grub.cfg as update-grub does, and replaces it if `wanted` returns true: checked by GRUB, with its kernel and
-/// initrd present, renamed in one step.
+/// Generates grub.cfg as update-grub does, and replaces it if `wanted` returns true: checked by GRUB, with its kernel
+/// and initrd present, renamed in one step.
 ///
 /// Never replaces a file that another program, such as the installation of a kernel, wrote meanwhile by an older view
 /// of the machine, but generates it again. ErrorCode::busy if that does not end.

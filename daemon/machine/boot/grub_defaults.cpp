@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kDefaults = "/etc/default/grub";
 constexpr std::string_view kDropIns = "/etc/default/grub.d";
-constexpr const char* kAll = "GRUB_CMDLINE_LINUX";           // first arguments of every entry
+constexpr const char* kAll = "GRUB_CMDLINE_LINUX";              // first arguments of every entry
 constexpr const char* kDefault = "GRUB_CMDLINE_LINUX_DEFAULT";  // arguments of every entry but recovery ones
 
 /// A file that grub-mkconfig sources, and the values of the variables after it.
@@ -81,20 +81,25 @@ Result<void> judge(const std::vector<Stage>& stages, const std::vector<std::stri
   for (const Stage& stage : stages) {
     appended = appended || stage.file == kGrubDropIn;
     if (appended && !reach_kernel(stage.all, stage.normal, arguments) && stage.file != kGrubDropIn)
-      return fail(ErrorCode::invalid, fmt::format("{} sets {} again, after {}", place_of(stage, kDefault), kDefault, kGrubDropIn),
-                  fmt::format("Let it append to ${}, or rename the file to sort before zz-p2pd.cfg, then try again.", kDefault));
+      return fail(ErrorCode::invalid,
+                  fmt::format("{} sets {} again, after {}", place_of(stage, kDefault), kDefault, kGrubDropIn),
+                  fmt::format("Let it append to ${}, or rename the file to sort before zz-p2pd.cfg, then try again.",
+                              kDefault));
     if (appended || reach_kernel(stage.all, stage.normal + " " + own, arguments)) continue;
     const bool normal = reach_kernel(stage.all, own, arguments);
     const char* variable = normal ? kDefault : kAll;
-    return fail(ErrorCode::invalid, fmt::format("{}: {} {}", place_of(stage, variable), variable, fault_of(normal ? stage.normal : stage.all)),
-                "Correct that line, run update-grub, then try again.");
+    return fail(
+        ErrorCode::invalid,
+        fmt::format("{}: {} {}", place_of(stage, variable), variable, fault_of(normal ? stage.normal : stage.all)),
+        "Correct that line, run update-grub, then try again.");
   }
   return fail(ErrorCode::invalid, fmt::format("{} does not come to hold what {} appends", kDefault, kGrubDropIn),
               "Look at the files of /etc/default/grub.d.");
 }
 
 Failure read_only(const std::string& place) {
-  return fail(ErrorCode::invalid, fmt::format("{} makes {} read-only: grub-mkconfig would end at {}", place, kDefault, kGrubDropIn),
+  return fail(ErrorCode::invalid,
+              fmt::format("{} makes {} read-only: grub-mkconfig would end at {}", place, kDefault, kGrubDropIn),
               "Remove \"readonly\" there, then try again.");
 }
 
@@ -107,10 +112,11 @@ Result<bool> follow(std::vector<Stage>& stages, std::string& unclear) {
     const auto read = read_shell_assignments(stage.text, variables, fixed);
     if (fixed_at.empty() && fixed.contains(kDefault)) fixed_at = fmt::format("{}:{}", stage.file, fixed[kDefault]);
     if (!read && read.error().code == ErrorCode::denied && !fixed_at.empty()) return read_only(fixed_at);
-    if (!read) unclear = fmt::format("{}: {}", stage.file, read.error().message);
+    if (!read)
+      unclear = fmt::format("{}: {}", stage.file, read.error().message);
     else if (!variables[kAll] || !variables[kDefault])
-      unclear = fmt::format("{}: what it gives {} is known only by running it", place_of(stage, variables[kAll] ? kDefault : kAll),
-                            variables[kAll] ? kDefault : kAll);
+      unclear = fmt::format("{}: what it gives {} is known only by running it",
+                            place_of(stage, variables[kAll] ? kDefault : kAll), variables[kAll] ? kDefault : kAll);
     if (!unclear.empty()) return false;
     stage.all = *variables[kAll];
     stage.normal = *variables[kDefault];

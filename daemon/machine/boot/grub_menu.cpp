@@ -61,10 +61,14 @@ class GrubLexer {
  private:
   void skip_blank() {
     while (at_ < text_.size()) {
-      if (text_.substr(at_, 2) == "\\\n") at_ += 2;
-      else if (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r') ++at_;
-      else if (text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
-      else return;
+      if (text_.substr(at_, 2) == "\\\n")
+        at_ += 2;
+      else if (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')
+        ++at_;
+      else if (text_[at_] == '#')
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      else
+        return;
     }
   }
 
@@ -72,10 +76,14 @@ class GrubLexer {
     std::string value;
     while (at_ < text_.size() && std::string_view(" \t\r\n;|&{}").find(text_[at_]) == std::string_view::npos) {
       const char c = text_[at_];
-      if (c == '\'' || c == '"') TRY(quoted(c, value));
-      else if (c == '$') variable(value);
-      else if (c == '\\') escape(value);
-      else value += text_[at_++];
+      if (c == '\'' || c == '"')
+        TRY(quoted(c, value));
+      else if (c == '$')
+        variable(value);
+      else if (c == '\\')
+        escape(value);
+      else
+        value += text_[at_++];
     }
     return value;
   }
@@ -85,8 +93,10 @@ class GrubLexer {
     while (at_ < text_.size() && text_[at_] != quote) {
       const bool escapes = quote == '"' && at_ + 1 < text_.size() && text_[at_] == '\\' &&
                            std::string_view("$\"\\\n").find(text_[at_ + 1]) != std::string_view::npos;
-      if (escapes) escape(value);
-      else value += text_[at_++];
+      if (escapes)
+        escape(value);
+      else
+        value += text_[at_++];
     }
     if (at_ == text_.size()) return error(begin, "a quotation mark that is not closed");
     ++at_;
@@ -173,8 +183,8 @@ class GrubReader {
 
   /// Title, id and the other options of the menuentry or submenu command in words_.
   GrubEntry header() const {
-    constexpr std::array<std::string_view, 6> kWithValue{"--class", "--users", "--hotkey", "--source", "--id",
-                                                         "$menuentry_id_option"};
+    constexpr std::array<std::string_view, 6> kWithValue{"--class",  "--users", "--hotkey",
+                                                         "--source", "--id",    "$menuentry_id_option"};
     GrubEntry entry;
     bool titled = false;
     for (std::size_t i = 1; i < words_.size(); ++i) {
@@ -182,11 +192,14 @@ class GrubReader {
       if (name == "${menuentry_id_option}") name = kWithValue.back();
       const bool with_value = one_of(name, kWithValue) && i + 1 < words_.size();
       const std::size_t last = with_value ? i + 1 : i;
-      if (with_value && (name == "--id" || name == kWithValue.back())) entry.id = words_[last].value;
-      else if (name.starts_with("--id=")) entry.id = name.substr(5);
+      if (with_value && (name == "--id" || name == kWithValue.back()))
+        entry.id = words_[last].value;
+      else if (name.starts_with("--id="))
+        entry.id = name.substr(5);
       else if (with_value || name.starts_with("--"))
         entry.options.append(" ").append(text_.substr(words_[i].begin, words_[last].end - words_[i].begin));
-      else if (!std::exchange(titled, true)) entry.title = name;
+      else if (!std::exchange(titled, true))
+        entry.title = name;
       i = last;
     }
     return entry;
@@ -201,9 +214,12 @@ class GrubReader {
     std::size_t taken = 0;
     for (; taken < words_.size(); ++taken) {
       const std::string& word = words_[taken].value;
-      if (one_of(word, kOpening)) ++conditions;
-      else if (one_of(word, kClosing)) conditions = std::max(conditions - 1, 0);
-      else if (!one_of(word, kOther)) break;
+      if (one_of(word, kOpening))
+        ++conditions;
+      else if (one_of(word, kClosing))
+        conditions = std::max(conditions - 1, 0);
+      else if (!one_of(word, kOther))
+        break;
     }
     words_.erase(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(taken));
   }
@@ -281,8 +297,9 @@ Result<const GrubEntry*> pick(const std::vector<GrubEntry>& entries, std::string
   if (entries.empty()) return fail(ErrorCode::invalid, "it has no boot entry where the default one should be");
   for (std::size_t i = 0; counted && i <= index; ++i)
     if (entries[i].conditional)
-      return fail(ErrorCode::invalid, "which entry is the default depends on a condition around \"" +
-                                          entries[i].title + "\" that only GRUB can tell",
+      return fail(ErrorCode::invalid,
+                  "which entry is the default depends on a condition around \"" + entries[i].title +
+                      "\" that only GRUB can tell",
                   "Set GRUB_DEFAULT in /etc/default/grub to the id of the entry, run update-grub, then try again.");
   return entries[index].submenu ? pick(entries[index].children, rest) : Result<const GrubEntry*>(&entries[index]);
 }
@@ -307,8 +324,10 @@ std::map<std::string, std::string> parse_grub_environment(std::string_view text)
   std::map<std::string, std::string> out;
   std::string line;
   for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '\\' && at + 1 < text.size()) line += text[++at];
-    else if (text[at] != '\n') line += text[at];
+    if (text[at] == '\\' && at + 1 < text.size())
+      line += text[++at];
+    else if (text[at] != '\n')
+      line += text[at];
     else {
       const std::size_t equals = line.find('=');
       if (!line.starts_with('#') && equals != std::string::npos) out[line.substr(0, equals)] = line.substr(equals + 1);

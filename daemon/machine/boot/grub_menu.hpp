@@ -23,8 +23,8 @@ struct GrubEntry {
   };
   std::string title;
   std::string id;
-  std::string options;       ///< options of the entry, as written, without its id
-  std::string body;          ///< text between the braces, as written; empty for a submenu
+  std::string options;  ///< options of the entry, as written, without its id
+  std::string body;     ///< text between the braces, as written; empty for a submenu
   bool submenu = false;
   bool conditional = false;  ///< true inside an `if`: GRUB may not show it
   std::vector<Load> loads;
@@ -34,9 +34,9 @@ struct GrubEntry {
 /// Boot menu of a grub.cfg.
 struct GrubMenu {
   std::vector<GrubEntry> entries;
-  std::string default_entry;   ///< default as written; may be "${saved_entry}"
-  bool one_time = false;       ///< the entry that grub-reboot names precedes the default
-  bool reads_custom = false;   ///< sources custom.cfg
+  std::string default_entry;  ///< default as written; may be "${saved_entry}"
+  bool one_time = false;      ///< the entry that grub-reboot names precedes the default
+  bool reads_custom = false;  ///< sources custom.cfg
 };
 
 /// Parses grub.cfg; `before` is the menu of an earlier file. ErrorCode::invalid names the line.

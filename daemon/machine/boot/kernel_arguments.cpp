@@ -16,9 +16,12 @@ struct KeyRule {
 };
 
 constexpr std::array kRules{
-    KeyRule{"pci", Rule::options},           KeyRule{"iommu", Rule::last_contains},
-    KeyRule{"intel_iommu", Rule::last_contains}, KeyRule{"amd_iommu", Rule::last_contains},
-    KeyRule{"console", Rule::any},           KeyRule{"modprobe.blacklist", Rule::any},
+    KeyRule{"pci", Rule::options},
+    KeyRule{"iommu", Rule::last_contains},
+    KeyRule{"intel_iommu", Rule::last_contains},
+    KeyRule{"amd_iommu", Rule::last_contains},
+    KeyRule{"console", Rule::any},
+    KeyRule{"modprobe.blacklist", Rule::any},
 };
 
 std::string normal(std::string_view key) {
@@ -68,7 +71,8 @@ KernelArgument kernel_argument(std::string_view text) {
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
 }
 
-// Follows the kernel's lib/cmdline.c, next_arg(): a quote toggles anywhere; only those around all or the value are removed.
+// Follows the kernel's lib/cmdline.c, next_arg(): a quote toggles anywhere; only those around all or the value are
+// removed.
 std::vector<KernelArgument> parse_kernel_line(std::string_view line) {
   std::vector<KernelArgument> out;
   std::size_t at = 0;
@@ -128,9 +132,9 @@ Result<void> validate_kernel_arguments(const Parameters& parameters) {
     if (argument.empty()) return fail(ErrorCode::invalid, "arguments: an empty kernel argument");
     for (const char c : argument)
       if (c <= ' ' || c > '~' || std::string_view("\"'\\$`").find(c) != std::string_view::npos)
-        return fail(ErrorCode::invalid,
-                    "arguments: \"" + argument + "\" is not one kernel argument: printable ASCII without spaces, "
-                    "quotes, backslash, dollar sign and backtick is expected");
+        return fail(ErrorCode::invalid, "arguments: \"" + argument +
+                                            "\" is not one kernel argument: printable ASCII without spaces, "
+                                            "quotes, backslash, dollar sign and backtick is expected");
     const std::string key = kernel_argument(argument).key;
     if (key == "--" || key.starts_with('='))
       return fail(ErrorCode::invalid, "arguments: \"" + argument + "\" is not KEY or KEY=VALUE");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the kernel's log, record by record. Uses /dev/kmsg itself, not `dmesg` or journalctl: it keeps records whole (line
-// breaks are escaped) and has the facility of each, everywhere; dmesg prints JSON from util-linux 2.38 on (not on
+// Reads the kernel's log, record by record. Uses /dev/kmsg itself, not `dmesg` or journalctl: it keeps records whole
+// (line breaks are escaped) and has the facility of each, everywhere; dmesg prints JSON from util-linux 2.38 on (not on
 // Ubuntu 22.04), and indents or repeats lines. Reference: Documentation/ABI/testing/dev-kmsg of Linux.
 #include "machine/boot/kernel_log.hpp"
 
@@ -23,8 +23,8 @@ namespace {
 constexpr std::string_view kDevice = "/dev/kmsg";
 constexpr std::string_view kFile = "/var/log/kern.log";
 constexpr std::size_t kLogRecordLimit = 16384;  // limit in bytes; the kernel's own limit is 8192
-constexpr std::size_t kHeadLimit = 96;       // bytes of a date, a host and times
-constexpr unsigned kLevels = 8;              // a priority is facility * 8 + level; facility 0 is the kernel
+constexpr std::size_t kHeadLimit = 96;          // bytes of a date, a host and times
+constexpr unsigned kLevels = 8;                 // a priority is facility * 8 + level; facility 0 is the kernel
 
 /// Checks for the first line that a kernel prints. The name of a process is too short to match.
 bool is_banner(std::string_view text) {
@@ -83,8 +83,8 @@ void parse_device(std::string_view text, KernelLog& log) {
 struct TextHead {
   std::size_t indent = 0;
   std::size_t size = 0;
-  bool dated = false;      ///< contains a date, a time or a priority
-  bool of_kernel = true;   ///< false if a priority says otherwise
+  bool dated = false;       ///< contains a date, a time or a priority
+  bool of_kernel = true;    ///< false if a priority says otherwise
   bool after_boot = false;  ///< time since the boot is not 0
 };
 
@@ -94,7 +94,8 @@ bool take_brackets(std::string_view& rest, TextHead& head) {
   if (!rest.starts_with('[') || end == std::string_view::npos || end > kHeadLimit) return false;
   const std::string_view inside = rest.substr(1, end - 1);
   const auto fits = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view(" .:+").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view(" .:+").find(c) != std::string_view::npos;
   };
   if (inside.empty() || !std::ranges::all_of(inside, fits) || inside.back() < '0' || inside.back() > '9') return false;
   if (inside.find_first_not_of(" .+0123456789") == std::string_view::npos)

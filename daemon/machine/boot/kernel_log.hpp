@@ -14,8 +14,8 @@ namespace p2pd {
 /// A line break in the text of a record, as /dev/kmsg writes it.
 inline constexpr std::string_view kKernelLogBreak = "\\x0a";
 
-/// One message of the kernel. Its text begins where the kernel began to print: a name that a user chose (of a process, a
-/// file) may be in it, line breaks included, but not before it.
+/// One message of the kernel. Its text begins where the kernel began to print: a name that a user chose (of a process,
+/// a file) may be in it, line breaks included, but not before it.
 struct KernelRecord {
   std::string head;  ///< header of /dev/kmsg, "6,339,5140900,-;"; in a text log date, host and time, or nothing
   std::string text;

@@ -12,8 +12,14 @@ namespace {
 
 constexpr std::string_view kImage = "vmlinuz-";
 /// Directories of modules below /lib/modules/VERSION, in the order of depmod's default search: updates, then the rest.
-constexpr std::string_view kHeaderPlaces[] = {
-    "updates/dkms", "updates/p2pd", "updates", "extra", "extra/nvidia", "misc", "kernel/drivers/video", "kernel/drivers/video/nvidia"};
+constexpr std::string_view kHeaderPlaces[] = {"updates/dkms",
+                                              "updates/p2pd",
+                                              "updates",
+                                              "extra",
+                                              "extra/nvidia",
+                                              "misc",
+                                              "kernel/drivers/video",
+                                              "kernel/drivers/video/nvidia"};
 
 bool is_directory(const Host& host, const std::string& path) {
   const auto info = host.files().stat(path);
@@ -51,7 +57,8 @@ Kernel kernel_of(const Host& host, const std::string& version) {
   kernel.modules = is_directory(host, directory);
   kernel.headers = is_directory(host, directory + "/build");
   if (!kernel.modules) return kernel;
-  for (const std::string_view place : kHeaderPlaces) look_into(host, directory + "/" + std::string(place), kernel.nvidia);
+  for (const std::string_view place : kHeaderPlaces)
+    look_into(host, directory + "/" + std::string(place), kernel.nvidia);
   // Ubuntu's prebuilt modules: kernel/nvidia-550, kernel/nvidia-550srv-open
   for (const std::string& name : host.names(directory + "/kernel"))
     if (name.starts_with("nvidia")) look_into(host, directory + "/kernel/" + name, kernel.nvidia);

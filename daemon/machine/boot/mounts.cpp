@@ -106,14 +106,18 @@ const Mount* mount_above(const std::vector<Mount>& mounts, std::string_view path
 }
 
 std::string why_volatile(const std::vector<Mount>& mounts, std::string_view path, std::string_view arguments) {
-  constexpr std::string_view kLive[] = {"boot=live", "boot=casper", "root=live:", "rd.live.image", "overlayroot=tmpfs", "systemd.volatile="};
+  constexpr std::string_view kLive[] = {
+      "boot=live", "boot=casper", "root=live:", "rd.live.image", "overlayroot=tmpfs", "systemd.volatile="};
   const Mount* mount = mount_above(mounts, path);
   if (mount == nullptr) return "";
   if (is_memory(*mount)) return "it lies on " + mount->type;
   if (mount->type != "overlay") return "";
   const Mount* upper = mount->upper.empty() ? nullptr : mount_above(mounts, mount->upper);
-  if (upper != nullptr && upper != mount) return is_memory(*upper) ? "it lies on an overlay whose changes go to " + upper->type : "";
-  const bool live = std::ranges::any_of(kLive, [&](std::string_view word) { return fmt::format(" {}", arguments).find(fmt::format(" {}", word)) != std::string::npos; });
+  if (upper != nullptr && upper != mount)
+    return is_memory(*upper) ? "it lies on an overlay whose changes go to " + upper->type : "";
+  const bool live = std::ranges::any_of(kLive, [&](std::string_view word) {
+    return fmt::format(" {}", arguments).find(fmt::format(" {}", word)) != std::string::npos;
+  });
   return live ? "this is a live system: it lies on an overlay whose changes are not kept" : "";
 }
 

@@ -28,8 +28,9 @@ Result<std::vector<Mount>> parse_mounts(std::string_view text);
 /// Finds the mount of `path` (absolute, without links): the longest one above it, the later one of equals.
 const Mount* mount_above(const std::vector<Mount>& mounts, std::string_view path);
 
-/// Reason why data written at `path` (absolute, without links) is lost with this boot: "it lies on tmpfs"; empty if it lasts,
-/// or if that is not known. `arguments`: the kernel's command line, which reveals a live system whose upper layer is not seen.
+/// Reason why data written at `path` (absolute, without links) is lost with this boot: "it lies on tmpfs"; empty if it
+/// lasts, or if that is not known. `arguments`: the kernel's command line, which reveals a live system whose upper
+/// layer is not seen.
 std::string why_volatile(const std::vector<Mount>& mounts, std::string_view path, std::string_view arguments);
 
 /// Layer that GRUB's drivers cannot write through, at or below block device `device` ("253:0"): "LVM", "RAID"; empty if

@@ -18,8 +18,8 @@ struct PackageLock {
   std::string process;  ///< name of the process; empty if it cannot be read
 };
 
-/// Holders of package locks now, from /proc/locks and the inodes of the lock files: locks nothing and waits for nothing.
-/// nullopt if a recorded host has no table of locks.
+/// Holders of package locks now, from /proc/locks and the inodes of the lock files: locks nothing and waits for
+/// nothing. nullopt if a recorded host has no table of locks.
 Result<std::optional<std::vector<PackageLock>>> package_locks(const Host& host);
 
 /// Waits until no process holds one of them; after `patience`, ErrorCode::busy names the holder.

@@ -14,8 +14,10 @@ using Value = std::optional<std::string>;
 bool is_name(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 void append(Value& value, const Value& more) {
-  if (value && more) *value += *more;
-  else value.reset();
+  if (value && more)
+    *value += *more;
+  else
+    value.reset();
 }
 
 /// Reads assignments of the POSIX shell language (Shell Command Language, 2.2, 2.6 and 2.9.1).
@@ -46,7 +48,9 @@ class AssignmentReader {
  private:
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\n'; }
 
-  int line() const { return static_cast<int>(1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(begin_), '\n')); }
+  int line() const {
+    return static_cast<int>(1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(begin_), '\n'));
+  }
 
   Failure unclear() const {
     return fail(ErrorCode::state, fmt::format("line {} cannot be evaluated without running it", line()));
@@ -56,10 +60,14 @@ class AssignmentReader {
   void skip_space(bool between) {
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == ' ' || c == '\t' || (between && (c == '\n' || c == ';'))) ++at_;
-      else if (c == '\\' && peek(1) == '\n' && at_ + 1 < text_.size()) at_ += 2;
-      else if (c == '#' && between && (at_ == 0 || !is_name(text_[at_ - 1]))) at_ = std::min(text_.find('\n', at_), text_.size());
-      else return;
+      if (c == ' ' || c == '\t' || (between && (c == '\n' || c == ';')))
+        ++at_;
+      else if (c == '\\' && peek(1) == '\n' && at_ + 1 < text_.size())
+        at_ += 2;
+      else if (c == '#' && between && (at_ == 0 || !is_name(text_[at_ - 1])))
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      else
+        return;
     }
   }
 
@@ -87,9 +95,12 @@ class AssignmentReader {
       const char c = text_[at_];
       if (std::string_view(" \t\n;").find(c) != std::string_view::npos) break;
       if (std::string_view("&|<>()").find(c) != std::string_view::npos) return unclear();
-      if (c == '\'') append(value, TRY(single_quoted()));
-      else if (c == '"') append(value, TRY(double_quoted()));
-      else append(value, TRY(piece("")));
+      if (c == '\'')
+        append(value, TRY(single_quoted()));
+      else if (c == '"')
+        append(value, TRY(double_quoted()));
+      else
+        append(value, TRY(piece("")));
     }
     return value;
   }
@@ -115,7 +126,8 @@ class AssignmentReader {
     const char c = text_[at_];
     if (c == '$') return expansion();
     if (c == '`') return substitution();
-    if (c == '\\' && at_ + 1 < text_.size() && (escaped.empty() || escaped.find(text_[at_ + 1]) != std::string_view::npos)) {
+    if (c == '\\' && at_ + 1 < text_.size() &&
+        (escaped.empty() || escaped.find(text_[at_ + 1]) != std::string_view::npos)) {
       at_ += 2;
       return text_[at_ - 1] == '\n' ? Value("") : Value(std::string(1, text_[at_ - 1]));
     }
@@ -184,7 +196,8 @@ class AssignmentReader {
 
 }  // namespace
 
-Result<void> read_shell_assignments(std::string_view text, ShellVariables& variables, std::map<std::string, int>& read_only) {
+Result<void> read_shell_assignments(std::string_view text, ShellVariables& variables,
+                                    std::map<std::string, int>& read_only) {
   return AssignmentReader(text, variables, read_only).read();
 }
 

@@ -50,7 +50,8 @@ bool any_value(const std::string&, const Json&) { return true; }
 bool agree(const Json& one, const Json& other) {
   if (one.is_null() || other.is_null()) return true;
   if (!one.is_object() || !other.is_object()) return one == other;
-  return std::ranges::all_of(one.items(), [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
+  return std::ranges::all_of(one.items(),
+                             [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
 }
 
 Json at(const Json& row, const char* pin) { return row.value(Json::json_pointer(pin), Json()); }
@@ -63,7 +64,8 @@ Result<void> add_rows(const Json& rows, const std::string& source, Table& into, 
     if (is_new || first.value == value) continue;
     for (const char* pin : into.pins)
       if (!agree(at(first.value, pin), at(value, pin)))
-        return fail(ErrorCode::invalid, fmt::format("{} {}: another '{}' than in {}", into.what, name, pin + 1, first.source),
+        return fail(ErrorCode::invalid,
+                    fmt::format("{} {}: another '{}' than in {}", into.what, name, pin + 1, first.source),
                     "Give what differs a name of its own, or take it out of the drop-in.");
     notes.push_back(fmt::format("{}: {} {} is in {} too, which counts", source, into.what, name, first.source));
   }
@@ -117,14 +119,15 @@ void allow(CatalogueEntry& entry, const Allowance& given) {
 }
 
 /// Adds the builds of one patch: on its own release, and grafted on others.
-Result<void> add_entries(const std::string& id, const Row& row, const Tables& tables, const std::vector<Defect>& defects,
-                         Catalogue& into) {
+Result<void> add_entries(const std::string& id, const Row& row, const Tables& tables,
+                         const std::vector<Defect>& defects, Catalogue& into) {
   const PatchRow patch = TRY(parse_patch(id, row.value, defects));
   for (const auto& [version, tree] : patch.trees) {
     const auto& releases = tables.releases.rows;
     const auto release = releases.find(version), made_for = releases.find(patch.entry.made_for);
     if (release == releases.end() || made_for == releases.end())
-      return fail(ErrorCode::invalid, fmt::format("there is no release {}", release == releases.end() ? version : patch.entry.made_for));
+      return fail(ErrorCode::invalid,
+                  fmt::format("there is no release {}", release == releases.end() ? version : patch.entry.made_for));
     CatalogueEntry entry = patch.entry;
     entry.made_for_commit = made_for->second.value.value("commit", "");
     entry.tree = tree;
@@ -138,7 +141,8 @@ Result<void> add_entries(const std::string& id, const Row& row, const Tables& ta
       allow(entry, TRY(parse_allowance(allowed->second.value)));
     entry.lacks = lacking(entry);
     entry.source = row.source;
-    if (std::ranges::count(into.entries, entry.id, &CatalogueEntry::id) != 0) return fail(ErrorCode::invalid, entry.id + " twice");
+    if (std::ranges::count(into.entries, entry.id, &CatalogueEntry::id) != 0)
+      return fail(ErrorCode::invalid, entry.id + " twice");
     into.entries.push_back(std::move(entry));
   }
   return {};
@@ -149,7 +153,8 @@ std::string where(const Row& row, const Table& table, const std::string& name) {
 }
 
 /// Checks that a release is right by itself: entries copy its values.
-Result<void> check_release(const std::string& version, const Json& row, const std::map<std::string, CompatRule>& rules) {
+Result<void> check_release(const std::string& version, const Json& row,
+                           const std::map<std::string, CompatRule>& rules) {
   CatalogueEntry entry;
   TRY(parse_release(version, row, entry));
   for (const std::string& rule : entry.compat)

@@ -56,10 +56,10 @@ struct CatalogueEntry {
 
   // NVIDIA's release
   std::string base_version;
-  std::string base_commit;     ///< 40 hexadecimal digits; empty: not known
-  std::string cuda;            ///< newest CUDA that its libcuda runs, "12.8"; empty: not known
-  std::string runfile_path;    ///< path on every host; empty: not known
-  std::string runfile_sha256;  ///< 64 hexadecimal digits; empty: not known
+  std::string base_commit;          ///< 40 hexadecimal digits; empty: not known
+  std::string cuda;                 ///< newest CUDA that its libcuda runs, "12.8"; empty: not known
+  std::string runfile_path;         ///< path on every host; empty: not known
+  std::string runfile_sha256;       ///< 64 hexadecimal digits; empty: not known
   std::uint64_t runfile_bytes = 0;  ///< 0: not known
   std::optional<Version> kernel_min;
   std::optional<int> gcc_min;
@@ -70,14 +70,15 @@ struct CatalogueEntry {
   std::string repository;  ///< empty: a patch file
   std::vector<std::string> also_in;
   std::string branch;
-  std::string commit;      ///< 40 hexadecimal digits; for a patch file its SHA-256
-  std::string patch_file;  ///< URL; empty: a commit
+  std::string commit;           ///< 40 hexadecimal digits; for a patch file its SHA-256
+  std::string patch_file;       ///< URL; empty: a commit
   std::string made_for;         ///< release that it descends from; if not base_version: a graft
   std::string made_for_commit;  ///< like base_commit
   std::string tree;             ///< git's id of the patched source; empty: not known before it is made
   std::string diffstat;         ///< output of git diff --shortstat, "6 files changed, ..."; empty: not known
-  std::map<std::string, std::string> architectures;  ///< architectures with "reported" or "unknown"; absent ones are not supported
-  std::vector<std::string> reports;                  ///< people who saw it work, and their hardware
+  std::map<std::string, std::string>
+      architectures;                 ///< architectures with "reported" or "unknown"; absent ones are not supported
+  std::vector<std::string> reports;  ///< people who saw it work, and their hardware
   std::vector<Defect> defects;
   nlohmann::json module_options = nlohmann::json::object();
   nlohmann::json registry_dwords = nlohmann::json::object();
@@ -86,10 +87,10 @@ struct CatalogueEntry {
 
   /// Evidence for the release, the patch and the runfile.
   Known base_known = Known::single_source, patch_known = Known::single_source, runfile_known = Known::single_source;
-  std::string lacks;                   ///< pin that no file has: "the SHA-256 of its runfile"; empty: none
-  bool allowed = false;                ///< allowed on this machine, with these hashes
-  bool of_this_machine = false;        ///< from a drop-in: such a build precedes those of p2pd
-  std::string source;                  ///< file that it is from
+  std::string lacks;             ///< pin that no file has: "the SHA-256 of its runfile"; empty: none
+  bool allowed = false;          ///< allowed on this machine, with these hashes
+  bool of_this_machine = false;  ///< from a drop-in: such a build precedes those of p2pd
+  std::string source;            ///< file that it is from
 
   bool is_graft() const { return made_for != base_version; }
   Known known() const { return std::min({base_known, patch_known, runfile_known}); }
@@ -117,9 +118,9 @@ struct CatalogueFile {
 /// Reads config/catalogue.yaml, compiled in, the *.yaml of kCatalogueDropIns, and `more`.
 Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& more = {});
 
-/// Merges these files into one catalogue, and checks every key. A later file adds rows. If an earlier file has a row too,
-/// the earlier one counts, and both must agree on every pin (commits, trees, sums). Rows of the first file are p2pd's, the
-/// others this machine's.
+/// Merges these files into one catalogue, and checks every key. A later file adds rows. If an earlier file has a row
+/// too, the earlier one counts, and both must agree on every pin (commits, trees, sums). Rows of the first file are
+/// p2pd's, the others this machine's.
 Result<Catalogue> parse_catalogue(const std::vector<CatalogueFile>& files);
 CatalogueFile shipped_catalogue();
 Result<CatalogueFile> catalogue_file(std::string source, std::string_view yaml);

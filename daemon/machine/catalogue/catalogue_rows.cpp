@@ -7,8 +7,8 @@
 #include <array>
 
 #include "base/json_fields.hpp"
-#include "base/p2p_use.hpp"
 #include "machine/fetch/git_tree.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {
 namespace {
@@ -56,7 +56,8 @@ bool architecture_row(const std::string& name, const Json& value) {
 bool option_row(const std::string&, const Json& value) { return value.is_string() || value.is_number_integer(); }
 bool dword_row(const std::string&, const Json& value) { return value.is_number_unsigned(); }
 bool graft_row(const std::string& version, const Json& value) {
-  return is_driver_release(version) && (value.is_null() || (value.is_string() && is_git_id(value.get_ref<const std::string&>())));
+  return is_driver_release(version) &&
+         (value.is_null() || (value.is_string() && is_git_id(value.get_ref<const std::string&>())));
 }
 
 Result<void> parse_runfile(const Json& row, CatalogueEntry& entry) {
@@ -144,7 +145,8 @@ Result<void> parse_release(const std::string& version, const Json& row, Catalogu
   entry.gcc_min = fields.integer("gcc_min");
   entry.gcc_below = fields.integer("gcc_below");
   entry.compat = fields.texts("compat", is_row_name, Need::optional);
-  const Json runfile = fields.object("runfile", [](const std::string&, const Json&) { return true; }, Need::required);
+  const Json runfile = fields.object(
+      "runfile", [](const std::string&, const Json&) { return true; }, Need::required);
   TRY(fields.done());
   TRY(parse_runfile(runfile, entry));
   if (const std::string name = fmt::format("/NVIDIA-Linux-x86_64-{}.run", version); !entry.runfile_path.ends_with(name))
@@ -165,14 +167,17 @@ Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::
   entry.diffstat = fields.text("diffstat", is_text, Need::optional);
   const Json grafts = fields.object("grafts", graft_row);
   if (grafts.contains(entry.made_for)) fields.wrong("a graft on " + entry.made_for + ", its own release");
-  for (const auto& [version, tree] : grafts.items()) patch.trees[version] = tree.is_null() ? "" : tree.get<std::string>();
+  for (const auto& [version, tree] : grafts.items())
+    patch.trees[version] = tree.is_null() ? "" : tree.get<std::string>();
   const Json architectures = fields.object("architectures", architecture_row, Need::required);
   for (const auto& [name, evidence] : architectures.items()) entry.architectures[name] = evidence;
   entry.reports = fields.texts("reports", is_text, Need::optional);
   for (const std::string& name : fields.texts("defects", is_row_name, Need::optional)) {
     const auto defect = std::ranges::find(defects, name, &Defect::id);
-    if (defect == defects.end()) fields.wrong("there is no defect " + name);
-    else entry.defects.push_back(*defect);
+    if (defect == defects.end())
+      fields.wrong("there is no defect " + name);
+    else
+      entry.defects.push_back(*defect);
   }
   entry.module_options = fields.object("module_options", option_row);
   entry.registry_dwords = fields.object("registry_dwords", dword_row);

@@ -15,7 +15,8 @@ namespace p2pd {
 /// A patch: its part of an entry, and the releases that it applies to.
 struct PatchRow {
   CatalogueEntry entry;
-  std::map<std::string, std::string> trees;  ///< releases, its own and grafts, with git's id of the result; empty: not known
+  std::map<std::string, std::string>
+      trees;  ///< releases, its own and grafts, with git's id of the result; empty: not known
 };
 
 Result<CompatRule> parse_rule(std::string_view name, const nlohmann::json& row);

@@ -42,7 +42,8 @@ Result<std::vector<KernelTrial>> trials_of(const std::string& release, const Jso
   const Json kernels = fields.object("kernels", outcome, JsonFields::Need::required);
   TRY(fields.done());
   std::vector<KernelTrial> trials;
-  for (const auto& [kernel, text] : kernels.items()) trials.push_back(trial_of(release, kernel, text.get_ref<const std::string&>()));
+  for (const auto& [kernel, text] : kernels.items())
+    trials.push_back(trial_of(release, kernel, text.get_ref<const std::string&>()));
   std::ranges::sort(trials, {}, &KernelTrial::version);
   return trials;
 }
@@ -72,10 +73,13 @@ const KernelTable::value_type* row_of(const KernelTable& table, const Version& r
 }
 
 /// Release of `row` as NVIDIA writes it, "570.211.01".
-std::string name_of(const KernelTable::value_type& row) { return row.second.empty() ? dotted(row.first) : row.second.front().release; }
+std::string name_of(const KernelTable::value_type& row) {
+  return row.second.empty() ? dotted(row.first) : row.second.front().release;
+}
 
 /// Outlook by the trials of `row`, of `release` or of one near it; null: no trials.
-KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel, const std::vector<std::string>& compat) {
+KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& release, std::string_view kernel,
+                         const std::vector<std::string>& compat) {
   using Kind = KernelOutlook::Kind;
   const Version version = mainline_of(kernel);
   if (row == nullptr || version.empty()) return {Kind::untried, fmt::format("no test build for {}", kernel)};
@@ -94,7 +98,8 @@ KernelOutlook outlook_by(const KernelTable::value_type* row, const Version& rele
   if (same != nullptr || (after != nullptr && after->failure.empty())) {
     const auto listed = [&](const std::string& rule) { return std::ranges::count(compat, rule) > 0; };
     if (of.empty() || std::ranges::all_of(nearest->rules, listed)) return {Kind::builds, {}};
-    return {Kind::untried, fmt::format("{} builds for Linux {} with compat headers; no test build for {}", name_of(*row), nearest->kernel, kernel)};
+    return {Kind::untried, fmt::format("{} builds for Linux {} with compat headers; no test build for {}",
+                                       name_of(*row), nearest->kernel, kernel)};
   }
   if (before != nullptr)
     return {Kind::untried, fmt::format("it builds for Linux {}{}; no test build for {}", before->kernel, of, kernel)};
@@ -122,7 +127,8 @@ Result<KernelTable> parse_kernel_table(std::string_view text) { return TRY_IN("k
 
 Result<KernelTable> kernel_table() { return parse_kernel_table(kTable); }
 
-KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel, const std::vector<std::string>& compat) {
+KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel,
+                             const std::vector<std::string>& compat) {
   using Kind = KernelOutlook::Kind;
   const auto* const row = row_of(table, release);
   KernelOutlook outlook = outlook_by(row, release, kernel, compat);
@@ -130,7 +136,8 @@ KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, s
     outlook = {Kind::untried, fmt::format("no test build for {}; {}, which is older, fails", kernel, name_of(*row))};
   if (outlook.kind != Kind::untried) return outlook;
   for (auto newer = table.upper_bound(release); newer != table.end(); ++newer) {  // an older one supports fewer kernels
-    if (row != nullptr && newer->first.front() != release.front()) break;         // branches grow in parallel: 580.178 is later than 590.48
+    if (row != nullptr && newer->first.front() != release.front())
+      break;  // branches grow in parallel: 580.178 is later than 590.48
     if (const KernelOutlook its = outlook_by(&*newer, newer->first, kernel, compat); its.kind == Kind::fails)
       return {Kind::fails, fmt::format("{} is newer, and {}", name_of(*newer), its.reason)};
   }

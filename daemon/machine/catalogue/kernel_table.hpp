@@ -31,10 +31,11 @@ struct KernelOutlook {
   std::string reason;  ///< reason for a person; empty if it builds
 };
 
-/// Outlook of `release` ("570.211.01") on `kernel` ("6.14.0-27-generic"), which was built, is between two that were, or past
-/// one that failed. For a release that was not built, the nearest of its branch decides, if the compat rules of its builds
-/// are among those of this one, `compat`.
-KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel, const std::vector<std::string>& compat = {});
+/// Outlook of `release` ("570.211.01") on `kernel` ("6.14.0-27-generic"), which was built, is between two that were, or
+/// past one that failed. For a release that was not built, the nearest of its branch decides, if the compat rules of
+/// its builds are among those of this one, `compat`.
+KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel,
+                             const std::vector<std::string>& compat = {});
 
 /// First line of Linux ("7.2") that `release` is known not to build for; empty: none.
 Version fails_from(const KernelTable& table, const Version& release);

@@ -18,8 +18,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kRecordLimit = 1U << 16;        // bytes
-constexpr std::uint64_t kPatchLimit = 4U << 20;       // bytes
+constexpr std::size_t kRecordLimit = 1U << 16;                  // bytes
+constexpr std::uint64_t kPatchLimit = 4U << 20;                 // bytes
 constexpr std::uint64_t kRoomBytes = std::uint64_t{768} << 20;  // twice 70 MB of objects, 100 MB of files
 const std::vector<std::string> kParts = {"kernel-open", "src"};
 
@@ -30,8 +30,8 @@ std::string below(const std::string& mirror, const std::string& repository) {
 }
 
 /// Places of a commit, in the order of the attempts: URLs, and paths of the host.
-std::vector<std::string> places_of(const Host& host, const std::vector<std::string>& repositories, const std::string& commit,
-                                   const std::vector<std::string>& mirrors) {
+std::vector<std::string> places_of(const Host& host, const std::vector<std::string>& repositories,
+                                   const std::string& commit, const std::vector<std::string>& mirrors) {
   std::vector<std::string> places;
   const auto add = [&](const std::string& url) {
     const auto path = local_path(url);
@@ -57,20 +57,24 @@ Result<std::string> first_of(const std::string& what, const std::vector<std::str
     log::info("{}", reasons.back());
   }
   if (reasons.empty()) reasons.emplace_back("no mirror or repository is there");
-  return fail(ErrorCode::not_found, fmt::format("{} could not be fetched: {}", what, fmt::join(reasons, "; ")),
-              "Give the plan a mirror that has it: a repository, or a directory with COMMIT.bundle (\"git bundle create\").");
+  return fail(
+      ErrorCode::not_found, fmt::format("{} could not be fetched: {}", what, fmt::join(reasons, "; ")),
+      "Give the plan a mirror that has it: a repository, or a directory with COMMIT.bundle (\"git bundle create\").");
 }
 
-/// Commit of NVIDIA's tag, from NVIDIA's repository, or from a copy below a mirror under NVIDIA's name. A mirror's other content
-/// counts by its hash alone, and http does not count: a fork can have any tag.
-Result<std::string> tagged_commit(Host& host, const GitStore& store, const Catalogue& all, const std::string& version, const std::vector<std::string>& mirrors) {
+/// Commit of NVIDIA's tag, from NVIDIA's repository, or from a copy below a mirror under NVIDIA's name. A mirror's
+/// other content counts by its hash alone, and http does not count: a fork can have any tag.
+Result<std::string> tagged_commit(Host& host, const GitStore& store, const Catalogue& all, const std::string& version,
+                                  const std::vector<std::string>& mirrors) {
   std::vector<std::string> places;
   for (const std::string& mirror : mirrors) {
     const std::string copy = below(mirror, all.releases_at);
-    if (const auto path = local_path(copy); path ? host.files().exists(*path) : !copy.starts_with("http:")) places.push_back(path.value_or(copy));
+    if (const auto path = local_path(copy); path ? host.files().exists(*path) : !copy.starts_with("http:"))
+      places.push_back(path.value_or(copy));
   }
   places.push_back(local_path(all.releases_at).value_or(all.releases_at));
-  return first_of("NVIDIA's release " + version, places, [&](const std::string& place) { return store.commit_of(place, "refs/tags/" + version); });
+  return first_of("NVIDIA's release " + version, places,
+                  [&](const std::string& place) { return store.commit_of(place, "refs/tags/" + version); });
 }
 
 /// Fetches NVIDIA's release; returns its commit.
@@ -78,19 +82,22 @@ Result<std::string> fetch_release(Host& host, GitStore& store, const Catalogue& 
                                   const std::string& pinned, const std::vector<std::string>& mirrors) {
   const std::string tag = "refs/tags/" + version;
   const std::string commit = pinned.empty() ? TRY(tagged_commit(host, store, all, version, mirrors)) : pinned;
-  TRY(first_of("NVIDIA's release " + version, places_of(host, {all.releases_at}, commit, mirrors), [&](const std::string& place) -> Result<std::string> {
-    log::info("fetching NVIDIA's {} ({:.12}) from {}", version, commit, without_user_info(place));
-    TRY(store.fetch(place, commit, tag));
-    return place;
-  }));
+  TRY(first_of("NVIDIA's release " + version, places_of(host, {all.releases_at}, commit, mirrors),
+               [&](const std::string& place) -> Result<std::string> {
+                 log::info("fetching NVIDIA's {} ({:.12}) from {}", version, commit, without_user_info(place));
+                 TRY(store.fetch(place, commit, tag));
+                 return place;
+               }));
   const std::string named = TRY(version_of_modules(TRY(store.file(commit, "version.mk"))));
   if (named == version) return commit;
-  return fail(ErrorCode::invalid, fmt::format("commit {} is NVIDIA's release {}, and {} was expected", commit, named, version),
+  return fail(ErrorCode::invalid,
+              fmt::format("commit {} is NVIDIA's release {}, and {} was expected", commit, named, version),
               "Pin the commit of that release's tag.");
 }
 
 /// Checks that the fork's commit descends from the release, at the first place that has the history.
-Result<void> require_descent(GitStore& store, const CatalogueEntry& entry, const std::vector<std::string>& places, const std::string& release) {
+Result<void> require_descent(GitStore& store, const CatalogueEntry& entry, const std::vector<std::string>& places,
+                             const std::string& release) {
   Result<void> answer;
   for (const std::string& place : places) {
     answer = store.require_descent(place, entry.commit, "refs/heads/" + entry.branch, release);
@@ -111,7 +118,8 @@ Result<void> require_c_files(const CatalogueEntry& entry, const std::vector<GitC
                             : is_c                        ? fmt::format("has mode {}", change.new_mode)
                                                           : "is no C file: it can run while the modules are built";
     return fail(ErrorCode::invalid, fmt::format("the patch of {} touches {}, which {}", entry.id, change.path, why),
-                "Only C files below kernel-open/ and src/ may change. Have the fork's author, or a patch of your own, leave it out.");
+                "Only C files below kernel-open/ and src/ may change. Have the fork's author, or a patch of your own, "
+                "leave it out.");
   }
   return {};
 }
@@ -126,25 +134,26 @@ Download patch_download(const CatalogueEntry& entry) {
 /// Fetches the patch file, and checks it against its pin.
 Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
   const auto path = local_path(entry.patch_file);
-  std::string text = path ? TRY(host.files().read(*path, kPatchLimit))
-                          : TRY(fetch_text(host, patch_download(entry)));
+  std::string text = path ? TRY(host.files().read(*path, kPatchLimit)) : TRY(fetch_text(host, patch_download(entry)));
   if (const std::string sum = sha256_of(text); sum != entry.commit)
-    return fail(ErrorCode::invalid, fmt::format("{} has the SHA-256 {}, and expected was {}", entry.patch_file, sum, entry.commit),
+    return fail(ErrorCode::invalid,
+                fmt::format("{} has the SHA-256 {}, and expected was {}", entry.patch_file, sum, entry.commit),
                 "Compare it with its source; a drop-in may pin another one.");
   return text;
 }
 
 /// Fetches a fork's commit, and makes it a patch.
-Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
-                         PatchedSource& source) {
+Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entry,
+                         const std::vector<std::string>& mirrors, PatchedSource& source) {
   std::vector<std::string> repositories = {entry.repository};
   repositories.insert(repositories.end(), entry.also_in.begin(), entry.also_in.end());
   const auto places = places_of(host, repositories, entry.commit, mirrors);
-  TRY(first_of(fmt::format("commit {} of {}", entry.commit, entry.id), places, [&](const std::string& place) -> Result<std::string> {
-    log::info("fetching commit {:.12} from {}", entry.commit, without_user_info(place));
-    TRY(store.fetch(place, entry.commit, "refs/heads/" + entry.branch));
-    return place;
-  }));
+  TRY(first_of(fmt::format("commit {} of {}", entry.commit, entry.id), places,
+               [&](const std::string& place) -> Result<std::string> {
+                 log::info("fetching commit {:.12} from {}", entry.commit, without_user_info(place));
+                 TRY(store.fetch(place, entry.commit, "refs/heads/" + entry.branch));
+                 return place;
+               }));
   // a pinned tree is proof enough; without one the commit must descend from the release
   if (entry.tree.empty()) TRY(require_descent(store, entry, places, source.made_for_commit));
   for (const GitChange& change : TRY(store.changes(source.made_for_commit, entry.commit)))
@@ -154,12 +163,9 @@ Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entr
 }
 
 std::string record_of(const CatalogueEntry& entry, const PatchedSource& source) {
-  const nlohmann::json record = {{"entry", entry.id},
-                                 {"release", entry.base_version},
-                                 {"base_commit", source.base_commit},
-                                 {"commit", source.commit},
-                                 {"tree", source.tree},
-                                 {"left_out", source.left_out}};
+  const nlohmann::json record = {
+      {"entry", entry.id},       {"release", entry.base_version}, {"base_commit", source.base_commit},
+      {"commit", source.commit}, {"tree", source.tree},           {"left_out", source.left_out}};
   return record.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -180,28 +186,33 @@ Result<void> lay_down(Host& host, const Catalogue& all, const CatalogueEntry& en
 
 }  // namespace
 
-Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all, const CatalogueEntry& entry,
-                                          const std::vector<std::string>& mirrors) {
+Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
+                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors) {
   PatchedSource source;
   source.commit = entry.commit;
   source.base_commit = TRY(fetch_release(host, store, all, entry.base_version, entry.base_commit, mirrors));
-  source.made_for_commit = !entry.is_graft() ? source.base_commit
-                                             : TRY(fetch_release(host, store, all, entry.made_for, entry.made_for_commit, mirrors));
+  source.made_for_commit = !entry.is_graft()
+                               ? source.base_commit
+                               : TRY(fetch_release(host, store, all, entry.made_for, entry.made_for_commit, mirrors));
   if (entry.patch_file.empty())
     TRY(take_commit(host, store, entry, mirrors, source));
   else
     source.patch = TRY(fetch_patch(host, entry));
-  source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version), store.apply(source.base_commit, source.patch));
+  source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version),
+                       store.apply(source.base_commit, source.patch));
   // git's form of the patch counts, and is shown: a patch file can say the same in more ways than one
   const std::vector<GitChange> changes = TRY(store.changes(source.base_commit, source.tree));
   if (changes.empty())
-    return fail(ErrorCode::invalid, fmt::format("{:.12} changes nothing in NVIDIA's {}: it is no patch", entry.commit, entry.made_for),
+    return fail(ErrorCode::invalid,
+                fmt::format("{:.12} changes nothing in NVIDIA's {}: it is no patch", entry.commit, entry.made_for),
                 "Pin what changes the modules.");
   TRY(require_c_files(entry, changes));
   source.patch = TRY(store.patch(source.base_commit, source.tree, kParts));
   if (!entry.tree.empty() && source.tree != entry.tree)
-    return fail(ErrorCode::invalid, fmt::format("{}: the patched source is tree {}, and expected was {}", entry.id, source.tree, entry.tree),
-                "Report it: what the catalogue pins does not agree with itself.");
+    return fail(
+        ErrorCode::invalid,
+        fmt::format("{}: the patched source is tree {}, and expected was {}", entry.id, source.tree, entry.tree),
+        "Report it: what the catalogue pins does not agree with itself.");
   std::istringstream lines(TRY(store.stat(source.patch)));
   for (std::string line; std::getline(lines, line);) source.stat.push_back(line);
   return source;
@@ -212,7 +223,9 @@ Result<std::string> release_commit(Host& host, GitStore& store, const Catalogue&
   return fetch_release(host, store, all, version, "", mirrors);
 }
 
-std::string source_of(const CatalogueEntry& entry) { return fmt::format("{}/{}-{:.12}", kSources, entry.base_version, entry.commit); }
+std::string source_of(const CatalogueEntry& entry) {
+  return fmt::format("{}/{}-{:.12}", kSources, entry.base_version, entry.commit);
+}
 std::string source_record_of(const CatalogueEntry& entry) { return source_of(entry) + ".json"; }
 std::string source_patch_of(const CatalogueEntry& entry) { return source_of(entry) + ".patch"; }
 
@@ -220,7 +233,9 @@ Result<std::string> check_source(const Host& host, const CatalogueEntry& entry) 
   const std::string directory = source_of(entry), file = source_record_of(entry);
   if (!host.files().exists(directory)) return fail(ErrorCode::not_found, directory + " is not there");
   const auto record = parse_json(TRY(host.files().read(file, kRecordLimit)));
-  const auto noted = [&](const char* key) { return record.is_object() && record.contains(key) && record[key].is_string() ? record[key].get<std::string>() : ""; };
+  const auto noted = [&](const char* key) {
+    return record.is_object() && record.contains(key) && record[key].is_string() ? record[key].get<std::string>() : "";
+  };
   const std::string tree = noted("tree");
   const bool ours = noted("commit") == entry.commit && noted("release") == entry.base_version &&
                     (entry.base_commit.empty() || noted("base_commit") == entry.base_commit) &&
@@ -231,10 +246,12 @@ Result<std::string> check_source(const Host& host, const CatalogueEntry& entry) 
   return fail(ErrorCode::invalid, fmt::format("{} holds tree {}, and {} was staged there", directory, found, tree));
 }
 
-Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::vector<std::string>& mirrors) {
+Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
+                          const std::vector<std::string>& mirrors) {
   if (check_source(host, entry)) return {};
   TRY(need_room(host, source_of(entry), kRoomBytes));
-  for (const std::string& file : {source_record_of(entry), source_patch_of(entry)}) TRY(host.will_change(file, Restore::discarded));
+  for (const std::string& file : {source_record_of(entry), source_patch_of(entry)})
+    TRY(host.will_change(file, Restore::discarded));
   const std::string scratch = TRY(make_unfinished(host, source_of(entry)));
   const auto done = lay_down(host, all, entry, scratch, mirrors);
   const auto cleared = host.remove_tree(scratch);  // removed after a failure, too: git cannot continue with it

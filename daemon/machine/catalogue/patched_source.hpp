@@ -13,22 +13,22 @@ namespace p2pd {
 /// Source of an entry as it was made: NVIDIA's release with a patch on it.
 struct PatchedSource {
   std::string base_commit;
-  std::string made_for_commit;       ///< commit of the release that the patch was made for
-  std::string commit;                ///< commit of the patch; for a patch file its SHA-256
-  std::string tree;                  ///< git's id of the result
-  std::string patch;                 ///< patch in the format of git-diff(1)
-  std::vector<std::string> stat;     ///< its files with their lines, and a last line that counts them
-  std::vector<std::string> left_out; ///< files that the fork changed outside kernel-open/ and src/
+  std::string made_for_commit;        ///< commit of the release that the patch was made for
+  std::string commit;                 ///< commit of the patch; for a patch file its SHA-256
+  std::string tree;                   ///< git's id of the result
+  std::string patch;                  ///< patch in the format of git-diff(1)
+  std::vector<std::string> stat;      ///< its files with their lines, and a last line that counts them
+  std::vector<std::string> left_out;  ///< files that the fork changed outside kernel-open/ and src/
 };
 
 /// Makes the source of `entry` in `store`; check_out() of `store` then writes it.
 ///
-/// The release and the patch are the pinned ones; if the release is not pinned, the patch must descend from NVIDIA's tag.
-/// Only C files below kernel-open/ and src/ may change: any other file there runs while it is built.
-/// `mirrors` (file, http, https) are tried first. An Error names the difference: invalid, it is not what was
-/// pinned; not_found, no place has it.
-Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all, const CatalogueEntry& entry,
-                                          const std::vector<std::string>& mirrors);
+/// The release and the patch are the pinned ones; if the release is not pinned, the patch must descend from NVIDIA's
+/// tag. Only C files below kernel-open/ and src/ may change: any other file there runs while it is built. `mirrors`
+/// (file, http, https) are tried first. An Error names the difference: invalid, it is not what was pinned; not_found,
+/// no place has it.
+Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
+                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors);
 
 /// Commit that NVIDIA's tag of `version` names now; mirrors are tried first.
 Result<std::string> release_commit(Host& host, GitStore& store, const Catalogue& all, const std::string& version,
@@ -42,7 +42,8 @@ std::string source_record_of(const CatalogueEntry& entry);
 std::string source_patch_of(const CatalogueEntry& entry);
 
 /// Makes the source of `entry` and writes it to source_of(), record and patch beside it; all of them, or none.
-Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::vector<std::string>& mirrors);
+Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
+                          const std::vector<std::string>& mirrors);
 
 /// Id of the tree at source_of(), if it is what was staged of these pins. not_found: nothing is there;
 /// invalid: something else is.

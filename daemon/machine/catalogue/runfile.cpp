@@ -90,7 +90,8 @@ Result<Runfile> find_runfile(const Host& here, const std::vector<std::string>& h
       if (found || found.error().code == ErrorCode::interrupted) return found;
       if (found.error().code == ErrorCode::not_found) continue;
       if (!trouble) trouble = std::move(found).error();
-      if (trouble->code == ErrorCode::busy || trouble->code == ErrorCode::timeout) break;  // fault of the host, not of the tree
+      if (trouble->code == ErrorCode::busy || trouble->code == ErrorCode::timeout)
+        break;  // fault of the host, not of the tree
     }
     asked.push_back(without_user_info(host));
   }

@@ -33,7 +33,9 @@ std::optional<Finding> no_entry_needed(const Parameters& parameters) {
   return finding;
 }
 
-bool keeps_packages(const Parameters& parameters) { return parameters.is_object() && parameters.value("userspace", kRunfile) == kKeepPackages; }
+bool keeps_packages(const Parameters& parameters) {
+  return parameters.is_object() && parameters.value("userspace", kRunfile) == kKeepPackages;
+}
 
 std::optional<Finding> no_runfile_needed(const Parameters& parameters) {
   auto finding = no_entry_needed(parameters);
@@ -94,7 +96,9 @@ Result<void> check_mirrors(const std::vector<std::string>& mirrors) {
     if (const std::string shown = without_user_info(mirror); !is_mirror(mirror))
       return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' is no file:///, http:// or https:// URL", shown));
     else if (shown != mirror)
-      return fail(ErrorCode::invalid, fmt::format("mirrors: '{}' has a user name: user and password belong into /root/.netrc (mode 0600)", shown));
+      return fail(
+          ErrorCode::invalid,
+          fmt::format("mirrors: '{}' has a user name: user and password belong into /root/.netrc (mode 0600)", shown));
   return {};
 }
 

@@ -31,11 +31,14 @@ inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, 
 
 // Values of parameter `userspace`.
 inline constexpr std::string_view kKeepPackages = "keep";  ///< installed packages stay: their version is the entry's
-inline constexpr std::string_view kRunfile = "runfile";    ///< packages are purged, and NVIDIA's runfile installs the entry's version
-inline constexpr std::string_view kChosenUserspace = "chosen";  ///< keep if it fits: plan/resolve.hpp inserts the choice
+inline constexpr std::string_view kRunfile =
+    "runfile";  ///< packages are purged, and NVIDIA's runfile installs the entry's version
+inline constexpr std::string_view kChosenUserspace =
+    "chosen";  ///< keep if it fits: plan/resolve.hpp inserts the choice
 
-inline constexpr Parameter kUserspaceParameter = {"userspace", Parameter::Type::string, false,
-                                                  "keep, runfile (unless told) or chosen: where libraries and programs come from"};
+inline constexpr Parameter kUserspaceParameter = {
+    "userspace", Parameter::Type::string, false,
+    "keep, runfile (unless told) or chosen: where libraries and programs come from"};
 
 /// Returns not_applicable if parameter `entry` is "none"; nullopt for any other.
 std::optional<Finding> no_entry_needed(const Parameters& parameters);
@@ -65,8 +68,8 @@ Result<void> check_mirrors(const std::vector<std::string>& mirrors);
 /// Checks for the Error of a missing or damaged file: a fix can make it; other Errors mean "could not find out".
 bool can_be_made(const Error& error);
 
-/// Checks that `entry` is FORK/BRANCH, "chosen" or "none", `userspace` one of its words, and each of `mirrors` a file://,
-/// http:// or https:// URL.
+/// Checks that `entry` is FORK/BRANCH, "chosen" or "none", `userspace` one of its words, and each of `mirrors` a
+/// file://, http:// or https:// URL.
 Result<void> validate_staging(const Parameters& parameters);
 
 /// Name beside `path` for an incomplete file; always the same, so that a retry replaces what a kill left.

@@ -22,22 +22,27 @@ struct Objection {
 };
 
 /// Objects if a build for it failed on this machine, whatever was expected of it.
-std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine, const BuildTarget& kernel) {
+std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine,
+                                         const BuildTarget& kernel) {
   const std::string name = build_name(entry, kernel.release);
   const auto failed = machine.failed_builds.find(name);
   if (failed == machine.failed_builds.end()) return std::nullopt;
   return Objection{Fit::rejected, "kernel",
-                   fmt::format("it did not build here for {}: {}; remove {} to try it again", kernel.release, failed->second, build_log_of(name))};
+                   fmt::format("it did not build here for {}: {}; remove {} to try it again", kernel.release,
+                               failed->second, build_log_of(name))};
 }
 
-std::optional<Objection> version_objection(const Catalogue& catalogue, const CatalogueEntry& entry, const BuildTarget& kernel) {
+std::optional<Objection> version_objection(const Catalogue& catalogue, const CatalogueEntry& entry,
+                                           const BuildTarget& kernel) {
   const Version version = mainline_of(kernel.release);
   if (entry.kernel_min && version.empty())
     return Objection{Fit::open, "kernel", fmt::format("'{}' does not tell its version of Linux", kernel.release)};
   if (entry.kernel_min && version < *entry.kernel_min)
-    return Objection{Fit::rejected, "kernel",
-                     fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
-  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, parse_version(entry.base_version).value_or(Version()), kernel.release, entry.compat);
+    return Objection{
+        Fit::rejected, "kernel",
+        fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
+  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, parse_version(entry.base_version).value_or(Version()),
+                                               kernel.release, entry.compat);
   if (outlook.kind == KernelOutlook::Kind::builds) return std::nullopt;
   return Objection{outlook.kind == KernelOutlook::Kind::fails ? Fit::rejected : Fit::untried, "kernel", outlook.reason};
 }
@@ -72,11 +77,13 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
     if (!rule.include.empty()) continue;
     const auto known = kernel.rules.find(name);
     if (known == kernel.rules.end())
-      open = Objection{Fit::open, "headers",
-                       fmt::format("the headers of {} are not readable, and it does not build where {}", kernel.release, rule.why)};
+      open = Objection{
+          Fit::open, "headers",
+          fmt::format("the headers of {} are not readable, and it does not build where {}", kernel.release, rule.why)};
     else if (known->second)
       return Objection{Fit::rejected, "headers",
-                       fmt::format("in {}, {}, which its source does not know; an older build of that kernel, or an entry that knows it, would do",
+                       fmt::format("in {}, {}, which its source does not know; an older build of that kernel, or an "
+                                   "entry that knows it, would do",
                                    kernel.release, rule.why)};
   }
   return open;
@@ -86,8 +93,8 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
 std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine,
                                    const Machine::Target& kernel) {
   std::optional<Objection> gravest;
-  for (auto found : {trial_objection(entry, machine, kernel), version_objection(catalogue, entry, kernel), headers_objection(catalogue, entry, kernel),
-                     compiler_objection(entry, kernel)})
+  for (auto found : {trial_objection(entry, machine, kernel), version_objection(catalogue, entry, kernel),
+                     headers_objection(catalogue, entry, kernel), compiler_objection(entry, kernel)})
     if (found && (!gravest || found->fit > gravest->fit)) gravest = std::move(found);
   return gravest;
 }
@@ -138,16 +145,11 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
 
 std::string_view to_string(EntryVerdict::Fit fit) {
   switch (fit) {
-    case Fit::fits:
-      return "fits";
-    case Fit::untried:
-      return "untried";
-    case Fit::open:
-      return "open";
-    case Fit::rejected:
-      return "rejected";
-    case Fit::candidate:
-      return "candidate";
+    case Fit::fits: return "fits";
+    case Fit::untried: return "untried";
+    case Fit::open: return "open";
+    case Fit::rejected: return "rejected";
+    case Fit::candidate: return "candidate";
   }
   return "rejected";
 }
@@ -160,7 +162,8 @@ std::set<std::string> generations(const Machine& machine) {
 }
 
 bool is_converted(const Machine::Gpu& gpu) {
-  return gpu.vram_bytes && gpu.model && gpu.model->vram_mib && *gpu.vram_bytes / kMiB > *gpu.model->vram_mib * 21ULL / 20;
+  return gpu.vram_bytes && gpu.model && gpu.model->vram_mib &&
+         *gpu.vram_bytes / kMiB > *gpu.model->vram_mib * 21ULL / 20;
 }
 
 std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine) {
@@ -168,7 +171,8 @@ std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine
   std::vector<const Defect*> found;
   for (const Defect& defect : entry.defects) {
     const auto seen_with = [&](const std::string& generation) { return defect.architectures.contains(generation); };
-    if (defect.architectures.empty() || there.empty() || std::ranges::any_of(there, seen_with)) found.push_back(&defect);
+    if (defect.architectures.empty() || there.empty() || std::ranges::any_of(there, seen_with))
+      found.push_back(&defect);
   }
   return found;
 }
@@ -177,8 +181,9 @@ EntryVerdict judge_entry(const Catalogue& catalogue, const CatalogueEntry& entry
   EntryVerdict verdict = judge_usable(catalogue, entry, machine);
   if (entry.usable()) return verdict;
   verdict.fits_if_allowed = verdict.fit != Fit::rejected;
-  verdict.reason = fmt::format("not used, because {}; {}", not_usable(entry),
-                               verdict.fits_if_allowed ? "allowed, it would fit" : "and even then it would not fit: " + verdict.reason);
+  verdict.reason = fmt::format(
+      "not used, because {}; {}", not_usable(entry),
+      verdict.fits_if_allowed ? "allowed, it would fit" : "and even then it would not fit: " + verdict.reason);
   verdict.fit = Fit::candidate;
   return verdict;
 }

@@ -18,8 +18,8 @@ namespace p2pd {
 /// Facts that decide which driver build a machine can use.
 struct Machine {
   struct Gpu : GpuAt {
-    std::optional<std::uint64_t> vram_bytes;       ///< VRAM that the driver reports; nullopt: not asked, the model's counts
-    std::optional<std::uint64_t> bar1_bytes;       ///< size in force
+    std::optional<std::uint64_t> vram_bytes;  ///< VRAM that the driver reports; nullopt: not asked, the model's counts
+    std::optional<std::uint64_t> bar1_bytes;  ///< size in force
     std::optional<std::uint64_t> bar1_most_bytes;  ///< largest size that BAR1 can have; nullopt: not readable
   };
   struct Target : BuildTarget {
@@ -33,13 +33,14 @@ struct Machine {
   Distribution distribution;
   std::string driver_version;  ///< version of the loaded nvidia module; empty: none
   PackagedUserspace packages;  ///< driver of the installed packages
-  std::map<std::string, std::string> failed_builds;  ///< compiler's first error of each build that failed here, by build_name()
+  std::map<std::string, std::string>
+      failed_builds;  ///< compiler's first error of each build that failed here, by build_name()
 };
 
 /// Verdict of the solver on one entry of the catalogue.
 struct EntryVerdict {
-  /// Verdicts, from best to worst. untried: nobody built it for such a kernel, and the build here decides; open: a fact could
-  /// not be found out; candidate: it may not be used yet.
+  /// Verdicts, from best to worst. untried: nobody built it for such a kernel, and the build here decides; open: a fact
+  /// could not be found out; candidate: it may not be used yet.
   enum class Fit { fits, untried, open, rejected, candidate };
   std::string entry = {};
   Fit fit = Fit::rejected;

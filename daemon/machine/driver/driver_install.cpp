@@ -23,8 +23,8 @@ bool of_driver(const DpkgPackage& package) {
 Result<void> find_packages(const Host& host, DriverInstall& found) {
   for (DpkgPackage& package : TRY(dpkg_packages(host))) {
     if (!of_driver(package)) continue;
-    found.evidence.push_back(
-        {std::string(kDpkgStatus), package.name + ":" + package.architecture + " " + package.version + " " + package.want});
+    found.evidence.push_back({std::string(kDpkgStatus),
+                              package.name + ":" + package.architecture + " " + package.version + " " + package.want});
     found.packages.push_back(std::move(package));
   }
   return {};
@@ -48,9 +48,7 @@ Result<void> find_runfile(const Host& host, DriverInstall& found) {
 }
 
 void find_dkms(const Host& host, DriverInstall& found) {
-  const auto names = [&](const std::string& path) {
-    return host.names(path);
-  };
+  const auto names = [&](const std::string& path) { return host.names(path); };
   for (const std::string& module : names(std::string(kDkms))) {
     if (!module.starts_with("nvidia") || module.starts_with("nvidia-fs")) continue;
     const std::string tree = std::string(kDkms) + "/" + module;
@@ -79,7 +77,8 @@ std::string driver_version(std::string_view package, std::string_view version) {
 std::set<std::string> DriverInstall::package_versions() const {
   std::set<std::string> versions;
   for (const DpkgPackage& package : packages)
-    if (std::string version = driver_version(package.name, package.version); !version.empty()) versions.insert(std::move(version));
+    if (std::string version = driver_version(package.name, package.version); !version.empty())
+      versions.insert(std::move(version));
   return versions;
 }
 

@@ -12,7 +12,8 @@
 
 namespace p2pd {
 
-/// "570.86.16" of a package's version "1:570.86.16-0ubuntu1"; empty for modules of one kernel, whose version is the kernel's.
+/// "570.86.16" of a package's version "1:570.86.16-0ubuntu1"; empty for modules of one kernel, whose version is the
+/// kernel's.
 std::string driver_version(std::string_view package, std::string_view version);
 
 /// Installations of NVIDIA drivers on a host.

@@ -58,7 +58,8 @@ Result<Parameters> with_driver_options(const Host& host, Parameters parameters) 
   for (const auto& [key, value] : dwords.items()) {
     const std::string wrong = version.empty() ? "" : wrong_registry_key(key, value.dump(), major_of(version));
     if (!wrong.empty())
-      return fail(ErrorCode::invalid, fmt::format("registry_dwords: {}={} in driver {}: {}", key, value.dump(), version, wrong),
+      return fail(ErrorCode::invalid,
+                  fmt::format("registry_dwords: {}={} in driver {}: {}", key, value.dump(), version, wrong),
                   "Correct the plan: values of these keys differ between drivers.");
     if (is_experimental_key(key) && !parameters.value("experimental", false))
       return fail(ErrorCode::invalid, "registry_dwords: what " + key + " does is not known from the driver's source",

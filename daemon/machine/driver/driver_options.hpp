@@ -11,8 +11,9 @@
 
 namespace p2pd {
 
-/// Adds the needs of `entry` to `options` and `registry_dwords` in `parameters` of modprobe-options: those of a catalogue entry are
-/// in the catalogue, those of kStockEntry are from stock_p2p(). If both have a name, the plan's value counts.
+/// Adds the needs of `entry` to `options` and `registry_dwords` in `parameters` of modprobe-options: those of a
+/// catalogue entry are in the catalogue, those of kStockEntry are from stock_p2p(). If both have a name, the plan's
+/// value counts.
 ///
 /// Error(not_found): kStockEntry, and its P2P cannot be enabled.
 /// Error(invalid): a key is wrong for the driver of the entry (without one, for the loaded driver), or is experimental

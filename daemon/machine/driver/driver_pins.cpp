@@ -12,8 +12,8 @@
 namespace p2pd {
 namespace {
 
-/// Checks for modules that a distribution built for one kernel. They come with kernels if the driver's packages stay: they need
-/// those at their version, and after a rollback they are the driver of newer kernels.
+/// Checks for modules that a distribution built for one kernel. They come with kernels if the driver's packages stay:
+/// they need those at their version, and after a rollback they are the driver of newer kernels.
 bool is_of_kernel(std::string_view name) { return name.starts_with("linux-"); }
 
 /// Escapes dots for a regular expression: "580\.142".
@@ -33,16 +33,19 @@ std::vector<std::string_view> pinned_globs(bool keeps) {
 }  // namespace
 
 std::string driver_preferences(const std::vector<DpkgPackage>& kept, const std::string& version) {
-  std::string text =
-      kept.empty() ? "Explanation: Written by p2pd. A driver by runfile is installed, or about to be: packages of another one would\n"
-                     "Explanation: overwrite its files. \"p2pctl revert\" takes this away.\n"
-                   : "Explanation: Written by p2pd. The driver's packages stay at the version that its modules with P2P were built for.\n"
-                     "Explanation: \"p2pctl revert\" takes this away.\n";
+  std::string text = kept.empty() ? "Explanation: Written by p2pd. A driver by runfile is installed, or about to be: "
+                                    "packages of another one would\n"
+                                    "Explanation: overwrite its files. \"p2pctl revert\" takes this away.\n"
+                                  : "Explanation: Written by p2pd. The driver's packages stay at the version that its "
+                                    "modules with P2P were built for.\n"
+                                    "Explanation: \"p2pctl revert\" takes this away.\n";
   for (const DpkgPackage& package : kept)  // apt takes the first of several pins that fit a version
     text += fmt::format("Package: {}\nPin: version {}\nPin-Priority: 1001\n\n", package.id(), package.version);
   std::string globs;
   for (const std::string_view glob : pinned_globs(!kept.empty())) globs += fmt::format(" {}", glob);
-  if (!version.empty()) text += fmt::format("Package:{}\nPin: version /^([0-9]+:)?{}-/\nPin-Priority: 500\n\n", globs, with_dots_escaped(version));
+  if (!version.empty())
+    text += fmt::format("Package:{}\nPin: version /^([0-9]+:)?{}-/\nPin-Priority: 500\n\n", globs,
+                        with_dots_escaped(version));
   return text + fmt::format("Package:{}\nPin: version *\nPin-Priority: -1\n", globs);
 }
 

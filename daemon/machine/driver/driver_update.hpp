@@ -15,13 +15,16 @@ namespace p2pd {
 struct DriverUpdate {
   std::string installed;  ///< version of the driver, "570.123.11"; empty: no packaged driver, or not all of one version
   std::string offered;    ///< newer version; empty: none
-  std::string build;      ///< catalogue entry whose modules fit the offered version, this machine and its kernels; empty: none
+  std::string
+      build;  ///< catalogue entry whose modules fit the offered version, this machine and its kernels; empty: none
 };
 
-/// File that exists while packages are upgraded: "PACKAGE=VERSION" of each, a line each. It resumes an upgrade that was killed.
+/// File that exists while packages are upgraded: "PACKAGE=VERSION" of each, a line each. It resumes an upgrade that was
+/// killed.
 inline constexpr std::string_view kUpdateUnderWay = "/var/lib/p2pd/driver-update";
 
-/// Asks apt for its candidate, without the pins of preferences.d: p2pd's keep the driver at its version. Runs apt-cache.
+/// Asks apt for its candidate, without the pins of preferences.d: p2pd's keep the driver at its version. Runs
+/// apt-cache.
 Result<DriverUpdate> driver_update(const Host& host);
 
 /// Driver packages of which apt has the offered version: package id to package version.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds processes that use a GPU. Control groups identify them: systemd puts every unit into one of its own, container runtimes every
-// container. Formats: proc(5), cgroups(7), systemd.unit(5); the runtimes' cgroup drivers "systemd" and "cgroupfs".
+// Finds processes that use a GPU. Control groups identify them: systemd puts every unit into one of its own, container
+// runtimes every container. Formats: proc(5), cgroups(7), systemd.unit(5); the runtimes' cgroup drivers "systemd" and
+// "cgroupfs".
 #include "machine/driver/gpu_holders.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ namespace {
 constexpr std::size_t kContainerId = 64;  // hexadecimal digits
 constexpr std::size_t kShortId = 12;      // digits that "docker ps" prints
 constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
-                                                     "unit",    "process",      "session"};
+                                                           "unit",    "process",      "session"};
 
 constexpr std::string_view kOwnUnits[] = {"p2pd-worker.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
@@ -172,9 +173,12 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
                   : session->greeter ? std::string(kDisplayManager)
                                      : session->text();
   } else {
-    if (unit == kPersistencedService) holder.kind = HolderKind::persistenced;
-    else if (among(kDisplayUnits, unit) || (!unit.empty() && unit == display_unit(host))) holder.kind = HolderKind::display;
-    else if (unit.ends_with(".service") && !starts_others(unit)) holder.kind = HolderKind::unit;
+    if (unit == kPersistencedService)
+      holder.kind = HolderKind::persistenced;
+    else if (among(kDisplayUnits, unit) || (!unit.empty() && unit == display_unit(host)))
+      holder.kind = HolderKind::display;
+    else if (unit.ends_with(".service") && !starts_others(unit))
+      holder.kind = HolderKind::unit;
     holder.own = holder.kind == HolderKind::unit && among(kOwnUnits, unit);
     holder.name = printable(unit);
   }

@@ -13,8 +13,8 @@ namespace p2pd {
 
 inline constexpr std::string_view kDisplayManager = "display-manager.service";  ///< alias of the unit in use
 
-/// Kind of a process that uses a GPU, by the way to stop it. `display`: the display manager or a login screen; `session`:
-/// a person's desktop at a seat.
+/// Kind of a process that uses a GPU, by the way to stop it. `display`: the display manager or a login screen;
+/// `session`: a person's desktop at a seat.
 enum class HolderKind { display, persistenced, container, unit, process, session };
 std::string_view to_string(HolderKind kind);
 
@@ -25,7 +25,7 @@ struct GpuHolder {
   HolderKind kind = HolderKind::process;
   /// "docker 3f2a91b0c4d5", "ollama.service", "session 2 of ada on seat0"; empty for a plain process.
   std::string name;
-  bool of_user = false;  ///< below user.slice, where users choose the names of units, scopes and containers
+  bool of_user = false;              ///< below user.slice, where users choose the names of units, scopes and containers
   std::vector<std::string> devices;  ///< "/dev/nvidia0", each once, sorted
   bool own = false;                  ///< belongs to p2pd's units, or is a child of this process
   bool dying = false;                ///< ended or killed; a process that hangs in the driver stays so until the reboot
@@ -40,15 +40,16 @@ struct GpuHolders {
 /// Finds every process with /dev/nvidia* or an NVIDIA GPU's /dev/dri/* open; skips one that ends meanwhile.
 Result<GpuHolders> gpu_holders(const Host& host);
 
-/// Checks that it can be stopped and started again without loss: nvidia-persistenced, the display manager, and containers
-/// that docker or podman would restart (a job in a container has no restart policy). Asks docker or podman.
+/// Checks that it can be stopped and started again without loss: nvidia-persistenced, the display manager, and
+/// containers that docker or podman would restart (a job in a container has no restart policy). Asks docker or podman.
 bool is_service(const Host& host, const GpuHolder& holder);
 
 /// Reads /proc/PID/stat of holder.pid: fills dying, and own for a child of this process.
 void read_stat(const Host& host, GpuHolder& holder);
 
-/// Classifies a process by its control groups (/proc/PID/cgroup): fills kind, name, of_user and own. Uses the unit and session
-/// that systemd runs it in, never its own name, which anybody can choose. An Error: logind's files are not readable.
+/// Classifies a process by its control groups (/proc/PID/cgroup): fills kind, name, of_user and own. Uses the unit and
+/// session that systemd runs it in, never its own name, which anybody can choose. An Error: logind's files are not
+/// readable.
 Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups);
 
 }  // namespace p2pd

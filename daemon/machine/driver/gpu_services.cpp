@@ -49,8 +49,8 @@ Result<GpuUsers> gpu_users(const Host& host) {
   for (const GpuHolder& holder : TRY(gpu_holders(host)).found) {
     display |= holder.kind == HolderKind::display;
     if (!is_service(host, holder))
-      add(users.others, holder.kind == HolderKind::process ? fmt::format("{} (process {})", holder.comm, holder.pid)
-                                                           : holder.name);
+      add(users.others,
+          holder.kind == HolderKind::process ? fmt::format("{} (process {})", holder.comm, holder.pid) : holder.name);
     else if (holder.kind == HolderKind::container)
       add(containers, holder.name);
   }

@@ -10,8 +10,8 @@
 
 namespace p2pd {
 
-/// File of services to start again, one a line: a unit, or a container ("docker 3f2a91b0c4d5"). It is kept over reboots,
-/// until start_services().
+/// File of services to start again, one a line: a unit, or a container ("docker 3f2a91b0c4d5"). It is kept over
+/// reboots, until start_services().
 inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
 
 /// Users of the GPUs, by who may stop them.

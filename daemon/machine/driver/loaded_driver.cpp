@@ -33,7 +33,8 @@ bool nouveau_is_elsewhere(const Host& host) {
 
 Result<void> take_out(Host& host, const std::vector<std::string>& services) {
   TRY(stop_services(host, services));
-  for (const DriverModule& module : driver_modules(host)) TRY(host.run({{"rmmod", module.name}, {}, {}, kRemovalDeadline}));
+  for (const DriverModule& module : driver_modules(host))
+    TRY(host.run({{"rmmod", module.name}, {}, {}, kRemovalDeadline}));
   return {};
 }
 
@@ -42,7 +43,8 @@ Result<void> take_out(Host& host, const std::vector<std::string>& services) {
 std::vector<DriverModule> driver_modules(const Host& host) {
   std::vector<DriverModule> modules;
   for (const std::string_view name : kUnloadOrder) {
-    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name))) continue;  // a built-in module has no such file
+    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name)))
+      continue;  // a built-in module has no such file
     if (name == "nouveau" && nouveau_is_elsewhere(host)) continue;
     modules.push_back({std::string(name), loaded_identity(host, name)});
   }
@@ -75,7 +77,8 @@ Command load_command(const Host& host, std::string_view module) {
   command.argv.insert(command.argv.end(), {"--ignore-install", name});
   if (kernel_name(name) == kernel_name(module)) return command;
   for (const ModuleOption& option : module_options(host).value_or(std::vector<ModuleOption>()))
-    if (const std::string quote = option.value.find(' ') == std::string::npos ? "" : "\""; option.module == kernel_name(module))
+    if (const std::string quote = option.value.find(' ') == std::string::npos ? "" : "\"";
+        option.module == kernel_name(module))
       command.argv.push_back(fmt::format("{0}={2}{1}{2}", option.name, option.value, quote));
   return command;
 }

@@ -26,8 +26,9 @@ struct DriverModule {
 std::vector<DriverModule> driver_modules(const Host& host);
 
 /// Unloads them, after stopping services that use a GPU by design (gpu_services.hpp). Returns the reason if that is not
-/// possible now, empty if all are unloaded. With a reason, it starts the services again at once, and a reboot is needed. It
-/// touches no other process, and no person's desktop. An Error: the stopped services could not be written down.
+/// possible now, empty if all are unloaded. With a reason, it starts the services again at once, and a reboot is
+/// needed. It touches no other process, and no person's desktop. An Error: the stopped services could not be written
+/// down.
 Result<std::string> unload_driver(Host& host);
 
 /// Command that loads `module` even if modprobe.d bans it for the trial. modprobe then skips the install line

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads logind's files. Format: logind-session.c, session_save(), logind-dbus.c, update_schedule_file(); pam_systemd(8), classes.
+// Reads logind's files. Format: logind-session.c, session_save(), logind-dbus.c, update_schedule_file();
+// pam_systemd(8), classes.
 #include "machine/driver/logind_files.hpp"
 
 #include <fmt/chrono.h>
@@ -19,7 +20,8 @@ constexpr std::string_view kGraphical[] = {"x11", "wayland", "mir"};
 constexpr std::size_t kSessionFileLimit = 64U << 10;  // bytes
 
 std::string shown_name(std::string text) {
-  std::ranges::replace_if(text, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  std::ranges::replace_if(
+      text, [](char c) { return c <= ' ' || c > '~'; }, '?');
   return text;
 }
 
@@ -54,7 +56,8 @@ Result<std::vector<SeatSession>> seat_sessions(const Host& host) {
 }
 
 std::string scheduled_text(std::string_view kind, std::uint64_t when_us) {
-  const auto when = std::chrono::floor<std::chrono::seconds>(std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(when_us)));
+  const auto when = std::chrono::floor<std::chrono::seconds>(
+      std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(when_us)));
   return fmt::format("somebody else has scheduled a {} for {:%Y-%m-%d %H:%M:%S} UTC (\"shutdown -c\" cancels it)", kind,
                      fmt::gmtime(std::chrono::system_clock::to_time_t(when)));
 }
@@ -63,7 +66,8 @@ std::string scheduled_shutdown(const RootReader& files) {
   const auto text = files.read(kScheduled, kSessionFileLimit);
   if (!text) return {};
   auto fields = logind_fields(*text);
-  return scheduled_text(fields["MODE"].empty() ? "shutdown" : shown_name(fields["MODE"]), std::strtoull(fields["USEC"].c_str(), nullptr, 10));
+  return scheduled_text(fields["MODE"].empty() ? "shutdown" : shown_name(fields["MODE"]),
+                        std::strtoull(fields["USEC"].c_str(), nullptr, 10));
 }
 
 }  // namespace p2pd

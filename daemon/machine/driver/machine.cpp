@@ -36,16 +36,15 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   std::vector<Machine::Gpu> gpus;
   for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
     gpus.push_back({{bar1.gpu->address, bar1.gpu->id(), bar1.model}, std::nullopt, length_of(bar1), bar1_most(bar1)});
-  if (std::ranges::none_of(gpus, [](const auto& gpu) { return may_be_geforce(gpu.model); }))
-    return gpus;
+  if (std::ranges::none_of(gpus, [](const auto& gpu) { return may_be_geforce(gpu.model); })) return gpus;
   const auto told = told_vram_bytes(host);
   for (Machine::Gpu& gpu : gpus)
     if (const auto vram = told.find(gpu.address); vram != told.end()) gpu.vram_bytes = vram->second;
   return gpus;
 }
 
-/// Checks for "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol. A full disk can cause either; faults of the kernel's
-/// headers or of p2pd are no fault of the source.
+/// Checks for "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol. A full disk can cause either; faults
+/// of the kernel's headers or of p2pd are no fault of the source.
 bool blames_source(const BuildFailure& failure) {
   static const std::regex kInSource(R"(\.[ch]:[0-9]+:[0-9]+: (fatal )?error: )");
   if (failure.signature_id == "disk-full" || failure.signature_id == "out-of-memory") return false;
@@ -54,7 +53,8 @@ bool blames_source(const BuildFailure& failure) {
   return failure.line.find(" undefined!") != std::string::npos || std::regex_search(failure.line, kInSource);
 }
 
-/// Builds that the compiler refused here: their logs stay until one succeeds. Other failures do not count against the source.
+/// Builds that the compiler refused here: their logs stay until one succeeds. Other failures do not count against the
+/// source.
 std::map<std::string, std::string> failed_builds(const Host& host) {
   std::map<std::string, std::string> failed;
   for (const std::string& name : host.names(kLogs)) {

@@ -13,7 +13,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kInstallersDkms = "/var/lib/dkms/nvidia";  // name that the installer gives its modules in DKMS
+constexpr std::string_view kInstallersDkms =
+    "/var/lib/dkms/nvidia";  // name that the installer gives its modules in DKMS
 
 bool is_there(const Host& host, const std::string& path) {
   return host.files().exists(path) || host.files().read_link(path).has_value();
@@ -54,7 +55,8 @@ Result<void> add_modules(const Host& host, const RunfileManifest& manifest, cons
   return {};
 }
 
-/// Adds what the installer gave to DKMS, whose modules are in no list of its own: its uninstaller makes DKMS remove them all.
+/// Adds what the installer gave to DKMS, whose modules are in no list of its own: its uninstaller makes DKMS remove
+/// them all.
 Result<void> add_dkms(const Host& host, const RunfileManifest& manifest, OlderRunfile& found) {
   const std::string records = fmt::format("{}/{}", kInstallersDkms, manifest.version);
   if (!host.files().exists(records)) return {};
@@ -66,7 +68,8 @@ Result<void> add_dkms(const Host& host, const RunfileManifest& manifest, OlderRu
   found.trees = {records, source};
   found.paths.emplace_back(kInstallersDkms);
   for (const std::string& name : host.names(kInstallersDkms)) {
-    const std::string link = fmt::format("{}/{}", kInstallersDkms, name), built = host.files().read_link(link).value_or("");
+    const std::string link = fmt::format("{}/{}", kInstallersDkms, name),
+                      built = host.files().read_link(link).value_or("");
     if (!built.starts_with(manifest.version + "/")) continue;
     found.paths.push_back(link);
     TRY(add_modules(host, manifest, built, found));

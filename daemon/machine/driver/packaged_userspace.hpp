@@ -9,15 +9,16 @@ namespace p2pd {
 
 /// Driver of the installed packages, and its part that can stay beside modules that p2pd builds.
 struct PackagedUserspace {
-  std::string version;  ///< version of its libraries, "580.142": modules of that version fit; empty: no packaged driver, or no one version
+  std::string version;  ///< version of its libraries, "580.142": modules of that version fit; empty: no packaged
+                        ///< driver, or no one version
   std::string why_not;  ///< reason for a person, if packages bring a driver that cannot stay
 
   bool can_stay() const { return !version.empty() && why_not.empty(); }
 };
 
-/// Finds it. Packages stay if each library of the driver is of one version, a package of that version is installed, no runfile is,
-/// and the firmware that open modules load (gsp_*.bin) exists. Reads dpkg's status, the standard library directories and
-/// /lib/firmware/nvidia. A host without dpkg is an Error.
+/// Finds it. Packages stay if each library of the driver is of one version, a package of that version is installed, no
+/// runfile is, and the firmware that open modules load (gsp_*.bin) exists. Reads dpkg's status, the standard library
+/// directories and /lib/firmware/nvidia. A host without dpkg is an Error.
 Result<PackagedUserspace> packaged_userspace(const Host& host);
 
 }  // namespace p2pd

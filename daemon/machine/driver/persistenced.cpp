@@ -12,8 +12,9 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system",
-                                        "/lib/systemd/system", "/usr/lib/systemd/system"};
+constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/run/systemd/system",
+                                            "/usr/local/lib/systemd/system", "/lib/systemd/system",
+                                            "/usr/lib/systemd/system"};
 
 /// Reads the last ExecStart=, which counts.
 Result<void> read_command(const Host& host, const std::string& path, Persistenced& found) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Registry keys. Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to 595.45.04.
+// Registry keys. Reference: nvrm_registry.h and nv-reg.h of NVIDIA's open-gpu-kernel-modules, tags 550.54.15 to
+// 595.45.04.
 #include "machine/driver/registry_keys.hpp"
 
 #include <algorithm>
@@ -56,11 +57,14 @@ std::string wrong_registry_key(std::string_view key, std::string_view value, int
   const auto number = kernel_number(value);
   if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "not a number: the driver ignores it";
   for (const WrongKey& row : kWrongKeys)
-    if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number))) return std::string(row.why);
+    if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number)))
+      return std::string(row.why);
   return {};
 }
 
-bool is_experimental_key(std::string_view key) { return std::ranges::find(kExperimental, key) != std::end(kExperimental); }
+bool is_experimental_key(std::string_view key) {
+  return std::ranges::find(kExperimental, key) != std::end(kExperimental);
+}
 
 bool is_known_key(std::string_view key) {
   return is_experimental_key(key) || key == "PeerMappingOverride" ||

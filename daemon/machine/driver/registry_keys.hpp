@@ -8,8 +8,8 @@ namespace p2pd {
 
 // Keys of NVreg_RegistryDwords. Their values changed at driver 575, and two popular ones do nothing there.
 
-/// Reason why `key`=`value` does not have its intended effect in a driver of this major version; empty: nothing is known
-/// against it.
+/// Reason why `key`=`value` does not have its intended effect in a driver of this major version; empty: nothing is
+/// known against it.
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major);
 
 /// Checks for a key whose effect nobody has shown in the source: only for a plan that says `experimental: true`.

@@ -58,7 +58,8 @@ Result<RunfileManifest> parse_runfile_manifest(std::string_view text) {
       return fail(ErrorCode::invalid, fmt::format("line {}: not \"NUMBER: /PATH\" and a line about it", number));
     if (kind == "0") out.installed.push_back({line.substr(colon + 2), detail});
     if (kind == "1") out.installed.push_back({line.substr(colon + 2), {}});
-    if (kind == "2" && std::getline(lines, detail)) ++number;  // a link that was moved aside has a line with its owner, too
+    if (kind == "2" && std::getline(lines, detail))
+      ++number;  // a link that was moved aside has a line with its owner, too
   }
   return out;
 }

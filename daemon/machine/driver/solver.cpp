@@ -32,7 +32,8 @@ std::optional<Gate> model_gate(const Machine& machine) {
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
       return Gate{"unknown-gpu", name_of(gpu) + " has a chip newer than this p2pd: the fitting driver is not known",
-                  "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all the same."};
+                  "Update p2pd, or report the card's PCI id and name; a driver that is installed by hand is proven all "
+                  "the same."};
   return std::nullopt;
 }
 
@@ -46,7 +47,9 @@ std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
 std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, const Machine& machine) {
   std::vector<const CatalogueEntry*> found;
   for (const CatalogueEntry& entry : catalogue.entries)
-    if (entry.dynamic_bar1 && std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.contains(generation); }))
+    if (entry.dynamic_bar1 && std::ranges::all_of(generations(machine), [&](const std::string& generation) {
+          return entry.architectures.contains(generation);
+        }))
       found.push_back(&entry);
   return found;
 }
@@ -55,9 +58,12 @@ std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, c
 std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
   const auto entries = dynamic_entries(catalogue, machine);
   if (std::ranges::any_of(entries, [](const CatalogueEntry* entry) { return entry->usable(); })) return std::nullopt;
-  if (entries.empty()) return Gate{"converted-card", summary, "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
+  if (entries.empty())
+    return Gate{"converted-card", summary,
+                "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
   return Gate{"converted-card", summary,
-              fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of one.",
+              fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows "
+                          "what is known of one.",
                           entries.back()->id)};
 }
 
@@ -80,8 +86,8 @@ std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine
     } else if (is_converted(gpu)) {
       choice.needs_dynamic_bar1 = true;
       if (auto gate = converted_gate(catalogue, machine,
-                                     fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}", name_of(gpu),
-                                                 size_text(*need), size_text(*gpu.bar1_most_bytes))))
+                                     fmt::format("{} was converted to {} of VRAM, and its BAR1 cannot exceed {}",
+                                                 name_of(gpu), size_text(*need), size_text(*gpu.bar1_most_bytes))))
         return gate;
     } else {
       return Gate{"bar1-too-small",
@@ -103,9 +109,8 @@ std::optional<Gate> distribution_gate(const Machine& machine) {
 
 /// Checks for data-centre and professional cards only: NVIDIA's own driver has P2P.
 bool needs_no_patch(const Machine& machine) {
-  return machine.gpus_known && std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) {
-           return may_be_geforce(gpu.model);
-         });
+  return machine.gpus_known &&
+         std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) { return may_be_geforce(gpu.model); });
 }
 
 void settle(Choice& choice, Gate gate) {
@@ -145,7 +150,8 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
     newest = version;
   }
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
-  Gate gate{"no-entry", "no build of the catalogue is allowed on this machine", "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
+  Gate gate{"no-entry", "no build of the catalogue is allowed on this machine",
+            "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
   if (nearest != nullptr) {
     const bool kernels = nearest->cause != "architecture";
     gate = {nearest->cause,
@@ -155,8 +161,9 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
                     : "No kernel or setting changes that."};
   }
   if (!candidates.empty())
-    gate.next += fmt::format(" Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
-                             fmt::join(candidates, ", "), candidates.back());
+    gate.next += fmt::format(
+        " Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
+        fmt::join(candidates, ", "), candidates.back());
   settle(choice, std::move(gate));
 }
 
@@ -167,7 +174,9 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
   const Version version = parse_version(entry.base_version).value_or(Version());
   const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
   const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
-  const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) { return entry.architectures.at(generation) == "reported"; });
+  const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) {
+    return entry.architectures.at(generation) == "reported";
+  });
   return std::tuple(verdict.fit != Fit::open,        // no question is open
                     entry.of_this_machine,           // added by an administrator here
                     harmless,                        // takes no GPU down
@@ -200,7 +209,9 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   for (const CatalogueEntry& other : catalogue.entries)
     if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
   std::string text = fmt::format("it lowers the driver from {} to {}", machine.driver_version, entry.base_version);
-  if (!entry.cuda.empty() && entry.cuda != cuda) text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda, cuda.empty() ? "" : fmt::format(" (now {})", cuda));
+  if (!entry.cuda.empty() && entry.cuda != cuda)
+    text += fmt::format(": programs that need a CUDA newer than {} stop working{}", entry.cuda,
+                        cuda.empty() ? "" : fmt::format(" (now {})", cuda));
   return text;
 }
 
@@ -209,19 +220,23 @@ std::string why_packages_go(const Choice& choice, const Catalogue& catalogue, co
   const PackagedUserspace& packages = machine.packages;
   std::string build;  // fitting build of their version
   for (std::size_t i = 0; i < choice.table.size(); ++i)
-    if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open) build = catalogue.entries[i].id;
+    if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open)
+      build = catalogue.entries[i].id;
   if (packages.version.empty() || (!build.empty() && !packages.why_not.empty())) return packages.why_not;
   if (build.empty()) return fmt::format("no build of {} may be used and fits", packages.version);
   return fmt::format("{}, the build of their version, has known defects that {} has not", build, choice.entry->id);
 }
 
-void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
+void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict,
+                 const Machine& machine) {
   choice.entry = &entry;
   choice.keeps_packages = keeps_packages(entry, machine);
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
-  choice.summary = fmt::format("{} {} {}{} bootable kernel{}", entry.id, verdict.fit == Fit::untried ? "may fit" : "fits", cards,
-                               machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
-  if (choice.keeps_packages) choice.summary += fmt::format(", and the installed packages of {} stay", entry.base_version);
+  choice.summary =
+      fmt::format("{} {} {}{} bootable kernel{}", entry.id, verdict.fit == Fit::untried ? "may fit" : "fits", cards,
+                  machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
+  if (choice.keeps_packages)
+    choice.summary += fmt::format(", and the installed packages of {} stay", entry.base_version);
   if (!machine.gpus_known) {
     std::vector<std::string_view> known;
     for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
@@ -264,9 +279,11 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
   if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) notes.push_back(std::move(loss));
   for (const Defect* defect : defects_on(entry, machine)) notes.push_back("known defect: " + defect->text);
   for (const std::string& generation : generations(machine))
-    if (const auto evidence = entry.architectures.find(generation); evidence != entry.architectures.end() && evidence->second != "reported")
+    if (const auto evidence = entry.architectures.find(generation);
+        evidence != entry.architectures.end() && evidence->second != "reported")
       notes.push_back(fmt::format("no report of P2P between {} cards with it", generation));
-  if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried) notes.push_back(std::move(verdict.reason));
+  if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried)
+    notes.push_back(std::move(verdict.reason));
   return notes;
 }
 
@@ -282,7 +299,8 @@ Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
   if (settled || less.kernels.size() == machine.kernels.size()) return choice;
   Choice without = choose_for_all(catalogue, less);
   if (without.entry == nullptr) return choice;
-  without.notes.push_back(fmt::format("{} starts by default: newer kernels have no modules", less.kernels.back().release));
+  without.notes.push_back(
+      fmt::format("{} starts by default: newer kernels have no modules", less.kernels.back().release));
   return without;
 }
 

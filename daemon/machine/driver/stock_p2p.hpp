@@ -10,7 +10,8 @@
 
 namespace p2pd {
 
-inline constexpr std::string_view kStockEntry = "stock";  ///< NVIDIA's own modules as installed, in place of a catalogue entry
+inline constexpr std::string_view kStockEntry =
+    "stock";  ///< NVIDIA's own modules as installed, in place of a catalogue entry
 
 /// P2P over BAR1 of NVIDIA's own open modules: RTX 50 cards have it from driver 590 on, disabled by default.
 struct StockP2p {

@@ -34,8 +34,8 @@ Result<PackedByName> packed_files(const Host& host, const std::string& unpacked)
   return packed;
 }
 
-/// Checks that `path` has the bytes of `source`, or zeros and fewer of them: NVIDIA's installer makes a file of the full
-/// size first, then copies into it.
+/// Checks that `path` has the bytes of `source`, or zeros and fewer of them: NVIDIA's installer makes a file of the
+/// full size first, then copies into it.
 bool is_copy_of(const Host& host, const std::string& path, const std::string& source) {
   const auto name = host.files().real_path(path), original_name = host.files().real_path(source);
   if (!name || !original_name) return false;
@@ -67,7 +67,8 @@ Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vec
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
   }
-  std::istringstream lines(TRY(host.run_readonly(search)).output);  // the status reports an unknown path; others are printed anyway
+  std::istringstream lines(
+      TRY(host.run_readonly(search)).output);  // the status reports an unknown path; others are printed anyway
   for (std::string line; std::getline(lines, line);)
     if (const std::size_t at = line.find(": /"); at != std::string::npos) {
       const std::string path = line.substr(at + 2);
@@ -84,11 +85,11 @@ Result<std::vector<std::string>> changed_since(const Host& host, const PackedByN
     for (const RunfileManifest::Installed& one : manifest->installed)
       noted.insert((one.path.starts_with("/lib") ? "/usr" : "") + one.path);
   std::vector<std::string> paths;
-  std::istringstream lines(TRY(host.output_of({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")",
-                                            "-cnewer", std::string(kInstallerAtWork)},
-                                           {},
-                                           {},
-                                           kDpkgDeadline})));
+  std::istringstream lines(TRY(host.output_of({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l",
+                                                ")", "-cnewer", std::string(kInstallerAtWork)},
+                                               {},
+                                               {},
+                                               kDpkgDeadline})));
   for (std::string path; std::getline(lines, path);)
     if (packed.contains(name_of(path)) && !noted.contains(path)) paths.push_back(std::move(path));
   return paths;

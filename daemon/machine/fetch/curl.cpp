@@ -193,12 +193,12 @@ Result<void> Curl::judge(const CommandResult& ended, std::uint64_t from) const {
                   "Make room there; where there is enough, see \"dmesg\".");
     }
     case 28:
-      return fail(ErrorCode::busy, fmt::format("{}: nothing received for {} s", url, what.stall.count()), kCheckAddress);
+      return fail(ErrorCode::busy, fmt::format("{}: nothing received for {} s", url, what.stall.count()),
+                  kCheckAddress);
     case 33:  // no such range, or no ranges at all
     case 36:  // the same of a file
       return fail(ErrorCode::state, reason);
-    case 37:
-      return fail(ErrorCode::not_found, reason);
+    case 37: return fail(ErrorCode::not_found, reason);
     case 47:
       return fail(ErrorCode::invalid, fmt::format("{}: more than {} redirects", url, kRedirects),
                   "Name another server.");
@@ -211,8 +211,7 @@ Result<void> Curl::judge(const CommandResult& ended, std::uint64_t from) const {
     case 126:
     case 127:  // of prlimit
       return fail(ErrorCode::command, "curl is not installed", "apt-get install curl");
-    default:
-      return fail(ErrorCode::io, reason, kCheckAddress);
+    default: return fail(ErrorCode::io, reason, kCheckAddress);
   }
 }
 

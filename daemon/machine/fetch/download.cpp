@@ -148,7 +148,8 @@ Result<std::uint64_t> remote_bytes(const Host& host, const Download& what) {
   const bool answered =
       done || answer.status == 416 || (answer.status / 100 == 2 && done.error().code == ErrorCode::invalid);
   if (!answered) return Failure(done.error());
-  return fail(ErrorCode::invalid, without_user_info(what.url) + ": the server does not report its size, or it is empty");
+  return fail(ErrorCode::invalid,
+              without_user_info(what.url) + ": the server does not report its size, or it is empty");
 }
 
 }  // namespace p2pd

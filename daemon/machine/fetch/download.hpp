@@ -22,7 +22,8 @@ struct Download {
   std::string sha256;                                         ///< expected sum; empty: not known
   std::chrono::milliseconds deadline{std::chrono::hours(2)};  ///< limit for everything, retries included
   std::chrono::seconds stall{30};  ///< time without a connection or a byte; then it is tried again
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  ///< bytes, each second; total 0: not known
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress =
+      {};  ///< bytes, each second; total 0: not known
 };
 
 struct Downloaded {
@@ -34,10 +35,11 @@ struct Downloaded {
 
 /// Fetches into `file` of the host, which appears, durably, only when it is complete and has the right sum.
 ///
-/// Until then the bytes are in FILE.part. A connection that is cut or stalls is resumed where it ended, as long as it brings bytes.
-/// The FILE.part of an earlier call is resumed if `sha256` is given, because only that shows that the parts belong together; it stays
-/// if the call is interrupted. Errors: not_found, denied (by the server), timeout, invalid (too large, another sum,
-/// another scheme), busy (FILE.part is in use by another process), interrupted, io, command (no curl).
+/// Until then the bytes are in FILE.part. A connection that is cut or stalls is resumed where it ended, as long as it
+/// brings bytes. The FILE.part of an earlier call is resumed if `sha256` is given, because only that shows that the
+/// parts belong together; it stays if the call is interrupted. Errors: not_found, denied (by the server), timeout,
+/// invalid (too large, another sum, another scheme), busy (FILE.part is in use by another process), interrupted, io,
+/// command (no curl).
 Result<Downloaded> fetch_file(Host& host, const Download& what, const std::string& file);
 
 /// Fetches the text at an address, in one attempt; more than `what.limit_bytes` is an error.

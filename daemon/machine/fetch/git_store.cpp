@@ -19,8 +19,8 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kPackBytes = std::uint64_t{256} << 20;  // a driver's source is 70 MB
 constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as in git-fetch(1)
 
-/// The only configuration that git reads. A local place must belong to root, or to the user who started this by sudo: git runs
-/// programs that a repository names.
+/// The only configuration that git reads. A local place must belong to root, or to the user who started this by sudo:
+/// git runs programs that a repository names.
 constexpr const char kConfig[] = R"([protocol]
   allow = never
 [protocol "https"]
@@ -161,19 +161,27 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
   if (!by_id) TRY(ask_for(ref));
   // without the place in its configuration git fetches nothing that is missing
   TRY(host_->create(directory_ + "/history/config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"));
-  const auto has_commit = [&](const std::string& id) { return ask(git("history", {"cat-file", "-e", id + "^{commit}"})).has_value(); };
+  const auto has_commit = [&](const std::string& id) {
+    return ask(git("history", {"cat-file", "-e", id + "^{commit}"})).has_value();
+  };
   const bool is_there = has_commit(commit), has_ancestor = has_commit(ancestor);
   const auto shallow = ask(git("history", {"rev-parse", "--is-shallow-repository"}));
-  const bool descends = is_there && has_ancestor && TRY(host_->run_readonly(git("history", {"merge-base", "--is-ancestor", ancestor, commit}))).status == 0;
+  const bool descends =
+      is_there && has_ancestor &&
+      TRY(host_->run_readonly(git("history", {"merge-base", "--is-ancestor", ancestor, commit}))).status == 0;
   TRY(host_->remove_tree(directory_ + "/history"));
   if (descends) return {};
-  if (!is_there) return fail(ErrorCode::not_found, fmt::format("{} does not have {:.12}", without_user_info(place), commit));
+  if (!is_there)
+    return fail(ErrorCode::not_found, fmt::format("{} does not have {:.12}", without_user_info(place), commit));
   if (trimmed(shallow.value_or("")) == "true")
     return fail(ErrorCode::not_found,
-                fmt::format("{} is a shallow clone: it does not show whether {:.12} descends from {:.12}", without_user_info(place), commit, ancestor),
+                fmt::format("{} is a shallow clone: it does not show whether {:.12} descends from {:.12}",
+                            without_user_info(place), commit, ancestor),
                 "\"git fetch --unshallow\" there gets its history.");
-  return fail(ErrorCode::invalid, fmt::format("{:.12} does not descend from {:.12}, the release that it is said to change", commit, ancestor),
-              "Inspect it: this is not the patch that the entry describes.");
+  return fail(
+      ErrorCode::invalid,
+      fmt::format("{:.12} does not descend from {:.12}, the release that it is said to change", commit, ancestor),
+      "Inspect it: this is not the patch that the entry describes.");
 }
 
 bool GitStore::has(const std::string& commit) const {
@@ -200,7 +208,8 @@ Result<std::vector<GitChange>> GitStore::changes(const std::string& from, const 
   return changes;
 }
 
-Result<std::string> GitStore::patch(const std::string& from, const std::string& to, const std::vector<std::string>& paths) const {
+Result<std::string> GitStore::patch(const std::string& from, const std::string& to,
+                                    const std::vector<std::string>& paths) const {
   std::vector<std::string> words = {"diff", "--full-index", "--binary", "--text", from, to, "--"};
   words.insert(words.end(), paths.begin(), paths.end());
   return ask(git(std::move(words)));
@@ -220,13 +229,15 @@ Result<std::string> GitStore::apply(const std::string& commit, const std::string
     if (const auto applied = host_->run(command); !applied)
       return applied.error().code != ErrorCode::command
                  ? Failure(applied.error())
-                 : fail(ErrorCode::invalid, applied.error().message, "Use a patch that was made for this release, or a later one of its branch.");
+                 : fail(ErrorCode::invalid, applied.error().message,
+                        "Use a patch that was made for this release, or a later one of its branch.");
   }
   return trimmed(TRY(ask(git({"write-tree"}))));
 }
 
 Result<void> GitStore::check_out(const std::string& directory) {
-  TRY(host_->run(git({"-c", "core.bare=false", "--work-tree=" + directory, "checkout-index", "--all", "--force", "--quiet"})));
+  TRY(host_->run(
+      git({"-c", "core.bare=false", "--work-tree=" + directory, "checkout-index", "--all", "--force", "--quiet"})));
   return {};
 }
 

@@ -35,16 +35,18 @@ class GitStore {
   /// invalid: that does not have it (it was moved).
   Result<void> fetch(const std::string& place, const std::string& commit, const std::string& ref);
 
-  /// Checks that `ancestor` is among the ancestors of `commit`, or the same; fetches commits alone from `place`, as fetch().
-  /// invalid: it is not; other errors mean that this place has no answer.
-  Result<void> require_descent(const std::string& place, const std::string& commit, const std::string& ref, const std::string& ancestor);
+  /// Checks that `ancestor` is among the ancestors of `commit`, or the same; fetches commits alone from `place`, as
+  /// fetch(). invalid: it is not; other errors mean that this place has no answer.
+  Result<void> require_descent(const std::string& place, const std::string& commit, const std::string& ref,
+                               const std::string& ancestor);
 
   bool has(const std::string& commit) const;
   /// Content of a regular file; not_found.
   Result<std::string> file(const std::string& commit, const std::string& path) const;
   Result<std::vector<GitChange>> changes(const std::string& from, const std::string& to) const;
   /// Change of `paths` in the format of git-diff(1), binary files included.
-  Result<std::string> patch(const std::string& from, const std::string& to, const std::vector<std::string>& paths) const;
+  Result<std::string> patch(const std::string& from, const std::string& to,
+                            const std::vector<std::string>& paths) const;
   /// Files of a patch with their lines, in the format of git-apply(1) --stat; the last line counts them.
   Result<std::string> stat(const std::string& patch) const;
   /// Id of the tree of `commit` with `patch`; invalid if it does not apply cleanly.

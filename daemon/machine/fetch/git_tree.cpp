@@ -11,8 +11,7 @@
 namespace p2pd {
 namespace {
 
-
-constexpr int kTreeDepthLimit = 64;                 // limit of nested directories
+constexpr int kTreeDepthLimit = 64;  // limit of nested directories
 
 struct Row {
   std::string order;  ///< sort key: git sorts a directory as if its name ended in '/'

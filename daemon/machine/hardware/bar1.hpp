@@ -23,8 +23,8 @@ struct Bar1 {
   std::uint64_t told_bytes = 0;           ///< VRAM that the driver reports; 0 if it does not
   std::optional<ResizableBar> resizable;  ///< nullopt if absent or not readable
 
-  /// GeForce drivers with P2P map all VRAM into BAR1, and support no card older than Ampere. NVIDIA's own driver supports
-  /// P2P of other cards without that.
+  /// GeForce drivers with P2P map all VRAM into BAR1, and support no card older than Ampere. NVIDIA's own driver
+  /// supports P2P of other cards without that.
   bool carries_p2p() const { return may_be_geforce(model) && (!model || !is_old_geforce(*model)); }
   /// Nominal VRAM of the model: no less than what the driver maps and its own registers take (an RTX 4090 of 24576 MiB
   /// maps 24210). The driver's value if that is more (a conversion), or if the model sells with several sizes.
@@ -36,8 +36,8 @@ struct Bar1 {
   std::optional<std::uint64_t> goal_bytes() const;
 };
 
-/// Finds BAR1 of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see machine/hardware/vram.hpp.
-/// An Error: the table of models is broken.
+/// Finds BAR1 of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see
+/// machine/hardware/vram.hpp. An Error: the table of models is broken.
 Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
                                        const std::map<std::string, std::uint64_t>& told_bytes = {});
 

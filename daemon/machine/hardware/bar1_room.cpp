@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds room for BAR1 in the kernel's tree of resources: /proc/iomem, whose addresses only root can read. Windows move as in
-// drivers/pci/setup-bus.c: pci_reassign_bridge_resources(), from 6.18 on pbus_reassign_bridge_resources(),
+// Finds room for BAR1 in the kernel's tree of resources: /proc/iomem, whose addresses only root can read. Windows move
+// as in drivers/pci/setup-bus.c: pci_reassign_bridge_resources(), from 6.18 on pbus_reassign_bridge_resources(),
 // releases a 64-bit prefetchable window without children on each bus up to the root; nv_resize_pcie_bars() has released
 // BAR1 and BAR3 before, asks for the largest size first and steps down while there is no space. If the order of ranges
 // matters, this is the optimistic answer: the size of BAR1 is read after the driver was loaded.
@@ -118,7 +118,8 @@ class Tree {
     std::uint64_t bytes = 0;
     const auto bars = pci_bars(host, *gpu.gpu).value_or(std::vector<PciRange>());
     for (std::size_t i = 0; i < bars.size(); ++i)
-      if (bars[i].prefetchable && std::cmp_not_equal(i, nvidia_bar1(*gpu.gpu))) bytes += std::min(bars[i].length, ~bytes);
+      if (bars[i].prefetchable && std::cmp_not_equal(i, nvidia_bar1(*gpu.gpu)))
+        bytes += std::min(bars[i].length, ~bytes);
     return bytes;
   }
 
@@ -131,10 +132,12 @@ class Tree {
 
   std::size_t window_of(const PciDevice& port) const {
     const PciRange window = prefetchable_window(port);
-    const std::string name = fmt::format("{}{}:{:02x}", kBus, port.address.substr(0, port.address.find(':')), port.word(0x19) & 0xffU);
+    const std::string name =
+        fmt::format("{}{}:{:02x}", kBus, port.address.substr(0, port.address.find(':')), port.word(0x19) & 0xffU);
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const Resource& one = all_[i];
-      if (!one.released && one.name == name && one.first == window.first && one.last - one.first + 1 == window.length) return i;
+      if (!one.released && one.name == name && one.first == window.first && one.last - one.first + 1 == window.length)
+        return i;
     }
     return kNone;
   }

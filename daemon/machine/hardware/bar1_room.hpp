@@ -9,7 +9,8 @@
 namespace p2pd {
 
 /// Room for a driver that resizes BAR1 of one GPU. Linux releases the window of each bridge above the GPU that holds
-/// nothing else, and places it again. BAR1 is limited by the first window that holds something else, or by the root bus.
+/// nothing else, and places it again. BAR1 is limited by the first window that holds something else, or by the root
+/// bus.
 struct Bar1Room {
   enum class Kind {
     enough,    ///< room for BAR1 at its goal, or it need not grow
@@ -21,7 +22,8 @@ struct Bar1Room {
   const PciDevice* fixed = nullptr;
 };
 
-/// Room of each of `gpus`, resized one after the other in this order as the driver does, each to the largest size that fits.
+/// Room of each of `gpus`, resized one after the other in this order as the driver does, each to the largest size that
+/// fits.
 std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus);
 
 }  // namespace p2pd

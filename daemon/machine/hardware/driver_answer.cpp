@@ -20,7 +20,8 @@ std::vector<std::string> left_out(const Host& host) {
 }
 
 /// Removes the items of a list that have `address` under one of `keys`.
-void without(const std::string& address, nlohmann::json& answer, const char* list, std::initializer_list<const char*> keys) {
+void without(const std::string& address, nlohmann::json& answer, const char* list,
+             std::initializer_list<const char*> keys) {
   if (!answer.is_object() || !answer.value(list, nlohmann::json()).is_array()) return;
   nlohmann::json kept = nlohmann::json::array();
   for (const nlohmann::json& item : answer[list]) {

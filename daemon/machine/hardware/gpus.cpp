@@ -82,7 +82,8 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text) {
   for (const nlohmann::json& row : table.value("gpus", nlohmann::json::array())) {
     GpuModel model = TRY_IN("gpus.yaml", parse_model(row.is_object() ? row : nlohmann::json::object(), chips));
     if (!models.empty() && models.back().id >= model.id)
-      return fail(ErrorCode::invalid, fmt::format("gpus.yaml: {} after {}: ids must ascend", model.id, models.back().id));
+      return fail(ErrorCode::invalid,
+                  fmt::format("gpus.yaml: {} after {}: ids must ascend", model.id, models.back().id));
     models.push_back(std::move(model));
   }
   if (models.empty()) return fail(ErrorCode::invalid, "gpus.yaml: no gpus");
@@ -111,7 +112,9 @@ bool is_old_geforce(const GpuModel& model) {
   return model.segment == "GeForce" && std::ranges::count(kOld, model.architecture) > 0;
 }
 
-std::string name_of(const GpuAt& gpu) { return fmt::format("{} ({})", gpu.model ? gpu.model->name : gpu.id, gpu.address); }
+std::string name_of(const GpuAt& gpu) {
+  return fmt::format("{} ({})", gpu.model ? gpu.model->name : gpu.id, gpu.address);
+}
 
 std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus) {
   constexpr const char* kLeaveOut = "Leave it out of P2P: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.";
@@ -127,16 +130,21 @@ std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gp
   const auto most = std::ranges::max_element(generations, {}, [](const auto& known) { return known.second; });
   const bool enough = most != generations.end() && most->second > 1;
   if (old != nullptr)
-    return GenerationProblem{"old-geforce", fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", name_of(*old), old->model->architecture),
-                             enough ? fmt::format(kLeaveOut, old->address) : "Use cards of the RTX 30 series or newer.", !enough};
+    return GenerationProblem{
+        "old-geforce",
+        fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", name_of(*old), old->model->architecture),
+        enough ? fmt::format(kLeaveOut, old->address) : "Use cards of the RTX 30 series or newer.", !enough};
   if (generations.size() < 2) return std::nullopt;
   std::string names;
   for (const auto& [name, count] : generations) names += (names.empty() ? "" : " and ") + name;
-  const auto odd = std::ranges::find_if(gpus, [&](const GpuAt& gpu) { return enough && gpu.model && gpu.model->architecture != most->first; });
-  return GenerationProblem{"mixed-generations", fmt::format("cards of {}: the CUDA library gives peer access within one generation only", names),
-                           odd != gpus.end() ? fmt::format(kLeaveOut, odd->address)
-                                             : "Keep the cards of one generation in this machine; models of one generation may differ.",
-                           !enough};
+  const auto odd = std::ranges::find_if(
+      gpus, [&](const GpuAt& gpu) { return enough && gpu.model && gpu.model->architecture != most->first; });
+  return GenerationProblem{
+      "mixed-generations",
+      fmt::format("cards of {}: the CUDA library gives peer access within one generation only", names),
+      odd != gpus.end() ? fmt::format(kLeaveOut, odd->address)
+                        : "Keep the cards of one generation in this machine; models of one generation may differ.",
+      !enough};
 }
 
 Result<bool> needs_built_driver(const Host& host) {

@@ -14,10 +14,10 @@ namespace p2pd {
 
 /// Facts about one GPU model.
 struct GpuModel {
-  std::string id;            ///< vendor and device, "10de:2684"
-  std::string name;          ///< "NVIDIA GeForce RTX 4090"
-  std::string segment;       ///< "GeForce", "professional", "data centre"; empty: not known
-  std::string architecture;  ///< "Maxwell" to "Blackwell"
+  std::string id;                         ///< vendor and device, "10de:2684"
+  std::string name;                       ///< "NVIDIA GeForce RTX 4090"
+  std::string segment;                    ///< "GeForce", "professional", "data centre"; empty: not known
+  std::string architecture;               ///< "Maxwell" to "Blackwell"
   std::optional<std::uint32_t> vram_mib;  ///< nominal size; nullopt if one id sells in several sizes, or none was found
   int pcie_generation = 0;
 };
@@ -33,9 +33,12 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
 std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std::string& id);
 
 /// Returns false for a model that is known to be no GeForce.
-inline bool may_be_geforce(const std::optional<GpuModel>& model) { return !model || model->segment.empty() || model->segment == "GeForce"; }
+inline bool may_be_geforce(const std::optional<GpuModel>& model) {
+  return !model || model->segment.empty() || model->segment == "GeForce";
+}
 
-/// Checks for a GeForce older than Ampere: it has no Resizable BAR, and no driver supports P2P over BAR1 between such cards.
+/// Checks for a GeForce older than Ampere: it has no Resizable BAR, and no driver supports P2P over BAR1 between such
+/// cards.
 bool is_old_geforce(const GpuModel& model);
 
 /// A GPU of a machine.
@@ -49,16 +52,17 @@ std::string name_of(const GpuAt& gpu);
 
 /// Reason why these GPUs have no P2P over PCIe, whatever is done to the machine.
 struct GenerationProblem {
-  std::string cause;        ///< "old-geforce", "mixed-generations"
+  std::string cause;  ///< "old-geforce", "mixed-generations"
   std::string summary;
   std::string next;
   bool impossible = false;  ///< no two of them could have it
 };
-/// CUDA has peer access within one generation only, and no driver has it for old GeForce cards. nullopt if no such reason is known.
+/// CUDA has peer access within one generation only, and no driver has it for old GeForce cards. nullopt if no such
+/// reason is known.
 std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus);
 
-/// Checks for a GPU of `host` that is a GeForce, or of an unknown model: those have P2P only with a driver that is built
-/// here; the others have it with NVIDIA's own driver. True for an image, too: it is made for such a driver.
+/// Checks for a GPU of `host` that is a GeForce, or of an unknown model: those have P2P only with a driver that is
+/// built here; the others have it with NVIDIA's own driver. True for an image, too: it is made for such a driver.
 Result<bool> needs_built_driver(const Host& host);
 
 }  // namespace p2pd

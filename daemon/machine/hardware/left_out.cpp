@@ -16,7 +16,8 @@ bool names(const std::string& word, const PciDevice& gpu, const std::string& uui
 }  // namespace
 
 std::string told_of_gpu(const Host& host, const std::string& address, std::string_view key) {
-  const std::string text = host.files().read(fmt::format("/proc/driver/nvidia/gpus/{}/information", address)).value_or("");
+  const std::string text =
+      host.files().read(fmt::format("/proc/driver/nvidia/gpus/{}/information", address)).value_or("");
   std::size_t at = text.find(fmt::format("{}:", key));
   if (at == std::string::npos || (at > 0 && text[at - 1] != '\n')) return {};
   at = text.find_first_not_of(" \t", at + key.size() + 1);
@@ -29,10 +30,12 @@ bool is_gpu_name(std::string_view word) {
 }
 
 std::string why_left_out(const Host& host, const PciDevice& gpu) {
-  if (told_of_gpu(host, gpu.address, "GPU Excluded") == "Yes") return "the driver was told to leave it out (NVreg_ExcludedGpus)";
+  if (told_of_gpu(host, gpu.address, "GPU Excluded") == "Yes")
+    return "the driver was told to leave it out (NVreg_ExcludedGpus)";
   if (host.left_out_gpus().empty()) return {};
   const std::string uuid = told_of_gpu(host, gpu.address, "GPU UUID");
-  const bool named = std::ranges::any_of(host.left_out_gpus(), [&](const std::string& word) { return names(word, gpu, uuid); });
+  const bool named =
+      std::ranges::any_of(host.left_out_gpus(), [&](const std::string& word) { return names(word, gpu, uuid); });
   return named ? "the plan leaves it out" : "";
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // NCCL's use of P2P by distance, and /etc/nccl.conf.
-// NCCL uses P2P up to PXB, and to SYS on AMD hosts with two GPUs (ncclTopoCheckP2p in src/graph/paths.cc). NCCL_P2P_DISABLE=1
-// comes before NCCL_P2P_LEVEL; a level is a name, else a digit of the old numbering, else ignored (ncclGetLevel, there).
-// Files are read by setEnvFile in src/misc/param.cc: NCCL_CONF_FILE or ~/.nccl.conf first, then /etc/nccl.conf. A line is
-// KEY=VALUE without trimming; "#" is a comment at the start of a line only. setenv() does not overwrite: the environment wins,
-// then the first assignment.
+// NCCL uses P2P up to PXB, and to SYS on AMD hosts with two GPUs (ncclTopoCheckP2p in src/graph/paths.cc).
+// NCCL_P2P_DISABLE=1 comes before NCCL_P2P_LEVEL; a level is a name, else a digit of the old numbering, else ignored
+// (ncclGetLevel, there). Files are read by setEnvFile in src/misc/param.cc: NCCL_CONF_FILE or ~/.nccl.conf first, then
+// /etc/nccl.conf. A line is KEY=VALUE without trimming; "#" is a comment at the start of a line only. setenv() does not
+// overwrite: the environment wins, then the first assignment.
 #include "machine/hardware/nccl.hpp"
 
 #include <fmt/format.h>
@@ -32,8 +32,9 @@ static_assert(kReaches.size() == static_cast<std::size_t>(NcclReach::sys) + 1);
 
 /// Names that NCCL knows, with the farthest of our distances that each includes.
 constexpr std::pair<std::string_view, NcclReach> kLevels[] = {
-    {"LOC", NcclReach::unknown}, {"NVL", NcclReach::nvl}, {"NVB", NcclReach::nvl}, {"C2C", NcclReach::nvl}, {"PIX", NcclReach::pix},
-    {"PXB", NcclReach::pxb},     {"P2C", NcclReach::pxb}, {"PXN", NcclReach::pxb}, {"PHB", NcclReach::phb}, {"SYS", NcclReach::sys}};
+    {"LOC", NcclReach::unknown}, {"NVL", NcclReach::nvl}, {"NVB", NcclReach::nvl}, {"C2C", NcclReach::nvl},
+    {"PIX", NcclReach::pix},     {"PXB", NcclReach::pxb}, {"P2C", NcclReach::pxb}, {"PXN", NcclReach::pxb},
+    {"PHB", NcclReach::phb},     {"SYS", NcclReach::sys}};
 constexpr NcclReach kOldLevels[] = {NcclReach::unknown, NcclReach::pix, NcclReach::pxb, NcclReach::phb, NcclReach::sys};
 
 /// Farthest distance that a value of NCCL_P2P_LEVEL allows; nullopt: NCCL ignores it.
@@ -62,7 +63,9 @@ bool is_of(const json& report, const std::vector<std::string>& addresses) {
 
 /// Adds the measurements of a report of the same GPUs.
 void add_measured(NcclPair& pair, const json& report, std::size_t from, std::size_t to) {
-  const auto switched = [&](std::size_t gpu) { return json_number<double>(member(report, "gpus").at(gpu), "nvlink_gb_s") > 0; };
+  const auto switched = [&](std::size_t gpu) {
+    return json_number<double>(member(report, "gpus").at(gpu), "nvlink_gb_s") > 0;
+  };
   if (switched(from) && switched(to)) pair.reach = NcclReach::nvl;
   for (const json& one : member(report, "pairs")) {
     if (member(one, "from") != from || member(one, "to") != to) continue;
@@ -90,7 +93,8 @@ std::vector<std::string> taking_part(const std::vector<PciDevice>& devices) {
 /// True if a report of a proof says that P2P is not fit for NCCL.
 bool is_unfit(const json& report) {
   const json& uses = member(member(report, "judgement"), "fit");
-  return std::ranges::any_of(uses, [](const json& use) { return member(use, "use") == "nccl" && member(use, "fit") != "fit"; });
+  return std::ranges::any_of(
+      uses, [](const json& use) { return member(use, "use") == "nccl" && member(use, "fit") != "fit"; });
 }
 
 }  // namespace
@@ -106,9 +110,11 @@ NcclReach nccl_reach(const Path& path) {
 
 std::string NcclNeed::why() const {
   const bool far = sys > 0;
-  if (slower > 0) return fmt::format("across NUMA nodes P2P is slower than copies through host memory on {} of {} pair{} ({})", slower, sys, sys == 1 ? "" : "s", slower_example);
-  return fmt::format("recent NCCL uses P2P up to PXB only, and {} of {} pair{} are farther ({} {})", phb + sys, pairs, pairs == 1 ? "" : "s",
-                     example, far ? "crosses NUMA nodes" : "passes the CPU");
+  if (slower > 0)
+    return fmt::format("across NUMA nodes P2P is slower than copies through host memory on {} of {} pair{} ({})",
+                       slower, sys, sys == 1 ? "" : "s", slower_example);
+  return fmt::format("recent NCCL uses P2P up to PXB only, and {} of {} pair{} are farther ({} {})", phb + sys, pairs,
+                     pairs == 1 ? "" : "s", example, far ? "crosses NUMA nodes" : "passes the CPU");
 }
 
 NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
@@ -123,7 +129,8 @@ NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
     const bool farthest = far ? need.sys++ == 0 : need.phb++ == 0 && need.sys == 0;
     if (farthest) need.example = pair.name;
     if (!far || pair.copy_gb_s <= 0 || pair.copy_gb_s >= kClearlySlower * pair.staged_gb_s) continue;
-    if (need.slower++ == 0) need.slower_example = fmt::format("{}: {:.1f} against {:.1f} GB/s", pair.name, pair.copy_gb_s, pair.staged_gb_s);
+    if (need.slower++ == 0)
+      need.slower_example = fmt::format("{}: {:.1f} against {:.1f} GB/s", pair.name, pair.copy_gb_s, pair.staged_gb_s);
   }
   if (need.sys > 0 && need.slower == 0) need.level = NcclReach::sys;
   need.by_itself = need.level < NcclReach::phb || (gpus <= 2 && !intel);
@@ -190,7 +197,8 @@ std::string NcclConf::contradiction(const NcclNeed& need) const {
 }
 
 bool NcclPlan::is_in_force() const {
-  return conf.block.empty() == block.empty() && (block.empty() || (conf.level && conf.level->value == to_string(need.level)));
+  return conf.block.empty() == block.empty() &&
+         (block.empty() || (conf.level && conf.level->value == to_string(need.level)));
 }
 
 Result<NcclPlan> nccl_plan(const Host& host) {
@@ -202,7 +210,8 @@ Result<NcclPlan> nccl_plan(const Host& host) {
   plan.contradiction = plan.conf.contradiction(plan.need);
   const bool theirs = plan.conf.level && !plan.conf.level->ours;
   if (plan.need.by_itself || plan.unfit || theirs) return plan;
-  plan.block = fmt::format("{}\n# {}\nNCCL_P2P_LEVEL={}\n{}\n", kBegin, plan.need.why(), to_string(plan.need.level), kEnd);
+  plan.block =
+      fmt::format("{}\n# {}\nNCCL_P2P_LEVEL={}\n{}\n", kBegin, plan.need.why(), to_string(plan.need.level), kEnd);
   return plan;
 }
 

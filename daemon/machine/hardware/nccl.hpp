@@ -36,15 +36,16 @@ struct NcclNeed {
   std::string example;         ///< first pair of the farthest kind
   std::string slower_example;  ///< with both rates
   NcclReach level = NcclReach::unknown;
-  bool by_itself = true;  ///< NCCL goes that far without NCCL_P2P_LEVEL: up to PXB, on AMD hosts with two GPUs everywhere
+  bool by_itself =
+      true;  ///< NCCL goes that far without NCCL_P2P_LEVEL: up to PXB, on AMD hosts with two GPUs everywhere
 
   /// Reason for the level, one line, where NCCL does not choose it by itself.
   std::string why() const;
 };
 NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus);
 
-/// The same for the GPUs of `host` that take part, with NVLink and rates from `report` (p2pd.bench/1) if it is of these GPUs,
-/// else with NVLink as the driver reports it. An Error: no bus.
+/// The same for the GPUs of `host` that take part, with NVLink and rates from `report` (p2pd.bench/1) if it is of these
+/// GPUs, else with NVLink as the driver reports it. An Error: no bus.
 Result<NcclNeed> nccl_need(const Host& host, const nlohmann::json& report);
 
 /// Report of the last full proof, which may be of an earlier boot; null if there is none. An Error: not readable.
@@ -63,8 +64,8 @@ struct NcclSetting {
 /// Content of kNcclConf.
 struct NcclConf {
   std::string text;
-  std::string foreign;  ///< text without p2pd's block
-  std::string block;    ///< p2pd's block; empty: none
+  std::string foreign;                  ///< text without p2pd's block
+  std::string block;                    ///< p2pd's block; empty: none
   std::optional<NcclSetting> level;     ///< NCCL_P2P_LEVEL in force
   std::optional<NcclSetting> disabled;  ///< NCCL_P2P_DISABLE in force
 

@@ -33,7 +33,8 @@ std::vector<std::string_view> words_of(std::string_view text) {
   }
 }
 
-/// Name and value of every line "Name: value", without blanks and tabs around both, and without quotes around the value.
+/// Name and value of every line "Name: value", without blanks and tabs around both, and without quotes around the
+/// value.
 std::map<std::string, std::string> fields_of(std::string_view text) {
   const auto trimmed = [](std::string_view part) {
     while (!part.empty() && is_blank(part.front())) part.remove_prefix(1);

@@ -26,8 +26,8 @@ std::optional<NvidiaVersion> parse_nvidia_version(std::string_view text);
 Result<NvidiaVersion> nvidia_version(const Host& host);
 
 /// Options that the loaded module runs with, by name ("NVreg_RegistryDwords"), values without the quotes.
-/// Reads /proc/driver/nvidia/params, which drivers of before 2010 called registry. A few options are in no version of it
-/// (NVreg_RmNvlinkBandwidth; from 550 on NVreg_EnableNonblockingOpen, ...).
+/// Reads /proc/driver/nvidia/params, which drivers of before 2010 called registry. A few options are in no version of
+/// it (NVreg_RmNvlinkBandwidth; from 550 on NVreg_EnableNonblockingOpen, ...).
 Result<std::map<std::string, std::string>> nvidia_params(const Host& host);
 
 }  // namespace p2pd

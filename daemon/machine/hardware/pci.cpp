@@ -97,7 +97,8 @@ pci_dev* at_address(pci_access* access, const std::string& address) {
   return pci_get_dev(access, filter.domain, filter.bus, filter.slot, filter.func);
 }
 
-/// Reads the first 4096, 256 or 64 bytes, whichever is readable; of a dump that stops in between, up to its last whole row.
+/// Reads the first 4096, 256 or 64 bytes, whichever is readable; of a dump that stops in between, up to its last whole
+/// row.
 std::vector<std::uint8_t> read_config(pci_dev* device, std::size_t wanted) {
   std::vector<std::uint8_t> bytes;
   for (const std::size_t size : {kExtended, kConventional, kConfigHeaderBytes}) {
@@ -120,8 +121,8 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
   return number;
 }
 
-/// Reads all 256 bytes of the conventional space, and of the extended one the header of each capability and the start of
-/// kLookedAt; all ones in between. In a virtual machine each four bytes are a trap: all of a GPU took 20 to 35 ms.
+/// Reads all 256 bytes of the conventional space, and of the extended one the header of each capability and the start
+/// of kLookedAt; all ones in between. In a virtual machine each four bytes are a trap: all of a GPU took 20 to 35 ms.
 std::vector<std::uint8_t> read_capabilities(pci_dev* device) {
   constexpr std::size_t kMost = (kExtended - kConventional) / 8;  // a header and a register each
   std::vector<std::uint8_t> bytes = read_config(device, kConventional);
@@ -191,7 +192,9 @@ PciDevice read_device(const Host& host, pci_access* access, pci_dev* from, PciDe
   device.class_code = static_cast<std::uint32_t>(from->device_class) << 8;
   const bool whole = depth == PciDepth::everything || device.is_display() || device.is_bridge();
   const bool sparse = depth == PciDepth::paths && access->method == PCI_ACCESS_SYS_BUS_PCI;
-  device.config = !whole ? read_config(from, kConfigHeaderBytes) : sparse ? read_capabilities(from) : read_config(from, kExtended);
+  device.config = !whole   ? read_config(from, kConfigHeaderBytes)
+                  : sparse ? read_capabilities(from)
+                           : read_config(from, kExtended);
   device.extended_readable = device.config.size() > kConventional;
   if (device.is_lost()) {
     identify_lost(host, device);
@@ -219,7 +222,8 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
     }
   } catch (LibpciError& error) {
     const std::string root = host.files().directory();  // a path that may be temporary: messages show paths below it
-    if (const std::size_t at = error.message.find(root); !host.live() && at != std::string::npos) error.message.erase(at, root.size());
+    if (const std::size_t at = error.message.find(root); !host.live() && at != std::string::npos)
+      error.message.erase(at, root.size());
     return fail(ErrorCode::invalid, error.message);
   }
   const auto position = [](const PciDevice& device) { return std::make_tuple(device.address.size(), device.address); };
@@ -239,8 +243,7 @@ Result<void> stays_inside(const RootReader& root, const std::filesystem::path& b
       if (error) continue;  // libpci cannot open it either
       const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
       if (!inside || *inside != seen) {
-        return fail(ErrorCode::invalid,
-                    fmt::format("{}/{} leads out of the root", kDevices, entry),
+        return fail(ErrorCode::invalid, fmt::format("{}/{} leads out of the root", kDevices, entry),
                     "Use a root whose sysfs is mounted inside it, or a machine record.");
       }
     }
@@ -292,8 +295,8 @@ PciRange window(std::uint64_t base, std::uint64_t limit, bool prefetchable) {
 std::string PciDevice::id() const { return fmt::format("{:04x}:{:04x}", vendor_id, device_id); }
 
 bool PciDevice::is_lost() const {
-  return config.size() >= kConfigHeaderBytes &&
-         std::all_of(config.begin(), config.begin() + kConfigHeaderBytes, [](std::uint8_t byte) { return byte == 0xff; });
+  return config.size() >= kConfigHeaderBytes && std::all_of(config.begin(), config.begin() + kConfigHeaderBytes,
+                                                            [](std::uint8_t byte) { return byte == 0xff; });
 }
 
 std::uint16_t PciDevice::word(std::size_t offset) const { return little_endian<std::uint16_t>(config, offset); }
@@ -325,7 +328,8 @@ std::optional<std::uint16_t> PciDevice::extended_capability(std::uint16_t id) co
 
 Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
   const auto read = [&]() -> Result<std::vector<PciDevice>> {
-    std::vector<PciDevice> devices = has_dump(host) ? TRY_IN(kDump, from_dump(host, depth)) : TRY_IN("PCI bus", from_sysfs(host, depth));
+    std::vector<PciDevice> devices =
+        has_dump(host) ? TRY_IN(kDump, from_dump(host, depth)) : TRY_IN("PCI bus", from_sysfs(host, depth));
     for (PciDevice& device : devices)
       if (device.is_nvidia_gpu()) device.left_out = why_left_out(host, device);
     return devices;
@@ -351,9 +355,10 @@ Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t off
       const std::unique_ptr<pci_dev, decltype(&pci_free_dev)> function(found, pci_free_dev);
       const int at = static_cast<int>(offset);
       if (reads ? pci_read_word(found, at) == value : pci_write_word(found, at, value) != 0) continue;
-      return fail(reads ? ErrorCode::state : ErrorCode::denied,
-                  fmt::format("{}: {} 0x{:04x} at offset 0x{:x}", device.address,
-                              reads ? "the device did not accept" : "the kernel does not permit writing", value, offset));
+      return fail(
+          reads ? ErrorCode::state : ErrorCode::denied,
+          fmt::format("{}: {} 0x{:04x} at offset 0x{:x}", device.address,
+                      reads ? "the device did not accept" : "the kernel does not permit writing", value, offset));
     }
   } catch (const LibpciError& error) {
     return fail(ErrorCode::io, device.address + ": " + error.message);

@@ -16,16 +16,17 @@ struct PciDevice {
   std::string address;  ///< "0000:01:00.0"
   std::uint16_t vendor_id = 0;
   std::uint16_t device_id = 0;
-  std::uint32_t class_code = 0;      ///< 24 bits: class, subclass, programming interface
-  std::string name;                  ///< class and model from pci.ids, only with PciDepth::everything
-  std::vector<std::uint8_t> config;  ///< 0, 64, 256 or 4096 bytes, or those of a truncated dump; unread bytes are all ones
-  bool extended_readable = false;    ///< extended configuration space (beyond 256 bytes) was readable
+  std::uint32_t class_code = 0;  ///< 24 bits: class, subclass, programming interface
+  std::string name;              ///< class and model from pci.ids, only with PciDepth::everything
+  std::vector<std::uint8_t>
+      config;  ///< 0, 64, 256 or 4096 bytes, or those of a truncated dump; unread bytes are all ones
+  bool extended_readable = false;  ///< extended configuration space (beyond 256 bytes) was readable
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
   std::string left_out;  ///< reason why an NVIDIA GPU takes no part in P2P; empty: it does
 
   bool takes_part() const { return is_nvidia_gpu() && left_out.empty(); }
-  std::string id() const;  ///< vendor and device, "10de:2684"
+  std::string id() const;                                                     ///< vendor and device, "10de:2684"
   bool is_nvidia_gpu() const { return vendor_id == 0x10de && is_display(); }  ///< excludes its audio function
   bool is_bridge() const { return (class_code >> 8) == 0x0604; }
   /// Checks that configuration space reads as all ones: the device fell off the bus (lspci: "unknown header type 7f").
@@ -41,7 +42,8 @@ struct PciDevice {
 
 /// Amount to read: configuration space is slow (about a microsecond a word), and a server has hundreds of functions.
 enum class PciDepth {
-  paths,       ///< 256 bytes and the extended capabilities that are used of bridges and displays, 64 bytes of any other function
+  paths,       ///< 256 bytes and the extended capabilities that are used of bridges and displays, 64 bytes of any other
+               ///< function
   everything,  ///< all of every function, and names: for a machine record
 };
 

@@ -54,7 +54,8 @@ std::optional<PciAddress> take_address(std::string_view& rest) {
 std::optional<PciAddress> first_address(std::string_view message) {
   for (std::size_t at = 0; at < message.size(); ++at) {
     if (at > 0 && (is_alphanumeric(message[at - 1]) || message[at - 1] == '.')) continue;
-    if (at > 1 && message[at - 1] == ':' && is_decimal(message[at - 2])) continue;  // skips a time; "PCI:" may precede an address
+    if (at > 1 && message[at - 1] == ':' && is_decimal(message[at - 2]))
+      continue;  // skips a time; "PCI:" may precede an address
     std::string_view rest = message.substr(at);
     if (const auto address = take_address(rest)) return address;
   }
@@ -99,7 +100,8 @@ bool GpuFunctions::hold(const PciAddress& address) const {
     return std::ranges::any_of(functions, [&](const PciAddress& function) { return address.names(function); });
   };
   if (address.domain || !named(ours_)) return named(ours_);
-  return std::ranges::none_of(others_, [&](const PciAddress& other) { return other.domain == 0u && address.names(other); });
+  return std::ranges::none_of(others_,
+                              [&](const PciAddress& other) { return other.domain == 0u && address.names(other); });
 }
 
 }  // namespace p2pd

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Finds the path between two GPUs: up from each, bridge by bridge, to where they meet, and the rate of its slowest link.
-// The bus numbers in the bridges' own registers give the tree, so that a dump and a live machine read alike. Classes such
-// as PIX or SYS do not show the rate: in a host with a NUMA node for each GPU all are SYS, and still four share a
-// socket. Reads configuration space; sysfs `numa_node`, `cpulist` of the node and `physical_package_id` of its first
-// CPU. Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 2.2 (packet headers), 7.7.11 (ACS).
+// Finds the path between two GPUs: up from each, bridge by bridge, to where they meet, and the rate of its slowest
+// link. The bus numbers in the bridges' own registers give the tree, so that a dump and a live machine read alike.
+// Classes such as PIX or SYS do not show the rate: in a host with a NUMA node for each GPU all are SYS, and still four
+// share a socket. Reads configuration space; sysfs `numa_node`, `cpulist` of the node and `physical_package_id` of its
+// first CPU. Reference: PCI Express Base Specification, 7.5.3 (PCI Express capability), 2.2 (packet headers), 7.7.11
+// (ACS).
 #include "machine/hardware/pcie_path.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ constexpr std::uint8_t kExpressId = 0x10;
 constexpr std::uint16_t kIntel = 0x8086;
 constexpr int kIntelSplitBytes = 64;
 constexpr int kWriteOverheadBytes = 24;  // framing, sequence number, header and LCRC of a memory write
-constexpr char kUnseen[] = "unseen";  // entry of Path::shared for an unseen part of the path: no pair has it alone
+constexpr char kUnseen[] = "unseen";     // entry of Path::shared for an unseen part of the path: no pair has it alone
 
 constexpr std::array<std::string_view, 5> kKinds = {"nvlink", "pcie_switch", "one_socket", "cross_socket", "unknown"};
 static_assert(kKinds.size() == static_cast<std::size_t>(PathKind::unknown) + 1);
@@ -101,8 +102,8 @@ std::string socket_of(const Host& host, int node) {
 struct Side {
   std::vector<const PciDevice*> ports;  ///< the GPU, then the ports above it up to the root port
   bool whole = false;                   ///< the path ends at a root port; in a virtual machine it may not
-  std::optional<int> node;  ///< NUMA node
-  std::string socket;       ///< empty if not known
+  std::optional<int> node;              ///< NUMA node
+  std::string socket;                   ///< empty if not known
 };
 
 Side side_of(const Host& host, const std::vector<PciDevice>& devices, const PciTree& tree, const std::string& address) {
@@ -124,7 +125,8 @@ struct Ends {
   const PciDevice* upper;
 };
 
-/// Links whose lower end is among the ports `first` to `last` of a side. The ports of one switch have none between them.
+/// Links whose lower end is among the ports `first` to `last` of a side. The ports of one switch have none between
+/// them.
 std::vector<Ends> links_among(const Side& side, std::size_t first, std::size_t last) {
   std::vector<Ends> links;
   for (std::size_t i = first; i < last; ++i) {
@@ -270,7 +272,8 @@ PciTree::Way PciTree::above(const PciDevice& device) const {
 bool PciTree::is_below(const PciDevice& bridge, const PciDevice& device) {
   const std::string bus = bus_of(device);
   const std::size_t colon = bridge.address.find(':');
-  if (bridge.config.size() < kConfigHeader || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0) return false;
+  if (bridge.config.size() < kConfigHeader || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0)
+    return false;
   const auto at = [&](std::size_t offset) { return fmt::format("{:02x}", bridge.config[offset]); };
   const std::string_view last = std::string_view(bus).substr(bus.rfind(':') + 1);
   return last >= at(kSecondaryBus) && last <= at(kSubordinateBus);

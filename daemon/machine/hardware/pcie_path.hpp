@@ -51,7 +51,7 @@ struct Link {
 /// The path between an unordered pair of GPUs. A rate of 0 means that it is not known.
 struct Path {
   PathKind kind = PathKind::unknown;
-  std::string topology;       ///< class that nvidia-smi prints: "PIX", "PXB", "PHB", "NODE", "SYS"; empty if not visible
+  std::string topology;     ///< class that nvidia-smi prints: "PIX", "PXB", "PHB", "NODE", "SYS"; empty if not visible
   bool intel_root = false;  ///< Intel root ports split writes to 64 bytes
   std::vector<Link> links;  ///< links from one GPU to the other; empty for NVLink
   std::vector<std::string>
@@ -76,7 +76,7 @@ Path nvlink_path(double raw_gb_s);
 
 /// Access Control Services of a port: bits of its control register that keep or send peer traffic away from the
 /// direct path; nullopt if the capability is absent or unreadable.
-inline constexpr std::uint16_t kAcsId = 0x0d;       ///< id of the extended capability
+inline constexpr std::uint16_t kAcsId = 0x0d;    ///< id of the extended capability
 inline constexpr std::size_t kAcsControlAt = 6;  ///< offset of the register in the capability
 inline constexpr std::uint16_t kAcsRequestRedirect = 0x04;
 inline constexpr std::uint16_t kAcsCompletionRedirect = 0x08;

@@ -25,7 +25,8 @@ struct GpuDirect {
   std::optional<bool> peermem_loaded;  ///< module nvidia_peermem is loaded
   std::optional<bool> open_modules;    ///< the open kernel modules are loaded, not the proprietary ones
   std::optional<bool> dma_buf;         ///< open modules on a kernel that has dma-buf for RDMA (5.12)
-  std::optional<bool> gdrcopy_loaded;  ///< module gdrdrv of GDRCopy is loaded: the CPU's path to VRAM, for small messages
+  std::optional<bool>
+      gdrcopy_loaded;  ///< module gdrdrv of GDRCopy is loaded: the CPU's path to VRAM, for small messages
 };
 GpuDirect gpu_direct(const Host& host);
 

@@ -20,8 +20,8 @@ struct VirtualMachine {
 };
 
 /// Uses the CPU's flag if there is one: a bare-metal server of a cloud has the cloud's names in its DMI, too.
-/// Otherwise uses names in DMI; without those, hardware that no board has shows a guest: a GPU on a root bus, a device of a
-/// hypervisor. Its absence proves nothing.
+/// Otherwise uses names in DMI; without those, hardware that no board has shows a guest: a GPU on a root bus, a device
+/// of a hypervisor. Its absence proves nothing.
 VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& devices);
 
 /// Clique that a hypervisor put this GPU into: GPUs of one clique may exchange data, whatever the emulated chipset.

@@ -52,7 +52,8 @@ std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host) {
   std::map<std::string, std::uint64_t> told;
   if (const auto answer = driver_answer(host); answer && answer->is_object())
     for (const nlohmann::json& gpu : answer->value("gpus", nlohmann::json::array())) {
-      const auto bytes = gpu.is_object() ? json_number<std::uint64_t>(gpu.value("vram_bytes", nlohmann::json())) : std::nullopt;
+      const auto bytes =
+          gpu.is_object() ? json_number<std::uint64_t>(gpu.value("vram_bytes", nlohmann::json())) : std::nullopt;
       const nlohmann::json address = gpu.is_object() ? gpu.value("address", nlohmann::json()) : nlohmann::json();
       if (bytes && address.is_string()) told[address.get<std::string>()] = *bytes;
     }

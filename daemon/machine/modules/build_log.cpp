@@ -30,7 +30,8 @@ constexpr std::array<std::string_view, 6> kPassedOn = {"Bad return status for mo
 
 bool holds(std::string_view line, std::string_view part) { return line.find(part) != std::string_view::npos; }
 
-/// Checks for make's report on a target, "make[2]: *** [Makefile:9: x.o] Error 1"; not that it waits for the others ("....").
+/// Checks for make's report on a target, "make[2]: *** [Makefile:9: x.o] Error 1"; not that it waits for the others
+/// ("....").
 bool of_make(std::string_view line) { return holds(line, ": *** ") && !line.ends_with("...."); }
 
 /// Checks for exit status 2, that of a make below; the rest of the line is in the user's language.

@@ -19,11 +19,11 @@ struct BuildFailure {
   std::string signature_id;  ///< row of config/signatures.yaml; empty: none fits
 };
 
-/// Finds the first cause in `log`, output of make, kbuild, DKMS (make.log), nvidia-installer or dpkg, in any language of
-/// make. In this order: the first row of the signatures that fits; the first line that is an error of its own
-/// (compiler, linker, modpost, make, a killed process); the first that only reports another one (make's "Error 2", DKMS,
-/// dpkg), since the log then ends before the cause. nullopt: no sign of a failure. An Error: the table of signatures is
-/// broken.
+/// Finds the first cause in `log`, output of make, kbuild, DKMS (make.log), nvidia-installer or dpkg, in any language
+/// of make. In this order: the first row of the signatures that fits; the first line that is an error of its own
+/// (compiler, linker, modpost, make, a killed process); the first that only reports another one (make's "Error 2",
+/// DKMS, dpkg), since the log then ends before the cause. nullopt: no sign of a failure. An Error: the table of
+/// signatures is broken.
 Result<std::optional<BuildFailure>> build_failure(std::string_view log);
 
 }  // namespace p2pd

@@ -14,7 +14,8 @@ namespace {
 constexpr std::string_view kDkmsTool = "dkms";
 
 /// Programs, and their packages; xz compresses the shaders of nvidia-modeset.
-constexpr std::pair<std::string_view, std::string_view> kTools[] = {{"make", "make"}, {"git", "git"}, {kDkmsTool, kDkmsTool}, {"g++", "g++"}, {"xz", "xz-utils"}};
+constexpr std::pair<std::string_view, std::string_view> kTools[] = {
+    {"make", "make"}, {"git", "git"}, {kDkmsTool, kDkmsTool}, {"g++", "g++"}, {"xz", "xz-utils"}};
 
 void lack(BuildTools& tools, std::string what, std::string package) {
   tools.lacking.push_back(std::move(what));
@@ -45,7 +46,7 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
   tools.evidence.push_back({kernel.compiler_source, kernel.release + " was built with " + kernel.compiler->text()});
   if (!installed)
     lack(tools, fmt::format("{}, the compiler of {}", kernel.compiler->text(), kernel.release),
-                kernel.compiler->text());
+         kernel.compiler->text());
 }
 
 void survey_tools(const Host& host, bool dkms, BuildTools& tools) {

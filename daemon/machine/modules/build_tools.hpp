@@ -19,7 +19,8 @@ struct BuildTools {
   std::vector<Evidence> evidence;
 };
 
-/// Checks headers and compiler of the running and of the newest kernel; make, git, g++ and xz; and `dkms` if it installs the modules.
+/// Checks headers and compiler of the running and of the newest kernel; make, git, g++ and xz; and `dkms` if it
+/// installs the modules.
 Result<BuildTools> build_tools(const Host& host, bool dkms);
 
 }  // namespace p2pd

@@ -47,10 +47,9 @@ Result<std::vector<std::string>> rules_for(const Host& host, const Catalogue& al
     }
     if (!*needed) continue;
     if (rule.include.empty())
-      return fail(
-          ErrorCode::invalid,
-          fmt::format("in {}, {}, which {} does not know", target.release, rule.why, entry.id),
-          "Use an entry that knows it, or remove that kernel.");
+      return fail(ErrorCode::invalid,
+                  fmt::format("in {}, {}, which {} does not know", target.release, rule.why, entry.id),
+                  "Use an entry that knows it, or remove that kernel.");
     applying.push_back(name);
   }
   return applying;

@@ -10,8 +10,8 @@
 namespace p2pd {
 namespace {
 
-// Shell code: grub-mkconfig sources it under "set -e", its standard output may be grub.cfg. Ids of entries: grub_get_device_id() of
-// grub-mkconfig_lib and linux_entry() of 10_linux, GRUB 2.00 to 2.12.
+// Shell code: grub-mkconfig sources it under "set -e", its standard output may be grub.cfg. Ids of entries:
+// grub_get_device_id() of grub-mkconfig_lib and linux_entry() of 10_linux, GRUB 2.00 to 2.12.
 constexpr std::string_view kDropIn = R"sh(# Written by p2pd; undone by `p2pctl revert`.
 # A kernel without the driver's modules does not start by default: the newest that has them does, until a newer one has.
 p2pd_default_kernel() {
@@ -77,8 +77,10 @@ bool has_own_modules(const Host& host, const std::string& version) {
 std::vector<std::string> kernels_held_back(const Host& host) {
   std::vector<std::string> versions;
   if (!host.files().exists(kDefaultKernelDropIn)) return versions;
-  for (const Kernel& kernel : bootable_kernels(host).value_or(std::vector<Kernel>())) versions.push_back(kernel.version);
-  const auto newest = std::ranges::find_if(versions.rbegin(), versions.rend(), [&](const std::string& version) { return has_own_modules(host, version); });
+  for (const Kernel& kernel : bootable_kernels(host).value_or(std::vector<Kernel>()))
+    versions.push_back(kernel.version);
+  const auto newest = std::ranges::find_if(versions.rbegin(), versions.rend(),
+                                           [&](const std::string& version) { return has_own_modules(host, version); });
   versions.erase(versions.begin(), newest == versions.rend() ? versions.end() : newest.base());
   return versions;
 }

@@ -15,8 +15,8 @@ inline constexpr std::string_view kDefaultKernelDropIn = "/etc/default/grub.d/zz
 /// Hook that generates grub.cfg again once headers, and so modules, are installed after their kernel.
 inline constexpr std::string_view kHeaderHook = "/etc/kernel/header_postinst.d/zz-p2pd";
 
-/// Text of the drop-in: the default entry is that of the newest kernel with p2pd's modules, if newer ones lack them. A default
-/// that a person chose by name, number or grub-set-default stays, and grub-reboot precedes it.
+/// Text of the drop-in: the default entry is that of the newest kernel with p2pd's modules, if newer ones lack them. A
+/// default that a person chose by name, number or grub-set-default stays, and grub-reboot precedes it.
 std::string default_kernel_drop_in();
 std::string header_hook();
 

@@ -26,12 +26,15 @@ Command dkms_command(const CatalogueEntry& entry, std::string_view verb, const s
   return command;
 }
 
-Result<void> lay_dkms_source(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::vector<ModuleBuild>& builds) {
+Result<void> lay_dkms_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
+                             const std::vector<ModuleBuild>& builds) {
   const std::string to = dkms_source(entry), conf = dkms_conf(entry);
   const std::string script = dkms_build_script(all, entry);
   std::string list;
   for (const ModuleBuild& build : builds) list += build.target.release + " " + build.directory + "\n";
-  const auto holds = [&](const char* name, const std::string& text) { return host.files().read(to + name).value_or("") == text; };
+  const auto holds = [&](const char* name, const std::string& text) {
+    return host.files().read(to + name).value_or("") == text;
+  };
   if (!holds("/dkms.conf", conf) || !holds("/p2pd-build", script)) {
     TRY(clear_modules(host));
     TRY(need_room(host, to, kSourceBytes));

@@ -9,7 +9,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kConf = R"sh(# Written by p2pd for @ID@, commit @COMMIT@ on @BASE@; gone with "p2pctl revert".
+constexpr std::string_view kConf =
+    R"sh(# Written by p2pd for @ID@, commit @COMMIT@ on @BASE@; gone with "p2pctl revert".
 PACKAGE_NAME="@NAME@"
 PACKAGE_VERSION="@VERSION@"
 MAKE[0]="@HERE@/p2pd-build take $kernelver"
@@ -102,14 +103,16 @@ std::string dkms_conf(const CatalogueEntry& entry) {
 std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry) {
   std::string needs;
   if (entry.kernel_min) needs += fmt::format("    at_least {} || return 1\n", fmt::join(*entry.kernel_min, "."));
-  if (const Version below = fails_from(all.kernels, parse_version(entry.base_version).value_or(Version())); !below.empty())
+  if (const Version below = fails_from(all.kernels, parse_version(entry.base_version).value_or(Version()));
+      !below.empty())
     needs += fmt::format("    ! at_least {} || return 1\n", dotted(below));
   if (!entry.compat.empty()) needs += "    flags=\"-I $here/compat\"\n";
   for (const std::string& name : entry.compat) {
     const CompatRule& rule = all.compat_rules.at(name);
     if (rule.replaces()) continue;  // an include finds it if the kernel has none
-    needs += fmt::format("    if {}holds {} {}; then {}; fi\n", rule.gone ? "! " : "", shell_word(rule.header), shell_word(rule.pattern),
-                         rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
+    needs += fmt::format(
+        "    if {}holds {} {}; then {}; fi\n", rule.gone ? "! " : "", shell_word(rule.header), shell_word(rule.pattern),
+        rule.include.empty() ? "return 1" : fmt::format("flags=\"$flags -include $here/compat/{}\"", rule.include));
   }
   return with(filled(kScript, entry), "@NEEDS@", needs);
 }

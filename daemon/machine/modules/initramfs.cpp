@@ -14,8 +14,7 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kWords[] = {"nvidia",
-                                       "nouveau"};  // p2pd ignores a modprobe.d file without these words
+constexpr std::string_view kWords[] = {"nvidia", "nouveau"};  // p2pd ignores a modprobe.d file without these words
 constexpr std::chrono::minutes kListDeadline{5};
 constexpr std::chrono::minutes kMakeDeadline{30};
 
@@ -30,7 +29,8 @@ std::string name_in_image(std::string_view path) {
   return {};
 }
 
-/// Checks for a module of an NVIDIA driver, under any distribution's name; not for the kernel's own (nvidiafb, nvidia-wmi-...).
+/// Checks for a module of an NVIDIA driver, under any distribution's name; not for the kernel's own (nvidiafb,
+/// nvidia-wmi-...).
 bool is_driver_module(std::string_view path) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   const std::size_t end = name.find(".ko");
@@ -107,7 +107,8 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
         path.find("modprobe.d/") != std::string::npos && (mentions(path) || path.find("p2pd") != path.npos);
     if (ours && !no_matter(path) && !host.files().exists("/" + path))
       return fmt::format("{} still has /{}", initramfs.image, path);
-    const auto wins = installed.find(kernel_name(path.substr(path.rfind('/') + 1, path.find(".ko") - path.rfind('/') - 1)));
+    const auto wins =
+        installed.find(kernel_name(path.substr(path.rfind('/') + 1, path.find(".ko") - path.rfind('/') - 1)));
     const bool shadowed = wins != installed.end() && wins->second != "/" + path;
     if (is_driver_module(path) && (shadowed || !same(path, bytes)))
       return fmt::format("{} holds /{}, a module of another driver", initramfs.image, path);

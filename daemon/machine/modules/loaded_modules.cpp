@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads loaded modules. Format: kernel/module/procfs.c of Linux, "nvidia 11575296 2 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)".
+// Reads loaded modules. Format: kernel/module/procfs.c of Linux, "nvidia 11575296 2 nvidia_uvm,nvidia_modeset, Live 0x0
+// (OE)".
 #include "machine/modules/loaded_modules.hpp"
 
 #include <fmt/format.h>

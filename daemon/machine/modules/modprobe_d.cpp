@@ -17,9 +17,7 @@ constexpr std::string_view kNvidia = "nvidia";
 constexpr std::string_view kHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
 constexpr std::string_view kNote = "# registry keys: ";
 
-std::string text_of(const nlohmann::json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
+std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 std::string dword_of(const nlohmann::json& value) {
   const auto number = value.get<std::uint32_t>();
@@ -43,8 +41,10 @@ bool consists_of(std::string_view text, std::string_view others) {
 
 void set(Dwords& dwords, const std::string& key, const std::string& value) {
   const auto found = std::find_if(dwords.begin(), dwords.end(), [&](const auto& one) { return one.first == key; });
-  if (found == dwords.end()) dwords.emplace_back(key, value);
-  else found->second = value;
+  if (found == dwords.end())
+    dwords.emplace_back(key, value);
+  else
+    found->second = value;
 }
 
 const ModuleOption* last(const std::vector<ModuleOption>& options, std::string_view module, std::string_view name) {
@@ -181,7 +181,9 @@ bool same_value(std::string_view left, std::string_view right) {
     if (text == "N" || text == "n" || text == "0" || text == "off") return false;
     return std::nullopt;
   };
-  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // form of sysfs, for bool alone
+  const auto shows_truth = [](std::string_view text) {
+    return text == "Y" || text == "N";
+  };  // form of sysfs, for bool alone
   if (left == right) return true;
   if (shows_truth(left) || shows_truth(right)) return truth(left) && truth(left) == truth(right);
   const auto number = kernel_number(left);
@@ -219,10 +221,8 @@ Result<std::string> modprobe_drop_in(const Host& host, const Parameters& paramet
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
   const auto options_wanted = object_of(parameters, "options");
   const auto dwords_wanted = object_of(parameters, "registry_dwords");
-  for (const auto& [name, value] : options_wanted.items())
-    drop_in.options[module][kernel_name(name)] = text_of(value);
-  for (const auto& [key, value] : dwords_wanted.items())
-    set(drop_in.dwords, key, dword_of(value));
+  for (const auto& [name, value] : options_wanted.items()) drop_in.options[module][kernel_name(name)] = text_of(value);
+  for (const auto& [key, value] : dwords_wanted.items()) set(drop_in.dwords, key, dword_of(value));
   std::string text(kHeader);
   if (!drop_in.dwords.empty()) {
     std::vector<ModuleOption> others = TRY(module_options(host, ""));  // reads p2pd's file as empty

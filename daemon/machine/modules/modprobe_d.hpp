@@ -34,7 +34,8 @@ struct ModuleOption {
 /// `drop_in`, if given, replaces kModprobeDropIn.
 Result<std::vector<ModuleOption>> module_options(const Host& host, const std::optional<std::string>& drop_in = {});
 
-/// Parses the options lines of one modprobe.d file. ErrorCode::invalid names the line with a quotation mark that is not closed.
+/// Parses the options lines of one modprobe.d file. ErrorCode::invalid names the line with a quotation mark that is not
+/// closed.
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file);
 
 /// Keys of a RegistryDwords value, in order, each once with its last value.
@@ -48,7 +49,7 @@ Result<void> validate_module_options(const Parameters& parameters);
 /// One wanted option or registry key, and its configured value.
 struct OptionState {
   std::string name;
-  bool dword = false;                     ///< a key in kRegistryDwords
+  bool dword = false;  ///< a key in kRegistryDwords
   std::string wanted;
   std::optional<std::string> configured;  ///< nullopt if no file sets it
   std::string source;                     ///< file and line that decide; empty if none does
@@ -58,11 +59,12 @@ struct OptionState {
 /// States of the option and registry keys of `parameters` among `options`.
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters);
 
-/// Parses a number as the kernel and the NVIDIA driver do: hexadecimal after 0x, octal after 0, else decimal. A negative one
-/// becomes 32 bits, as the driver shows it. nullopt if `text` is no number.
+/// Parses a number as the kernel and the NVIDIA driver do: hexadecimal after 0x, octal after 0, else decimal. A
+/// negative one becomes 32 bits, as the driver shows it. nullopt if `text` is no number.
 std::optional<std::uint64_t> kernel_number(std::string_view text);
 
-/// Checks that two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a switch.
+/// Checks that two values mean the same to the kernel: equal text, equal numbers, and 1, y or on beside the Y of a
+/// switch.
 bool same_value(std::string_view left, std::string_view right);
 
 /// Text of the drop-in of `host` once `parameters` are merged into it: options of earlier steps stay, and

@@ -9,9 +9,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::array<std::string_view, 5> kModprobeDirectories{"/etc/modprobe.d", "/run/modprobe.d",
-                                                       "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
-                                                       "/lib/modprobe.d"};
+constexpr std::array<std::string_view, 5> kModprobeDirectories{
+    "/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d"};
 
 /// A line of modprobe.d: "install nvidia /bin/false".
 struct Statement {

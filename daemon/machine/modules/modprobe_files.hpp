@@ -12,8 +12,8 @@
 
 namespace p2pd {
 
-/// File that keeps the new modules from being loaded, for a device or by name, until P2P is proven. Of install lines for one module
-/// libkmod uses the first, in the order of file names.
+/// File that keeps the new modules from being loaded, for a device or by name, until P2P is proven. Of install lines
+/// for one module libkmod uses the first, in the order of file names.
 inline constexpr std::string_view kTrialBan = "/etc/modprobe.d/00-p2pd-trial.conf";
 
 /// Form of `name` that the kernel compares: '_' for '-'.

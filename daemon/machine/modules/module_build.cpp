@@ -43,8 +43,7 @@ Result<ModuleBuild> wanted_build(const Host& host, const Catalogue& all, const C
                    {"headers", headers_identity(host, build.target)},
                    {"compiler", build.target.compiler->text()},
                    {"compat", std::move(compat)}};
-  build.directory =
-      fmt::format("{}/{}-{:.12}", kBuilds, build.name, sha256_of(build.made_of.dump()));
+  build.directory = fmt::format("{}/{}-{:.12}", kBuilds, build.name, sha256_of(build.made_of.dump()));
   return build;
 }
 
@@ -76,7 +75,8 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
     return fail(ErrorCode::invalid, path + " is not the record of this build");
   nlohmann::json modules = TRY(describe_modules(host, build, build.directory));
   for (const auto& [name, module] : modules.items())  // an older record has no build ids, but the SHA-256
-    if (!record.contains(nlohmann::json::json_pointer(fmt::format("/modules/{}/build_id", name)))) module.erase("build_id");
+    if (!record.contains(nlohmann::json::json_pointer(fmt::format("/modules/{}/build_id", name))))
+      module.erase("build_id");
   if (record.value("modules", nlohmann::json()) != modules)
     return fail(ErrorCode::invalid, "a module in " + build.directory + " is not the one that was built");
   return record;

@@ -13,16 +13,17 @@
 namespace p2pd {
 
 /// File names, without ".ko", of the modules of a driver.
-inline constexpr std::array<std::string_view, 5> kModuleNames = {"nvidia", "nvidia-modeset", "nvidia-drm",
-                                                                   "nvidia-uvm", "nvidia-peermem"};
+inline constexpr std::array<std::string_view, 5> kModuleNames = {"nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm",
+                                                                 "nvidia-peermem"};
 
 /// Modules of one catalogue entry for one kernel: their inputs, and their directory.
 struct ModuleBuild {
   BuildTarget target;
   std::vector<std::string> rules;  ///< compat rules that apply
-  nlohmann::json made_of;  ///< release, commit, kernel, its headers, compiler, compat headers: equal inputs are the same build
-  std::string name;        ///< build_name()
-  std::string directory;   ///< "/var/cache/p2pd/builds/VERSION-COMMIT12-KERNEL-DIGEST12"
+  nlohmann::json
+      made_of;  ///< release, commit, kernel, its headers, compiler, compat headers: equal inputs are the same build
+  std::string name;       ///< build_name()
+  std::string directory;  ///< "/var/cache/p2pd/builds/VERSION-COMMIT12-KERNEL-DIGEST12"
 
   std::string module_file(std::string_view module) const { return directory + "/" + std::string(module) + ".ko"; }
 };

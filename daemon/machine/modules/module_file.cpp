@@ -17,8 +17,8 @@ namespace p2pd {
 namespace {
 
 constexpr std::uint64_t kSectionLimit = 1U << 20;  // bytes; .modinfo of nvidia.ko has 10 KB
-constexpr std::string_view kModulePlaces[] = {"/updates/p2pd", "/updates/dkms", "/updates", "/extra", "/kernel/drivers/video",
-                                        "/kernel/drivers/char/drm"};
+constexpr std::string_view kModulePlaces[] = {"/updates/p2pd", "/updates/dkms",         "/updates",
+                                              "/extra",        "/kernel/drivers/video", "/kernel/drivers/char/drm"};
 constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"}, {".xz", "xz"}, {".gz", "gzip"}};
 
 /// Module name, "nvidia_current" of ".../nvidia-current.ko.zst"; empty if it is no module.
@@ -64,7 +64,8 @@ Result<std::string> section_of(const Descriptor& file, std::string_view wanted, 
   const auto header = TRY(object_at<Elf64_Ehdr>(file, 0));
   if (!std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64)
     return fail(ErrorCode::invalid, "not a 64-bit ELF file");
-  const auto first = TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // contains values that are too large for the header
+  const auto first =
+      TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // contains values that are too large for the header
   const std::uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   const std::uint64_t names_at = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
   if (count > kSectionLimit / sizeof(Elf64_Shdr) || names_at >= count)
@@ -77,7 +78,8 @@ Result<std::string> section_of(const Descriptor& file, std::string_view wanted, 
     const char* at = table.data() + i * sizeof section;
     std::copy(at, at + sizeof section, reinterpret_cast<char*>(&section));
     if (section.sh_name >= names.size() || section.sh_type != type) continue;
-    if (std::string_view(names.c_str() + section.sh_name) == wanted) return bytes_at(file, section.sh_offset, section.sh_size);
+    if (std::string_view(names.c_str() + section.sh_name) == wanted)
+      return bytes_at(file, section.sh_offset, section.sh_size);
   }
   return fail(ErrorCode::invalid, fmt::format("no section {}", wanted));
 }
@@ -87,7 +89,8 @@ Result<std::string> notes_of(const Host& host, const std::string& file) {
   return section_of(handle, ".note.gnu.build-id", SHT_NOTE);
 }
 
-/// Reads the start of a compressed module's content, since only that is kept. The notes are there: ld puts them after the header.
+/// Reads the start of a compressed module's content, since only that is kept. The notes are there: ld puts them after
+/// the header.
 Result<std::string> packed_build_id(const Host& host, const char* packer, const std::string& file) {
   const std::string bytes = TRY(host.output_of({{packer, "-dcq", file}}));
   if (!bytes.starts_with(ELFMAG) || bytes.size() < sizeof(Elf64_Ehdr)) return std::string();
@@ -129,7 +132,8 @@ Result<std::string> installed_name(const Host& host, std::string_view name) {
   words >> program >> option >> target;
   if ((program != "modprobe" && !program.ends_with("/modprobe")) || (option != "-i" && option != "--ignore-install") ||
       target.empty())
-    return fail(ErrorCode::invalid, fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
+    return fail(ErrorCode::invalid,
+                fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
   return kernel_name(target);
 }
 
@@ -164,7 +168,10 @@ std::string module_build_id(const Host& host, const std::string& file) {
   if (const auto notes = notes_of(host, file)) return parse_build_id(*notes);
   for (const auto& [suffix, packer] : kPackers)
     if (file.ends_with(suffix) && host.has_program(packer))
-      return host.once<std::string>("build id of " + file, [&, packer = packer] { return packed_build_id(host, packer, file); }).value_or("");
+      return host
+          .once<std::string>("build id of " + file,
+                             [&, packer = packer] { return packed_build_id(host, packer, file); })
+          .value_or("");
   return "";
 }
 

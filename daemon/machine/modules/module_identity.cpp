@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compares builds of modules. Format: elf(5), "Notes"; ld(1), --build-id. `ld -r` keeps the notes of the objects that it links,
-// and its own may follow them: all of them together are the build id.
+// Compares builds of modules. Format: elf(5), "Notes"; ld(1), --build-id. `ld -r` keeps the notes of the objects that
+// it links, and its own may follow them: all of them together are the build id.
 #include "machine/modules/module_identity.hpp"
 
 #include <elf.h>
@@ -49,7 +49,8 @@ std::string parse_build_id(std::string_view bytes) {
     if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != kOwner.size() || !bytes.starts_with(kOwner)) break;
     bytes.remove_prefix(kOwner.size());
     if (note.n_descsz > bytes.size()) break;
-    for (const char byte : bytes.substr(0, note.n_descsz)) id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    for (const char byte : bytes.substr(0, note.n_descsz))
+      id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     constexpr std::size_t kAlignment = 4;
     bytes.remove_prefix(std::min((note.n_descsz + kAlignment - 1) / kAlignment * kAlignment, bytes.size()));
   }

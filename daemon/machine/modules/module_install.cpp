@@ -49,7 +49,8 @@ Result<Identities> kept_by_dkms(const Host& host, const CatalogueEntry& entry, c
   Names files;
   for (const std::string_view module : kModuleNames)
     for (const std::string_view suffix : kModuleSuffixes)
-      if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix); host.files().exists(file))
+      if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix);
+          host.files().exists(file))
         files.push_back(std::move(file));
   if (files.size() != kModuleNames.size()) return Identities();
   const std::vector<ModuleIdentity> identities = TRY(module_identities(host, files));
@@ -88,7 +89,9 @@ Result<void> validate_module_install(const Parameters& parameters) {
   return validate_staging(parameters);
 }
 
-bool by_dkms(const Parameters& parameters) { return !keeps_packages(parameters) && parameters.value("by", "dkms") == "dkms"; }
+bool by_dkms(const Parameters& parameters) {
+  return !keeps_packages(parameters) && parameters.value("by", "dkms") == "dkms";
+}
 
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms) {
@@ -105,7 +108,8 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   if (wanted.empty()) lacks(release + (dkms ? ": DKMS does not have them" : ": they are not installed"));
   auto listed = modules_by_name(host, release);
   if (!listed && listed.error().code == ErrorCode::not_found) listed = std::map<std::string, std::string>();
-  if (!listed) return fail(listed.error().code, "the module that modprobe would load is not known: " + listed.error().message);
+  if (!listed)
+    return fail(listed.error().code, "the module that modprobe would load is not known: " + listed.error().message);
   const auto name = installed_name(host, "nvidia");
   if (!name && name.error().code != ErrorCode::invalid) return Failure(name.error());
   const std::string base = name.value_or("nvidia");
@@ -124,7 +128,8 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
     const std::string& file = found->second;
     const auto identities = module_identities(host, {file});
     if (!identities && identities.error().code != ErrorCode::invalid) return Failure(identities.error());
-    const ModuleIdentity there = identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own modules have none
+    const ModuleIdentity there =
+        identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own modules have none
     const ModuleIdentity& built = wanted.at(std::string(module));
     out.by_build_id = out.by_build_id && there.by_build_id(built);
     if (there.is(built) && TRY(kernel_of_module(host, file)) == release) continue;

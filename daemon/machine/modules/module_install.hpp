@@ -17,7 +17,7 @@ namespace p2pd {
 inline constexpr std::string_view kDkmsName =
     "p2pd-nvidia";  ///< name of p2pd's DKMS package; no distribution has one so called
 inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";  ///< directory below kDkms
-inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";  ///< builds in progress for DKMS
+inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";       ///< builds in progress for DKMS
 inline constexpr std::string_view kDkms = "/var/lib/dkms";
 inline constexpr std::string_view kDkmsPlace = "updates/dkms";  ///< place below /lib/modules/RELEASE
 
@@ -38,9 +38,9 @@ struct InstalledModules {
   bool by_build_id = true;                          ///< true if each was compared by its build id
 };
 
-/// Compares by build id (srcversion if there is none) and vermagic, never by version, with the modules of the entry's commit in DKMS
-/// or in the build's record beside the modules: those stay when the builds in the cache are removed. An Error: a
-/// file or modprobe.d is not readable.
+/// Compares by build id (srcversion if there is none) and vermagic, never by version, with the modules of the entry's
+/// commit in DKMS or in the build's record beside the modules: those stay when the builds in the cache are removed. An
+/// Error: a file or modprobe.d is not readable.
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms);
 
@@ -71,8 +71,8 @@ Result<void> keep_modules(Host& host);
 /// Runs clear_modules() for the undo of a change, and restores what p2pd had installed before that change.
 Result<void> undo_modules(Host& host);
 
-/// Runs depmod for each kernel without modules.dep, or whose modules.dep lists a missing module of the driver or in updates/, or
-/// no driver module although one exists.
+/// Runs depmod for each kernel without modules.dep, or whose modules.dep lists a missing module of the driver or in
+/// updates/, or no driver module although one exists.
 Result<void> run_due_depmods(Host& host);
 
 /// Paths of the files that depmod makes.
@@ -85,8 +85,8 @@ std::string dkms_source(const CatalogueEntry& entry);
 /// build that fails, or BUILD_EXCLUSIVE_KERNEL, would leave a new kernel's package half configured.
 std::string dkms_conf(const CatalogueEntry& entry);
 
-/// Makes the script beside it, which takes a build of p2pd, or builds with the kernel's compiler and the compat headers it
-/// needs.
+/// Makes the script beside it, which takes a build of p2pd, or builds with the kernel's compiler and the compat headers
+/// it needs.
 std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry);
 
 }  // namespace p2pd

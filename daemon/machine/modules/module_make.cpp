@@ -35,15 +35,11 @@ unsigned jobs(const Host& host) {
 
 Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
   Command make;
-  make.argv = {"make",
-               "-C",
-               scratch + "/source",
-               "modules",
-               "KERNEL_UNAME=" + build.target.release,
-               fmt::format("-j{}", jobs(host)),
-               "CC=" + build.target.compiler->text(),
-               // disables BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
-               "CONFIG_DEBUG_INFO_BTF_MODULES="};
+  make.argv = {
+      "make", "-C", scratch + "/source", "modules", "KERNEL_UNAME=" + build.target.release,
+      fmt::format("-j{}", jobs(host)), "CC=" + build.target.compiler->text(),
+      // disables BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
+      "CONFIG_DEBUG_INFO_BTF_MODULES="};
   std::vector<std::string> flags;
   for (const std::string& rule : build.rules)
     if (const CompatRule& its = all.compat_rules.at(rule); !its.replaces())
@@ -92,9 +88,10 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   if (made.error().code == ErrorCode::interrupted) return Failure(made.error());
   const auto failure = TRY(build_failure(host.files().read(log).value_or("")));
   if (!failure) return fail(made.error().code, made.error().message, fmt::format("Read {}.", log));
-  return fail(made.error().code,
-              fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
-              fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
+  return fail(
+      made.error().code,
+      fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
+      fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
 }
 
 /// Moves modules and build record to a directory that only needs its name.
@@ -144,7 +141,9 @@ Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& 
 
 }  // namespace
 
-Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build) { return make_command(host, all, build, unfinished(build.directory)); }
+Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build) {
+  return make_command(host, all, build, unfinished(build.directory));
+}
 
 Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry) {
   bool source_checked = false;

@@ -6,8 +6,8 @@
 
 namespace p2pd {
 
-/// Builds the modules of `entry`, whose source is staged, for every kernel of wanted_builds() that has none yet: a copy of
-/// the source in a scratch directory, the kernel's own compiler, compat headers included if its headers need them.
+/// Builds the modules of `entry`, whose source is staged, for every kernel of wanted_builds() that has none yet: a copy
+/// of the source in a scratch directory, the kernel's own compiler, compat headers included if its headers need them.
 /// A build gets its name only with five modules of the right kernel; the output of a failed one stays in kLogs.
 Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry);
 

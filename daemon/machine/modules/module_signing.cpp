@@ -46,8 +46,7 @@ std::optional<SigningKey> signing_key(const Host& host) {
   const SigningKey own{configured["mok_signing_key"], configured["mok_certificate"]};
   if (!own.key.empty() && !own.certificate.empty()) return own;
   for (const auto& [key, certificate] : kKeys)
-    if (host.files().exists(certificate))
-      return SigningKey{std::string(key), std::string(certificate)};
+    if (host.files().exists(certificate)) return SigningKey{std::string(key), std::string(certificate)};
   return std::nullopt;
 }
 
@@ -79,7 +78,11 @@ Result<void> sign_modules(Host& host, const BuildTarget& target, const std::stri
   const std::string program = host.has_program(tool) ? tool : "kmodsign";
   for (const std::string& file : host.names(directory))
     if (file.ends_with(".ko"))
-      TRY_IN("the modules are not signed", host.run({{program, hash_of(host, target), key->key, key->certificate, fmt::format("{}/{}", directory, file)}, {}, {}}));
+      TRY_IN(
+          "the modules are not signed",
+          host.run({{program, hash_of(host, target), key->key, key->certificate, fmt::format("{}/{}", directory, file)},
+                    {},
+                    {}}));
   return {};
 }
 

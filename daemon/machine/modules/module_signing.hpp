@@ -24,8 +24,8 @@ std::optional<SigningKey> signing_key(const Host& host);
 /// Reason why `key` cannot sign: "/var/lib/dkms/mok.key is encrypted"; empty: it can, as far as can be read here.
 std::string unusable_because(const Host& host, const SigningKey& key);
 
-/// Checks that the certificate is among those that shim (MokListRT) or the firmware (db) gives the kernel, which Debian's and
-/// Ubuntu's kernels trust; nullopt if that cannot be read.
+/// Checks that the certificate is among those that shim (MokListRT) or the firmware (db) gives the kernel, which
+/// Debian's and Ubuntu's kernels trust; nullopt if that cannot be read.
 std::optional<bool> is_enrolled(const Host& host, const std::string& certificate);
 
 /// Signs the modules in `directory` for `target` if Secure Boot is on and there is a key; else does

@@ -19,7 +19,8 @@ constexpr std::string_view kBeforeModules = "/var/lib/p2pd/before-modules";
 constexpr std::string_view kArchive = "/modules.tar";
 constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod ignores it
 constexpr std::string_view kAsideEnd = ".old";
-constexpr std::string_view kPlaces[] = {kDkmsPlace, "updates", "extra", "kernel/drivers/video", "kernel/drivers/char/drm"};
+constexpr std::string_view kPlaces[] = {kDkmsPlace, "updates", "extra", "kernel/drivers/video",
+                                        "kernel/drivers/char/drm"};
 
 using Names = std::vector<std::string>;
 
@@ -29,13 +30,18 @@ bool is_link_of(std::string_view name, std::string_view release) {
   return name.starts_with(prefix) && name.find('-', prefix.size()) == std::string_view::npos;
 }
 
-/// Checks that modules.dep is missing, lists a missing driver module or one of updates/, or lists no driver module although one
-/// exists. Headers can be configured before their kernel: then undo restores a state without modules.dep.
+/// Checks that modules.dep is missing, lists a missing driver module or one of updates/, or lists no driver module
+/// although one exists. Headers can be configured before their kernel: then undo restores a state without modules.dep.
 bool depmod_due(const Host& host, std::string_view release) {
   const auto listed = modules_by_name(host, release);
-  if (!listed) return listed.error().code == ErrorCode::not_found && host.files().exists(place_of(release, "modules.order"));
-  const std::string updates = place_of(release, "updates/");  // includes modules of p2pd and of packages, under any names
-  if (std::ranges::any_of(*listed, [&](const auto& module) { return module.second.starts_with(updates) && !host.files().exists(module.second); })) return true;
+  if (!listed)
+    return listed.error().code == ErrorCode::not_found && host.files().exists(place_of(release, "modules.order"));
+  const std::string updates =
+      place_of(release, "updates/");  // includes modules of p2pd and of packages, under any names
+  if (std::ranges::any_of(*listed, [&](const auto& module) {
+        return module.second.starts_with(updates) && !host.files().exists(module.second);
+      }))
+    return true;
   return std::ranges::any_of(kModuleNames, [&](std::string_view module) {
     const std::string name = kernel_name(module);
     const auto found = listed->find(name);
@@ -83,7 +89,8 @@ OwnModules own_modules(const Host& host) {
 std::string name_before(const std::string& path) {
   const std::size_t name = path.rfind('/') + 1;
   if (!path.substr(name).starts_with(kAside)) return "";
-  return path.substr(0, name) + path.substr(name + kAside.size(), path.size() - name - kAside.size() - kAsideEnd.size());
+  return path.substr(0, name) +
+         path.substr(name + kAside.size(), path.size() - name - kAside.size() - kAsideEnd.size());
 }
 
 Result<void> remove(Host& host, const OwnModules& own) {
@@ -91,11 +98,13 @@ Result<void> remove(Host& host, const OwnModules& own) {
   for (const std::string& tree : own.trees) TRY(host.remove_tree(tree));
   for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
   for (const std::string& directory : own.directories) remove_empty(host, directory);
-  for (const std::string& release : host.names("/lib/modules")) remove_empty(host, place_of(release, "updates"));  // left by packages
+  for (const std::string& release : host.names("/lib/modules"))
+    remove_empty(host, place_of(release, "updates"));  // left by packages
   return {};
 }
 
-/// Restores what keep_modules() kept. A file that was aside then has its own name now: it is removed, the archive has it.
+/// Restores what keep_modules() kept. A file that was aside then has its own name now: it is removed, the archive has
+/// it.
 Result<void> unpack_modules(Host& host, const std::string& archive) {
   std::istringstream names(TRY(host.output_of({{"tar", "--list", "--file=" + archive}, {}, {}})));
   for (std::string name; std::getline(names, name);)
@@ -147,7 +156,8 @@ Result<void> keep_modules(Host& host) {
   const std::string kept = TRY(begin_kept(host, kBeforeModules)), archive = kept + std::string(kArchive);
   if (host.files().exists(archive)) return {};
   const auto run_of = [](const std::string& change) { return change.substr(0, change.find('-')); };
-  for (const std::string& change : TRY(host.files().list(kBeforeModules)))  // other runs are undone with this one, or not at all
+  for (const std::string& change :
+       TRY(host.files().list(kBeforeModules)))  // other runs are undone with this one, or not at all
     if (const std::string other = fmt::format("{}/{}{}", kBeforeModules, change, kArchive);
         run_of(change) != run_of(host.change()) && host.files().exists(other))
       TRY(pack(host, {}, other));

@@ -16,7 +16,8 @@ namespace p2pd {
 namespace {
 
 constexpr std::chrono::hours kCopyDeadline{1};
-constexpr std::string_view kDepmodDirectories[] = {"/etc/depmod.d", "/run/depmod.d", "/usr/local/lib/depmod.d", "/usr/lib/depmod.d", "/lib/depmod.d"};
+constexpr std::string_view kDepmodDirectories[] = {"/etc/depmod.d", "/run/depmod.d", "/usr/local/lib/depmod.d",
+                                                   "/usr/lib/depmod.d", "/lib/depmod.d"};
 
 constexpr std::string_view kHookScript = R"sh(#!/bin/sh
 # Written by p2pd; undone by `p2pctl revert`. Builds the P2P driver's modules for a newly installed kernel, as dkms does: $1 is
@@ -42,7 +43,8 @@ exit 0
 
 /// Makes the place of `release`, a directory in older versions, a link to its files.
 Result<void> link_place(Host& host, const std::string& release) {
-  const std::string place = place_of(release, kOwnPlace), target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
+  const std::string place = place_of(release, kOwnPlace),
+                    target = fmt::format("../../..{}/{}", kOwnFiles.substr(kOwnFiles.rfind('/')), release);
   if (host.files().read_link(place).value_or("") == target) return {};
   TRY(host.remove_tree(place));
   return host.link(place, target);
@@ -68,8 +70,10 @@ Result<std::string> name_here(const Host& host, std::string_view module) {
 }
 
 Result<std::vector<PlaceFile>> own_place_files(const Host& host) {
-  std::string overrides = "# Written by p2pd; undone by `p2pctl revert`. The modules with P2P win over those of the driver's packages.\n";
-  for (const std::string_view module : kModuleNames) overrides += fmt::format("override {} * {}\n", TRY(name_here(host, module)), kOwnPlace);
+  std::string overrides =
+      "# Written by p2pd; undone by `p2pctl revert`. The modules with P2P win over those of the driver's packages.\n";
+  for (const std::string_view module : kModuleNames)
+    overrides += fmt::format("override {} * {}\n", TRY(name_here(host, module)), kOwnPlace);
   std::vector<PlaceFile> files{{std::string(kDepmodDropIn), std::move(overrides)}};
   for (const std::string_view hook : kKernelHooks) files.push_back({std::string(hook), std::string(kHookScript), 0755});
   files.push_back({std::string(kRemovalHook), std::string(kRemovalScript), 0755});
@@ -102,8 +106,13 @@ Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
   const std::string& release = build.target.release;
   const std::string files = own_files(release), beside = TRY(make_unfinished(host, files));
   for (const std::string_view module : kModuleNames)
-    TRY(host.run({{"cp", "--reflink=auto", build.module_file(module), fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))}, {}, {}, kCopyDeadline}));
-  TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // reference once the build is removed
+    TRY(host.run({{"cp", "--reflink=auto", build.module_file(module),
+                   fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))},
+                  {},
+                  {},
+                  kCopyDeadline}));
+  TRY(host.run(
+      {{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // reference once the build is removed
   TRY(sign_modules(host, build.target, beside));
   TRY(host.remove_tree(files));
   TRY(host.move(beside, files));

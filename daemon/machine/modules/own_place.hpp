@@ -13,14 +13,16 @@ namespace p2pd {
 
 // Modules beside those of the distribution, which stay: below updates/p2pd, under the names that modprobe loads here.
 // A depmod.d file makes depmod prefer them, and hooks build them for later kernels.
-inline constexpr std::string_view kOwnPlace = "updates/p2pd";  ///< place below /lib/modules/RELEASE; a link to a directory of kOwnFiles
-/// Directory of the files. DKMS looks below /lib/modules/RELEASE for modules of the names that it installs, and follows no links:
-/// version 3.2 moves those that it finds away, 3.0 installs nothing beside one of the same version.
+inline constexpr std::string_view kOwnPlace =
+    "updates/p2pd";  ///< place below /lib/modules/RELEASE; a link to a directory of kOwnFiles
+/// Directory of the files. DKMS looks below /lib/modules/RELEASE for modules of the names that it installs, and follows
+/// no links: version 3.2 moves those that it finds away, 3.0 installs nothing beside one of the same version.
 inline constexpr std::string_view kOwnFiles = "/lib/p2pd-modules";
 /// File of depmod.d: depmod uses the last of several lines for one module, by file name.
 inline constexpr std::string_view kDepmodDropIn = "/etc/depmod.d/zz-p2pd.conf";
 /// Hooks that run-parts(8) calls after dkms and before initramfs-tools, each with the kernel's release.
-inline constexpr std::string_view kKernelHooks[] = {"/etc/kernel/postinst.d/dkms-p2pd", "/etc/kernel/header_postinst.d/dkms-p2pd"};
+inline constexpr std::string_view kKernelHooks[] = {"/etc/kernel/postinst.d/dkms-p2pd",
+                                                    "/etc/kernel/header_postinst.d/dkms-p2pd"};
 inline constexpr std::string_view kRemovalHook = "/etc/kernel/postrm.d/dkms-p2pd";
 
 /// "/lib/p2pd-modules/6.1.0-1-amd64"

@@ -12,7 +12,6 @@
 namespace p2pd {
 namespace {
 
-
 using Names = std::vector<std::string>;
 
 /// Module name in "nvidia-uvm.ko.xz"; empty: no file of a module.

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::chrono::minutes kAptDeadline{60};  // includes builds of modules by DKMS, for each kernel
 constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
-constexpr std::string_view kScratch = "/var/lib/p2pd/.scripts.new";  // directory of maintainer scripts: /run and /tmp may be noexec
+constexpr std::string_view kScratch =
+    "/var/lib/p2pd/.scripts.new";  // directory of maintainer scripts: /run and /tmp may be noexec
 
 Command quietly(std::vector<std::string> argv) {
   Command command;
@@ -127,7 +128,8 @@ Result<void> change_packages(Host& host, Command command) {
   command.environment["TMPDIR"] = kScratch;
   command.own_unit = true;
   const auto done = host.run(command);
-  if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());  // the command may continue without p2pd
+  if (!done && done.error().code == ErrorCode::interrupted)
+    return Failure(done.error());  // the command may continue without p2pd
   const auto cleared = host.remove_tree(kScratch);
   if (!done) return Failure(done.error());
   return cleared;

@@ -11,11 +11,12 @@
 
 namespace p2pd {
 
-/// Option of an apt-get that reads .deb files from a folder that only root can enter: apt's user _apt, which fetches and reads
-/// everything else, cannot.
+/// Option of an apt-get that reads .deb files from a folder that only root can enter: apt's user _apt, which fetches
+/// and reads everything else, cannot.
 inline constexpr const char* kAptAsRoot = "-oAPT::Sandbox::User=root";
 
-/// Makes an apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration files.
+/// Makes an apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration
+/// files.
 Command apt_get(std::vector<std::string> words);
 
 /// Makes a dpkg with these properties.
@@ -39,8 +40,8 @@ Result<AptPlan> simulated(const Host& host, Command command);
 Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
                           const std::vector<std::string>& removes);
 
-/// Downloads what an apt_get() will install into apt's cache. A stop or a cancel ends it, but not change_packages(); what was
-/// downloaded until then is not downloaded again.
+/// Downloads what an apt_get() will install into apt's cache. A stop or a cancel ends it, but not change_packages();
+/// what was downloaded until then is not downloaded again.
 Result<void> fetch_archives(Host& host, Command command);
 
 /// Error unless `plan` removes exactly these packages, given as DpkgPackage::id().

@@ -35,7 +35,8 @@ std::string stale_lists(const Host& host) {
 }
 
 Command update_command() {
-  Command command = apt_get({"-oAcquire::http::Timeout=20", "-oAcquire::https::Timeout=20", "-oAcquire::Retries=1", "update"});
+  Command command =
+      apt_get({"-oAcquire::http::Timeout=20", "-oAcquire::https::Timeout=20", "-oAcquire::Retries=1", "update"});
   command.deadline = kUpdateDeadline;
   return command;
 }

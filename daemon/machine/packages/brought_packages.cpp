@@ -10,9 +10,9 @@
 #include <map>
 #include <sstream>
 
-#include "machine/boot/package_locks.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/modules/toolchain.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/apt_lists.hpp"
@@ -72,7 +72,8 @@ Result<void> write_list(Host& host, std::string_view list, const BroughtPackages
 Result<AptPlan> plan_of(const Host& host, const Names& names) {
   auto plan = simulated(host, bring_command(names));
   if (plan) return plan;
-  return fail(plan.error().code, fmt::format("apt refuses to install {}: {}", fmt::join(names, " "), plan.error().message),
+  return fail(plan.error().code,
+              fmt::format("apt refuses to install {}: {}", fmt::join(names, " "), plan.error().message),
               plan.error().message.find("Unable to locate") != std::string::npos
                   ? "Add the repository that has it, run \"apt-get update\", then try again."
                   : "Resolve that with apt, then try again.");
@@ -111,8 +112,8 @@ Result<Bringing> to_be_brought(const Host& host, const Names& names) {
     if (driver_role(package.substr(0, package.find(':'))) != DriverRole::none) {
       objections.push_back(fmt::format("install {}, which belongs to a driver", package));
     } else if (changes && !is_of_release(system, plan.origins.at(package))) {
-      objections.push_back(fmt::format("change {} from {} to {}, which this release does not have", package,
-                                       now->version, version));
+      objections.push_back(
+          fmt::format("change {} from {} to {}, which this release does not have", package, now->version, version));
       foreign.push_back(package);
     } else if (changes) {
       out.brought[package] = kUpgraded;

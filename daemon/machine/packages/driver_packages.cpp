@@ -14,8 +14,9 @@ namespace {
 
 using Role = DriverRole;
 
-// Packages from nvidia-graphics-drivers*, nvidia-open-gpu-kernel-modules, nvidia-support, glx-alternatives and the like of Debian;
-// nvidia-graphics-drivers-NNN and linux-restricted-modules of Ubuntu; the driver part of NVIDIA's repositories.
+// Packages from nvidia-graphics-drivers*, nvidia-open-gpu-kernel-modules, nvidia-support, glx-alternatives and the like
+// of Debian; nvidia-graphics-drivers-NNN and linux-restricted-modules of Ubuntu; the driver part of NVIDIA's
+// repositories.
 constexpr DriverPattern kDriver[] = {
     {"nvidia-kernel-dkms", Role::modules},
     {"nvidia-kernel-open-dkms", Role::modules},
@@ -36,7 +37,7 @@ constexpr DriverPattern kDriver[] = {
     {"libnvidia-gl-*", Role::libraries},
     {"nvidia-compute-utils-*", Role::libraries},
     {"cuda-drivers*", Role::libraries},
-    {"libnvidia-[!c]*[!v]", Role::companion},  // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
+    {"libnvidia-[!c]*[!v]", Role::companion},   // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
     {"libnvidia-[!c]*[!e]v", Role::companion},  // includes libnvidia-glvkspirv
     {"libnvidia-c[!o]*[!v]", Role::companion},
     {"libnvidia-com*[!v]", Role::companion},
@@ -271,12 +272,9 @@ std::string_view spared_because(std::string_view name) {
 
 std::string_view to_string(DriverPackages::Because because) {
   switch (because) {
-    case DriverPackages::Because::driver:
-      return "driver";
-    case DriverPackages::Because::needs_it:
-      return "needs it";
-    case DriverPackages::Because::came_with_it:
-      return "came with it";
+    case DriverPackages::Because::driver: return "driver";
+    case DriverPackages::Because::needs_it: return "needs it";
+    case DriverPackages::Because::came_with_it: return "came with it";
   }
   return "";
 }

@@ -30,7 +30,8 @@ std::span<const DriverPattern> driver_patterns();
 
 DriverRole driver_role(std::string_view name);
 
-/// Reason why a package stays although its name, or a package that needed it, suggests otherwise; empty: nothing to report.
+/// Reason why a package stays although its name, or a package that needed it, suggests otherwise; empty: nothing to
+/// report.
 std::string_view spared_because(std::string_view name);
 
 /// Installed packages that a swap of the driver affects.

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "machine/boot/package_locks.hpp"
 #include "base/json.hpp"
+#include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
@@ -127,7 +127,9 @@ Result<void> mark(Host& host, const PackageBackup& way) {
 /// Ids of a driver's packages that are installed now and not in the backup.
 Result<std::vector<std::string>> added_since(const PackageBackup& way, const Host& host) {
   std::vector<std::string> ids = TRY(driver_packages(host)).ids();
-  std::erase_if(ids, [&](const std::string& id) { return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; }); });
+  std::erase_if(ids, [&](const std::string& id) {
+    return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; });
+  });
   return ids;
 }
 
@@ -159,12 +161,9 @@ std::string to_json_text(const PackageBackup& way) {
                         {"from", one.from},
                         {"automatic", one.automatic},
                         {"held", one.held}});
-  const Json all = {{"packages", std::move(packages)},
-                    {"kept", way.kept},
-                    {"absent", way.absent},
-                    {"units", way.units},
-                    {"alternatives", way.alternatives},
-                    {"modules", way.modules}};
+  const Json all = {
+      {"packages", std::move(packages)},  {"kept", way.kept},      {"absent", way.absent}, {"units", way.units},
+      {"alternatives", way.alternatives}, {"modules", way.modules}};
   return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -225,7 +224,8 @@ Result<DriverPackages> to_be_purged(const Host& host) {
   return found;
 }
 
-Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory, PackageBackup& way) {
+Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std::string& directory,
+                              PackageBackup& way) {
   const std::set<std::string> paths = TRY(paths_of(host, list));
   TRY(keep_files(host, list, paths, directory, way));
   way.modules = built_by_dkms(host, paths);
@@ -234,9 +234,7 @@ Result<void> keep_beside_debs(Host& host, const DriverPackages& list, const std:
 
 std::vector<std::string> links_to_units(const Host& host, const std::vector<std::string>& units) {
   std::vector<std::string> found;
-  const auto list = [&](const std::string& path) {
-    return host.names(path);
-  };
+  const auto list = [&](const std::string& path) { return host.names(path); };
   const auto of_unit = [&](const std::string& name) {
     return std::ranges::any_of(units, [&](const auto& unit) { return name == unit || name == unit + ".dsh-also"; });
   };
@@ -269,8 +267,8 @@ Result<void> bring_back(Host& host, bool only_these) {
   }
   TRY(change_packages(host, install));
   TRY(mark(host, *way));
-  TRY(put_back_all(
-      host, *way));  // last: an alternative that is set again loses its links to configuration that was removed
+  TRY(put_back_all(host,
+                   *way));  // last: an alternative that is set again loses its links to configuration that was removed
   return host.remove_tree(PackageBackup::kPurging);
 }
 

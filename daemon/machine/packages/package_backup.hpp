@@ -11,11 +11,12 @@
 
 namespace p2pd {
 
-/// Package backup: restores the packages of a purged driver without network. /var/lib/p2pd/way-back has a .deb of each, what
-/// these do not contain, and manifest.json, written last. Only root may read it: configuration may hold secrets.
+/// Package backup: restores the packages of a purged driver without network. /var/lib/p2pd/way-back has a .deb of each,
+/// what these do not contain, and manifest.json, written last. Only root may read it: configuration may hold secrets.
 struct PackageBackup {
   static constexpr std::string_view kPath = "/var/lib/p2pd/way-back";
-  /// File that exists while packages are purged: a resumed purge also removes packages of the manifest that are still there.
+  /// File that exists while packages are purged: a resumed purge also removes packages of the manifest that are still
+  /// there.
   static constexpr std::string_view kPurging = "/var/lib/p2pd/way-back/purging";
 
   struct Package {
@@ -50,7 +51,8 @@ Result<PackageBackup> read_package_backup(const Host& host);
 /// Checks that each .deb is there as it was staged; the Error names the package.
 Result<void> check_package_backup(const Host& host, const PackageBackup& way);
 
-/// Returns the package backup if it has all of `list` and is as it was staged; an Error names the first missing package.
+/// Returns the package backup if it has all of `list` and is as it was staged; an Error names the first missing
+/// package.
 Result<PackageBackup> complete_package_backup(const Host& host, const DriverPackages& list);
 
 /// Makes an apt-get that installs the .deb files of `way`, found below `directory`, and nothing else from anywhere.
@@ -66,8 +68,8 @@ Result<DriverPackages> to_be_purged(const Host& host);
 /// Paths of the links by which systemd and deb-systemd-helper know `units`.
 std::vector<std::string> links_to_units(const Host& host, const std::vector<std::string>& units);
 
-/// Installs the packages again and restores what these do not contain. `only_these`: purges other packages of a driver, which came with
-/// newer ones, in the same step. Can be called again after a kill.
+/// Installs the packages again and restores what these do not contain. `only_these`: purges other packages of a driver,
+/// which came with newer ones, in the same step. Can be called again after a kill.
 Result<void> bring_back(Host& host, bool only_these = false);
 
 }  // namespace p2pd

@@ -26,7 +26,7 @@ namespace {
 
 constexpr unsigned kPoison = 0x7fc0dead;  // NaN, so never a sum
 constexpr int kWarmUps = 2;               // NCCL connects in the first
-constexpr double kRepetitionNs = 5e6;  // time that the iterations fill, so that launches and the clock do not count
+constexpr double kRepetitionNs = 5e6;     // time that the iterations fill, so that launches and the clock do not count
 constexpr double kMostIterations = 50;
 
 /// Debug output of NCCL, in memory: a file that NCCL opens by name.
@@ -59,7 +59,8 @@ class Team {
   Result<void> take_memory(std::uint64_t bytes);
   /// Times `name` over `bytes` per rank, rounded down to equal shares, and counts wrong elements of the timed results.
   Result<Collective> measure(std::string_view name, std::uint64_t bytes, int repetitions) const;
-  /// Frees everything. Not called after an error, as NCCL may wait endlessly for a broken communicator: the process exits.
+  /// Frees everything. Not called after an error, as NCCL may wait endlessly for a broken communicator: the process
+  /// exits.
   void close();
 
  private:

@@ -36,8 +36,9 @@ Result<Collectives> run_collectives(const CollectivePlan& plan);
 /// output, or its Error on standard error. Returns the exit status.
 int collective_worker(std::string_view p2p);
 
-/// Runs the workers of `program` one after the other, with and without P2P, each within `deadline`, and merges. A failed
-/// worker is reported in Collectives::not_run, beside the results of the other; an Error is an interruption only.
+/// Runs the workers of `program` one after the other, with and without P2P, each within `deadline`, and merges. A
+/// failed worker is reported in Collectives::not_run, beside the results of the other; an Error is an interruption
+/// only.
 Result<Collectives> measure_collectives(CommandRunner& runner, const std::string& program,
                                         std::chrono::milliseconds deadline);
 

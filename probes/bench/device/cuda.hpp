@@ -8,8 +8,8 @@
 
 namespace p2pd::bench::cuda {
 
-// Every driver of the catalogue is newer; cuGetProcAddress provides this ABI, also in a driver of CUDA 13: cuMemAdvise and
-// cuMemPrefetchAsync take a device, as before 12.2, and no CUmemLocation.
+// Every driver of the catalogue is newer; cuGetProcAddress provides this ABI, also in a driver of CUDA 13: cuMemAdvise
+// and cuMemPrefetchAsync take a device, as before 12.2, and no CUmemLocation.
 constexpr int kApiVersion = 12000;
 
 using CUdevice = int;
@@ -54,7 +54,11 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
 };
-enum CUcomputemode : int { CU_COMPUTEMODE_DEFAULT = 0, CU_COMPUTEMODE_PROHIBITED = 2, CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3 };
+enum CUcomputemode : int {
+  CU_COMPUTEMODE_DEFAULT = 0,
+  CU_COMPUTEMODE_PROHIBITED = 2,
+  CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
+};
 
 enum CUdevice_P2PAttribute : int {
   CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
@@ -115,85 +119,86 @@ struct CUmemPoolProps {
 };
 
 /// Every function used: F(name, parameters...). The simulated driver of the tests implements the same list.
-#define P2PD_CUDA_FUNCTIONS(F)                                                                                        \
-  F(cuInit, unsigned flags)                                                                                           \
-  F(cuDriverGetVersion, int* version)                                                                                 \
-  F(cuGetErrorName, CUresult error, const char** text)                                                                \
-  F(cuDeviceGetCount, int* count)                                                                                     \
-  F(cuDeviceGet, CUdevice* device, int ordinal)                                                                       \
-  F(cuDeviceGetName, char* name, int length, CUdevice device)                                                         \
-  F(cuDeviceGetUuid, CUuuid* uuid, CUdevice device)                                                                   \
-  F(cuDeviceGetPCIBusId, char* text, int length, CUdevice device)                                                     \
-  F(cuDeviceGetAttribute, int* value, CUdevice_attribute attribute, CUdevice device)                                  \
-  F(cuDeviceCanAccessPeer, int* can, CUdevice device, CUdevice peer)                                                  \
-  F(cuDeviceGetP2PAttribute, int* value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)                 \
-  F(cuDevicePrimaryCtxRetain, CUcontext* context, CUdevice device)                                                    \
-  F(cuDevicePrimaryCtxRelease, CUdevice device)                                                                       \
-  F(cuCtxSetCurrent, CUcontext context)                                                                               \
-  F(cuCtxSynchronize)                                                                                                 \
-  F(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags)                                                            \
-  F(cuCtxDisablePeerAccess, CUcontext peer)                                                                           \
-  F(cuMemGetInfo, std::size_t* free, std::size_t* total)                                                              \
-  F(cuMemAlloc, CUdeviceptr* pointer, std::size_t bytes)                                                              \
-  F(cuMemFree, CUdeviceptr pointer)                                                                                   \
-  F(cuMemAllocManaged, CUdeviceptr* pointer, std::size_t bytes, unsigned flags)                                       \
-  F(cuMemAdvise, CUdeviceptr pointer, std::size_t bytes, CUmem_advise advice, CUdevice device)                        \
-  F(cuMemPrefetchAsync, CUdeviceptr pointer, std::size_t bytes, CUdevice to, CUstream stream)                         \
-  F(cuMemHostAlloc, void** pointer, std::size_t bytes, unsigned flags)                                                \
-  F(cuMemFreeHost, void* pointer)                                                                                     \
-  F(cuMemcpyDtoH, void* to, CUdeviceptr from, std::size_t bytes)                                                      \
-  F(cuMemcpyHtoD, CUdeviceptr to, const void* from, std::size_t bytes)                                                \
-  F(cuMemcpyDtoHAsync, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream)                                \
-  F(cuMemcpyAsync, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream)                              \
-  F(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,                \
-    std::size_t bytes, CUstream stream)                                                                               \
-  F(cuMemsetD32Async, CUdeviceptr to, unsigned value, std::size_t words, CUstream stream)                             \
-  F(cuStreamCreate, CUstream* stream, unsigned flags)                                                                 \
-  F(cuStreamDestroy, CUstream stream)                                                                                 \
-  F(cuStreamSynchronize, CUstream stream)                                                                             \
-  F(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags)                                                \
-  F(cuEventCreate, CUevent* event, unsigned flags)                                                                    \
-  F(cuEventDestroy, CUevent event)                                                                                    \
-  F(cuEventRecord, CUevent event, CUstream stream)                                                                    \
-  F(cuEventSynchronize, CUevent event)                                                                                \
-  F(cuEventElapsedTime, float* milliseconds, CUevent from, CUevent to)                                                \
-  F(cuModuleLoadData, CUmodule* module, const void* image)                                                            \
-  F(cuModuleUnload, CUmodule module)                                                                                  \
-  F(cuModuleGetFunction, CUfunction* function, CUmodule module, const char* name)                                     \
-  F(cuLinkCreate, unsigned options, CUjit_option* names, void** values, CUlinkState* state)                           \
-  F(cuLinkAddData, CUlinkState state, CUjitInputType type, void* data, std::size_t bytes, const char* name,           \
-    unsigned options, CUjit_option* names, void** values)                                                             \
-  F(cuLinkComplete, CUlinkState state, void** cubin, std::size_t* bytes)                                              \
-  F(cuLinkDestroy, CUlinkState state)                                                                                 \
-  F(cuLaunchKernel, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
-    unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra)      \
-  F(cuMemGetAllocationGranularity, std::size_t* bytes, const CUmemAllocationProp* properties,                         \
-    CUmemAllocationGranularity_flags flags)                                                                           \
-  F(cuMemCreate, CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,      \
-    unsigned long long flags)                                                                                         \
-  F(cuMemRelease, CUmemGenericAllocationHandle handle)                                                                \
-  F(cuMemAddressReserve, CUdeviceptr* pointer, std::size_t bytes, std::size_t alignment, CUdeviceptr wanted,          \
-    unsigned long long flags)                                                                                         \
-  F(cuMemAddressFree, CUdeviceptr pointer, std::size_t bytes)                                                         \
-  F(cuMemMap, CUdeviceptr pointer, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,        \
-    unsigned long long flags)                                                                                         \
-  F(cuMemUnmap, CUdeviceptr pointer, std::size_t bytes)                                                               \
-  F(cuMemSetAccess, CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* descriptions, std::size_t count)   \
-  F(cuMemExportToShareableHandle, void* handle, CUmemGenericAllocationHandle allocation,                              \
-    CUmemAllocationHandleType type, unsigned long long flags)                                                         \
-  F(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle* allocation, void* handle,                           \
-    CUmemAllocationHandleType type)                                                                                   \
-  F(cuMemPoolCreate, CUmemoryPool* pool, const CUmemPoolProps* properties)                                            \
-  F(cuMemPoolDestroy, CUmemoryPool pool)                                                                              \
-  F(cuMemPoolSetAccess, CUmemoryPool pool, const CUmemAccessDesc* descriptions, std::size_t count)                    \
-  F(cuMemAllocFromPoolAsync, CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream)             \
-  F(cuMemFreeAsync, CUdeviceptr pointer, CUstream stream)                                                             \
-  F(cuIpcGetMemHandle, CUipcMemHandle* handle, CUdeviceptr pointer)                                                   \
-  F(cuIpcOpenMemHandle, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags)                                  \
+#define P2PD_CUDA_FUNCTIONS(F)                                                                                      \
+  F(cuInit, unsigned flags)                                                                                         \
+  F(cuDriverGetVersion, int* version)                                                                               \
+  F(cuGetErrorName, CUresult error, const char** text)                                                              \
+  F(cuDeviceGetCount, int* count)                                                                                   \
+  F(cuDeviceGet, CUdevice* device, int ordinal)                                                                     \
+  F(cuDeviceGetName, char* name, int length, CUdevice device)                                                       \
+  F(cuDeviceGetUuid, CUuuid* uuid, CUdevice device)                                                                 \
+  F(cuDeviceGetPCIBusId, char* text, int length, CUdevice device)                                                   \
+  F(cuDeviceGetAttribute, int* value, CUdevice_attribute attribute, CUdevice device)                                \
+  F(cuDeviceCanAccessPeer, int* can, CUdevice device, CUdevice peer)                                                \
+  F(cuDeviceGetP2PAttribute, int* value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)               \
+  F(cuDevicePrimaryCtxRetain, CUcontext* context, CUdevice device)                                                  \
+  F(cuDevicePrimaryCtxRelease, CUdevice device)                                                                     \
+  F(cuCtxSetCurrent, CUcontext context)                                                                             \
+  F(cuCtxSynchronize)                                                                                               \
+  F(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags)                                                          \
+  F(cuCtxDisablePeerAccess, CUcontext peer)                                                                         \
+  F(cuMemGetInfo, std::size_t* free, std::size_t* total)                                                            \
+  F(cuMemAlloc, CUdeviceptr* pointer, std::size_t bytes)                                                            \
+  F(cuMemFree, CUdeviceptr pointer)                                                                                 \
+  F(cuMemAllocManaged, CUdeviceptr* pointer, std::size_t bytes, unsigned flags)                                     \
+  F(cuMemAdvise, CUdeviceptr pointer, std::size_t bytes, CUmem_advise advice, CUdevice device)                      \
+  F(cuMemPrefetchAsync, CUdeviceptr pointer, std::size_t bytes, CUdevice to, CUstream stream)                       \
+  F(cuMemHostAlloc, void** pointer, std::size_t bytes, unsigned flags)                                              \
+  F(cuMemFreeHost, void* pointer)                                                                                   \
+  F(cuMemcpyDtoH, void* to, CUdeviceptr from, std::size_t bytes)                                                    \
+  F(cuMemcpyHtoD, CUdeviceptr to, const void* from, std::size_t bytes)                                              \
+  F(cuMemcpyDtoHAsync, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream)                              \
+  F(cuMemcpyAsync, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream)                            \
+  F(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,              \
+    std::size_t bytes, CUstream stream)                                                                             \
+  F(cuMemsetD32Async, CUdeviceptr to, unsigned value, std::size_t words, CUstream stream)                           \
+  F(cuStreamCreate, CUstream* stream, unsigned flags)                                                               \
+  F(cuStreamDestroy, CUstream stream)                                                                               \
+  F(cuStreamSynchronize, CUstream stream)                                                                           \
+  F(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags)                                              \
+  F(cuEventCreate, CUevent* event, unsigned flags)                                                                  \
+  F(cuEventDestroy, CUevent event)                                                                                  \
+  F(cuEventRecord, CUevent event, CUstream stream)                                                                  \
+  F(cuEventSynchronize, CUevent event)                                                                              \
+  F(cuEventElapsedTime, float* milliseconds, CUevent from, CUevent to)                                              \
+  F(cuModuleLoadData, CUmodule* module, const void* image)                                                          \
+  F(cuModuleUnload, CUmodule module)                                                                                \
+  F(cuModuleGetFunction, CUfunction* function, CUmodule module, const char* name)                                   \
+  F(cuLinkCreate, unsigned options, CUjit_option* names, void** values, CUlinkState* state)                         \
+  F(cuLinkAddData, CUlinkState state, CUjitInputType type, void* data, std::size_t bytes, const char* name,         \
+    unsigned options, CUjit_option* names, void** values)                                                           \
+  F(cuLinkComplete, CUlinkState state, void** cubin, std::size_t* bytes)                                            \
+  F(cuLinkDestroy, CUlinkState state)                                                                               \
+  F(cuLaunchKernel, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
+    unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra)    \
+  F(cuMemGetAllocationGranularity, std::size_t* bytes, const CUmemAllocationProp* properties,                       \
+    CUmemAllocationGranularity_flags flags)                                                                         \
+  F(cuMemCreate, CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,    \
+    unsigned long long flags)                                                                                       \
+  F(cuMemRelease, CUmemGenericAllocationHandle handle)                                                              \
+  F(cuMemAddressReserve, CUdeviceptr* pointer, std::size_t bytes, std::size_t alignment, CUdeviceptr wanted,        \
+    unsigned long long flags)                                                                                       \
+  F(cuMemAddressFree, CUdeviceptr pointer, std::size_t bytes)                                                       \
+  F(cuMemMap, CUdeviceptr pointer, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle handle,      \
+    unsigned long long flags)                                                                                       \
+  F(cuMemUnmap, CUdeviceptr pointer, std::size_t bytes)                                                             \
+  F(cuMemSetAccess, CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* descriptions, std::size_t count) \
+  F(cuMemExportToShareableHandle, void* handle, CUmemGenericAllocationHandle allocation,                            \
+    CUmemAllocationHandleType type, unsigned long long flags)                                                       \
+  F(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle* allocation, void* handle,                         \
+    CUmemAllocationHandleType type)                                                                                 \
+  F(cuMemPoolCreate, CUmemoryPool* pool, const CUmemPoolProps* properties)                                          \
+  F(cuMemPoolDestroy, CUmemoryPool pool)                                                                            \
+  F(cuMemPoolSetAccess, CUmemoryPool pool, const CUmemAccessDesc* descriptions, std::size_t count)                  \
+  F(cuMemAllocFromPoolAsync, CUdeviceptr* pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream)           \
+  F(cuMemFreeAsync, CUdeviceptr pointer, CUstream stream)                                                           \
+  F(cuIpcGetMemHandle, CUipcMemHandle* handle, CUdeviceptr pointer)                                                 \
+  F(cuIpcOpenMemHandle, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags)                                \
   F(cuIpcCloseMemHandle, CUdeviceptr pointer)
 
 /// Symbol that is looked up by name; all others come from it, in the ABI of kApiVersion.
-using CuGetProcAddress = CUresult (*)(const char* symbol, void** function, int version, std::uint64_t flags, int* status);
+using CuGetProcAddress = CUresult (*)(const char* symbol, void** function, int version, std::uint64_t flags,
+                                      int* status);
 
 /// Functions of the driver.
 struct Functions {

@@ -15,8 +15,8 @@ using namespace cuda;
 
 namespace {
 
-/// Errors that a context keeps: uncorrectable ECC and NVLink errors, a contained one, an illegal address, the watchdog, an assertion,
-/// and from the hardware stack error to the failed launch.
+/// Errors that a context keeps: uncorrectable ECC and NVLink errors, a contained one, an illegal address, the watchdog,
+/// an assertion, and from the hardware stack error to the failed launch.
 constexpr int kFaults[] = {214, 220, 223, CUDA_ERROR_ILLEGAL_ADDRESS, 702, 710, 714, 715, 716, 717, 718, 719};
 
 /// Next action of a person for an error of cuInit.
@@ -25,7 +25,8 @@ std::string_view remedy(CUresult result) {
     case CUDA_ERROR_NO_DEVICE: return "\"p2pctl doctor\" tells whether a GPU is on the bus and its module is loaded";
     case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
       return "a CUDA compatibility package is in the library path of a card that does not take it: remove it";
-    case CUDA_ERROR_SYSTEM_NOT_READY: return "the Fabric Manager of these GPUs does not run: systemctl start nvidia-fabricmanager";
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+      return "the Fabric Manager of these GPUs does not run: systemctl start nvidia-fabricmanager";
     default: return "\"p2pctl doctor\" looks at the driver; the kernel log has its messages";
   }
 }
@@ -42,9 +43,9 @@ Result<Driver> Driver::load() {
     return fail(ErrorCode::not_found, "libcuda.so.1 has no cuGetProcAddress_v2: a driver older than 525",
                 "install a driver of the catalogue");
   Driver driver;
-#define F(name, ...)                                                                                          \
+#define F(name, ...)                                                                                             \
   if (find(#name, reinterpret_cast<void**>(&driver.functions_.name), kApiVersion, 0, nullptr) != CUDA_SUCCESS || \
-      driver.functions_.name == nullptr)                                                                      \
+      driver.functions_.name == nullptr)                                                                         \
     return fail(ErrorCode::not_found, "the CUDA driver has no " #name, "install a driver of the catalogue");
   P2PD_CUDA_FUNCTIONS(F)
 #undef F
@@ -52,7 +53,8 @@ Result<Driver> Driver::load() {
   if (started == CUDA_SUCCESS) return driver;
   const std::string name = driver.name(started);
   const auto known = program_failure(name);
-  return fail(ErrorCode::io, fmt::format("the CUDA driver does not start: {}{}", name, known ? ": " + known->cause : ""),
+  return fail(ErrorCode::io,
+              fmt::format("the CUDA driver does not start: {}{}", name, known ? ": " + known->cause : ""),
               known ? known->fix : std::string(remedy(started)));
 }
 

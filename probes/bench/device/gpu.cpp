@@ -21,9 +21,9 @@ constexpr const char* kNames[kKernels] = {"fill",  "verify",    "store", "copy",
 Result<std::string> assemble(const Driver& driver) {
   CUlinkState state = nullptr;
   CU(driver, cuLinkCreate(0, nullptr, nullptr, &state));
-  Result<void> done = driver.check(
-      driver->cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(kPtx), sizeof(kPtx), "kernels", 0, nullptr, nullptr),
-      "assembling the kernels");
+  Result<void> done = driver.check(driver->cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(kPtx), sizeof(kPtx),
+                                                         "kernels", 0, nullptr, nullptr),
+                                   "assembling the kernels");
   void* cubin = nullptr;
   std::size_t bytes = 0;
   if (done) done = driver.check(driver->cuLinkComplete(state, &cubin, &bytes), "assembling the kernels");
@@ -86,8 +86,8 @@ Result<void> OpenGpu::open(Kernels& kernels, u64 most_half) {
 Result<void> OpenGpu::launch_raw(Kernel kernel, Shape shape, CUstream stream, void** parameters) const {
   TRY(use());
   const auto number = static_cast<std::size_t>(kernel);
-  return driver_->check((*driver_)->cuLaunchKernel(kernels_[number], shape.blocks, shape.slots, 1, shape.threads, 1, 1, 0,
-                                                   stream, parameters, nullptr),
+  return driver_->check((*driver_)->cuLaunchKernel(kernels_[number], shape.blocks, shape.slots, 1, shape.threads, 1, 1,
+                                                   0, stream, parameters, nullptr),
                         fmt::format("kernel {}", kNames[number]));
 }
 

@@ -42,8 +42,8 @@ struct Shape {
 /// A caller that enqueues makes this GPU's context current first; one thread works on a GPU at a time.
 class OpenGpu {
  public:
-  static constexpr u64 kHeader = 8ULL << 20;     ///< bytes
-  static constexpr u64 kHalf = 512ULL << 20;     ///< size of `out` and `in`, if memory allows
+  static constexpr u64 kHeader = 8ULL << 20;  ///< bytes
+  static constexpr u64 kHalf = 512ULL << 20;  ///< size of `out` and `in`, if memory allows
   static constexpr u64 kHalfLeast = 4ULL << 20;
   static constexpr u64 kRing = 2ULL << 20;       ///< bytes of the pointer chase
   static constexpr u32 kSeen = 4096;             ///< number of Seen for verifying kernels
@@ -82,7 +82,7 @@ class OpenGpu {
   cuda::CUstream stream() const { return stream_; }
   cuda::CUstream side() const { return side_; }
   int multiprocessors() const { return multiprocessors_; }
-  u64 free_bytes() const { return free_; }     ///< before the arena
+  u64 free_bytes() const { return free_; }  ///< before the arena
   u64 total_bytes() const { return total_; }
   u64 arena_bytes() const { return arena_bytes_; }
   u64 half() const { return half_; }
@@ -90,7 +90,9 @@ class OpenGpu {
   cuda::CUdeviceptr mail(int peer, int direction) const {
     return arena_ + kMailAt + (static_cast<u64>(peer) * 2 + static_cast<u64>(direction)) * sizeof(Mailbox);
   }
-  cuda::CUdeviceptr timing(int direction) const { return arena_ + kTimingAt + static_cast<u64>(direction) * sizeof(Timing); }
+  cuda::CUdeviceptr timing(int direction) const {
+    return arena_ + kTimingAt + static_cast<u64>(direction) * sizeof(Timing);
+  }
   cuda::CUdeviceptr ring() const { return arena_ + kRingAt; }
   cuda::CUdeviceptr scratch() const { return arena_ + kScratchAt; }  ///< kScratch bytes
   cuda::CUdeviceptr canary() const { return arena_ + kCanaryAt; }    ///< kCanary bytes
@@ -102,13 +104,14 @@ class OpenGpu {
 
  private:
   // offsets in the header
-  static constexpr u64 kSeenAt = 0;                                   // 4096 x 288 bytes < 2 MiB
-  static constexpr u64 kMailAt = 2ULL << 20;                          // 2 for each of 16 peers
+  static constexpr u64 kSeenAt = 0;           // 4096 x 288 bytes < 2 MiB
+  static constexpr u64 kMailAt = 2ULL << 20;  // 2 for each of 16 peers
   static constexpr u64 kTimingAt = kMailAt + (512ULL << 10);
   static constexpr u64 kCanaryAt = kMailAt + (768ULL << 10);
   static constexpr u64 kScratchAt = 3ULL << 20;
   static constexpr u64 kRingAt = 4ULL << 20;
-  static_assert(kSeen * sizeof(Seen) <= kMailAt && 32 * sizeof(Mailbox) <= (512ULL << 10) && kRingAt + kRing <= kHeader);
+  static_assert(kSeen * sizeof(Seen) <= kMailAt && 32 * sizeof(Mailbox) <= (512ULL << 10) &&
+                kRingAt + kRing <= kHeader);
 
   Result<void> launch_raw(Kernel kernel, Shape shape, cuda::CUstream stream, void** parameters) const;
 

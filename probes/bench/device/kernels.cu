@@ -280,7 +280,8 @@ extern "C" __global__ void check_tags(const char* base, u64 pages, u64 page_byte
   }
 }
 
-/// Adds to a sum by compare-and-swap and draws tickets by addition, both in one owner's memory; tickets are kept locally.
+/// Adds to a sum by compare-and-swap and draws tickets by addition, both in one owner's memory; tickets are kept
+/// locally.
 extern "C" __global__ void contend(u64* sum, u64* next_ticket, u64* tickets, u64 each) {
   for (u64 i = 0; i < each; ++i) {
     tickets[thread_index() * each + i] = atomicAdd_system(next_ticket, 1ULL);

@@ -65,8 +65,8 @@ struct Functions {
 #undef F
 };
 
-/// True if a process is certainly another one. Containers see numbers that are 0 or of another namespace, also their own; and
-/// a process that just ended keeps its contexts for a while.
+/// True if a process is certainly another one. Containers see numbers that are 0 or of another namespace, also their
+/// own; and a process that just ended keeps its contexts for a while.
 bool is_others(const Process& process) {
   constexpr unsigned kExiting = 4;  // PF_EXITING
   std::ifstream file(fmt::format("/proc/{}/stat", process.pid));

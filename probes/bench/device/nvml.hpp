@@ -14,9 +14,10 @@ struct NvmlGpu {
   std::string uuid;     ///< "GPU-..."
   bool mig = false;     ///< MIG mode is on
   bool display_active = false;
-  int processes = 0;                                       ///< other processes that compute on it
-  double switch_gb_s = 0;                                  ///< raw rate of its active NVLinks to switches, one way
-  std::vector<std::pair<std::string, double>> peers_gb_s;  ///< raw rate of its direct NVLinks to another GPU, by PCI address
+  int processes = 0;       ///< other processes that compute on it
+  double switch_gb_s = 0;  ///< raw rate of its active NVLinks to switches, one way
+  std::vector<std::pair<std::string, double>>
+      peers_gb_s;  ///< raw rate of its direct NVLinks to another GPU, by PCI address
 };
 
 /// GPUs that NVML shows, or the reason for none ("no libnvidia-ml.so.1"). NVML is optional.

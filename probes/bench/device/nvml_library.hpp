@@ -24,7 +24,8 @@ static_assert(sizeof(PciInfo) == 68);
 /// Function of the library by its name; null if it does not exist.
 using Find = std::function<void*(const char* name)>;
 
-/// Loads the library; empty if it does not exist. It may block in the kernel endlessly: only for a process with a deadline.
+/// Loads the library; empty if it does not exist. It may block in the kernel endlessly: only for a process with a
+/// deadline.
 inline Find open_library() {
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {};

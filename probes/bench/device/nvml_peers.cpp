@@ -13,7 +13,7 @@ namespace {
 using namespace nvml;
 using nlohmann::json;
 
-constexpr int kNoFunction = 13;  // NVML_ERROR_FUNCTION_NOT_FOUND
+constexpr int kNoFunction = 13;     // NVML_ERROR_FUNCTION_NOT_FOUND
 constexpr unsigned kMostGpus = 64;  // more than a board has room for: a broken library
 
 /// nvmlBAR1Memory_t and nvmlMemory_t, which both begin with the total; bytes.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-
 #include "base/json.hpp"
 #include "probes/bench/device/nvml_library.hpp"
 

@@ -59,10 +59,10 @@ constexpr u32 kSamples = 16;
 
 /// Result of a verifying kernel. Zeroed before.
 struct Seen {
-  u64 wrong;    ///< words that differ
-  u64 right;    ///< payload bytes of correct words
-  u32 samples;  ///< number of wrong words that asked for a place below; only kSamples are kept
-  u32 timeouts; ///< waits that reached their time limit
+  u64 wrong;            ///< words that differ
+  u64 right;            ///< payload bytes of correct words
+  u32 samples;          ///< number of wrong words that asked for a place below; only kSamples are kept
+  u32 timeouts;         ///< waits that reached their time limit
   u64 at[kSamples];     ///< byte offset of the word in the strip
   u64 value[kSamples];  ///< its value
 };

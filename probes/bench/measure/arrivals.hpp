@@ -18,15 +18,16 @@ Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slo
 /// Reason why no data can be sent over this pair; empty: it can.
 std::string no_access(const Pair& pair);
 
-/// Strips of GPUs' memory as destinations of transfers: poisoned first, and verified by their owners after all transfers.
+/// Strips of GPUs' memory as destinations of transfers: poisoned first, and verified by their owners after all
+/// transfers.
 class Arrivals {
  public:
   explicit Arrivals(Bench& bench) : bench_(&bench) {}
 
   /// New transfer that fills this strip of `to`, which is poisoned in the order of its stream.
   Result<Transfer> expect(std::string_view test, int from, int to, cuda::CUdeviceptr strip, u64 strip_bytes);
-  /// Lets the owners verify, all at once, into Pair::verified_bytes and Measurement::wrong. Skips tests that Pair::not_run
-  /// names.
+  /// Lets the owners verify, all at once, into Pair::verified_bytes and Measurement::wrong. Skips tests that
+  /// Pair::not_run names.
   Result<void> verify();
 
  private:

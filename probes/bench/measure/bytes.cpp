@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Tests of bytes. The executing GPU makes the difference: a push or a store runs on the GPU that sends, a pull or a load
-// on the one that receives. The receiver verifies in a new kernel, and the host checks samples that the receiver's copy
-// engine fetched. Everything is enqueued before any wait, so all pairs of a round work at once.
+// Tests of bytes. The executing GPU makes the difference: a push or a store runs on the GPU that sends, a pull or a
+// load on the one that receives. The receiver verifies in a new kernel, and the host checks samples that the receiver's
+// copy engine fetched. Everything is enqueued before any wait, so all pairs of a round work at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ constexpr Test kTests[] = {{"copy-push", How::push},
                            {"load-plain", How::load_plain}};
 constexpr std::string_view kWriterReads = "store-writer-reads";
 
-constexpr u32 kGuard = 64;          // bytes
-constexpr u64 kHeadBytes = 8192;    // checked by the host: every small transfer is there
+constexpr u32 kGuard = 64;        // bytes
+constexpr u64 kHeadBytes = 8192;  // checked by the host: every small transfer is there
 constexpr u64 kTailBytes = 64;
 
 /// Transfers of 4 bytes to 256 MiB, as many as fit into `half` bytes, with guard bands between them.
@@ -62,10 +62,10 @@ u32 width_of(const Slot& slot) {
 /// Transfer under way, with the places of its results.
 struct Sent {
   Transfer transfer;
-  u64 key = 0;                           ///< key of the data that is sent: the transfer's, unless a fault is seeded
-  u32 seen = 0;                          ///< number of the Seen on `to`
-  std::optional<u32> writer_seen;        ///< number of the Seen on `from`, for stores
-  std::uint8_t* head = nullptr;          ///< kHeadBytes from the start of the strip, then kTailBytes from its end
+  u64 key = 0;                     ///< key of the data that is sent: the transfer's, unless a fault is seeded
+  u32 seen = 0;                    ///< number of the Seen on `to`
+  std::optional<u32> writer_seen;  ///< number of the Seen on `from`, for stores
+  std::uint8_t* head = nullptr;    ///< kHeadBytes from the start of the strip, then kTailBytes from its end
 };
 
 /// Enqueues one round of one test, both directions of every pair.
@@ -97,7 +97,8 @@ class RoundOfTest {
     TRY(a.launch(Kernel::fill, a.wide(), a.stream(), a.out(), strip_bytes(slots) / 8, sent.key));
     if (loads()) return sent;
     TRY(b.use());
-    CU(bench_.driver, cuMemsetD32Async(b.in(), static_cast<u32>(sent.transfer.poison), strip_bytes(slots) / 4, b.stream()));
+    CU(bench_.driver,
+       cuMemsetD32Async(b.in(), static_cast<u32>(sent.transfer.poison), strip_bytes(slots) / 4, b.stream()));
     return sent;
   }
 
@@ -145,8 +146,8 @@ class RoundOfTest {
     TRY(b.wait_for(b.stream(), a, a.stream()));
     sent.seen = TRY(b.new_seen());
     const u32 how = test_.how == How::load_plain ? kPlain : kRelaxedSystem;
-    TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads() ? a.out() : b.in(), t.slots, t.key, t.poison,
-                 how, b.seen_at(sent.seen)));
+    TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads() ? a.out() : b.in(), t.slots, t.key,
+                 t.poison, how, b.seen_at(sent.seen)));
     if (loads()) return a.wait_for(a.stream(), b, b.stream());  // the source stays until it is read
     if (test_.how == How::store) {
       TRY(bench_.part(kWriterReads, t.to, t.from));  // the data is read back
@@ -216,7 +217,8 @@ Result<std::vector<std::vector<Seen>>> everything_seen(Bench& bench) {
   return seen;
 }
 
-/// Repeats a wrong transfer alone, and verifies again after 10 ms: detects late data, and faults that need other traffic.
+/// Repeats a wrong transfer alone, and verifies again after 10 ms: detects late data, and faults that need other
+/// traffic.
 Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
   for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
   std::vector<Sent> sent;
@@ -227,7 +229,8 @@ Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
   const auto place = static_cast<std::size_t>(wrong.to);
   const std::optional<Wrong> again = outcome(bench, sent.front(), seen);
   if (!again) {
-    wrong.detail += (wrong.detail.empty() ? "" : "; ") + std::string("right when tried again, alone: wrong at times, or while other pairs work");
+    wrong.detail += (wrong.detail.empty() ? "" : "; ") +
+                    std::string("right when tried again, alone: wrong at times, or while other pairs work");
     bench.pair(wrong.from, wrong.to).verified_bytes.erase(wrong.test);
     return {};
   }

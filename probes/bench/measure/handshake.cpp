@@ -79,10 +79,10 @@ class Handshake {
     one.receiver_seen = TRY(b.new_seen());
     const CUstream sends = from < to ? a.stream() : a.side();
     const CUstream receives = from < to ? b.stream() : b.side();
-    TRY(a.launch(Kernel::handshake, {1, 1, kLanes}, sends, a.mail(to, 1), b.mail(from, 0), u32{1}, u32{protocol_}, rounds_,
-                 one.transfer.key, kLimitNs, a.seen_at(one.sender_seen), a.timing(0)));
-    TRY(b.launch(Kernel::handshake, {1, 1, kLanes}, receives, b.mail(from, 0), a.mail(to, 1), u32{0}, u32{protocol_}, rounds_,
-                 one.transfer.key, kLimitNs, b.seen_at(one.receiver_seen), b.timing(1)));
+    TRY(a.launch(Kernel::handshake, {1, 1, kLanes}, sends, a.mail(to, 1), b.mail(from, 0), u32{1}, u32{protocol_},
+                 rounds_, one.transfer.key, kLimitNs, a.seen_at(one.sender_seen), a.timing(0)));
+    TRY(b.launch(Kernel::handshake, {1, 1, kLanes}, receives, b.mail(from, 0), a.mail(to, 1), u32{0}, u32{protocol_},
+                 rounds_, one.transfer.key, kLimitNs, b.seen_at(one.receiver_seen), b.timing(1)));
     return one;
   }
 
@@ -110,7 +110,8 @@ void judge_bytes(Bench& bench, const Shaking& one, const std::vector<std::vector
     wrong.bytes = one.rounds * kMailBytes;
     wrong.offset = receiver.right;
     wrong.kind = WrongKind::lost;
-    wrong.detail = fmt::format("{} of round {} did not arrive within {} ms", receiver.timeouts > 0 ? "the flag" : "the acknowledgement",
+    wrong.detail = fmt::format("{} of round {} did not arrive within {} ms",
+                               receiver.timeouts > 0 ? "the flag" : "the acknowledgement",
                                receiver.right / kMailBytes + 1, kLimitNs / 1'000'000);
     bench.found.wrong.push_back(std::move(wrong));
   } else {
@@ -158,7 +159,8 @@ Result<void> shake_hands(Bench& bench) {
       if (test.nvlink_only)
         std::erase_if(ordered, [&](const auto& p) { return bench.path(p.first, p.second).kind != PathKind::nvlink; });
       const auto run = [&](const Ordered& some) -> Result<void> {
-        for (Shaking& one : TRY(Handshake(bench, test.name, test.protocol, rounds).run(some))) all.push_back(std::move(one));
+        for (Shaking& one : TRY(Handshake(bench, test.name, test.protocol, rounds).run(some)))
+          all.push_back(std::move(one));
         return {};
       };
       TRY_IN(test.name, bench.each(test.name, ordered, run));

@@ -72,7 +72,8 @@ Result<PoolBlock> pool_block(const Bench& bench, const OpenGpu& owner, u64 bytes
   return PoolBlock::create(bench.driver, owner, bytes);
 }
 
-/// Stores from every other GPU into a strip of the block that `take` makes on each; a refusal becomes a pair's Pair::not_run.
+/// Stores from every other GPU into a strip of the block that `take` makes on each; a refusal becomes a pair's
+/// Pair::not_run.
 template <class Block>
 Result<void> prove(Bench& bench, const char* test,
                    Result<Block> (*take)(const Bench& bench, const OpenGpu& owner, u64 bytes)) {
@@ -103,7 +104,9 @@ Result<void> prove(Bench& bench, const char* test,
   TRY(bench.finish());
   for (const Store& store : stores) {
     const Transfer& transfer = store.transfer;
-    const auto run = [&](const Ordered&) { return store_strip(bench.gpu(transfer.from), store.strip, transfer.slots, transfer.key); };
+    const auto run = [&](const Ordered&) {
+      return store_strip(bench.gpu(transfer.from), store.strip, transfer.slots, transfer.key);
+    };
     TRY(bench.each(test, {{transfer.from, transfer.to}}, run));
   }
   return arrivals.verify();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Managed memory (cudaMallocManaged) of two GPUs, both sides of the test: pages on one GPU are loaded by the other, which is
-// advised for them, then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot.
-// Therefore it is tested only on request, last, and in the second process.
-// Reference: NVIDIA's open kernel modules, kernel-open/nvidia-uvm, whose peers over BAR1 are new in 590.
+// Managed memory (cudaMallocManaged) of two GPUs, both sides of the test: pages on one GPU are loaded by the other,
+// which is advised for them, then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs
+// until a reboot. Therefore it is tested only on request, last, and in the second process. Reference: NVIDIA's open
+// kernel modules, kernel-open/nvidia-uvm, whose peers over BAR1 are new in 590.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,7 +62,8 @@ class ManagedPages {
 Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key) {
   TRY(reader.use());
   CU(driver, cuMemsetD32Async(reader.scratch(), 0, sizeof(Seen) / 4, reader.stream()));
-  TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, managed_slots(), key, u64{0}, u32{kPlain}, reader.scratch()));
+  TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, managed_slots(), key, u64{0}, u32{kPlain},
+                    reader.scratch()));
   TRY(reader.finish());
   Seen seen{};
   CU(driver, cuMemcpyDtoH(&seen, reader.scratch(), sizeof seen));

@@ -89,7 +89,8 @@ class IpcRequest {
   Result<void> finish(const nlohmann::json& answer) {
     for (const auto& [number, why] : answer.at("not_run").get<std::vector<std::pair<std::size_t, std::string>>>())
       skip(number, why);
-    if (answer.contains("faulted")) end_at(answer.at("faulted").get<std::size_t>(), answer.at("fault").get<std::string>());
+    if (answer.contains("faulted"))
+      end_at(answer.at("faulted").get<std::size_t>(), answer.at("fault").get<std::string>());
     return arrivals_.verify();
   }
   void give_up(const std::string& why) {

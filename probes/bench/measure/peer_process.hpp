@@ -24,12 +24,13 @@ class PeerProcess {
   /// Lets it open its contexts, while this process continues: the driver opens one at a time.
   void go();
   /// Tests "ipc-store", "ipc-copy" (legacy handles of the arena) and "ipc-vmm" (memory passed as a file descriptor), on
-  /// every ordered pair: the other process writes from GPU `from` into this process's memory on GPU `to`, and `to` verifies here.
+  /// every ordered pair: the other process writes from GPU `from` into this process's memory on GPU `to`, and `to`
+  /// verifies here.
   Result<void> prove_ipc(Bench& bench);
   /// Fills Measurement::atomics for every ordered pair that claims native atomics; the others get a reason in not_run.
   Result<void> contend(Bench& bench);
-  /// Tests kManaged on every ordered pair, unless no_managed() has a reason against it; then checks that the GPUs still work. If the
-  /// other process ends, the pair of the last request gets a Wrong.
+  /// Tests kManaged on every ordered pair, unless no_managed() has a reason against it; then checks that the GPUs still
+  /// work. If the other process ends, the pair of the last request gets a Wrong.
   Result<void> prove_managed(Bench& bench);
   /// Forgets the process, which exits by itself: the caller exits, too, and does not wait for it.
   void leave() {

@@ -58,8 +58,9 @@ Result<void> serve(int channel) {
     }
     const auto from = request.body.at("from").get<CUdevice>();
     const auto to = request.body.at("to").get<CUdevice>();
-    going = reply(channel, request.body["do"] == "managed" ? share_managed(second, from, to, request.body.at("key").get<u64>())
-                                                           : contend(second, from, to));
+    going = reply(channel, request.body["do"] == "managed"
+                               ? share_managed(second, from, to, request.body.at("key").get<u64>())
+                               : contend(second, from, to));
   }
   return {};
 }

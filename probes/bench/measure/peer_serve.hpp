@@ -12,8 +12,8 @@
 //   {"do": "contend", "from": device, "to": device}
 //     Answer: {"problem": ""}, exact, or the error found; {"not_run": why} if it cannot be tried.
 //   {"do": "managed", "from": device, "to": device, "key": n}
-//     Answer: {"looks": [{"wrong", "right", "at", "value"}, ...]}, the results on `to` before the migration and after, as in
-//     Seen; {"not_run": why} if it cannot be tried.
+//     Answer: {"looks": [{"wrong", "right", "at", "value"}, ...]}, the results on `to` before the migration and after,
+//     as in Seen; {"not_run": why} if it cannot be tried.
 //
 // {"error": "..."} reports a CUDA error; the process then exits, as its contexts are unusable.
 #pragma once
@@ -32,7 +32,8 @@
 
 namespace p2pd::bench {
 
-/// Main function of that process: opens every GPU, answers until the channel closes. `parent`: the process that forked it.
+/// Main function of that process: opens every GPU, answers until the channel closes. `parent`: the process that forked
+/// it.
 [[noreturn]] void serve_peer(int channel, pid_t parent);
 
 /// GPU of the second process.

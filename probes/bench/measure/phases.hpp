@@ -34,7 +34,8 @@ class Phases {
     if (!phases_.empty()) tell(phases_.back().name, part);
   }
   void end() {
-    if (!phases_.empty() && phases_.back().length_ms == 0) phases_.back().length_ms = elapsed_ms() - phases_.back().start_ms;
+    if (!phases_.empty() && phases_.back().length_ms == 0)
+      phases_.back().length_ms = elapsed_ms() - phases_.back().start_ms;
   }
   double elapsed_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
 

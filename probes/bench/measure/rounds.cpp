@@ -48,9 +48,10 @@ std::vector<Round> apart(const Bench& bench) {
   for (const Round& round : tournament(bench.count())) {
     const std::size_t first = rounds.size();
     for (const auto& pair : round) {
-      auto fits = std::find_if(rounds.begin() + static_cast<std::ptrdiff_t>(first), rounds.end(), [&](const Round& other) {
-        return std::none_of(other.begin(), other.end(), [&](const auto& p) { return collide(bench, p, pair); });
-      });
+      auto fits =
+          std::find_if(rounds.begin() + static_cast<std::ptrdiff_t>(first), rounds.end(), [&](const Round& other) {
+            return std::none_of(other.begin(), other.end(), [&](const auto& p) { return collide(bench, p, pair); });
+          });
       if (fits == rounds.end()) fits = rounds.insert(fits, Round{});
       fits->push_back(pair);
     }
@@ -83,7 +84,8 @@ Result<void> Bench::finish() const {
   return {};
 }
 
-Result<void> Bench::each(std::string_view test, const Ordered& ordered, const std::function<Result<void>(const Ordered&)>& work) {
+Result<void> Bench::each(std::string_view test, const Ordered& ordered,
+                         const std::function<Result<void>(const Ordered&)>& work) {
   if (!asked.alone) return work(ordered);
   for (const auto& one : ordered) {
     TRY(part(test, one.first, one.second));
@@ -131,16 +133,20 @@ Result<void> enable_peers(Bench& bench) {
         }
         TRY(bench.gpu(from).use());
         const CUresult result = driver->cuCtxEnablePeerAccess(bench.gpu(to).context(), 0);
-        if (result == CUDA_ERROR_TOO_MANY_PEERS) bench.few_peers = true;
-        else if (result == CUDA_SUCCESS) enabled.emplace_back(from, to);
-        else if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) pair.refused = driver.name(result);
+        if (result == CUDA_ERROR_TOO_MANY_PEERS)
+          bench.few_peers = true;
+        else if (result == CUDA_SUCCESS)
+          enabled.emplace_back(from, to);
+        else if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+          pair.refused = driver.name(result);
       }
     }
   }
   for (Pair& pair : bench.found.pairs) {
     Pair& back = bench.pair(pair.to, pair.from);
     if (pair.refused.empty() && !back.refused.empty())
-      pair.refused = fmt::format("not tried: GPU {} -> GPU {} was refused, and every test needs both ways", back.from, back.to);
+      pair.refused =
+          fmt::format("not tried: GPU {} -> GPU {} was refused, and every test needs both ways", back.from, back.to);
   }
   if (!bench.few_peers) return {};
   for (const auto& [from, to] : enabled) {

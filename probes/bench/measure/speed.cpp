@@ -224,16 +224,20 @@ Result<void> measure_speed(Bench& bench) {
       Ordered one;
       std::copy_if(both.begin(), both.end(), std::back_inserter(one),
                    [&](const auto& p) { return (p.first < p.second) == up; });
-      TRY_IN("copy", bench.each("copy-timed", one, [&](const Ordered& some) { return copy_one_way(bench, some, lengths); }));
+      TRY_IN("copy",
+             bench.each("copy-timed", one, [&](const Ordered& some) { return copy_one_way(bench, some, lengths); }));
       if (bench.asked.quick) continue;
-      TRY_IN("stores", bench.each("store-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, false); }));
-      TRY_IN("loads", bench.each("load-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, true); }));
+      TRY_IN("stores",
+             bench.each("store-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, false); }));
+      TRY_IN("loads",
+             bench.each("load-timed", one, [&](const Ordered& some) { return by_kernels(bench, some, true); }));
       const Ordered right = with_right_bytes(bench, one);
       TRY_IN("chase", bench.each("chase", right, [&](const Ordered& some) { return chase(bench, some); }));
     }
     if (!bench.asked.quick && !bench.asked.alone) TRY_IN("copy both ways", copy_both_ways(bench, both, lengths));
   }
-  if (!bench.asked.quick && !bench.asked.alone && bench.count() > 2) TRY_IN("everything at once", everything_at_once(bench));
+  if (!bench.asked.quick && !bench.asked.alone && bench.count() > 2)
+    TRY_IN("everything at once", everything_at_once(bench));
   return {};
 }
 

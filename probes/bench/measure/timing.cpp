@@ -9,8 +9,9 @@ using namespace cuda;
 
 namespace {
 
-constexpr double kFastGbS = 100;  // above it is NVLink: longer copies, so that the microsecond between two does not count
-constexpr double kCopyMs = 4;     // length of one copy over PCIe
+constexpr double kFastGbS =
+    100;                       // above it is NVLink: longer copies, so that the microsecond between two does not count
+constexpr double kCopyMs = 4;  // length of one copy over PCIe
 
 }  // namespace
 

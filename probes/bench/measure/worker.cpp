@@ -191,7 +191,9 @@ Wrong fault_of(const Bench& bench, const Error& error) {
 /// only.
 Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml) {
   if (without.empty()) return {};
-  if (nvml.gpus.empty()) return fail(ErrorCode::not_found, "no GPU can be left out: NVML names none" + (nvml.not_available.empty() ? "" : ": " + nvml.not_available));
+  if (nvml.gpus.empty())
+    return fail(ErrorCode::not_found, "no GPU can be left out: NVML names none" +
+                                          (nvml.not_available.empty() ? "" : ": " + nvml.not_available));
   std::string shown;
   for (const NvmlGpu& gpu : nvml.gpus)
     if (std::ranges::find(without, gpu.address) == without.end()) shown += (shown.empty() ? "" : ",") + gpu.uuid;
@@ -205,12 +207,14 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   Measurement found;
   found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
-  Phases phases(found.phases, [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
+  Phases phases(found.phases,
+                [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
   std::optional<Nvml> early;  // read before CUDA, for the list of visible GPUs
   if (!asked.without.empty()) TRY(leave_out(asked.without, early.emplace(read_nvml())));
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
-  auto reading_nvml = std::async(std::launch::async, [&] { return early ? *early : read_nvml(); });  // while CUDA starts
+  auto reading_nvml =
+      std::async(std::launch::async, [&] { return early ? *early : read_nvml(); });  // while CUDA starts
   Keys keys(TRY(draw_nonce()));
   found.seed = fmt::format("{:016x}", keys.nonce());
 

@@ -18,13 +18,14 @@ namespace p2pd::bench {
 
 /// Request for a run.
 struct Asked {
-  bool quick = false;     ///< bytes and one size of speed: for every boot
-  bool full = false;      ///< also a second process, for IPC and atomics, and every repetition of the handshakes
-  bool managed = false;   ///< with `full`: managed memory, too
-  bool sweep = false;     ///< an address tag in every 2 MiB page of free memory
-  bool alone = false;     ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
+  bool quick = false;    ///< bytes and one size of speed: for every boot
+  bool full = false;     ///< also a second process, for IPC and atomics, and every repetition of the handshakes
+  bool managed = false;  ///< with `full`: managed memory, too
+  bool sweep = false;    ///< an address tag in every 2 MiB page of free memory
+  bool alone =
+      false;  ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
   std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part
-  std::string fault;      ///< fault to seed, for tests: see kFaults
+  std::string fault;                 ///< fault to seed, for tests: see kFaults
 };
 
 /// Faults that tests seed into the real kernels, on GPU 0 -> GPU 1 alone.
@@ -54,7 +55,7 @@ struct Bench {
   Phases& phases;
   bool few_peers = false;  ///< the driver allows fewer peers at once than there are GPUs: connect() for each round
   Round connected{};
-  bool enabled = false;  ///< peers are enabled, or an attempt was made
+  bool enabled = false;                 ///< peers are enabled, or an attempt was made
   std::optional<UnderWay> under_way{};  ///< with Asked::alone
 
   int count() const { return static_cast<int>(gpus.size()); }
@@ -67,8 +68,10 @@ struct Bench {
   Result<void> connect(const Round& round);
   /// Waits for every GPU, and reports that they have answered.
   Result<void> finish() const;
-  /// Calls `work` with all ordered pairs; with Asked::alone, with one after the other, each reported before and waited for.
-  Result<void> each(std::string_view test, const Ordered& ordered, const std::function<Result<void>(const Ordered&)>& work);
+  /// Calls `work` with all ordered pairs; with Asked::alone, with one after the other, each reported before and waited
+  /// for.
+  Result<void> each(std::string_view test, const Ordered& ordered,
+                    const std::function<Result<void>(const Ordered&)>& work);
   /// Waits, with Asked::alone, for enqueued work, and reports another transfer.
   Result<void> part(std::string_view test, int from, int to);
   /// True if the seeded fault applies to this ordered pair.
@@ -81,20 +84,20 @@ std::vector<Round> tournament(int gpus);
 std::vector<Round> apart(const Bench& bench);
 
 // Parts of a run, in order.
-Result<void> staged(Bench& bench);           ///< before peers are enabled: copies through the host
-Result<void> enable_peers(Bench& bench);     ///< in ascending order; the second process does it in descending order
-Result<void> prove_bytes(Bench& bench);      ///< copies, stores, loads; a wrong transfer is repeated alone
-Result<void> shake_hands(Bench& bench);      ///< flags and payload between running kernels; the ping-pong
-Result<void> measure_speed(Bench& bench);    ///< rates, chase, everything at once; timed bytes verified
-Result<void> prove_mappings(Bench& bench);   ///< VMM and pools
-Result<void> sweep_memory(Bench& bench);     ///< --sweep
+Result<void> staged(Bench& bench);          ///< before peers are enabled: copies through the host
+Result<void> enable_peers(Bench& bench);    ///< in ascending order; the second process does it in descending order
+Result<void> prove_bytes(Bench& bench);     ///< copies, stores, loads; a wrong transfer is repeated alone
+Result<void> shake_hands(Bench& bench);     ///< flags and payload between running kernels; the ping-pong
+Result<void> measure_speed(Bench& bench);   ///< rates, chase, everything at once; timed bytes verified
+Result<void> prove_mappings(Bench& bench);  ///< VMM and pools
+Result<void> sweep_memory(Bench& bench);    ///< --sweep
 
-/// Receives each phase as it begins, and again whenever the GPUs have answered, with the results so far; with Asked::alone each
-/// transfer, too, as "test from to".
+/// Receives each phase as it begins, and again whenever the GPUs have answered, with the results so far; with
+/// Asked::alone each transfer, too, as "test from to".
 using Progress = std::function<void(std::string_view phase, std::string_view transfer, const Measurement& found)>;
 
-/// Measures in this process: everything but collectives. An error ends the run early. If peers are enabled, and a GPU faulted or a
-/// result was wrong before, the results so far are returned, with a Wrong of the kind `faulted`.
+/// Measures in this process: everything but collectives. An error ends the run early. If peers are enabled, and a GPU
+/// faulted or a result was wrong before, the results so far are returned, with a Wrong of the kind `faulted`.
 Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress);
 
 }  // namespace p2pd::bench

@@ -32,7 +32,8 @@ u64 wanted_at(const Transfer& transfer, u64 at, u64 bits) {
 std::optional<std::pair<const Transfer*, u64>> origin(u64 value, const std::vector<Transfer>& known) {
   constexpr u64 kMostWords = 1ULL << 34;  // a key is 64 random bits: an index this small is no coincidence
   const u64 mixed = unmix64(value);
-  const auto found = std::find_if(known.rbegin(), known.rend(), [&](const Transfer& t) { return (mixed ^ t.key) < kMostWords; });
+  const auto found =
+      std::find_if(known.rbegin(), known.rend(), [&](const Transfer& t) { return (mixed ^ t.key) < kMostWords; });
   if (found == known.rend()) return std::nullopt;
   return std::pair(&*found, 8 * (mixed ^ found->key));
 }
@@ -112,7 +113,8 @@ u64 payload_bytes(const Slots& slots) {
   return sum;
 }
 
-std::optional<std::pair<u64, u64>> first_wrong(const Transfer& transfer, u64 begin, const std::uint8_t* data, u64 bytes) {
+std::optional<std::pair<u64, u64>> first_wrong(const Transfer& transfer, u64 begin, const std::uint8_t* data,
+                                               u64 bytes) {
   for (u64 at = begin; at + 8 <= begin + bytes; at += 8) {
     u64 value = 0;
     std::memcpy(&value, data + (at - begin), sizeof(value));

@@ -45,6 +45,7 @@ Wrong explain(const Transfer& transfer, const Seen& seen, const std::vector<Tran
 u64 payload_bytes(const Slots& slots);
 
 /// Compares `bytes` of the strip from `begin` on (a multiple of 8) as read by the host; returns the first wrong word.
-std::optional<std::pair<u64, u64>> first_wrong(const Transfer& transfer, u64 begin, const std::uint8_t* data, u64 bytes);
+std::optional<std::pair<u64, u64>> first_wrong(const Transfer& transfer, u64 begin, const std::uint8_t* data,
+                                               u64 bytes);
 
 }  // namespace p2pd::bench

@@ -33,7 +33,9 @@ const Path* path_of(const Report& report, const Pair& pair) {
 
 NcclNeed need_of(const Report& report) {
   const auto& gpus = report.measurement.gpus;
-  const auto switched = [&](int gpu) { return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0; };
+  const auto switched = [&](int gpu) {
+    return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0;
+  };
   std::vector<NcclPair> pairs;
   for (const Pair& pair : report.measurement.pairs) {
     const Path* path = path_of(report, pair);
@@ -108,7 +110,8 @@ std::string level_line(const Report& report) {
   const auto& nccl = report.measurement.collectives;
   if (nccl && !nccl->transports.empty()) return level_line_of_run(*nccl, need);
   if (need.by_itself) return {};
-  return fmt::format("NCCL_P2P_LEVEL={}: {}{}", to_string(need.level), need.why(), need.slower > 0 ? "" : "; --collectives shows it");
+  return fmt::format("NCCL_P2P_LEVEL={}: {}{}", to_string(need.level), need.why(),
+                     need.slower > 0 ? "" : "; --collectives shows it");
 }
 
 /// Wrong data in the tests, or in a collective that is right without P2P.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Fitness of a machine for each use of P2P, from the tests that the use depends on. P2P may work in part: on some boards
-// kernels load wrong data from a peer while copies and stores are right, so that NCCL is exact and vLLM's all-reduce is not.
-// Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with NCCL_P2P_READ_ENABLE);
-// vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement of native atomics.
-// Managed memory is tested only on request: see kManaged.
+// Fitness of a machine for each use of P2P, from the tests that the use depends on. P2P may work in part: on some
+// boards kernels load wrong data from a peer while copies and stores are right, so that NCCL is exact and vLLM's
+// all-reduce is not. Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with
+// NCCL_P2P_READ_ENABLE); vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement
+// of native atomics. Managed memory is tested only on request: see kManaged.
 #include "probes/bench/report/fit.hpp"
 
 #include <fmt/format.h>
@@ -22,25 +22,25 @@ using Names = std::span<const std::string_view>;
 constexpr std::string_view kCopyEngine[] = {"copy-push", "copy-pull"};
 constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "ipc-copy"};
 constexpr std::string_view kStores[] = {"store"};
-constexpr std::string_view kNcclToo[] = {"store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool"};
+constexpr std::string_view kNcclToo[] = {
+    "store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool"};
 constexpr std::string_view kLoads[] = {"store", "load"};
-constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed", "handshake-push",
-                                           "handshake-pull", "ipc-store",          "pool",       "chase"};
+constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed",
+                                           "handshake-push", "handshake-pull",     "ipc-store",  "pool",
+                                           "chase"};
 constexpr std::string_view kAtomics[] = {"atomics"};
 constexpr std::string_view kManagedMemory[] = {kManaged};
 
-/// Use, and the tests, or rules, that it depends on: those that must have run, and others that must not be wrong. Every use depends
-/// on copies, too: every program needs them.
+/// Use, and the tests, or rules, that it depends on: those that must have run, and others that must not be wrong. Every
+/// use depends on copies, too: every program needs them.
 struct UseRow {
   P2pUse use;
   Names essential;
   Names others;
 };
 constexpr UseRow kUseRows[] = {
-    {P2pUse::copies, kCopyEngine, kCopiesToo},
-    {P2pUse::nccl, kStores, kNcclToo},
-    {P2pUse::custom_all_reduce, kLoads, kCustomToo},
-    {P2pUse::atomics, kAtomics, {}},
+    {P2pUse::copies, kCopyEngine, kCopiesToo},       {P2pUse::nccl, kStores, kNcclToo},
+    {P2pUse::custom_all_reduce, kLoads, kCustomToo}, {P2pUse::atomics, kAtomics, {}},
     {P2pUse::managed_memory, kManagedMemory, {}},
 };
 static_assert(std::size(kUseRows) == std::size(kP2pUses));
@@ -50,7 +50,8 @@ constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
 const UseRow& row_of_use(P2pUse use) { return kUseRows[static_cast<std::size_t>(use)]; }
 
 bool names(const UseRow& row, std::string_view test) {
-  return std::ranges::find(row.essential, test) != row.essential.end() || std::ranges::find(row.others, test) != row.others.end();
+  return std::ranges::find(row.essential, test) != row.essential.end() ||
+         std::ranges::find(row.others, test) != row.others.end();
 }
 
 const UseRow& copies() { return row_of_use(P2pUse::copies); }
@@ -114,7 +115,8 @@ std::string fit_line(const std::vector<Fitness>& all) {
   std::vector<std::string> parts;
   if (const std::string fit = names(Fitness::Kind::fit); !fit.empty()) parts.push_back("fit for " + fit);
   if (const std::string unfit = names(Fitness::Kind::unfit); !unfit.empty()) parts.push_back("not for " + unfit);
-  if (const std::string open = names(Fitness::Kind::not_tested); !open.empty()) parts.push_back("not tested for " + open);
+  if (const std::string open = names(Fitness::Kind::not_tested); !open.empty())
+    parts.push_back("not tested for " + open);
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "base/p2p_use.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {

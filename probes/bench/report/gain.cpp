@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// gain: comparison of a run with an earlier report. GPUs are matched by UUID, for a driver may renumber them. Each figure
-// is the best available, so that a machine without P2P is compared by its copies through host memory, with a note.
+// gain: comparison of a run with an earlier report. GPUs are matched by UUID, for a driver may renumber them. Each
+// figure is the best available, so that a machine without P2P is compared by its copies through host memory, with a
+// note.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -200,7 +201,8 @@ std::string summary(const Gains& gains, bool proven) {
 /// Earlier report, or the reason why it is invalid.
 Result<Measurement> earlier_report(const nlohmann::json& json) {
   if (json.is_object() && json.contains("not_measured") && json["not_measured"].is_string())  // saved by p2p-baseline
-    return fail(ErrorCode::invalid, "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
+    return fail(ErrorCode::invalid,
+                "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
   const auto schema = json.is_object() ? json.find("schema") : json.end();
   if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
     return fail(ErrorCode::invalid, "nothing to compare: the earlier file is not a p2pd.bench/1 report");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Verdict on a measurement: one small function per rule, each remark with its numbers.
-// Bytes come first, without tolerance: a test that did not run proves nothing. Speed is judged against the payload limit
-// of the path's slowest link, from below, and against the raw link, from above: broken P2P has been seen to report
-// twice the rate of the link. Faster staged copies are advice: across sockets that is normal on healthy hosts.
+// Bytes come first, without tolerance: a test that did not run proves nothing. Speed is judged against the payload
+// limit of the path's slowest link, from below, and against the raw link, from above: broken P2P has been seen to
+// report twice the rate of the link. Faster staged copies are advice: across sockets that is normal on healthy hosts.
 #include "probes/bench/report/judge.hpp"
 
 #include <fmt/format.h>
@@ -36,14 +36,15 @@ static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1)
 constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
-/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory has a process of its own: a fault there
-/// concerns nothing else, unless the kernel log or a later transfer shows that the GPUs are down.
+/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory has a process of its own: a
+/// fault there concerns nothing else, unless the kernel log or a later transfer shows that the GPUs are down.
 void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
   const std::string who = wrong.from < 0 ? "a GPU" : pair_name(wrong.from, wrong.to) + ":";
   const auto kind = static_cast<std::size_t>(wrong.kind);
-  remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes",
-                     fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail),
-                     wrong.test == kManaged ? wrong.test : ""});
+  remarks.push_back(
+      {Grade::fail, wrong.from, wrong.to, "bytes",
+       fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail),
+       wrong.test == kManaged ? wrong.test : ""});
 }
 
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
@@ -179,7 +180,8 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   judge_run(measurement, kernel_log, judgement.remarks);
   judgement.fit = fitness(measurement, judgement.remarks);
   for (Remark& remark : judgement.remarks)
-    if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); })) remark.grade = Grade::warn;
+    if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); }))
+      remark.grade = Grade::warn;
   std::ranges::stable_sort(judgement.remarks, std::greater(), [](const Remark& r) { return severity(r.grade); });
   for (const Remark& remark : judgement.remarks) {
     const auto from = static_cast<std::size_t>(remark.from);  // -1 and invalid numbers are outside of the matrix
@@ -189,7 +191,8 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
     grade = std::max(grade, remark.grade, [](Grade a, Grade b) { return severity(a) < severity(b); });
   }
   judgement.proven = judgement.remarks.empty() || judgement.remarks.front().grade != Grade::fail;
-  judgement.limited = !judgement.proven && std::ranges::find(judgement.fit, Fitness::Kind::fit, &Fitness::kind) != judgement.fit.end();
+  judgement.limited =
+      !judgement.proven && std::ranges::find(judgement.fit, Fitness::Kind::fit, &Fitness::kind) != judgement.fit.end();
   judgement.summary = summary_of(judgement, measurement);
   return judgement;
 }

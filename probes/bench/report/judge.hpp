@@ -24,12 +24,12 @@ struct Thresholds {
   Shares one_socket_intel{0.60, 0.40};
   Shares cross_socket{0.60, 0.35};
   Shares nvlink{0.80, 0.60};
-  double over_raw = 1.01;         ///< a rate above this times the raw link rate is impossible: fail
-  double both_over_one = 1.5;     ///< both ways over one way, below: warn (ACS redirect)
-  double asymmetry_warn = 0.15;   ///< difference of the two directions, as a fraction of the faster
+  double over_raw = 1.01;        ///< a rate above this times the raw link rate is impossible: fail
+  double both_over_one = 1.5;    ///< both ways over one way, below: warn (ACS redirect)
+  double asymmetry_warn = 0.15;  ///< difference of the two directions, as a fraction of the faster
   double asymmetry_fail = 0.50;
-  double chase_ns = 3000;         ///< latency above: fail
-  double chase_cross_ns = 5000;   ///< the same across sockets
+  double chase_ns = 3000;        ///< latency above: fail
+  double chase_cross_ns = 5000;  ///< the same across sockets
 };
 
 /// Thresholds by their names in a plan, "one_socket.warn", "chase_ns", with their values.
@@ -43,21 +43,21 @@ std::string_view to_string(Grade grade);
 /// One sentence about one pair or about the run, with its numbers.
 struct Remark {
   Grade grade = Grade::pass;
-  int from = -1;          ///< -1: the whole run
+  int from = -1;  ///< -1: the whole run
   int to = -1;
-  std::string test;       ///< "bytes", "copy", "both", "chase", "asymmetry", "access", ...
-  std::string text;       ///< "GPU 0 -> GPU 1: 12.1 GB/s is 42 % of 28.8 GB/s (Gen4 x16 ...); fails below 50 %"
+  std::string test;           ///< "bytes", "copy", "both", "chase", "asymmetry", "access", ...
+  std::string text;           ///< "GPU 0 -> GPU 1: 12.1 GB/s is 42 % of 28.8 GB/s (Gen4 x16 ...); fails below 50 %"
   std::string transfer = {};  ///< for "bytes": the exact test, "store"; empty: not one alone
 };
 
 /// Verdict on a run.
 struct Judgement {
-  bool proven = false;                      ///< every ordered pair is fit for every wanted use
-  bool limited = false;                     ///< not proven, but every pair is fit for some use
-  std::vector<Fitness> fit;                 ///< for every use, wanted or not
-  std::vector<std::vector<Grade>> grades;   ///< [from][to]: the worst remark of the ordered pair
-  std::vector<Remark> remarks;              ///< worst first; no passes
-  std::string summary;                      ///< one line: the result for a person
+  bool proven = false;                     ///< every ordered pair is fit for every wanted use
+  bool limited = false;                    ///< not proven, but every pair is fit for some use
+  std::vector<Fitness> fit;                ///< for every use, wanted or not
+  std::vector<std::vector<Grade>> grades;  ///< [from][to]: the worst remark of the ordered pair
+  std::vector<Remark> remarks;             ///< worst first; no passes
+  std::string summary;                     ///< one line: the result for a person
 };
 
 /// Judges `measurement` against `paths` (see paths_between; NVLink pairs take their rate from the measurement).
@@ -65,7 +65,8 @@ struct Judgement {
 /// P2P slower than staged copies is no more than a warning. GPUs in use: bytes are judged, speed is not.
 /// A non-empty `kernel_log` (see KernelLog) fails: right bytes together with a fault of a GPU prove nothing.
 /// A remark that concerns none of the `wanted` uses is a warning.
-Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths, const Thresholds& thresholds,
-                const std::vector<std::string>& kernel_log = {}, const Uses& wanted = usual_uses());
+Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths,
+                const Thresholds& thresholds, const std::vector<std::string>& kernel_log = {},
+                const Uses& wanted = usual_uses());
 
 }  // namespace p2pd::bench

@@ -16,8 +16,8 @@ class KernelLog {
   /// Starts now, in /dev/kmsg of `host`. If that is unreadable, `not_readable` has the reason and faults() stays empty.
   explicit KernelLog(const Host& host);
 
-  /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the marked rows of
-  /// config/signatures.yaml. Leaves out Xids of the process `expected` (one that its tests may kill).
+  /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the marked rows
+  /// of config/signatures.yaml. Leaves out Xids of the process `expected` (one that its tests may kill).
   std::vector<std::string> faults(int expected, const GpuFunctions& gpus);
   const std::string& not_readable() const { return not_readable_; }
 

@@ -39,7 +39,8 @@ void put_line(nlohmann::json& facts, const char* name, const Host& host, const s
 void put_driver(nlohmann::json& facts, const Host& host) {
   put_line(facts, "driver_version", host, "/sys/module/nvidia/version");
   put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
-  if (const ModuleIdentity loaded = loaded_identity(host, "nvidia"); !loaded.build_id.empty()) facts["build_id"] = loaded.build_id;
+  if (const ModuleIdentity loaded = loaded_identity(host, "nvidia"); !loaded.build_id.empty())
+    facts["build_id"] = loaded.build_id;
   const auto open_modules = gpu_direct(host).open_modules;
   if (open_modules) facts["open_modules"] = *open_modules;
   const auto params = nvidia_params(host);
@@ -86,7 +87,8 @@ void put_gpus(nlohmann::json& facts, const Host& host, const std::vector<std::st
   if (!domains.empty()) facts["iommu_domain"] = fmt::format("{}", fmt::join(domains, ", "));
 }
 
-/// Adds the ACS state of ports on a path between two of the GPUs. Other ports are irrelevant: clearing them gives up isolation needlessly.
+/// Adds the ACS state of ports on a path between two of the GPUs. Other ports are irrelevant: clearing them gives up
+/// isolation needlessly.
 void put_acs(nlohmann::json& facts, const Host& host, const std::vector<std::string>& addresses,
              const std::vector<PciDevice>& devices) {
   const auto paths = paths_between(host, addresses);

@@ -33,14 +33,10 @@ struct Matrix {
 
 std::string_view code_of(Grade grade) {
   switch (grade) {
-    case Grade::pass:
-      return "\x1b[32m";
-    case Grade::warn:
-      return "\x1b[33m";
-    case Grade::fail:
-      return "\x1b[31m";
-    case Grade::not_judged:
-      return "";
+    case Grade::pass: return "\x1b[32m";
+    case Grade::warn: return "\x1b[33m";
+    case Grade::fail: return "\x1b[31m";
+    case Grade::not_judged: return "";
   }
   return "";
 }

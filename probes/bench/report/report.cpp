@@ -52,12 +52,8 @@ nlohmann::json json_of(const Judgement& judgement) {
   }
   nlohmann::json fit = nlohmann::json::array();
   for (const Fitness& one : judgement.fit) fit.push_back(to_json(one));
-  return {{"proven", judgement.proven},
-          {"limited", judgement.limited},
-          {"fit", std::move(fit)},
-          {"summary", judgement.summary},
-          {"grades", std::move(grades)},
-          {"remarks", std::move(remarks)}};
+  return {{"proven", judgement.proven},   {"limited", judgement.limited}, {"fit", std::move(fit)},
+          {"summary", judgement.summary}, {"grades", std::move(grades)},  {"remarks", std::move(remarks)}};
 }
 
 /// Replaces text that is not UTF-8, which the library refuses to print. Driver and kernel log may contain it.

@@ -25,15 +25,15 @@ struct Report {
 /// Report as JSON, schema "p2pd.bench/1": units in names; written by --save and read by --against.
 nlohmann::json to_json(const Report& report);
 
-/// Report as text: the verdict, the matrices known from p2pBandwidthLatencyTest, remarks, tests that did not run, advice.
-/// `colour`: ANSI, by grade. Names and log lines are printed as printable ASCII only.
+/// Report as text: the verdict, the matrices known from p2pBandwidthLatencyTest, remarks, tests that did not run,
+/// advice. `colour`: ANSI, by grade. Names and log lines are printed as printable ASCII only.
 std::string matrices(const Report& report, bool colour);
 
 /// Table of times, a line per phase.
 std::string phase_table(const Measurement& measurement);
 
-/// Text of at most forty lines of ASCII for a bug report: machine, seed, srcversion, ACS, IOMMU domain, transport, and for each
-/// pair the results of the writer and the owner; many pairs are condensed, failing ones first.
+/// Text of at most forty lines of ASCII for a bug report: machine, seed, srcversion, ACS, IOMMU domain, transport, and
+/// for each pair the results of the writer and the owner; many pairs are condensed, failing ones first.
 std::string bug_report(const Report& report);
 
 /// Recommended settings for this machine, each with its evidence: NCCL, pinning, parallelism, GPUDirect RDMA.

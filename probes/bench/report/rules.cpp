@@ -30,7 +30,8 @@ std::string busy_gpus(const Measurement& run) {
 
 void judge_tested(const Case& c, std::string_view test) {
   const auto is_it = [&](const Wrong& w) { return w.test == test && w.from == c.pair.from && w.to == c.pair.to; };
-  if (std::ranges::any_of(c.run.wrong, is_it) || has_run(c.run, c.pair, test)) return;  // wrong bytes have remarks of their own
+  if (std::ranges::any_of(c.run.wrong, is_it) || has_run(c.run, c.pair, test))
+    return;  // wrong bytes have remarks of their own
   const std::string reason = why_not_run(c.run, c.pair, test);
   c.remark(Grade::fail, "bytes", fmt::format("{} was not tested{}{}", test, reason.empty() ? "" : ": ", reason), test);
 }
@@ -38,15 +39,11 @@ void judge_tested(const Case& c, std::string_view test) {
 /// Thresholds for the kind of a path; the most lenient ones for an unknown path.
 Shares shares_of(const Path& path, const Thresholds& limits) {
   switch (path.kind) {
-    case PathKind::nvlink:
-      return limits.nvlink;
-    case PathKind::pcie_switch:
-      return limits.pcie_switch;
-    case PathKind::one_socket:
-      return path.intel_root ? limits.one_socket_intel : limits.one_socket;
+    case PathKind::nvlink: return limits.nvlink;
+    case PathKind::pcie_switch: return limits.pcie_switch;
+    case PathKind::one_socket: return path.intel_root ? limits.one_socket_intel : limits.one_socket;
     case PathKind::cross_socket:
-    case PathKind::unknown:
-      return limits.cross_socket;
+    case PathKind::unknown: return limits.cross_socket;
   }
   return limits.cross_socket;
 }
@@ -81,7 +78,8 @@ void judge_ceiling(const Case& c, const char* test, const std::optional<Figure>&
   }
 }
 
-/// Judges rates against their ceilings. Completions of loads have shorter headers: a rate between payload limit and raw rate is valid.
+/// Judges rates against their ceilings. Completions of loads have shorter headers: a rate between payload limit and raw
+/// rate is valid.
 void judge_ceilings(const Case& c) {
   judge_ceiling(c, "copy", c.pair.copy_gb_s, 1);
   judge_ceiling(c, "store", c.pair.store_gb_s, 1);
@@ -110,7 +108,8 @@ void judge_asymmetry(const Case& c) {
   const double slow = c.pair.copy_gb_s->median;
   const double fast = c.back->copy_gb_s->median;
   if (slow >= fast) return;
-  if (c.path.raw_gb_s > 0 && fast > c.limits.over_raw * c.path.raw_gb_s) return;  // the other direction is the faulty one
+  if (c.path.raw_gb_s > 0 && fast > c.limits.over_raw * c.path.raw_gb_s)
+    return;  // the other direction is the faulty one
   const double difference = (fast - slow) / fast;
   if (difference <= c.limits.asymmetry_warn && difference <= c.limits.asymmetry_fail) return;
   const bool fails = difference > c.limits.asymmetry_fail;
@@ -143,27 +142,31 @@ void judge_staged(const Case& c) {
 }  // namespace
 
 void Case::remark(Grade grade, const char* test, const std::string& text, std::string_view transfer) const {
-  remarks.push_back({grade, pair.from, pair.to, test, pair_name(pair.from, pair.to) + ": " + text, std::string(transfer)});
+  remarks.push_back(
+      {grade, pair.from, pair.to, test, pair_name(pair.from, pair.to) + ": " + text, std::string(transfer)});
 }
 
 bool judge_access(const Case& c) {
   if (c.pair.access && c.pair.refused.empty()) return true;
   const std::string text = c.pair.access ? "peer access was refused" : "the driver says there is no peer access";
   const auto known = program_failure(c.pair.refused);
-  c.remark(Grade::fail, "access", text + (c.pair.refused.empty() ? "" : ": " + c.pair.refused) +
-                                      (known ? fmt::format(": {}. {}", known->cause, known->fix) : ""));
+  c.remark(Grade::fail, "access",
+           text + (c.pair.refused.empty() ? "" : ": " + c.pair.refused) +
+               (known ? fmt::format(": {}. {}", known->cause, known->fix) : ""));
   return false;
 }
 
 void judge_bytes(const Case& c) {
   for (const std::string_view test : essential_tests(c.wanted))
-    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged)) judge_tested(c, test);  // a quick run leaves these out
+    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged))
+      judge_tested(c, test);  // a quick run leaves these out
 }
 
 void judge_atomics(const Case& c) {
   const auto is_it = [&](const Atomics& a) { return a.from == c.pair.from && a.to == c.pair.to; };
   const auto found = std::ranges::find_if(c.run.atomics, is_it);
-  if (found != c.run.atomics.end() && !found->exact) c.remark(Grade::fail, "atomics", "atomics came out wrong: " + found->problem);
+  if (found != c.run.atomics.end() && !found->exact)
+    c.remark(Grade::fail, "atomics", "atomics came out wrong: " + found->problem);
 }
 
 void judge_speed(const Case& c) {

@@ -60,14 +60,10 @@ Grade grade_of(const Judgement& judgement, int from, int to) {
 
 int severity(Grade grade) {
   switch (grade) {
-    case Grade::pass:
-      return 0;
-    case Grade::not_judged:
-      return 1;
-    case Grade::warn:
-      return 2;
-    case Grade::fail:
-      return 3;
+    case Grade::pass: return 0;
+    case Grade::not_judged: return 1;
+    case Grade::warn: return 2;
+    case Grade::fail: return 3;
   }
   return 3;
 }

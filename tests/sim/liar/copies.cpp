@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lies about copies from one GPU to the other. cuMemcpyPeerAsync, p2p-bench's way through the host, is forwarded as it is.
+// Lies about copies from one GPU to the other. cuMemcpyPeerAsync, p2p-bench's way through the host, is forwarded as it
+// is.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -161,8 +162,8 @@ class Laggard {
   std::thread thread_;  // last: it uses the others
 };
 
-/// After some milliseconds of other work of its GPU, through the host and back: whoever does not wait comes too early, however
-/// fast the GPU is.
+/// After some milliseconds of other work of its GPU, through the host and back: whoever does not wait comes too early,
+/// however fast the GPU is.
 CUresult delayed(const Copy& copy) {
   constexpr int kTimes = 16;
   const int device = tracked().device_of(copy.stream);
@@ -202,9 +203,7 @@ CUresult lie_about(const Copy& copy) {
   const u64 number = ++copies;
   CUresult result = CUDA_SUCCESS;
   switch (told().lie) {
-    case Lie::corrupt_byte:
-      result = make(copy);
-      return result != CUDA_SUCCESS ? result : corrupt(copy, number);
+    case Lie::corrupt_byte: result = make(copy); return result != CUDA_SUCCESS ? result : corrupt(copy, number);
     case Lie::sometimes_corrupt:
       result = make(copy);
       return result != CUDA_SUCCESS || number % kSometimes != 0 ? result : corrupt(copy, number);

@@ -60,8 +60,8 @@ const std::vector<Given>& own_functions() {
 
 const std::vector<Given>& forwarded_functions() {
   static const std::vector<Given> rows = {
-#define F(name, ...)                                                                                        \
-  {#name, without_context(#name) ? reinterpret_cast<void*>(&Forward<&Functions::name>::call)              \
+#define F(name, ...)                                                                         \
+  {#name, without_context(#name) ? reinterpret_cast<void*>(&Forward<&Functions::name>::call) \
                                  : reinterpret_cast<void*>(&Forward<&Functions::name>::in_context)},
       P2PD_CUDA_FUNCTIONS(F)
 #undef F
@@ -104,8 +104,9 @@ const Real& real_driver() {
 }
 
 /// What the real driver lacks, this one lacks too; of what p2p-bench does not use it gives the real one's own.
-extern "C" __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version,
-                                                                               std::uint64_t flags, int* status) {
+extern "C" __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* symbol, void** function,
+                                                                               int version, std::uint64_t flags,
+                                                                               int* status) {
   *function = nullptr;
   if (real_driver().find == nullptr) return CUDA_ERROR_NOT_FOUND;
   const CUresult result = real_driver().find(symbol, function, version, flags, status);

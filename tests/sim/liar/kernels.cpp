@@ -88,7 +88,8 @@ bool lie_about(Launch& launch, const KernelRow& row, CUstream stream) {
     case Lie::drop_stores: return stores < 0;
     case Lie::mirror_stores: mirror(launch, row); break;
     case Lie::shifted_stores:
-      if (stores >= 0 && !is_handshake(row) && launch.at(stores) - launch.block(stores).begin >= kShift) launch.at(stores) -= kShift;
+      if (stores >= 0 && !is_handshake(row) && launch.at(stores) - launch.block(stores).begin >= kShift)
+        launch.at(stores) -= kShift;
       break;
     case Lie::own_memory:
     case Lie::zero_reads:
@@ -114,11 +115,13 @@ int fails(const Launch& launch) {
 
 }  // namespace
 
-CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra) {
+CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
+                void** extra) {
   if (context_failed(here)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   const auto forward = [&](void** given) {
-    return real().cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, given, extra);
+    return real().cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                                 given, extra);
   };
   forget_last_copy(tracked().device_of(stream));
   const KernelRow* const row = tracked().kernel(function);

@@ -7,8 +7,8 @@
 
 namespace p2pd::liar {
 
-/// Memory of the liar's own, `bytes` on a device, every word `value`; made once for each set of arguments, kept until the process
-/// ends. 0: there is no room.
+/// Memory of the liar's own, `bytes` on a device, every word `value`; made once for each set of arguments, kept until
+/// the process ends. 0: there is no room.
 CUdeviceptr own_memory(int device, u64 bytes, unsigned value);
 
 // copies.cpp
@@ -17,8 +17,9 @@ CUresult copy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstrea
 void forget_last_copy(int device);
 
 // kernels.cpp
-CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra);
+CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
+                void** extra);
 CUresult module_function(CUfunction* function, CUmodule module, const char* name);
 
 // order.cpp: contexts, streams, events

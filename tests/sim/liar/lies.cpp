@@ -18,15 +18,16 @@ struct LieRow {
   const char* text;
 };
 
-/// The lies. A copy is one of A's memory to B's, a store one by a kernel of A to B's memory, a load one by a kernel of B from A's
-/// memory: A is GPU P2PD_LIE_FROM, B is GPU P2PD_LIE_TO.
+/// The lies. A copy is one of A's memory to B's, a store one by a kernel of A to B's memory, a load one by a kernel of
+/// B from A's memory: A is GPU P2PD_LIE_FROM, B is GPU P2PD_LIE_TO.
 constexpr LieRow kLies[] = {
     {Lie::none, "none", "--full", "everything is forwarded"},
     {Lie::corrupt_byte, "corrupt-byte", "--quick", "each copy has one wrong byte, every time at another offset"},
     {Lie::sometimes_corrupt, "sometimes-corrupt", "--quick", "each sixteenth copy has one wrong byte"},
     {Lie::drop_copies, "drop-copies", "--quick", "copies return success and do nothing"},
     {Lie::partial_copy, "partial-copy", "--quick", "the last 64 KiB of longer copies are missing"},
-    {Lie::swapped_halves, "swapped-halves", "--quick", "the halves of copies of 8 KiB and more land in each other's place"},
+    {Lie::swapped_halves, "swapped-halves", "--quick",
+     "the halves of copies of 8 KiB and more land in each other's place"},
     {Lie::elsewhere, "elsewhere", "--quick", "copies land in another buffer of B"},
     {Lie::overrun, "overrun", "--quick", "copies write 64 bytes more than they were asked to"},
     {Lie::stale, "stale", "--quick", "a copy of up to 1 MiB brings what the last one of its length brought"},
@@ -38,18 +39,25 @@ constexpr LieRow kLies[] = {
     {Lie::tenth_times, "tenth-times", "", "events on streams of A are a tenth as far apart as they were"},
     {Lie::own_memory, "own-memory", "--quick", "copies by B and loads by B read B's own memory, at the same offset"},
     {Lie::zero_reads, "zero-reads", "--quick", "copies by B and loads by B bring zeros"},
-    {Lie::ones_reads, "ones-reads", "--quick", "copies by B and loads by B bring ones, as from a PCIe function that is gone"},
-    {Lie::drop_stores, "drop-stores", "--quick", "kernels of A that store to B are launched with success and do not run"},
-    {Lie::mirror_stores, "mirror-stores", "--quick", "stores to B land in memory of A, where A's loads of the same strip find them"},
+    {Lie::ones_reads, "ones-reads", "--quick",
+     "copies by B and loads by B bring ones, as from a PCIe function that is gone"},
+    {Lie::drop_stores, "drop-stores", "--quick",
+     "kernels of A that store to B are launched with success and do not run"},
+    {Lie::mirror_stores, "mirror-stores", "--quick",
+     "stores to B land in memory of A, where A's loads of the same strip find them"},
     {Lie::shifted_stores, "shifted-stores", "--quick", "stores land 4 KiB before their place"},
     {Lie::no_wait, "no-wait", "--quick", "streams of B do not wait for events of A, whose own copies begin late"},
-    {Lie::no_sync, "no-sync", "--quick", "cuStreamSynchronize does not wait for streams of A and B that wait for each other"},
+    {Lie::no_sync, "no-sync", "--quick",
+     "cuStreamSynchronize does not wait for streams of A and B that wait for each other"},
     {Lie::claims_peers, "claims-peers", "--quick", "A is told that it has peer access to B, and has none"},
     {Lie::vmm_claims, "vmm-claims", "", "cuMemSetAccess for A on mapped memory of B returns success and does nothing"},
     {Lie::pool_claims, "pool-claims", "", "cuMemPoolSetAccess for A on a pool of B returns success and does nothing"},
-    {Lie::copy_fault, "copy-fault", "--quick", "a copy is enqueued with success, then the context of its GPU has an illegal address"},
-    {Lie::store_fault, "store-fault", "--quick", "a store is launched with success, then the context of A has an illegal address"},
-    {Lie::load_fault, "load-fault", "--quick", "a load is launched with success, then the context of B has an illegal address"},
+    {Lie::copy_fault, "copy-fault", "--quick",
+     "a copy is enqueued with success, then the context of its GPU has an illegal address"},
+    {Lie::store_fault, "store-fault", "--quick",
+     "a store is launched with success, then the context of A has an illegal address"},
+    {Lie::load_fault, "load-fault", "--quick",
+     "a load is launched with success, then the context of B has an illegal address"},
     {Lie::stall_copy, "stall-copy", "--quick", "cuStreamSynchronize does not return after a copy"},
     {Lie::stall_store, "stall-store", "--quick", "cuStreamSynchronize does not return after a store"},
     {Lie::stall_load, "stall-load", "--quick", "cuStreamSynchronize does not return after a load"},
@@ -88,7 +96,8 @@ const Told& told() {
   return once;
 }
 
-/// Every lie, a line each: name, option of p2p-bench, what it is, with tabs between. For scripts; no driver is loaded for it.
+/// Every lie, a line each: name, option of p2p-bench, what it is, with tabs between. For scripts; no driver is loaded
+/// for it.
 extern "C" __attribute__((visibility("default"))) const char* p2pd_lies() {
   static const std::string text = all_lies();
   return text.c_str();

@@ -123,7 +123,8 @@ CUresult pool_free(CUdeviceptr pointer, CUstream stream) {
 CUresult export_handle(void* handle, CUmemGenericAllocationHandle allocation, CUmemAllocationHandleType type,
                        unsigned long long flags) {
   const auto memory = tracked().of_handle(allocation);
-  if (is(Lie::vmm_other) && memory && memory->device == told().to) return export_another(static_cast<int*>(handle), *memory);
+  if (is(Lie::vmm_other) && memory && memory->device == told().to)
+    return export_another(static_cast<int*>(handle), *memory);
   return Forward<&Functions::cuMemExportToShareableHandle>::in_context(handle, allocation, type, flags);
 }
 

@@ -13,8 +13,9 @@ namespace {
 
 /// A handshake also reads, but is counted where it stores: a lie about loads leaves it alone.
 constexpr KernelRow kKernels[] = {
-    {"verify", 6, Use::reads, Use::none},     {"store", 5, Use::writes, Use::none},   {"copy", 3, Use::writes, Use::reads},
-    {"chase", 4, Use::reads, Use::none},      {"handshake", 9, Use::none, Use::writes}, {"tag", 4, Use::writes, Use::none},
+    {"verify", 6, Use::reads, Use::none},     {"store", 5, Use::writes, Use::none},
+    {"copy", 3, Use::writes, Use::reads},     {"chase", 4, Use::reads, Use::none},
+    {"handshake", 9, Use::none, Use::writes}, {"tag", 4, Use::writes, Use::none},
     {"check_tags", 5, Use::reads, Use::none}, {"contend", 4, Use::writes, Use::writes},
 };
 
@@ -48,7 +49,8 @@ void Tracked::event(CUevent event, int device) {
 }
 
 void Tracked::function(CUfunction function, const char* name) {
-  const auto* const row = std::ranges::find_if(kKernels, [&](const KernelRow& r) { return std::string_view(r.name) == name; });
+  const auto* const row =
+      std::ranges::find_if(kKernels, [&](const KernelRow& r) { return std::string_view(r.name) == name; });
   if (row == std::end(kKernels)) return;
   const std::lock_guard lock(mutex_);
   functions_[function] = row;

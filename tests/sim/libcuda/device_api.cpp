@@ -59,28 +59,15 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return on_device(device, [&](const Driver&, const DeviceModel& model) {
     switch (attribute) {
-      case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *value = model.multiprocessors;
-        break;
-      case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-        *value = model.compute_mode;
-        break;
-      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *value = model.major;
-        break;
-      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *value = model.minor;
-        break;
-      case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-        *value = model.managed ? 1 : 0;
-        break;
+      case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = model.multiprocessors; break;
+      case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = model.compute_mode; break;
+      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = model.major; break;
+      case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = model.minor; break;
+      case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: *value = model.managed ? 1 : 0; break;
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-      case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-        *value = 1;
-        break;
-      default:
-        return CUDA_ERROR_INVALID_VALUE;
+      case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: *value = 1; break;
+      default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
   });
@@ -99,17 +86,12 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
     if (!here.has(to) || from == to) return CUDA_ERROR_INVALID_DEVICE;
     const bool can = here.machine.can_access(from, to);
     switch (attribute) {
-      case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
-        *value = 0;
-        break;
-      case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-        *value = can ? 1 : 0;
-        break;
+      case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: *value = 0; break;
+      case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: *value = can ? 1 : 0; break;
       case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
         *value = can && model.atomics && here.machine.device(to).atomics ? 1 : 0;
         break;
-      default:
-        return CUDA_ERROR_INVALID_VALUE;
+      default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
   });

@@ -31,8 +31,8 @@ struct Side {
 
   u64 first_at(u64 round, u32 lane) const { return round * 2 * kLanes + 2 * lane; }
 
-  /// Until `reached`; false when the clock, which is a real one, ran out. Spins, then lets the other side have the processor: where
-  /// both share one, that takes a fifth of the time of being woken. Then sleeps.
+  /// Until `reached`; false when the clock, which is a real one, ran out. Spins, then lets the other side have the
+  /// processor: where both share one, that takes a fifth of the time of being woken. Then sleeps.
   template <class Condition>
   bool wait(Condition reached) const {
     if (reached()) return true;
@@ -78,8 +78,7 @@ bool Side::send(u64 round) const {
         target.store(payload_at(2 * lane), first);
         target.store(payload_at(2 * lane + 1), holds_flag(lane) ? round : second);
         break;
-      default:
-        break;
+      default: break;
     }
   }
   if (protocol != kLl && protocol != kLl128) theirs.store(kFlagAt, round);

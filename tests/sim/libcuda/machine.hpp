@@ -91,8 +91,8 @@ struct DeviceModel {
 struct Machine {
   int driver_version = 12080;
   CUresult init_error = bench::cuda::CUDA_SUCCESS;
-  std::string kernel_log;  ///< empty: none
-  u64 patience = 1;        ///< times the limit of a wait in a handshake
+  std::string kernel_log;         ///< empty: none
+  u64 patience = 1;               ///< times the limit of a wait in a handshake
   std::function<void()> on_peer;  ///< called before peer access is enabled; empty: nothing
   std::pair<int, int> newest_ptx{99, 0};
   Link link;

@@ -23,8 +23,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* pointer, std::size_t bytes, unsigned fla
     if (!here.machine.device(context.device).managed) return CUDA_ERROR_NOT_SUPPORTED;
     if (bytes == 0 || flags != CU_MEM_ATTACH_GLOBAL) return CUDA_ERROR_INVALID_VALUE;
     const auto arena = std::make_shared<Arena>(round_up(bytes, kPage), false);
-    const bool mapped = arena->region.valid() && here.simulation.space.map(arena, 0, arena->region.bytes(), nullptr, 0, nullptr,
-                                                                           std::make_shared<Managed>());
+    const bool mapped = arena->region.valid() && here.simulation.space.map(arena, 0, arena->region.bytes(), nullptr, 0,
+                                                                           nullptr, std::make_shared<Managed>());
     if (!mapped) return CUDA_ERROR_OUT_OF_MEMORY;
     *pointer = arena->region.address();
     return CUDA_SUCCESS;
@@ -53,7 +53,8 @@ CUresult cuMemPrefetchAsync(CUdeviceptr pointer, std::size_t bytes, CUdevice to,
     if (stream == nullptr) return kInvalidHandle;
     return on_managed(here, pointer, bytes, [&](const Range& range) {
       if (!is_place(here, to)) return CUDA_ERROR_INVALID_DEVICE;
-      stream->submit(price(here.machine, range.device, to, range.bytes, Engine::copy), [pointer, to](Operation& gpu) { gpu.prefetch(pointer, to); });
+      stream->submit(price(here.machine, range.device, to, range.bytes, Engine::copy),
+                     [pointer, to](Operation& gpu) { gpu.prefetch(pointer, to); });
       return CUDA_SUCCESS;
     });
   });

@@ -91,7 +91,8 @@ bool AddressSpace::map(const std::shared_ptr<Arena>& arena, u64 offset, u64 byte
     return false;
   const int device = memory != nullptr ? memory->device() : kHost;
   const std::lock_guard lock(mutex_);
-  ranges_[reinterpret_cast<u64>(at)] = {reinterpret_cast<u64>(at), bytes, device, arena, memory, grant, std::move(managed)};
+  ranges_[reinterpret_cast<u64>(at)] = {reinterpret_cast<u64>(at), bytes, device, arena, memory, grant,
+                                        std::move(managed)};
   return true;
 }
 

@@ -97,8 +97,8 @@ struct Range {
   u64 bytes = 0;
   int device = kHost;
   std::shared_ptr<Arena> arena;
-  std::shared_ptr<Memory> memory;  ///< null: host memory
-  Grant grant;                     ///< null: whoever has enabled peer access to the device
+  std::shared_ptr<Memory> memory;    ///< null: host memory
+  Grant grant;                       ///< null: whoever has enabled peer access to the device
   std::shared_ptr<Managed> managed;  ///< null: memory that stays where it is
 
   u64 end() const { return begin + bytes; }

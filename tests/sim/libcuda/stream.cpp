@@ -26,7 +26,8 @@ Stream::~Stream() {
 }
 
 void Stream::submit(const Cost& cost, Work work, Grid grid) {
-  enqueue(cost, nullptr, nullptr, [this, grid, work = std::move(work), now = Clock::now()] { perform(work, grid, now); });
+  enqueue(cost, nullptr, nullptr,
+          [this, grid, work = std::move(work), now = Clock::now()] { perform(work, grid, now); });
 }
 
 std::shared_ptr<Mark> Stream::mark() {

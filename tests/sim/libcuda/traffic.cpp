@@ -164,7 +164,8 @@ void Operation::prefetch(u64 address, int to) {
 int Operation::touch(const Range& range) {
   Managed& pages = *range.managed;
   const std::lock_guard lock(pages.mutex);
-  const bool mapped = pages.place != kHost && pages.place == pages.preferred && (pages.accessed_by >> device() & 1U) != 0 &&
+  const bool mapped = pages.place != kHost && pages.place == pages.preferred &&
+                      (pages.accessed_by >> device() & 1U) != 0 &&
                       simulation_.machine.can_access(device(), pages.place);
   if (!mapped) migrate(range, device());
   return pages.place;
@@ -207,37 +208,22 @@ Effects Operation::cross(int from, int to, Engine engine) {
     const u64 number = fault.transfers++;
     if (number < fault.after) continue;
     switch (fault.wrong) {
-      case Wrong::wrong_byte:
-        effects.wrong_byte = &fault;
-        break;
+      case Wrong::wrong_byte: effects.wrong_byte = &fault; break;
       case Wrong::dead_direction:
-      case Wrong::lost_stores:
-        effects.lost = true;
-        break;
-      case Wrong::private_mirror:
-        effects.mirror = &fault;
-        break;
-      case Wrong::alias:
-        effects.alias = &fault;
-        break;
-      case Wrong::misroute:
-        effects.misroute = &fault;
-        break;
+      case Wrong::lost_stores: effects.lost = true; break;
+      case Wrong::private_mirror: effects.mirror = &fault; break;
+      case Wrong::alias: effects.alias = &fault; break;
+      case Wrong::misroute: effects.misroute = &fault; break;
       case Wrong::stale:
         effects.stale = &fault;
         effects.missed = (number - fault.after) % 2 == 1;
         break;
-      case Wrong::late:
-        effects.late = &fault;
-        break;
-      case Wrong::hang:
-        simulation_.stopping.wait(false);
-        throw Trap{CUDA_ERROR_UNKNOWN};
+      case Wrong::late: effects.late = &fault; break;
+      case Wrong::hang: simulation_.stopping.wait(false); throw Trap{CUDA_ERROR_UNKNOWN};
       case Wrong::xid:
         if (number == fault.after) log_xid(device(), mmu_fault());
         break;
-      default:
-        break;  // not of single transfers
+      default: break;  // not of single transfers
     }
   }
   return effects;
@@ -248,7 +234,8 @@ void Operation::log_xid(int gpu, const std::string& what) const {
   const Machine& machine = simulation_.machine;
   if (machine.kernel_log.empty() || std::filesystem::is_character_file(machine.kernel_log)) return;
   const auto now = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
-  const std::string line = "4,1234," + std::to_string(now) + ",-;NVRM: Xid (PCI:" + machine.device(gpu).address.substr(0, 10) + "): " + what + "\n";
+  const std::string line = "4,1234," + std::to_string(now) +
+                           ",-;NVRM: Xid (PCI:" + machine.device(gpu).address.substr(0, 10) + "): " + what + "\n";
   const int file = ::open(machine.kernel_log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return;
   const auto written = ::write(file, line.data(), line.size());

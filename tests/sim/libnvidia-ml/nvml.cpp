@@ -144,7 +144,8 @@ int link_generation(Device device, unsigned* generation, const char* attribute) 
 }
 
 int link_width(Device device, unsigned* width, const char* attribute) {
-  return on_gpu(device, [&](const HostGpu& gpu) { return set(width, static_cast<unsigned>(gpu.function.number(attribute))); });
+  return on_gpu(device,
+                [&](const HostGpu& gpu) { return set(width, static_cast<unsigned>(gpu.function.number(attribute))); });
 }
 
 }  // namespace
@@ -223,9 +224,13 @@ P2PD_NVML nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* generation
   return link_generation(device, generation, "max_link_speed");
 }
 
-P2PD_NVML nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* width) { return link_width(device, width, "current_link_width"); }
+P2PD_NVML nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* width) {
+  return link_width(device, width, "current_link_width");
+}
 
-P2PD_NVML nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* width) { return link_width(device, width, "max_link_width"); }
+P2PD_NVML nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* width) {
+  return link_width(device, width, "max_link_width");
+}
 
 P2PD_NVML nvmlDeviceGetP2PStatus(Device one, Device other, unsigned capability, unsigned* status) {
   return on_pair(one, other, [&](const Library& here, const HostGpu& first, const HostGpu& second) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/p2p_use.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +23,8 @@ Result<std::vector<P2pUse>> uses_from(const std::vector<std::string>& names) {
     if (use == std::end(kP2pUses)) {
       std::vector<std::string_view> known;
       for (const P2pUse one : kP2pUses) known.push_back(to_string(one));
-      return fail(ErrorCode::invalid, fmt::format("\"{}\" is not a use of P2P; known: {}", name, fmt::join(known, ", ")));
+      return fail(ErrorCode::invalid,
+                  fmt::format("\"{}\" is not a use of P2P; known: {}", name, fmt::join(known, ", ")));
     }
     if (std::ranges::find(uses, *use) == uses.end()) uses.push_back(*use);
   }
