@@ -369,7 +369,7 @@ class Uses(Case):
         for words in ("nvshmem", "nccl,nvshmem", "NCCL", ""):
             with self.subTest(words):
                 done = self.bench(machine(2), "--quick", "--for", words, code=ERROR)
-                self.assertRegex(done.stderr, r"^p2p-bench: --for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics, managed-memory$")
+                self.assertRegex(done.stderr, r"^p2p-bench: --for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory$")
                 self.assertEqual(done.stdout, "")
 
 

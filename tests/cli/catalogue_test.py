@@ -350,7 +350,7 @@ class Diff(Forks):
     def test_a_commit_that_does_not_descend(self):
         self.head = self.fork.commit({**release(VERSION), **patch()}, "other")
         self.pin(branch="other")
-        self.assert_refused(self.ctl("diff", "fork/x"), f"{self.head[:12]} does not descend from {self.base[:12]}", "Look at it")
+        self.assert_refused(self.ctl("diff", "fork/x"), f"{self.head[:12]} does not descend from {self.base[:12]}", "Inspect it")
 
     def test_a_pinned_tree(self):
         self.pin()

@@ -60,7 +60,7 @@ class Works(Case):
     def test_plan_says_first_what_blocks_it(self):
         self.use("rtx4090-x3-one-for-guest")
         told = self.ctl("plan").stdout
-        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Take .*✗ +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
+        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Remove .*✗ +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
         self.assertEqual(told.count("blocked by"), 1)
         self.assertNotIn("✓", told)
         self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+options nvidia NVreg_RegistryDwords=")
@@ -188,7 +188,7 @@ class Plans(Case):
                 self.revert_to_end()
 
     def test_usage(self):
-        for words, pattern in (([], "."), (["frobnicate"], "^p2pctl: there is no verb"), (["docter"], "did you mean \"doctor\""), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
+        for words, pattern in (([], "."), (["frobnicate"], "^p2pctl: unknown verb"), (["docter"], "did you mean \"doctor\""), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
             done = subprocess.run([P2PCTL, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
             with self.subTest(words=words):
                 self.assertEqual(done.returncode, 1)

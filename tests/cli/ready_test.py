@@ -108,7 +108,7 @@ class Proven(Case):
                 self.prove(LESS if limited else ALL, limited)
             for use in ("nvshmem", "NCCL", "", "custom_all_reduce", "nccl,atomics,x", "all", "-"):
                 with self.subTest(use=use, limited=limited):
-                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is no use of P2P: there are copies, nccl, custom-all-reduce, atomics, managed-memory$")
+                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory$")
         done = self.ctl("is-ready", "nccl")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("nccl", done.stdout + done.stderr)

@@ -93,7 +93,7 @@ class OtherUsers(Case):
                 with self.subTest(killed_before_call=number, verb=verb):
                     done = self.ctl(verb, before=self.reader())
                     if done.returncode != 0:  # only while the database is made, before anything has run
-                        self.assertIn("not complete yet", done.stderr)
+                        self.assertIn("is incomplete", done.stderr)
                         self.assertLess(number, 40)
 
     def test_changes_nothing(self):

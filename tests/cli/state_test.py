@@ -51,7 +51,7 @@ class State(Case):
         (self.state / "lock").write_text("p2pctl apply, process 1")  # left by a worker that has ended
         with open(self.state / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.assert_refused(self.ctl("apply", self.plan), rf"somebody else .*python3[^ ]*, process {os.getpid()} of user 0")
+            self.assert_refused(self.ctl("apply", self.plan), rf"another process .*python3[^ ]*, process {os.getpid()} of user 0")
 
     def damage(self, kind):
         database = self.state / "state.db"

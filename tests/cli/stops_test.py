@@ -22,7 +22,7 @@ class OneAtATime(Case):
             self.assertRegex(lock.read(), r"^p2pctl apply, process \d+$")  # it has ended, and is not blamed
             holder = rf"python3[^ ]*, process {os.getpid()} of user 0"
             for words in (["apply", self.plan], ["revert"], ["pause"]):
-                self.assert_refused(self.ctl(*words), f"somebody else .*{holder}")
+                self.assert_refused(self.ctl(*words), f"another process .*{holder}")
             for words in (["status"], ["history"], ["doctor"], ["plan"]):
                 self.assertNotEqual(self.ctl(*words).returncode, 1)
         self.revert_at_once()

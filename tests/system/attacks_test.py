@@ -82,7 +82,7 @@ def case_a_lock_names_who_holds_it(machine):
     with machine.beside("exec python3 /etc/hold.py /var/lib/p2pd/lock > /var/tmp/held-by-root 2>&1"):
         machine.until("grep -q HELD /var/tmp/held-by-root", "root holds it", 15)
         done = machine.shell("p2pctl apply blocked --no-dbus", timeout_s=90)
-    expect(done.returncode == 1 and "at work here: python3, process" in done.stdout, f"{done.returncode}: {done.stdout}")
+    expect(done.returncode == 1 and "holds the state: python3, process" in done.stdout, f"{done.returncode}: {done.stdout}")
 
 
 # ---- secrets ----------------------------------------------------------------------------------------------------------
