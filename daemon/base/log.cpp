@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "base/log.hpp"
 
+#include <spdlog/tweakme.h>  // Debian defines SPDLOG_FMT_EXTERNAL there
+#ifndef SPDLOG_FMT_EXTERNAL
 #define SPDLOG_FMT_EXTERNAL  // same fmt as in the other files
+#endif
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>

@@ -167,7 +167,7 @@ int print_status(const Context& context, json status, const Ending& ending) {
   const std::string state = text(status, "state"), result = text(status, "result"), reason = text(status, "reason");
   if (ending.changed) status["changed"] = *ending.changed;
   if (context.options.json) {
-    print_json(kStatusSchema, std::move(status));
+    print_json(kStatusSchema, status);
   } else {
     const Colour colour = state == "failed"                          ? Colour::red
                           : state == "blocked" || state == "limited" ? Colour::yellow

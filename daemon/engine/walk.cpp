@@ -273,7 +273,8 @@ std::optional<Walk::Outcome> Walk::asked_for() {
 
 /// Outcome with `reason`, or with the cause of the failure as long as its changes are undone, over reboots too.
 Walk::Outcome Walk::kept(Event event, std::string reason) const {
-  return {event, run_.rollback == Rollback::failed ? run_.reason : std::move(reason)};
+  if (run_.rollback == Rollback::failed) return {event, run_.reason};
+  return {event, std::move(reason)};
 }
 
 Finding Walk::check(const Step& step) const { return check(step, s_.host); }

@@ -76,7 +76,7 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
       target.leave_out(path, content.error());
     return;
   }
-  if (row.excerpt != nullptr) *content = row.excerpt(std::move(*content), host_name);
+  if (row.excerpt != nullptr) *content = row.excerpt(*content, host_name);
   if (content->size() <= kKeptLimit)
     target.file(path, *content);
   else
@@ -242,7 +242,8 @@ Result<MachineRecord> record_machine(const Host& host, const std::string& name) 
   record_headers(host, target);
   record_kernel_log(host, target, host_name);
   copy_commands(host, target);
-  return std::move(target).record(description(host, target, name));
+  nlohmann::ordered_json about = description(host, target, name);
+  return std::move(target).record(std::move(about));
 }
 
 }  // namespace p2pd

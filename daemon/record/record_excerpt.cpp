@@ -63,36 +63,36 @@ std::string source_of(const Mount& mount) {
 
 }  // namespace
 
-std::string plain_excerpt(std::string text, const std::string&) { return without_ids(std::move(text)); }
+std::string plain_excerpt(const std::string& text, const std::string&) { return without_ids(text); }
 
-std::string arguments_excerpt(std::string text, const std::string& host_name) {
-  return without_host_name(without_ids(without_private_arguments(std::move(text))), host_name);
+std::string arguments_excerpt(const std::string& text, const std::string& host_name) {
+  return without_host_name(without_ids(without_private_arguments(text)), host_name);
 }
 
-std::string nvidia_excerpt(std::string text, const std::string&) { return without_ids(without_identity(text)); }
+std::string nvidia_excerpt(const std::string& text, const std::string&) { return without_ids(without_identity(text)); }
 
-std::string version_excerpt(std::string text, const std::string& host_name) {
-  return without_host_name(without_builder(std::move(text)), host_name);
+std::string version_excerpt(const std::string& text, const std::string& host_name) {
+  return without_host_name(without_builder(text), host_name);
 }
 
-std::string zeros_excerpt(std::string text, const std::string&) { return zeroed(text); }
+std::string zeros_excerpt(const std::string& text, const std::string&) { return zeroed(text); }
 
-std::string first_line_excerpt(std::string text, const std::string&) {
+std::string first_line_excerpt(const std::string& text, const std::string&) {
   const std::size_t end = text.find('\n');
   return end == std::string::npos ? text : text.substr(0, end + 1);
 }
 
-std::string grub_menu_excerpt(std::string text, const std::string& host_name) {
+std::string grub_menu_excerpt(const std::string& text, const std::string& host_name) {
   return arguments_excerpt(by_line(text, [](std::string_view line) { return std::optional(grub_line(line)); }),
                            host_name);
 }
 
-std::string cpuinfo_excerpt(std::string text, const std::string&) {
+std::string cpuinfo_excerpt(const std::string& text, const std::string&) {
   const std::size_t end = text.find("\n\n");
   return end == std::string::npos ? text : text.substr(0, end + 2);
 }
 
-std::string iomem_excerpt(std::string text, const std::string&) {
+std::string iomem_excerpt(const std::string& text, const std::string&) {
   std::size_t bus = std::string::npos;  // indent of the range of a root bus
   return by_line(text, [&](std::string_view line) {
     const std::size_t indent = line.size() - without_indent(line).size();
@@ -102,17 +102,17 @@ std::string iomem_excerpt(std::string text, const std::string&) {
   });
 }
 
-std::string modules_dep_excerpt(std::string text, const std::string&) {
+std::string modules_dep_excerpt(const std::string& text, const std::string&) {
   return by_line(text, [](std::string_view line) {
     const bool ours = line.substr(0, line.find(':')).find("nvidia") != std::string_view::npos;
     return ours ? std::optional(std::string(line)) : std::nullopt;
   });
 }
 
-std::string mounts_excerpt(std::string text, const std::string& host_name) {
+std::string mounts_excerpt(const std::string& text, const std::string& host_name) {
   constexpr std::string_view kPoints[] = {"/", "/boot", "/boot/efi", "/boot/grub", "/efi", "/usr", "/var"};
   int number = 0;
-  text = by_line(text, [&](std::string_view line) -> std::optional<std::string> {
+  const std::string kept = by_line(text, [&](std::string_view line) -> std::optional<std::string> {
     const auto mounts = parse_mounts(line);
     if (!mounts || mounts->empty()) return std::nullopt;
     const Mount& mount = mounts->front();
@@ -122,12 +122,14 @@ std::string mounts_excerpt(std::string text, const std::string& host_name) {
     return fmt::format("{} {} {} / {} {} - {} {} {}", 24 + number, number == 1 ? 1 : 25, mount.device, mount.point,
                        mode, mount.type, source_of(mount), mode);
   });
-  return without_host_name(without_ids(std::move(text)), host_name);
+  return without_host_name(without_ids(kept), host_name);
 }
 
-std::string dm_excerpt(std::string text, const std::string&) { return text.substr(0, text.find('-') + 1) + "\n"; }
+std::string dm_excerpt(const std::string& text, const std::string&) {
+  return text.substr(0, text.find('-') + 1) + "\n";
+}
 
-std::string apt_excerpt(std::string text, const std::string&) {
+std::string apt_excerpt(const std::string& text, const std::string&) {
   std::string out;
   for (const AptOption& option : parse_apt_conf(text, "")) {
     const bool clear = option.name == "#clear";
@@ -140,7 +142,7 @@ std::string apt_excerpt(std::string text, const std::string&) {
   return out;
 }
 
-std::string dpkg_excerpt(std::string text, const std::string&) {
+std::string dpkg_excerpt(const std::string& text, const std::string&) {
   constexpr std::string_view kFields[] = {"Package:", "Status:", "Architecture:", "Version:"};
   if (!parse_dpkg_status(text)) return text;  // keeps a broken file whole: its mistake and line are the fact
   return by_line(text, [&](std::string_view line) {
@@ -149,19 +151,19 @@ std::string dpkg_excerpt(std::string text, const std::string&) {
   });
 }
 
-std::string snapd_excerpt(std::string text, const std::string&) {
+std::string snapd_excerpt(const std::string& text, const std::string&) {
   const std::size_t at = text.find("\"seeded\"");
   if (at == std::string::npos) return "{}\n";
   return "{" + text.substr(at, std::min(text.find_first_of(",}\n", at), at + 32) - at) + "}\n";
 }
 
-std::string build_log_excerpt(std::string text, const std::string& host) {
+std::string build_log_excerpt(const std::string& text, const std::string& host) {
   const auto failure = build_failure(text);
   const std::string head = text.substr(0, text.find(": ") + 2);  // version of p2pd that built it
   return failure && *failure ? head + "\n" + without_host_name((*failure)->line + "\n", host) : "";
 }
 
-std::string config_excerpt(std::string text, const std::string&) {
+std::string config_excerpt(const std::string& text, const std::string&) {
   constexpr std::string_view kOptions[] = {"CONFIG_CC_", "CONFIG_CLANG_", "CONFIG_DEBUG_INFO_BTF", "CONFIG_GCC_",
                                            "CONFIG_MOD"};
   return lines_of(text, kOptions);

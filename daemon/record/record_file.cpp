@@ -134,8 +134,8 @@ std::string to_text(const MachineRecord& record) {
   nlohmann::ordered_json out = record.machine;
   out["schema"] = kSchema;
   if (record.expected) out["expected"] = *record.expected;
-  out["commands"] = std::move(commands);
-  out["files"] = std::move(files);
+  out["commands"] = commands;
+  out["files"] = files;
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -14,7 +14,7 @@ namespace p2pd {
 struct RecordText {
   std::string_view pattern;
   /// Part of the text that is kept; null: every byte. `host_name` is the recorded host's, empty if not known.
-  std::string (*excerpt)(std::string text, const std::string& host_name);
+  std::string (*excerpt)(const std::string& text, const std::string& host_name);
 };
 std::span<const RecordText> record_texts();
 

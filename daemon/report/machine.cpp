@@ -178,7 +178,7 @@ class Tree {
   std::string root_above(const PciDevice& gpu, bool whole) {
     const std::string node = of_device(host_, gpu.address, "numa_node");
     const bool told = !node.empty() && node != "-1";
-    const std::string id = (whole ? "cpu" : "hidden") + (told ? " " + node : "");
+    std::string id = (whole ? "cpu" : "hidden") + (told ? " " + node : "");
     put(id, "", whole ? "cpu" : "hidden", whole ? "CPU" : "Bridges that are not visible here", nullptr);
     nodes_[places_[id]]["detail"] = told ? "NUMA node " + node : "";
     return id;

@@ -88,7 +88,7 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
   put(kMessageOfTheDay, text + "\n");
   std::ofstream("/dev/console") << "\r\n" << text << "\r\n";
   log::info("{}", text);
-  const Result<Outcome> outcome = wait(text);
+  Result<Outcome> outcome = wait(text);
   if (!outcome || *outcome == Outcome::called_off) take_away(kMessageOfTheDay);
   return outcome;
 }

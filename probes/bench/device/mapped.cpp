@@ -49,7 +49,7 @@ Mapped::~Mapped() {
 Result<void> Mapped::map() {
   CUdeviceptr reserved = 0;
   CU(*driver_, cuMemAddressReserve(&reserved, bytes_, 0, 0, 0));
-  const Result<void> mapped = driver_->check((*driver_)->cuMemMap(reserved, bytes_, 0, handle_, 0), "cuMemMap");
+  Result<void> mapped = driver_->check((*driver_)->cuMemMap(reserved, bytes_, 0, handle_, 0), "cuMemMap");
   if (mapped)
     address_ = reserved;
   else

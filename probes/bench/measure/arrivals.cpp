@@ -10,7 +10,7 @@ Slots one_slot(u64 strip_bytes) {
   Slots slots{};
   slots.count = 1;
   slots.guard = kGuard;
-  slots.slot[0] = {kGuard, strip_bytes - 2 * kGuard};
+  slots.slot[0] = {kGuard, strip_bytes - u64{2} * kGuard};
   return slots;
 }
 

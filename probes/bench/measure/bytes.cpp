@@ -42,7 +42,7 @@ Slots ladder(u64 half) {
   for (const u64 bytes : kSizes) {
     if (at + bytes + kGuard > half) break;
     slots.slot[slots.count++] = {at, bytes};
-    at = (at + bytes + 2 * kGuard + 15) / 16 * 16;
+    at = (at + bytes + u64{2} * kGuard + 15) / 16 * 16;
   }
   return slots;
 }

@@ -156,10 +156,10 @@ Result<void> chase(Bench& bench, const Ordered& ordered) {
     for (const auto& [from, to] : ordered)
       for (unsigned target = 0; target < blocks[from]; target += kChaseEach)
         TRY(launch(bench.gpu(from), bench.gpu(to), blocks[from], target,
-                   bench.gpu(from).scratch() + run * blocks[from] * sizeof(u64)));
+                   bench.gpu(from).scratch() + std::size_t{run} * blocks[from] * sizeof(u64)));
   TRY(bench.finish());
   for (const auto& [from, to] : ordered) {
-    std::vector<u64> times(kRepetitions * blocks[from]);
+    std::vector<u64> times(std::size_t{kRepetitions} * blocks[from]);
     TRY(bench.gpu(from).use());
     CU(bench.driver, cuMemcpyDtoH(times.data(), bench.gpu(from).scratch(), times.size() * sizeof(u64)));
     std::vector<double> runs;
