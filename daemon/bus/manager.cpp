@@ -193,8 +193,8 @@ namespace {
 
 #define SHOWN(name, signature) \
   SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define ASKED(kind)                                                                                                \
-  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<kind>>, \
+#define ASKED(kind)                                                                                                  \
+  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<(kind)>>, \
                           SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml documents the same interface; a test compares the two.

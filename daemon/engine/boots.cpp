@@ -36,7 +36,7 @@ Result<std::optional<Walk::Outcome>> Walk::note_boot() {
 }
 
 /// Waits some seconds; a request ends the wait.
-Result<std::optional<Walk::Outcome>> Walk::wait_a_while(std::string why) {
+Result<std::optional<Walk::Outcome>> Walk::wait_a_while(const std::string& why) {
   s_.observer.waiting(why);
   for (int second = 0; second < kSecondsBetweenLooks; ++second) {
     if (std::optional<Outcome> asked = asked_for()) return asked;

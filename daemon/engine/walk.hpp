@@ -95,7 +95,7 @@ class Walk {
   Result<std::string> keep_up(const Assessment& seen);
   void block(const Step& step, std::string why, bool passes, Pass& pass) const;
   Result<std::optional<Outcome>> obstructed(Pass& pass);
-  Result<std::optional<Outcome>> wait_a_while(std::string why);
+  Result<std::optional<Outcome>> wait_a_while(const std::string& why);
   std::string in_use() const;
   Result<std::optional<Outcome>> wait_until_idle();
   Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);

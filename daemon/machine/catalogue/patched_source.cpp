@@ -253,7 +253,7 @@ Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry
   for (const std::string& file : {source_record_of(entry), source_patch_of(entry)})
     TRY(host.will_change(file, Restore::discarded));
   const std::string scratch = TRY(make_unfinished(host, source_of(entry)));
-  const auto done = lay_down(host, all, entry, scratch, mirrors);
+  auto done = lay_down(host, all, entry, scratch, mirrors);
   const auto cleared = host.remove_tree(scratch);  // removed after a failure, too: git cannot continue with it
   if (!done) return done;
   TRY(cleared);

@@ -138,7 +138,7 @@ Result<std::string> GitStore::commit_of(const std::string& place, const std::str
 
 Result<void> GitStore::fetch(const std::string& place, const std::string& commit, const std::string& ref) {
   if (has(commit)) return {};
-  const auto by_id = bounded("store", {"--depth=1", place, commit}, place);
+  auto by_id = bounded("store", {"--depth=1", place, commit}, place);
   if (by_id && has(commit)) return {};
   if (!by_id && by_id.error().code != ErrorCode::command) return by_id;
   TRY(bounded("store", {kAllOfIt, place, ref}, place));
@@ -156,7 +156,7 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
     if (!place.starts_with('/')) words.insert(words.begin(), "--filter=tree:0");  // git cannot leave out files by path
     return bounded("history", std::move(words), place);
   };
-  const auto by_id = ask_for(commit);
+  auto by_id = ask_for(commit);
   if (!by_id && by_id.error().code != ErrorCode::command) return by_id;
   if (!by_id) TRY(ask_for(ref));
   // without the place in its configuration git fetches nothing that is missing

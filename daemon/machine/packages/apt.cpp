@@ -130,7 +130,7 @@ Result<void> change_packages(Host& host, Command command) {
   const auto done = host.run(command);
   if (!done && done.error().code == ErrorCode::interrupted)
     return Failure(done.error());  // the command may continue without p2pd
-  const auto cleared = host.remove_tree(kScratch);
+  auto cleared = host.remove_tree(kScratch);
   if (!done) return Failure(done.error());
   return cleared;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kLists = "/var/lib/apt/lists";
 constexpr const char* kTouchedByUpdate[] = {"/var/lib/apt/lists", "/var/lib/apt/lists/partial",
                                             "/var/lib/apt/periodic/update-success-stamp"};
-constexpr std::time_t kDay = 24 * 60 * 60;
+constexpr std::time_t kDay = 86'400;
 constexpr std::chrono::minutes kUpdateDeadline{10};
 constexpr std::string_view kBlame[] = {"Unable to locate", "no installation candidate", "Unable to fetch",
                                        "unmet dependencies", "held broken packages"};

@@ -171,7 +171,7 @@ Result<void> bring_packages(Host& host, const std::vector<std::string>& names, s
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(repair_packages(host, {}));
   const std::string own = TRY(begin_kept(host, place_of(list))) + kOwn;
-  const auto done = bring(host, names, own);
+  auto done = bring(host, names, own);
   if (done || !stale.empty() || !blames_lists(done.error())) return done;
   TRY(refresh_lists(host, "apt's package lists are insufficient"));
   return bring(host, names, own);

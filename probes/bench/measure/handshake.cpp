@@ -159,8 +159,7 @@ Result<void> shake_hands(Bench& bench) {
       if (test.nvlink_only)
         std::erase_if(ordered, [&](const auto& p) { return bench.path(p.first, p.second).kind != PathKind::nvlink; });
       const auto run = [&](const Ordered& some) -> Result<void> {
-        for (Shaking& one : TRY(Handshake(bench, test.name, test.protocol, rounds).run(some)))
-          all.push_back(std::move(one));
+        for (const Shaking& one : TRY(Handshake(bench, test.name, test.protocol, rounds).run(some))) all.push_back(one);
         return {};
       };
       TRY_IN(test.name, bench.each(test.name, ordered, run));

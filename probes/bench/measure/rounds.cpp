@@ -60,8 +60,8 @@ std::vector<Round> apart(const Bench& bench) {
 }
 
 Pair& Bench::pair(int from, int to) const {
-  const auto at = static_cast<std::size_t>(from * (count() - 1) + (to > from ? to - 1 : to));
-  return found.pairs[at];
+  const int at = from * (count() - 1) + (to > from ? to - 1 : to);
+  return found.pairs[static_cast<std::size_t>(at)];
 }
 
 const Path& Bench::path(int one, int other) const {
