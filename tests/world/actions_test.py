@@ -68,6 +68,12 @@ def with_old_cdi(tree):
     write(tree.file("/etc/cdi/nvidia.yaml"), re.sub(r"libcuda\.so\.[\d.]+", "libcuda.so.535.54.03", made))
 
 
+def with_nccl_block(tree):
+    """A line of somebody, and p2pd's block, which these cards do not need."""
+    put_cards(tree)
+    write(tree.file("/etc/nccl.conf"), "NCCL_DEBUG=WARN\n# BEGIN p2pd\nNCCL_P2P_LEVEL=SYS\n# END p2pd\n")
+
+
 # what an action is run on: a name, the one before it, what is applied there, and what is done to it otherwise
 GROUND = [
     ("with packages", None, [], Tree.with_grub),
@@ -84,6 +90,7 @@ GROUND = [
     ("without tools", "with cards", [], with_compilers),
     ("without toolkit", "with packages", [], without_toolkit),
     ("with old CDI", "with packages", [], with_old_cdi),
+    ("with a block for NCCL", "with packages", [], with_nccl_block),
 ]
 # an action, its parameters, the ground, and which lines of not_compared its undo may use besides
 ROWS = [
@@ -110,6 +117,7 @@ ROWS = [
     ("container-devices", {}, "with old CDI", ()),
     ("cuda-toolkit", {"version": "12-8", "host_compiler": "/usr/bin/gcc-12"}, "without toolkit", ("packages",)),
     ("acs-redirection", {}, "with cards", ()),
+    ("nccl", {}, "with a block for NCCL", ()),
 ]
 NOT_HERE = {
     "modules-load": "loads modules into the kernel that runs",
