@@ -12,6 +12,7 @@ import os
 import pathlib
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -44,13 +45,13 @@ def on_terminal(record, *words):
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0))
     child = subprocess.Popen([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, stdout=end, stderr=end,
                              env=os.environ | {"NO_COLOR": "1"})
-    os.close(end)
     text = b""
-    try:
-        while some := os.read(terminal, 1 << 16):
-            text += some
-    except OSError:  # EIO: nobody has the other end any more
-        pass
+    while True:  # the other end stays open here: where the last one closes, what is not read yet can be lost
+        if select.select([terminal], [], [], 0.05)[0]:
+            text += os.read(terminal, 1 << 16)
+        elif child.poll() is not None:
+            break
+    os.close(end)
     os.close(terminal)
     return f"$ p2pctl {' '.join(words)}    # exit status {child.wait(120)}\n{text.decode().replace(chr(13), '')}\n"
 
