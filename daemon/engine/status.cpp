@@ -70,7 +70,7 @@ Result<json> entry_of(const Journal& journal, const Run& run) {
 
 std::string next_command(const Run& run) {
   switch (run.state) {
-    case RunState::blocked: return "settle that, then \"p2pctl retry\" (it also continues by itself at the next boot)";
+    case RunState::blocked: return "resolve that, then \"p2pctl retry\"; the run also continues at the next boot";
     case RunState::rebooting: return "reboot; it continues by itself";
     case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : "\"p2pctl revert\" continues";
     case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";

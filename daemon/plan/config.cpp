@@ -8,6 +8,7 @@
 #include "base/parameters.hpp"
 #include "base/root.hpp"
 #include "base/yaml.hpp"
+#include "machine/hardware/left_out.hpp"
 
 namespace p2pd {
 namespace fs = std::filesystem;
@@ -86,6 +87,23 @@ Result<Plan> load_plan(const Config& config, const std::string& name, const Regi
   for (const std::string& gpu : config.left_out_gpus)
     if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
   return plan;
+}
+
+Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
+  static constexpr std::string_view kKeys[] = {"exclude"};
+  if (!root.has("gpus")) return std::vector<std::string>();
+  const yaml::Node node = TRY(root.at("gpus"));
+  TRY(node.keys(kKeys));
+  std::vector<std::string> names;
+  if (node.has("exclude")) names = TRY(TRY(node.at("exclude")).texts());
+  for (const std::string& word : names)
+    if (!is_gpu_name(word))
+      return Failure(
+          TRY(node.at("exclude"))
+              .error(fmt::format(
+                  "\"{}\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)",
+                  word)));
+  return names;
 }
 
 }  // namespace p2pd
