@@ -17,6 +17,7 @@
 #include <csignal>
 
 #include "base/child.hpp"
+#include "base/inode.hpp"
 
 namespace p2pd {
 namespace {
@@ -55,12 +56,7 @@ Result<Descriptor> make_input(std::string_view bytes) {
   }
   Descriptor file = above_standard(::memfd_create("p2pd-input", MFD_CLOEXEC));
   if (!file) return fail_errno("memfd_create");
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno("standard input");
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
+  TRY(write_all(file, bytes, "standard input"));
   if (::lseek(file.get(), 0, SEEK_SET) != 0) return fail_errno("standard input");
   return file;
 }

@@ -121,4 +121,70 @@ Result<void> dress(const Descriptor& handle, const std::string& path, const File
   return {};
 }
 
+Result<void> sync_file(int fd, const std::string& path) {
+  if (::fsync(fd) != 0) return fail_errno(path + ": fsync");
+  return {};
+}
+
+Result<void> write_all(const Descriptor& file, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno(path + ": write");
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path) {
+  if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
+  const int error = errno;
+  if (error == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
+  struct stat info {};  // a read-only file system refuses before it looks
+  if (error == EROFS && ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
+    return {};
+  return fail_errno(path + ": remove", error);
+}
+
+Result<void> make_inode(const Descriptor& parent, const std::string& name, const std::string& path,
+                        const FileState& state) {
+  TRY(unlink_name(parent, name, path));
+  Descriptor file;
+  switch (state.kind) {
+    case FileState::Kind::absent: return {};
+    case FileState::Kind::regular:
+      file =
+          Descriptor(::openat(parent.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!file) return fail_errno(path + ": create");
+      TRY(write_all(file, state.content, path));
+      break;
+    case FileState::Kind::symlink:
+      if (::symlinkat(state.content.c_str(), parent.get(), name.c_str()) != 0)
+        return fail_errno(path + ": create link");
+      break;
+    case FileState::Kind::directory:
+      if (::mkdirat(parent.get(), name.c_str(), 0700) != 0) return fail_errno(path + ": create directory");
+      file = Descriptor(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!file) return fail_errno(path);
+      break;
+  }
+  const Descriptor handle(::openat(parent.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!handle) return fail_errno(path);
+  TRY(dress(handle, path, state));
+  if (file)
+    TRY(sync_file(file.get(), path));  // a symlink has no descriptor to sync: its directory's journal carries it
+  return {};
+}
+
+Result<bool> dress_directory(const Descriptor& parent, const std::string& name, const std::string& path,
+                             const FileState& state) {
+  const Descriptor directory(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory && errno == ENOENT) return false;
+  if (!directory) return fail_errno(path);
+  TRY(dress(directory, path, state));
+  TRY(sync_file(directory.get(), path));
+  return true;
+}
+
 }  // namespace p2pd

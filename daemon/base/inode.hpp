@@ -31,4 +31,22 @@ Result<std::map<std::string, std::string>> xattrs_of(const Descriptor& handle, c
 /// Sets the inode's owner, mode and extended attributes to those of `state`.
 Result<void> dress(const Descriptor& handle, const std::string& path, const FileState& state);
 
+/// Syncs a file. A failed fsync may have dropped the dirty pages: it is final, because a second one would claim
+/// success.
+Result<void> sync_file(int fd, const std::string& path);
+
+/// Writes all of `bytes`.
+Result<void> write_all(const Descriptor& file, std::string_view bytes, const std::string& path);
+
+/// Removes `name`, a file or an empty directory; succeeds if it is not there.
+Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path);
+
+/// Makes `name` in `parent`, complete and synced, as `state` says; `path` is for messages.
+Result<void> make_inode(const Descriptor& parent, const std::string& name, const std::string& path,
+                        const FileState& state);
+
+/// Sets the attributes of the existing directory `name` to those of `state`; false if nothing is there.
+Result<bool> dress_directory(const Descriptor& parent, const std::string& name, const std::string& path,
+                             const FileState& state);
+
 }  // namespace p2pd

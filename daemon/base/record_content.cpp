@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/utf8.hpp"
 
 namespace p2pd {

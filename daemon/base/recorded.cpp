@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/record_content.hpp"
 
 namespace p2pd {

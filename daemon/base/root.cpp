@@ -65,75 +65,6 @@ Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   return std::ranges::find(kPseudoFileSystems, static_cast<unsigned long>(info.f_type)) != kPseudoFileSystems.end();
 }
 
-/// Syncs a file. A failed fsync may have dropped the dirty pages: it is final, because a second one would claim
-/// success.
-Result<void> sync(int fd, const std::string& path) {
-  if (::fsync(fd) != 0) return fail_errno(path + ": fsync");
-  return {};
-}
-
-Result<void> write_all(const Descriptor& file, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(path + ": write");
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
-}
-
-/// Removes `name`, a file or an empty directory; succeeds if it is not there.
-Result<void> unlink_name(const Descriptor& parent, const std::string& name, const std::string& path) {
-  if (::unlinkat(parent.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
-  if (errno == EISDIR && ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR) == 0) return {};
-  const int error = errno;
-  if (error == ENOTEMPTY) return fail(ErrorCode::busy, path + ": remove: the directory is not empty");
-  struct stat info {};  // a read-only file system refuses before it looks
-  if (error == EROFS && ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
-    return {};
-  return fail_errno(path + ": remove", error);
-}
-
-/// Makes `name` in `parent`, complete and synced, as `state` says; `path` is for messages.
-Result<void> make(const Descriptor& parent, const std::string& name, const std::string& path, const FileState& state) {
-  TRY(unlink_name(parent, name, path));
-  Descriptor file;
-  switch (state.kind) {
-    case FileState::Kind::absent: return {};
-    case FileState::Kind::regular:
-      file =
-          Descriptor(::openat(parent.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-      if (!file) return fail_errno(path + ": create");
-      TRY(write_all(file, state.content, path));
-      break;
-    case FileState::Kind::symlink:
-      if (::symlinkat(state.content.c_str(), parent.get(), name.c_str()) != 0)
-        return fail_errno(path + ": create link");
-      break;
-    case FileState::Kind::directory:
-      if (::mkdirat(parent.get(), name.c_str(), 0700) != 0) return fail_errno(path + ": create directory");
-      file = Descriptor(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-      if (!file) return fail_errno(path);
-      break;
-  }
-  const Descriptor handle(::openat(parent.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!handle) return fail_errno(path);
-  TRY(dress(handle, path, state));
-  if (file) TRY(sync(file.get(), path));  // a symlink has no descriptor to sync: its directory's journal carries it
-  return {};
-}
-
-/// Sets the attributes of the existing directory `name` to those of `state`; false if nothing is there.
-Result<bool> dress_directory(const Descriptor& parent, const std::string& name, const std::string& path,
-                             const FileState& state) {
-  const Descriptor directory(::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory && errno == ENOENT) return false;
-  if (!directory) return fail_errno(path);
-  TRY(dress(directory, path, state));
-  TRY(sync(directory.get(), path));
-  return true;
-}
-
 }  // namespace
 
 std::string_view to_string(FileState::Kind kind) {
@@ -273,7 +204,7 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
   const std::string name = last_name(path);
   if (state.kind == FileState::Kind::directory && TRY(dress_directory(parent, name, path, state))) return {};
   const std::string beside = temporary(name);
-  Result<void> made = make(parent, beside, path, state);
+  Result<void> made = make_inode(parent, beside, path, state);
   if (made && ::renameat(parent.get(), beside.c_str(), parent.get(), name.c_str()) != 0) {
     made = fail_errno(path + ": replace");
   }
@@ -281,7 +212,7 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
     (void)unlink_name(parent, beside, path);  // the first error is the one to return
     return made;
   }
-  return sync(parent.get(), path + ": directory");
+  return sync_file(parent.get(), path + ": directory");
 }
 
 Result<void> Root::write_attribute(std::string_view path, std::string_view value) {
@@ -300,7 +231,7 @@ Result<void> Root::remove(std::string_view path_given) {
   if (!parent) return Failure(parent.error());
   TRY(unlink_name(*parent, temporary(last_name(path)), path));
   TRY(unlink_name(*parent, last_name(path), path));
-  return sync(parent->get(), path + ": directory");
+  return sync_file(parent->get(), path + ": directory");
 }
 
 Result<void> Root::settle(std::string_view path_given) {
@@ -309,7 +240,7 @@ Result<void> Root::settle(std::string_view path_given) {
   if (!parent && parent.error().code == ErrorCode::not_found) return {};
   if (!parent) return Failure(parent.error());
   TRY(unlink_name(*parent, temporary(last_name(path)), path));
-  return sync(parent->get(), path + ": directory");
+  return sync_file(parent->get(), path + ": directory");
 }
 
 Result<void> Root::remove_tree(std::string_view path_given) {
@@ -320,7 +251,7 @@ Result<void> Root::remove_tree(std::string_view path_given) {
   std::error_code error;
   std::filesystem::remove_all(handle_name(*parent) + "/" + last_name(path), error);  // follows no symlink
   if (error) return fail_errno(path + ": remove", error.value());
-  return sync(parent->get(), path + ": directory");
+  return sync_file(parent->get(), path + ": directory");
 }
 
 Result<void> Root::move(std::string_view from_given, std::string_view to_given) {
@@ -329,8 +260,8 @@ Result<void> Root::move(std::string_view from_given, std::string_view to_given) 
   if (::syncfs(source.get()) != 0) return fail_errno(from + ": sync");
   if (::renameat(source.get(), last_name(from).c_str(), target.get(), last_name(to).c_str()) != 0)
     return fail_errno(from + ": rename to " + to);
-  TRY(sync(source.get(), from + ": directory"));
-  return sync(target.get(), to + ": directory");
+  TRY(sync_file(source.get(), from + ": directory"));
+  return sync_file(target.get(), to + ": directory");
 }
 
 Result<std::vector<std::string>> RootReader::missing_parents(std::string_view path) const {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "base/directories.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/log.hpp"
 #include "bus/log_control.hpp"
 #include "protocol/bus_names.hpp"

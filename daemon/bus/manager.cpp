@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/log.hpp"
 #include "engine/status.hpp"
 #include "protocol/bus_names.hpp"

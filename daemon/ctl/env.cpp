@@ -194,13 +194,6 @@ json last_report(const json& history) {
   return found;
 }
 
-int print_unproven(const Context& context, const Error& error) {
-  if (context.options.json || context.options.format == "json")
-    print_json("p2pd.error/1", {{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}});
-  fmt::print(stderr, "p2pctl: {}\n  next: {}\n", harmless(error.message), error.next);
-  return kNotReady;
-}
-
 }  // namespace
 
 Result<int> env(const Context& context) {
@@ -208,7 +201,7 @@ Result<int> env(const Context& context) {
   const auto runner = TRY(context.runner());
   const auto host = TRY(context.host_of_plan(*runner)).snapshot();
   const Result<Proof> proof = require_proof(*host);
-  if (!proof) return print_unproven(context, proof.error());
+  if (!proof) return print_error(context, proof.error(), kNotReady);
   Proven proven{proof->fit_for, last_report(TRY(known_history(context, kSearchedRuns))), {}};
   proven.need = TRY(nccl_need(*host, proven.report));
   const std::vector<Setting> settings = settings_of(proven, options.application);

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"

@@ -167,15 +167,15 @@ bool names_verb(const std::string& word) {
   return false;
 }
 
-int print_error(const Context& context, const Error& error) {
-  if (context.options.json)
+}  // namespace
+
+int print_error(const Context& context, const Error& error, int code) {
+  if (context.options.json || context.options.format == "json")
     print_json("p2pd.error/1", {{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}});
   fmt::print(stderr, "p2pctl: {}\n", error.message);
   if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
-  return kError;
+  return code;
 }
-
-}  // namespace
 
 std::span<const Verb> verbs() { return kVerbs; }
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/directories.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"

@@ -10,8 +10,7 @@
 #include <map>
 
 #include "base/directories.hpp"
-#include "base/json_number.hpp"
-#include "base/json_texts.hpp"
+#include "base/json_members.hpp"
 #include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "engine/ready.hpp"

@@ -99,6 +99,9 @@ struct Context {
   mutable std::shared_ptr<NamedRoot> opened_;  ///< opened on first use
 };
 
+/// Prints an error with its next step on standard error, with --json as JSON too; returns `code`.
+int print_error(const Context& context, const Error& error, int code = kError);
+
 /// Verb of p2pctl, as a row of a table.
 struct Verb {
   std::string_view name;

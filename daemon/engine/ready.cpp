@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
-#include "base/json_texts.hpp"
+#include "base/json_members.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 

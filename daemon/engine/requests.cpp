@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/json_texts.hpp"
+#include "base/json_members.hpp"
 #include "base/log.hpp"
 #include "engine/ready.hpp"
 #include "engine/walk.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/root.hpp"
 #include "engine/ready.hpp"
 #include "plan/plan.hpp"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/sha256.hpp"
 #include "machine/catalogue/staging.hpp"
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json_members.hpp"
+
 namespace p2pd {
 namespace {
 
@@ -32,8 +34,8 @@ nlohmann::json to_json(const Error& error) {
 
 Error error_from_json(const nlohmann::json& error) {
   const auto text = [&](const char* key) {
-    const auto found = error.is_object() ? error.find(key) : error.end();
-    return found != error.end() && found->is_string() ? found->get<std::string>() : std::string();
+    const nlohmann::json& value = field_of(error, key);
+    return value.is_string() ? value.get<std::string>() : std::string();
   };
   const auto* name = std::ranges::find(kNames, text("code"), [](const Name& known) { return to_string(known.code); });
   return {name == kNames.end() ? ErrorCode::io : name->code, text("message"), text("next")};

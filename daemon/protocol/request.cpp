@@ -5,7 +5,7 @@
 
 #include "base/directories.hpp"
 #include "base/enum_names.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/parameters.hpp"
 #include "protocol/bus_names.hpp"
 #include "protocol/error.hpp"

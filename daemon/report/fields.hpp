@@ -5,17 +5,11 @@
 #include <string>
 
 #include "base/json.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 
 namespace p2pd::ctl {
 
 // Fields of JSON from another program or an untrusted file: an absent field, or one of another type, reads as empty.
-
-inline const nlohmann::json& field_of(const nlohmann::json& object, const char* key) {
-  static const nlohmann::json kNothing;
-  const auto found = object.find(key);
-  return object.is_object() && found != object.end() ? *found : kNothing;
-}
 
 inline std::string text_of(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : std::string();

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "report/fields.hpp"
 #include "report/figures.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "engine/journal.hpp"
 #include "report/fields.hpp"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <tuple>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 
 // A missing measurement is null. The library supports std::optional only from 3.12 on.
 template <class Value>

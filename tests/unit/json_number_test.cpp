@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/json.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {

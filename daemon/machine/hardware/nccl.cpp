@@ -14,7 +14,7 @@
 #include <cstdlib>
 
 #include "base/directories.hpp"
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/pci.hpp"
 
@@ -46,29 +46,23 @@ std::optional<NcclReach> allowed_by(const std::string& value) {
   return kOldLevels[std::min<std::size_t>(old, std::size(kOldLevels) - 1)];
 }
 
-const json& member(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.find(key);
-  return object.is_object() && found != object.end() ? *found : kNothing;
-}
-
-double median(const json& pair, const char* figure) { return json_number<double>(member(pair, figure), "median"); }
+double median(const json& pair, const char* figure) { return json_number<double>(field_of(pair, figure), "median"); }
 
 /// True if a report is of exactly these GPUs, in this order.
 bool is_of(const json& report, const std::vector<std::string>& addresses) {
-  const json& gpus = member(report, "gpus");
-  const auto same = [](const json& gpu, const std::string& address) { return member(gpu, "address") == address; };
+  const json& gpus = field_of(report, "gpus");
+  const auto same = [](const json& gpu, const std::string& address) { return field_of(gpu, "address") == address; };
   return gpus.is_array() && std::equal(gpus.begin(), gpus.end(), addresses.begin(), addresses.end(), same);
 }
 
 /// Adds the measurements of a report of the same GPUs.
 void add_measured(NcclPair& pair, const json& report, std::size_t from, std::size_t to) {
   const auto switched = [&](std::size_t gpu) {
-    return json_number<double>(member(report, "gpus").at(gpu), "nvlink_gb_s") > 0;
+    return json_number<double>(field_of(report, "gpus").at(gpu), "nvlink_gb_s") > 0;
   };
   if (switched(from) && switched(to)) pair.reach = NcclReach::nvl;
-  for (const json& one : member(report, "pairs")) {
-    if (member(one, "from") != from || member(one, "to") != to) continue;
+  for (const json& one : field_of(report, "pairs")) {
+    if (field_of(one, "from") != from || field_of(one, "to") != to) continue;
     if (json_number<double>(one, "nvlink_gb_s") > 0) pair.reach = NcclReach::nvl;
     pair.copy_gb_s = median(one, "copy_gb_s");
     pair.staged_gb_s = median(one, "staged_gb_s");
@@ -77,24 +71,16 @@ void add_measured(NcclPair& pair, const json& report, std::size_t from, std::siz
 
 /// True if the driver reports NVLink between two GPUs.
 bool has_nvlink(const json& answer, const std::string& from, const std::string& to) {
-  return std::ranges::any_of(member(answer, "pairs"), [&](const json& pair) {
-    return member(pair, "from") == from && member(pair, "to") == to && member(pair, "nvlink") == "OK";
+  return std::ranges::any_of(field_of(answer, "pairs"), [&](const json& pair) {
+    return field_of(pair, "from") == from && field_of(pair, "to") == to && field_of(pair, "nvlink") == "OK";
   });
-}
-
-std::vector<std::string> taking_part(const std::vector<PciDevice>& devices) {
-  std::vector<std::string> addresses;
-  for (const PciDevice& device : devices)
-    if (device.takes_part()) addresses.push_back(device.address);
-  std::ranges::sort(addresses);  // the order of a report
-  return addresses;
 }
 
 /// True if a report of a proof says that P2P is not fit for NCCL.
 bool is_unfit(const json& report) {
-  const json& uses = member(member(report, "judgement"), "fit");
+  const json& uses = field_of(field_of(report, "judgement"), "fit");
   return std::ranges::any_of(
-      uses, [](const json& use) { return member(use, "use") == "nccl" && member(use, "fit") != "fit"; });
+      uses, [](const json& use) { return field_of(use, "use") == "nccl" && field_of(use, "fit") != "fit"; });
 }
 
 }  // namespace
@@ -138,7 +124,7 @@ NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
 }
 
 Result<NcclNeed> nccl_need(const Host& host, const json& report) {
-  const std::vector<std::string> addresses = taking_part(TRY(pci_devices(host)));
+  const std::vector<std::string> addresses = nvidia_gpus(TRY(pci_devices(host)));
   const auto paths = TRY(paths_between(host, addresses));
   const bool measured = is_of(report, addresses);
   const json answer = measured ? json() : driver_answer(host).value_or(json());  // no driver: PCIe alone is known
@@ -206,7 +192,7 @@ Result<NcclPlan> nccl_plan(const Host& host) {
   const json report = TRY(proof_report(host));
   plan.need = TRY(nccl_need(host, report));
   plan.conf = TRY(nccl_conf(host));
-  plan.unfit = is_of(report, taking_part(TRY(pci_devices(host)))) && is_unfit(report);
+  plan.unfit = is_of(report, nvidia_gpus(TRY(pci_devices(host)))) && is_unfit(report);
   plan.contradiction = plan.conf.contradiction(plan.need);
   const bool theirs = plan.conf.level && !plan.conf.level->ours;
   if (plan.need.by_itself || plan.unfit || theirs) return plan;

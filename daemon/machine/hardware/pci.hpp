@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,13 @@
 #include "base/result.hpp"
 
 namespace p2pd {
+
+inline constexpr std::size_t kConfigHeaderBytes = 64;  ///< readable by everybody
+inline constexpr std::size_t kConventional = 256;
+inline constexpr std::size_t kExtended = 4096;
+
+/// Directory of PCI functions, by address.
+inline constexpr char kDevices[] = "/sys/bus/pci/devices";
 
 /// One PCI function: identity and the readable part of its configuration space.
 struct PciDevice {
@@ -26,9 +34,12 @@ struct PciDevice {
   std::string left_out;  ///< reason why an NVIDIA GPU takes no part in P2P; empty: it does
 
   bool takes_part() const { return is_nvidia_gpu() && left_out.empty(); }
+  std::string bus() const;                                                    ///< "0000:01"
   std::string id() const;                                                     ///< vendor and device, "10de:2684"
   bool is_nvidia_gpu() const { return vendor_id == 0x10de && is_display(); }  ///< excludes its audio function
   bool is_bridge() const { return (class_code >> 8) == 0x0604; }
+  /// Checks for a port that a hypervisor emulates: QEMU's, VMware's. Its link registers do not describe a real link.
+  bool is_emulated() const;
   /// Checks that configuration space reads as all ones: the device fell off the bus (lspci: "unknown header type 7f").
   bool is_lost() const;
   /// Offset of a capability in the first 256 bytes, the first one that the list has after offset `previous`; nullopt
@@ -39,6 +50,9 @@ struct PciDevice {
   std::uint16_t word(std::size_t offset) const;   ///< little-endian; 0xffff beyond the bytes that were read
   std::uint32_t dword(std::size_t offset) const;  ///< little-endian; 0xffffffff beyond the bytes that were read
 };
+
+/// Identifies a device that fell off the bus from the kernel's record: its registers are lost.
+void identify_lost(const Host& host, PciDevice& device);
 
 /// Amount to read: configuration space is slow (about a microsecond a word), and a server has hundreds of functions.
 enum class PciDepth {
@@ -99,5 +113,22 @@ PciRange prefetchable_window(const PciDevice& bridge);
 
 /// Number of the base address register that NVIDIA calls BAR1: 2 if BAR0 is 64 bits wide (H200), else 1.
 int nvidia_bar1(const PciDevice& device);
+
+/// Tree of bridges above functions. Points into the functions that it is made of: they must outlive it.
+class PciTree {
+ public:
+  /// Ports above a function, the nearest first.
+  struct Way {
+    std::vector<const PciDevice*> ports;
+    bool whole = false;  ///< reaches the root port; false in a virtual machine: emulated ports are left out
+  };
+
+  explicit PciTree(const std::vector<PciDevice>& devices);
+  Way above(const PciDevice& device) const;
+  static bool is_below(const PciDevice& bridge, const PciDevice& device);
+
+ private:
+  std::map<std::string, const PciDevice*> bridges_;  ///< bridges by the bus right below: "0000:01"
+};
 
 }  // namespace p2pd

@@ -16,9 +16,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kConfigHeader = 64;
-constexpr std::size_t kSecondaryBus = 0x19;
-constexpr std::size_t kSubordinateBus = 0x1a;
 constexpr std::uint8_t kExpressId = 0x10;
 constexpr std::uint16_t kIntel = 0x8086;
 constexpr int kIntelSplitBytes = 64;
@@ -57,17 +54,6 @@ Express express(const PciDevice& device) {
   return {device.word(*at + 0x02) >> 4 & 0xf, generation(status), width(status), generation(can), width(can),
           payload <= 5 ? 128 << payload : 0};
 }
-
-/// Checks for a port that a hypervisor emulates: QEMU's, VMware's. Its link registers do not describe a real link.
-bool is_emulated(const PciDevice& port) {
-  constexpr std::array<std::uint16_t, 2> kVendors = {0x1b36, 0x15ad};
-  constexpr std::array<std::uint32_t, 3> kModels = {0x80863420, 0x104c8232, 0x104c8233};  // QEMU's older ones
-  const std::uint32_t model = static_cast<std::uint32_t>(port.vendor_id) << 16 | port.device_id;
-  return std::ranges::count(kVendors, port.vendor_id) > 0 || std::ranges::count(kModels, model) > 0;
-}
-
-/// Bus "0000:01" of "0000:01:00.0".
-std::string bus_of(const PciDevice& device) { return device.address.substr(0, device.address.rfind(':')); }
 
 std::optional<int> number(std::string_view text) {
   int value = 0;
@@ -195,7 +181,7 @@ std::string topology_of(const Side& one, const Side& other, std::size_t common) 
   constexpr std::size_t kOneSwitch = 2;  // the GPU and its downstream port, both below the place where they meet
   if (!one.whole || !other.whole) return {};
   if (common > 0) return std::max(one.ports.size(), other.ports.size()) - common <= kOneSwitch ? "PIX" : "PXB";
-  if (bus_of(*one.ports.back()) == bus_of(*other.ports.back())) return "PHB";
+  if (one.ports.back()->bus() == other.ports.back()->bus()) return "PHB";
   if (!one.node || !other.node) return {};
   return one.node == other.node ? "NODE" : "SYS";
 }
@@ -247,37 +233,6 @@ double raw_gb_s(int generation, int lanes) {
 }
 
 std::string_view to_string(PathKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
-
-PciTree::PciTree(const std::vector<PciDevice>& devices) {
-  // Buses below a bridge have higher numbers than its own. A bridge that violates this is left out, which makes every
-  // path up end.
-  for (const PciDevice& device : devices) {
-    if (!device.is_bridge() || device.is_lost() || device.config.size() < kConfigHeader) continue;
-    const std::string own = bus_of(device);
-    const std::string below = fmt::format("{}:{:02x}", own.substr(0, own.rfind(':')), device.config[kSecondaryBus]);
-    if (below > own) bridges_.emplace(below, &device);
-  }
-}
-
-PciTree::Way PciTree::above(const PciDevice& device) const {
-  Way way;
-  for (auto up = bridges_.find(bus_of(device)); up != bridges_.end(); up = bridges_.find(bus_of(*up->second))) {
-    if (is_emulated(*up->second)) return way;
-    way.ports.push_back(up->second);
-  }
-  way.whole = !way.ports.empty();
-  return way;
-}
-
-bool PciTree::is_below(const PciDevice& bridge, const PciDevice& device) {
-  const std::string bus = bus_of(device);
-  const std::size_t colon = bridge.address.find(':');
-  if (bridge.config.size() < kConfigHeader || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0)
-    return false;
-  const auto at = [&](std::size_t offset) { return fmt::format("{:02x}", bridge.config[offset]); };
-  const std::string_view last = std::string_view(bus).substr(bus.rfind(':') + 1);
-  return last >= at(kSecondaryBus) && last <= at(kSubordinateBus);
-}
 
 std::vector<std::vector<Path>> paths_between(const Host& host, const std::vector<PciDevice>& devices,
                                              const std::vector<std::string>& addresses) {

@@ -13,23 +13,6 @@
 
 namespace p2pd {
 
-/// Tree of bridges above functions. Points into the functions that it is made of: they must outlive it.
-class PciTree {
- public:
-  /// Ports above a function, the nearest first.
-  struct Way {
-    std::vector<const PciDevice*> ports;
-    bool whole = false;  ///< reaches the root port; false in a virtual machine: emulated ports are left out
-  };
-
-  explicit PciTree(const std::vector<PciDevice>& devices);
-  Way above(const PciDevice& device) const;
-  static bool is_below(const PciDevice& bridge, const PciDevice& device);
-
- private:
-  std::map<std::string, const PciDevice*> bridges_;  ///< bridges by the bus right below: "0000:01"
-};
-
 /// Raw rate of `lanes` lanes, one way, in GB/s; 0 for a generation that is not known.
 double raw_gb_s(int generation, int lanes);
 

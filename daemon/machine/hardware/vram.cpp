@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "base/units.hpp"
 #include "machine/hardware/driver_answer.hpp"
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <thread>
 
+#include "base/inode.hpp"
 #include "base/log.hpp"
 #include "machine/catalogue/patched_source.hpp"
 #include "machine/catalogue/staging.hpp"
@@ -58,12 +59,7 @@ class BuildLog {
 
   void take(std::string_view line) {
     ++lines_;
-    const std::string whole = std::string(line) + "\n";
-    for (std::string_view left = whole; !left.empty();) {  // a log that is cut short does not end the build
-      const ssize_t count = ::write(file_.get(), left.data(), left.size());
-      if (count <= 0 && errno != EINTR) break;
-      left.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    }
+    (void)write_all(file_, std::string(line) + "\n", "build log");  // a log that is cut short does not end the build
     if (std::chrono::steady_clock::now() < next_) return;
     next_ = std::chrono::steady_clock::now() + kTell;
     log::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);

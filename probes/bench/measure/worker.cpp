@@ -187,6 +187,43 @@ Wrong fault_of(const Bench& bench, const Error& error) {
   return wrong;
 }
 
+/// Runs the parts of the proof that are asked for. `other`: the second process of a full proof.
+Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other) {
+  struct Part {
+    std::string_view name;
+    Result<void> (*run)(Bench&);
+    bool asked;
+  };
+  const Asked& asked = bench.asked;
+  const Part parts[] = {
+      {"copies through the host", staged, !asked.quick},
+      {"enabling peers", enable_peers, true},
+      {"bytes", prove_bytes, true},
+      {"handshakes", shake_hands, true},
+      {"mappings", prove_mappings, !asked.quick},
+      {"IPC", nullptr, asked.full},
+      {"speed", measure_speed, true},  // only now: until here the second process was opening its contexts
+      {"sweep", sweep_memory, asked.sweep},
+  };
+  TRY(canaries(bench, true));
+  for (const Part& part : parts) {
+    if (!part.asked) continue;
+    bench.phases.begin(part.name);
+    TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
+  }
+  TRY(canaries(bench, false));
+  if (!other) {
+    bench.found.not_run["IPC and atomics"] = "they take a second process: --full";
+    return {};
+  }
+  bench.phases.begin("atomics");  // late: it may kill the second process
+  bench.found.expendable_process = other->process();
+  TRY_IN("atomics", other->contend(bench));
+  TRY_IN("managed memory", other->prove_managed(bench));  // last: it may take the machine down
+  other->leave();
+  return {};
+}
+
 /// Hides the GPUs at the addresses `without` from CUDA, here and in the second process. CUDA accepts a list by UUID
 /// only.
 Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml) {
@@ -256,41 +293,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
 
   Bench bench{driver, gpus, found, keys, asked, paths, phases};
-  struct Part {
-    std::string_view name;
-    Result<void> (*run)(Bench&);
-    bool asked;
-  };
-  const Part parts[] = {
-      {"copies through the host", staged, !asked.quick},
-      {"enabling peers", enable_peers, true},
-      {"bytes", prove_bytes, true},
-      {"handshakes", shake_hands, true},
-      {"mappings", prove_mappings, !asked.quick},
-      {"IPC", nullptr, asked.full},
-      {"speed", measure_speed, true},  // only now: until here the second process was opening its contexts
-      {"sweep", sweep_memory, asked.sweep},
-  };
-  const auto run_all = [&]() -> Result<void> {
-    TRY(canaries(bench, true));
-    for (const Part& part : parts) {
-      if (!part.asked) continue;
-      phases.begin(part.name);
-      TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
-    }
-    TRY(canaries(bench, false));
-    if (!other) {
-      found.not_run["IPC and atomics"] = "they take a second process: --full";
-      return {};
-    }
-    phases.begin("atomics");  // late: it may kill the second process
-    found.expendable_process = other->process();
-    TRY_IN("atomics", other->contend(bench));
-    TRY_IN("managed memory", other->prove_managed(bench));  // last: it may take the machine down
-    other->leave();
-    return {};
-  };
-  const Result<void> done = run_all();
+  const Result<void> done = run_all(bench, other);
   // an error of the driver does not invalidate the results
   if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty()))) return Failure(done.error());
   if (!done) found.wrong.push_back(fault_of(bench, done.error()));

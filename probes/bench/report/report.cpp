@@ -8,7 +8,7 @@
 #include <map>
 #include <tuple>
 
-#include "base/json_number.hpp"
+#include "base/json_members.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {

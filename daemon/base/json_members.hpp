@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/json.hpp"
 
@@ -29,11 +30,28 @@ std::optional<Number> json_number(const nlohmann::json& value) {
   return std::nullopt;
 }
 
-/// Member `key` of `object`; `otherwise` if it is missing, or json_number() returns nothing.
+/// Member `key` of `object`; null if it is missing, or `object` is none.
+inline const nlohmann::json& field_of(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kNothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+/// Member `key` of `object` as a number; `otherwise` if it is missing, or json_number() returns nothing.
 template <JsonNumber Number>
 Number json_number(const nlohmann::json& object, const char* key, Number otherwise = 0) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? otherwise : json_number<Number>(*found).value_or(otherwise);
+  return json_number<Number>(field_of(object, key)).value_or(otherwise);
+}
+
+/// Returns the texts in list `key` of `object`, which comes from outside; skips other values. Returns none if there is
+/// no list.
+inline std::vector<std::string> json_texts(const nlohmann::json& object, const char* key) {
+  std::vector<std::string> texts;
+  const nlohmann::json& list = field_of(object, key);
+  if (!list.is_array()) return texts;
+  for (const nlohmann::json& item : list)
+    if (item.is_string()) texts.push_back(item);
+  return texts;
 }
 
 }  // namespace p2pd
