@@ -143,10 +143,10 @@ Result<void> UndoStore::before_change(std::string_view path, Restore restore) {
   const bool reads = restore == Restore::attribute || (is_kept(restore) && !again);
   const FileState now = reads ? TRY_IN("cannot save the data for undo", host_.capture(path)) : FileState{};
   if (again) {
-    const bool reset =
-        restore == Restore::attribute && digest(now) != found->result;  // by a reboot: this value is restored
-    found->result
-        .clear();  // the content is about to change: no change counts as foreign until the new content is recorded
+    // an attribute that a reboot reset: undo restores the value of this boot
+    const bool reset = restore == Restore::attribute && digest(now) != found->result;
+    // the content is about to change: no change counts as foreign until the new content is recorded
+    found->result.clear();
     return save(*found, reset ? &now : nullptr);
   }
   const int last = entries_.empty() ? 0 : std::stoi(entries_.back().name);

@@ -30,8 +30,8 @@ const char* polkit_action(const Request& request) {
 
 Result<void> require_plan_name(std::string_view plan) {
   if (plan.empty() || is_name(plan)) return {};
-  return fail(ErrorCode::invalid, "a plan is named by a-z, 0-9 and -, at most 64 of them",
-              "its file lies in /etc/p2pd/plans");
+  return fail(ErrorCode::invalid, "the name of a plan has a-z, 0-9 and -, at most 64 characters",
+              "its file is in /etc/p2pd/plans");
 }
 
 nlohmann::json to_json(const Request& request) {
@@ -44,12 +44,12 @@ Result<Request> request_from_json(const nlohmann::json& words) {
   if (!words.is_object() || !words.contains("do") || !words["do"].is_string())
     return fail(ErrorCode::invalid, "expected a line of JSON like {\"do\": \"apply\", \"plan\": \"NAME\"}");
   const auto kind = value_called<Request::Kind>(kKinds, words["do"].get<std::string>());
-  if (!kind) return fail(ErrorCode::invalid, fmt::format("nothing is called {}", words["do"].dump()));
+  if (!kind) return fail(ErrorCode::invalid, fmt::format("unknown request {}", words["do"].dump()));
   Request request{.kind = *kind};
   for (const auto& [key, value] : words.items()) {
     if (key == "do") continue;
     if (request.kind != Request::Kind::apply)
-      return fail(ErrorCode::invalid, fmt::format("\"{}\" goes with apply alone", key));
+      return fail(ErrorCode::invalid, fmt::format("\"{}\" is for apply only", key));
     if (key == "plan" && value.is_string())
       request.plan = value;
     else if (key == "reboot" && value.is_boolean())

@@ -92,7 +92,7 @@ Answer Mailbox::take_while_walking(const Request& request) {
     case Request::Kind::apply:
       if (const std::string& plan = request.plan.empty() ? configured_ : request.plan; undoing || plan != run_->plan)
         return busy(*run_, "apply " + plan, undoing);
-      if (!request.reboot && !is_external(*run_)) return busy(*run_, "leave its restarts to somebody else", undoing);
+      if (!request.reboot && !is_external(*run_)) return busy(*run_, "apply without restarts", undoing);
       asked_.reset();
       break;
     case Request::Kind::resume:
