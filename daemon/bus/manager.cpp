@@ -33,7 +33,7 @@ int append_text(sd_bus_message* reply, const json& value) {
 /// Replies with an error of two arguments: message and next step.
 int reply_error(sd_bus_message* call, const Error& error) {
   const std::string message = text(error.message);
-  const sd_bus_error named = SD_BUS_ERROR_MAKE_CONST(bus_error_name(error.code), message.c_str());
+  const sd_bus_error named = {bus_error_name(error.code), message.c_str(), 0};
   MessageRef reply;
   int code = sd_bus_message_new_method_error(call, reply.out(), &named);  // appends the message
   if (code >= 0) code = append_text(reply, error.next);
