@@ -27,7 +27,8 @@ constexpr char kAmdPair[] = "rtx4090-x2-healthy";           // PHB, AMD
 /// A record with a runner that answers no command, and a report of a proof of its GPUs.
 struct Machine : test::ChangedRecord {
   explicit Machine(const std::string& record) : ChangedRecord(record) {
-    for (const PciDevice& device : pci_devices(host).value())
+    const auto devices = pci_devices(host).value();
+    for (const PciDevice& device : devices)
       if (device.takes_part()) report["gpus"].push_back({{"address", device.address}, {"nvlink_gb_s", 0.0}});
     report["judgement"]["fit"] = {{{"use", "nccl"}, {"fit", "fit"}}};
     for (std::size_t from = 0; from < report["gpus"].size(); ++from)
