@@ -9,10 +9,10 @@
 #include <algorithm>
 
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

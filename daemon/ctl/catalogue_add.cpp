@@ -14,7 +14,6 @@
 #include "base/scratch_directory.hpp"
 #include "base/url.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "engine/state_lock.hpp"
 #include "machine/catalogue/catalogue_rows.hpp"
@@ -23,6 +22,7 @@
 #include "machine/driver/machine.hpp"
 #include "machine/fetch/download.hpp"
 #include "machine/modules/module_make.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

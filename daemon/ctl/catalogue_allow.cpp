@@ -6,9 +6,9 @@
 
 #include "base/command.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "machine/catalogue/runfile.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

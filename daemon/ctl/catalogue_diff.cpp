@@ -7,8 +7,8 @@
 
 #include "base/command.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/print.hpp"
 #include "ctl/walks.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 

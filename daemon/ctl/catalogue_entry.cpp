@@ -10,7 +10,7 @@
 
 #include "base/command.hpp"
 #include "base/scratch_directory.hpp"
-#include "ctl/print.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

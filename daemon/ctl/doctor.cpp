@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl doctor: every check of the plan, the root cause of a goal that is not reached, and the next action.
+// p2pctl doctor: whether P2P works, and what to do if it does not. The screen is in screen/doctor_screen.cpp.
 #include "ctl/doctor.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +10,10 @@
 #include <functional>
 #include <set>
 
-#include "ctl/print.hpp"
 #include "ctl/verb.hpp"
+#include "screen/preview.hpp"
+#include "screen/print.hpp"
+#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -29,12 +31,6 @@ class CountingRunner : public CommandRunner {
 
  private:
   CommandRunner& inner_;
-};
-
-/// Cost of the diagnosis.
-struct Cost {
-  std::int64_t milliseconds;
-  int commands;
 };
 
 /// Next action, and who takes it.
@@ -105,75 +101,22 @@ nlohmann::json conclusion_of(const Assessment& seen, const Standing& gate, const
   return document;
 }
 
-void print_cause(const Assessment& seen, const Standing& gate) {
-  const Verdict verdict = gate.finding.verdict;
-  const char* const lead = verdict == Verdict::fail ? "Root cause: " : verdict == Verdict::limited ? "" : "Not known: ";
-  fmt::print("\n{}\n", paint(Colour::bold, harmless(lead + gate.finding.summary)));
-  std::vector<std::vector<std::string>> rows;
-  if (!gate.step->why.empty()) rows.push_back({"why", gate.step->why});
-  for (const Evidence& e : gate.finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
-  if (!gate.obstacle.empty())
-    rows.push_back({gate.kind == Standing::Kind::blocked ? "blocked" : "waits for", gate.obstacle});
-  if (const auto names = behind(seen, gate); !names.empty())
-    rows.push_back({"behind it", fmt::format("{}", fmt::join(names, ", "))});
-  if (const auto names = beside(seen, gate); !names.empty())
-    rows.push_back({"besides", fmt::format("{}", fmt::join(names, ", "))});
-  print_table(rows);
-}
-
-/// Prints the next action: one line if p2pd can act, otherwise every action of the operator.
-void print_next(const Assessment& seen, const Next& next) {
-  std::vector<std::vector<std::string>> rows;
-  if (next.by_p2pd) rows.push_back({"next", paint(Colour::bold, next.text)});
-  for (const Standing* s : next.by_p2pd ? std::vector<const Standing*>() : seen.for_a_person())
-    rows.push_back({"next", paint(Colour::bold, fmt::format("{}: {}", s->step->id, s->next))});
-  print_table(rows);
-}
-
-void print_person(const Assessment& seen, const Plan& plan, const Registry& registry, const Cost& cost) {
-  const Standing* cause = seen.root_cause();
-  const auto looked_at =
-      std::ranges::count_if(seen.steps, [](const Standing& s) { return !s.finding.summary.empty(); });
-  const Next next = next_of(seen, plan, registry);
-  if (cause != nullptr && cause == &seen.steps.front()) {  // the first step is the root cause: one line is enough
-    fmt::print("{} {}\n", mark(cause->finding.verdict), harmless(cause->finding.summary + ". " + next.text));
-    return;
-  }
-  std::vector<std::vector<std::string>> rows;
+/// Prints every check of the plan, and the evidence of the root cause.
+void print_all(const Assessment& seen) {
+  Rows rows;
   for (const Standing& s : seen.steps) rows.push_back(row_of(s, seen));
   print_table(rows);
-  const Outlook outlook = seen.outlook();
-  if (cause != nullptr) print_cause(seen, *cause);
-  if (outlook == Outlook::ready)
-    fmt::print("\n{}\n", paint(Colour::green, seen.goal() != nullptr ? "P2P is proven between every pair of GPUs."
-                                                                     : "No gate of plan " + plan.name + " is shut."));
-  if (outlook == Outlook::provable) fmt::print("\n{}\n", paint(Colour::bold, "P2P is not proven on this boot."));
-  if (outlook == Outlook::impossible) fmt::print("{}\n", paint(Colour::bold, "Not with this hardware."));
-  if (outlook != Outlook::ready) print_next(seen, next);
-  fmt::print("{}\n", paint(Colour::dim,
-                           fmt::format("{} check{} in {} ms, {} command{} run", looked_at, looked_at == 1 ? "" : "s",
-                                       cost.milliseconds, cost.commands, cost.commands == 1 ? "" : "s")));
+  const Standing* const cause = seen.root_cause();
+  if (cause == nullptr) return fmt::print("\n");
+  fmt::print("\n{}: {}\n", paint(Colour::bold, cause->step->id), harmless(cause->finding.summary));
+  rows.clear();
+  if (!cause->step->why.empty()) rows.push_back({"why", cause->step->why});
+  for (const Evidence& e : cause->finding.evidence) rows.push_back({"seen", fmt::format("{}: {}", e.source, e.value)});
+  print_table(rows);
+  fmt::print("\n");
 }
 
 }  // namespace
-
-std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
-  const Outlook outlook = seen.outlook();
-  const bool excused = (outlook == Outlook::ready || outlook == Outlook::provable) && s.step->kind != StepKind::goal;
-  const auto dim = [](const std::string& text) { return paint(Colour::dim, text); };
-  const std::string& summary = s.finding.summary;
-  if (s.kind == Standing::Kind::untried) return {mark(Verdict::unknown), s.step->id, "not proven on this boot"};
-  if (s.kind == Standing::Kind::holds) return {mark(s.finding.verdict), s.step->id, summary};
-  if (s.kind == Standing::Kind::note)
-    return {dim("·"), dim(s.step->id), dim("not maintained by p2pd" + (summary.empty() ? "" : "; now: " + summary))};
-  if (s.kind == Standing::Kind::waits)
-    return {dim("·"), dim(s.step->id),
-            dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
-                : summary.empty() ? "waits for the steps above"
-                                  : "waits; now: " + summary)};
-  if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
-  return {mark(s.finding.verdict), s.step->id, summary};
-}
 
 nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
   const Standing* cause = seen.root_cause();
@@ -198,7 +141,7 @@ int exit_status(Outlook outlook) {
     case Outlook::ready: return kDone;
     case Outlook::limited: return kLimited;
     case Outlook::provable:
-    case Outlook::mendable: return kNotReady;
+    case Outlook::mendable: return kChanges;
     default: return kBlocked;
   }
 }
@@ -210,17 +153,20 @@ Result<int> doctor(const Context& context) {
   const auto host = TRY(context.host_of_plan(counted)).snapshot();
   const Plan plan = TRY(context.plan(*host));
   const Assessment seen = assess(plan, context.registry, *host);
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
-  const Cost cost{took.count(), counted.count};
+  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
+  const int code = all.blocked ? kBlocked : exit_status(seen.outlook());
   if (context.options.json) {
+    const auto took = std::chrono::steady_clock::now() - start;
     nlohmann::json body = diagnosis_of(seen, plan, context.registry);
-    body["commands_run"] = cost.commands;
-    body["took_ms"] = cost.milliseconds;
+    body["commands_run"] = counted.count;
+    body["took_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+    body["exit_status"] = code;
     print_json("p2pd.doctor/1", std::move(body));
-  } else {
-    print_person(seen, plan, context.registry, cost);
+    return code;
   }
-  return exit_status(seen.outlook());
+  if (context.options.all) print_all(seen);
+  print_verdict(all);
+  return code;
 }
 
 }  // namespace p2pd::ctl

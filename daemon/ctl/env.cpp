@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <set>
 
-#include "ctl/print.hpp"
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "report/figures.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -2,8 +2,8 @@
 // p2pctl explain STEP: assertion of a step, reason why P2P needs it, effect of its fix, and the parameters of both.
 #include <fmt/format.h>
 
-#include "ctl/print.hpp"
 #include "ctl/verb.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

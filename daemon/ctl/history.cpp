@@ -5,10 +5,10 @@
 #include <functional>
 
 #include "base/json_members.hpp"
-#include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
 #include "engine/status.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 

@@ -9,15 +9,19 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/recorded.hpp"
-#include "ctl/print.hpp"
 #include "ctl/verb.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
 void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "plan name or file"); }
+void takes_diagnosis(CLI::App& app, Options& o) {
+  takes_plan(app, o);
+  app.add_flag("--all", o.all, "list every check, and the evidence of the first that fails");
+}
 void takes_preview(CLI::App& app, Options& o) {
   takes_plan(app, o);
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
@@ -129,7 +133,7 @@ void takes_catalogue(CLI::App& app, Options& o) {
 }
 
 constexpr Verb kVerbs[] = {
-    {"doctor", "show why P2P does not work; changes nothing", takes_plan, doctor, true},
+    {"doctor", "show whether P2P works, and what to do if not; changes nothing", takes_diagnosis, doctor, true},
     {"plan", "show on one screen what apply would change; --diff: files and commands", takes_preview, show_plan, true},
     {"apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
     {"revert", "undo everything, to the byte", takes_walk, revert},

@@ -10,7 +10,6 @@
 #include <optional>
 #include <sstream>
 
-#include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
 #include "engine/journal.hpp"
@@ -20,6 +19,7 @@
 #include "machine/hardware/pcie_path.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include "ctl/doctor.hpp"
-#include "ctl/preview.hpp"
-#include "ctl/print.hpp"
 #include "ctl/verb.hpp"
+#include "screen/preview.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -26,10 +26,6 @@ nlohmann::json to_json(const Change& change, const Host& host) {
       {"notes", change.description.notes}, {"commands", change.description.commands}, {"files", std::move(files)}};
 }
 
-Effect effect_of(const Step& step, const Registry& registry) {
-  return step.fix.empty() ? Effect::live : registry.action(step.fix)->effect;
-}
-
 nlohmann::json to_json(const Preview& preview, const Registry& registry, const Host& host) {
   const Standing& s = preview.standing;
   nlohmann::json document = {{"step", s.step->id},
@@ -39,7 +35,7 @@ nlohmann::json to_json(const Preview& preview, const Registry& registry, const H
   if (!preview.obstacle().empty()) document["obstacle"] = preview.obstacle();
   if (preview.blocked()) document["next"] = preview.next();
   if (preview.changes.made.empty()) return document;
-  document["effect"] = to_string(effect_of(*s.step, registry));
+  if (!s.step->fix.empty()) document["effect"] = to_string(registry.action(s.step->fix)->effect);
   for (const Change& change : preview.changes.made) document["changes"].push_back(to_json(change, host));
   return document;
 }
@@ -105,25 +101,7 @@ void print_diff(const PlanPreview& all) {
              to_string(all.reboots), all.plan.policy.reboots);
 }
 
-PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen) {
-  PlanPreview all{plan, registry, host, seen, {}, seen.outlook()};
-  ChangeTeller teller(plan, registry, host, seen);
-  for (const Standing& s : seen.steps) {
-    const bool needless = all.outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
-    all.steps.push_back({s, needless ? Changes{} : teller.tell(s)});
-  }
-  all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
-  all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
-                (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));
-  all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(registry);
-  return all;
-}
-
 }  // namespace
-
-bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
-  return change.step == preview.standing.step && effect_of(*change.step, registry) == Effect::reboot;
-}
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());

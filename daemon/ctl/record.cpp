@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/verb.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

@@ -9,13 +9,13 @@
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
 #include "ctl/doctor.hpp"
-#include "ctl/print.hpp"
 #include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
 #include "plan/config.hpp"
 #include "report/document.hpp"
 #include "report/fields.hpp"
 #include "report/page.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

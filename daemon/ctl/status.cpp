@@ -11,11 +11,11 @@
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
-#include "ctl/print.hpp"
 #include "ctl/walks.hpp"
 #include "engine/ready.hpp"
 #include "engine/status.hpp"
 #include "machine/hardware/p2p_use.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

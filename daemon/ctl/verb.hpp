@@ -24,8 +24,8 @@ namespace p2pd::ctl {
 enum Exit : int {
   kDone = 0,      ///< done, or nothing to do
   kError = 1,     ///< an error, named on standard error
-  kChanges = 2,   ///< `plan --detailed-exitcode`: something would change
-  kNotReady = 3,  ///< `is-ready`: P2P is not proven on this boot
+  kChanges = 2,   ///< `doctor`, `plan --detailed-exitcode`: apply would change something, or prove P2P
+  kNotReady = 3,  ///< `is-ready`, `env`: P2P is not proven on this boot
   kBlocked = 4,   ///< the operator must act first
   kLimited = 5,   ///< P2P is proven on this boot, for less than the plan wants
 };
@@ -53,6 +53,7 @@ struct Options {
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   bool diff = false;  ///< `plan`: every check, file and command
+  bool all = false;   ///< `doctor`: every check
   bool no_redact = false;
   bool unpack = false;  ///< `record`: the file `name` into `directory`
   std::string directory;

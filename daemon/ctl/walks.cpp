@@ -12,12 +12,12 @@
 
 #include "base/recorded.hpp"
 #include "base/root.hpp"
-#include "ctl/print.hpp"
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
 #include "engine/status.hpp"
 #include "machine/driver/logind_files.hpp"
 #include "plan/config.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {

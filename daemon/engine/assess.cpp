@@ -157,7 +157,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Host& host) 
     if (proof->limited) proven.next = "\"p2pctl bench\" shows what is wrong, with pair and direction";
     proven.summary = proof->limited
                          ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", "))
-                         : "P2P is proven on this boot";
+                         : "P2P is proven on this boot" + (proof->summary.empty() ? "" : "; " + proof->summary);
     all.judge_goal(std::move(proven));
   }
   return all;

@@ -91,6 +91,7 @@ Result<void> announce(Host& host, const Proof& proof) {
   nlohmann::json document = TRY(proof_context(host, without));
   document["without"] = without;
   document["fit_for"] = proof.fit_for;
+  document["summary"] = proof.summary;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
   TRY(host.remove_tree(proof.limited ? ready_file() : limited_file()));
   TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
@@ -118,7 +119,10 @@ Result<Proof> require_proof(const Host& host) {
     if (changed)
       return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
                   "\"p2pctl apply\" proves it anew");
-  return Proof{.limited = proven.limited, .fit_for = json_texts(proven.document, "fit_for")};
+  const nlohmann::json& summary = field_of(proven.document, "summary");
+  return Proof{.limited = proven.limited,
+               .fit_for = json_texts(proven.document, "fit_for"),
+               .summary = summary.is_string() ? summary : ""};
 }
 
 Result<Proof> require_ready(const Host& host) {

@@ -15,6 +15,7 @@ namespace p2pd {
 struct Proof {
   bool limited = false;              ///< less than the plan wants
   std::vector<std::string> fit_for;  ///< uses of P2P, "nccl"
+  std::string summary = {};          ///< one line with what was measured; empty: not known
 };
 
 /// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan

@@ -91,6 +91,7 @@ Proof Walk::what_stands(Proof before, const Finding& finding) {
   if (before.fit_for.empty()) before.fit_for = finding.fit_for;  // the proof is of a version without this field
   std::erase_if(before.fit_for, [&](const std::string& use) { return std::ranges::count(finding.unfit_for, use) > 0; });
   before.limited |= finding.verdict == Verdict::limited;
+  before.summary = finding.summary;
   return before;
 }
 

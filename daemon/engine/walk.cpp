@@ -185,7 +185,8 @@ Result<Walk::Outcome> Walk::arrive(Pass& pass) {
   std::string less;  // proven part of the goal
   if (pass.proven || pass.limited) {
     const Finding& finding = pass.seen.goal()->finding;
-    proof_ = run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for};
+    proof_ =
+        run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for, finding.summary};
     pass.limited = proof_.limited;
     StepRecord& known = record(pass.seen.goal()->step->id);
     known.finding["fit_for"] = proof_.fit_for;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What doctor, plan and catalogue show a person of the machines of today, line by line (cli/screens), of one of them with the
-commands of plan --diff; that plan fits on one screen of every machine record; and that each machine of today is offered a driver
+commands of plan --diff; that plan and doctor fit on one screen of every machine record, and that doctor says there what to do first; and that each machine of today is offered a driver
 that somebody built for its kernel, or told that p2pd builds it there first.
 
 P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
@@ -29,20 +29,28 @@ SCREENS = TESTS / "cli/screens"
 DIFF = re.compile(r"^ {6}(---|\+\+\+|@@|[-+ ]).*\n", re.MULTILINE)
 NAMES = [machine.name for machine in todays_cases()]
 ROWS, COLUMNS = 24, 80
+WIDTHS = (60, 80, 120)
+DOCTOR = TESTS / "cli/doctor_screens.txt"
+# what an owner has to do first, which the first screen must say
+FIRST = {
+    "no-gpu": "seated and powered", "rtx2080ti-x2": "RTX 30 series or newer", "rtx3090-x2-guest": "on the host of this guest",
+    "rtx3090-x4-epyc": "Update the vBIOS", "rtx4090-x2-above4g-off": '"Above 4G Decoding"', "rtx4090-x2-display": "Plug the monitor",
+    "rtx4090-x2-dpkg-broken": "dpkg --configure -a", "rtx4090-x2-healthy": "sudo p2pctl apply", "rtx4090-x2-secure-boot": "mokutil --import",
+    "rtx4090-x2-vfio": "Give the card back", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
+}
 CAPTURED = sorted((TESTS / "machines/captured").glob("*.json"))
 MADE = sorted(record for record in MACHINES.iterdir() if record.is_dir())
 
 
 def screen(record, *words):
     done = subprocess.run([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    text = re.sub(r"(?m)^(\d+ checks) in \d+ ms", r"\1", DIFF.sub("", done.stdout) + done.stderr)
-    return f"$ p2pctl {' '.join(words)}    # exit status {done.returncode}\n{text}\n"
+    return f"$ p2pctl {' '.join(words)}    # exit status {done.returncode}\n{DIFF.sub('', done.stdout)}{done.stderr}\n"
 
 
-def on_terminal(record, *words):
+def on_terminal(record, *words, columns=COLUMNS):
     """The same on a terminal."""
     terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0))
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
     child = subprocess.Popen([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, stdout=end, stderr=end,
                              env=os.environ | {"NO_COLOR": "1"})
     text = b""
@@ -62,9 +70,9 @@ class Screens(unittest.TestCase):
     def test_every_line(self):
         for name in NAMES:
             with self.subTest(name):
-                now = screen(name, "doctor") + on_terminal(name, "plan") + screen(name, "catalogue")
+                now = on_terminal(name, "doctor") + on_terminal(name, "plan") + screen(name, "catalogue")
                 if name == NAMES[0]:
-                    now += screen(name, "plan", "--diff")
+                    now += screen(name, "doctor", "--all") + screen(name, "plan", "--diff")
                 file = SCREENS / f"{name}.txt"
                 if "P2PD_GOLDEN_UPDATE" in os.environ:
                     file.write_text(now)
@@ -77,13 +85,26 @@ class Screens(unittest.TestCase):
                 self.assertNotIn("no driver fits", screen(name, "catalogue"))
                 self.assertRegex(screen(name, "plan", "--diff"), r"make -C .* modules KERNEL_UNAME=|✗  blackwell-options ")
 
-    def test_plan_fits_on_one_screen(self):
+    def test_one_screen(self):
         """With the prompt below it."""
         for record in MADE + CAPTURED:
-            with self.subTest(record.name):
-                shown = on_terminal(record, "plan").splitlines()[1:-1]
-                self.assertLess(len(shown), ROWS, "\n".join(shown))
-                self.assertEqual([line for line in shown if len(line) > COLUMNS], [])
+            for verb, columns in (("plan", COLUMNS), *(("doctor", columns) for columns in WIDTHS)):
+                with self.subTest(record.name, verb=verb, columns=columns):
+                    shown = on_terminal(record, verb, columns=columns).splitlines()[1:-1]
+                    self.assertLess(len(shown), ROWS, "\n".join(shown))
+                    self.assertEqual([line for line in shown if len(line) > columns], [])
+
+    def test_doctor_says_what_to_do(self):
+        now = ""
+        for name, wanted in FIRST.items():
+            for columns in WIDTHS:
+                shown = on_terminal(name, "doctor", columns=columns)
+                self.assertIn(wanted, re.sub(r"\s+", " ", shown))
+                now += f"# {name}, {columns} columns\n{shown}"
+        if "P2PD_GOLDEN_UPDATE" in os.environ:
+            DOCTOR.write_text(now)
+        before = DOCTOR.read_text()
+        self.assertEqual(now, before, "".join(difflib.unified_diff(before.splitlines(True), now.splitlines(True), "before", "now")))
 
     def test_no_file_without_its_machine(self):
         self.assertEqual(sorted(file.stem for file in SCREENS.iterdir()), sorted(NAMES))

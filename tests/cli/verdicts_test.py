@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from tree import MACHINES  # noqa: E402
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
-STATUS = {"ready": 0, "provable": 3, "mendable": 3, "person": 4, "impossible": 4, "limited": 5}
+STATUS = {"ready": 0, "provable": 2, "mendable": 2, "person": 4, "impossible": 4, "limited": 5}
 NOTHING_TO_DO = ("ready", "provable")
 
 

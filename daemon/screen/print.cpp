@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ctl/print.hpp"
+#include "screen/print.hpp"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -96,6 +96,8 @@ std::string harmless(std::string_view text) {
   }
   return out;
 }
+
+void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;

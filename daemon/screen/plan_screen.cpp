@@ -5,87 +5,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
-#include <sstream>
 
-#include "ctl/doctor.hpp"
-#include "ctl/preview.hpp"
-#include "ctl/print.hpp"
-#include "machine/driver/machine.hpp"
-#include "machine/hardware/gpus.hpp"
-#include "machine/hardware/pci.hpp"
-#include "machine/modules/toolchain.hpp"
+#include "screen/preview.hpp"
+#include "screen/print.hpp"
+#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
-using Rows = std::vector<std::vector<std::string>>;
-
-constexpr std::size_t kScreen = 78;   ///< characters in a line of 80 columns without a topic
-constexpr std::size_t kLine = 69;     ///< characters of a row next to its topic
-constexpr std::size_t kLongest = 52;  ///< for a word: a kernel argument lists ports
-constexpr std::size_t kNotes = 2;     ///< lines
-
-std::string without_parentheses(const std::string& text) {
-  std::string out;
-  int depth = 0;
-  for (const char c : text) {
-    if (c == '(' && depth++ == 0 && out.ends_with(' ')) out.pop_back();
-    if (depth == 0) out += c;
-    if (c == ')' && depth > 0) --depth;
-  }
-  return out;
-}
-
-/// Position at which to cut `word`: after the last list item that fits, and never within a UTF-8 character.
-std::size_t end_of(const std::string& word) {
-  if (const std::size_t item = word.find_last_of(";,", kLongest); item != std::string::npos) return item + 1;
-  std::size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) --end;
-  return end;
-}
-
-std::string shortened_words(const std::string& text) {
-  std::istringstream words(text);
-  std::string out;
-  for (std::string word; words >> word; out += (out.empty() ? "" : " ") + word)
-    if (word.size() > kLongest) word = word.substr(0, end_of(word)) + "…";
-  return out;
-}
-
-/// `text` if it has at most `limit` characters; otherwise without the parts in parentheses, then cut.
-std::string shortened(const std::string& text, std::size_t limit) {
-  std::string out = shortened_words(text);
-  if (out.size() > limit) out = without_parentheses(out);
-  if (out.size() <= limit) return out;
-  return out.substr(0, out.rfind(' ', limit - 2)) + " …";
-}
-
-/// "2 x GeForce RTX 4090; Ubuntu 24.04; Linux 6.14.0-37-generic; driver 580.95.05"
-std::string machine_text(const Host& host) {
-  constexpr std::string_view kMaker = "NVIDIA ";
-  std::map<std::string, int> counts;
-  const auto devices = pci_devices(host);
-  const auto models = gpu_models();
-  const std::vector<std::string> gpus = devices ? nvidia_gpus(*devices) : std::vector<std::string>();
-  for (const PciDevice& device : devices.value_or(std::vector<PciDevice>())) {
-    if (!models || std::ranges::find(gpus, device.address) == gpus.end()) continue;
-    const auto model = model_of(*models, device.id());
-    const std::string name = model ? model->name : device.id();
-    ++counts[name.starts_with(kMaker) ? name.substr(kMaker.size()) : name];
-  }
-  std::vector<std::string> parts;
-  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} x {}", count, name));
-  if (Distribution system = distribution(host); !system.id.empty()) {
-    system.id.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(system.id.front())));
-    parts.push_back(system.id + " " + system.version);
-  }
-  if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
-  if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);
-  return shortened(fmt::format("{}", fmt::join(parts, "; ")), 2 * kScreen);
-}
+constexpr std::size_t kLine = 69;  ///< characters of a row next to its topic
+constexpr std::size_t kNotes = 2;  ///< lines
 
 /// Rows of row_of(), each cut to `lines` lines.
 Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& all, std::size_t lines) {
@@ -99,23 +30,14 @@ Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& 
   return rows;
 }
 
-/// Blocked steps, grouped by obstacle, with the obstacle and the next action of the operator.
+/// Blocked steps by obstruction, with the next action of the operator.
 Rows blocked_rows(const PlanPreview& all) {
   Rows rows;
-  std::set<std::string> done;
-  for (const Preview& first : all.steps) {
-    const auto shares = [&](const Preview& p) {
-      return p.blocked() && p.obstacle() == first.obstacle() && p.next() == first.next();
-    };
-    if (!first.blocked() || done.contains(first.obstacle() + first.next())) continue;
-    done.insert(first.obstacle() + first.next());
-    std::vector<const Preview*> sharing;
-    for (const Preview& preview : all.steps)
-      if (shares(preview)) sharing.push_back(&preview);
-    std::ranges::move(check_rows(sharing, all, 2), std::back_inserter(rows));
-    if (!first.obstacle().empty())
-      rows.push_back({"", paint(Colour::red, "blocked by"), shortened(first.obstacle(), 2 * kLine)});
-    rows.push_back({"", paint(Colour::bold, "next"), first.next()});
+  for (const Obstruction& one : obstructions(all)) {
+    std::ranges::move(check_rows(one.steps, all, 2), std::back_inserter(rows));
+    if (!one.obstacle.empty())
+      rows.push_back({"", paint(Colour::red, "blocked by"), shortened(one.obstacle, 2 * kLine)});
+    rows.push_back({"", paint(Colour::bold, "next"), one.next});
   }
   return rows;
 }

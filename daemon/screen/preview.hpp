@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ctl/changes.hpp"
 #include "engine/assess.hpp"
+#include "screen/changes.hpp"
 
 namespace p2pd::ctl {
 
@@ -33,6 +33,24 @@ struct PlanPreview {
   /// True if the change takes effect with a reboot.
   bool reboots_for(const Preview& preview, const Change& change) const;
 };
+
+PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen);
+
+/// Blocked steps that one action of the operator unblocks.
+struct Obstruction {
+  std::vector<const Preview*> steps;
+  std::string obstacle;  ///< of the first; empty: the step itself
+  std::string next;
+};
+/// Obstructions of a plan, in its order.
+std::vector<Obstruction> obstructions(const PlanPreview& all);
+
+/// Step of `seen` as a row of a table: its mark, its name, its finding.
+std::vector<std::string> row_of(const Standing& standing, const Assessment& seen);
+
+/// Prints "p2pctl doctor": the verdict, what the operator must do, what p2pd does, and the next command. Fits a
+/// terminal of 24 lines.
+void print_verdict(const PlanPreview& preview);
 
 /// Prints "p2pctl plan". Fits a terminal of 24 lines of 80 columns as long as checks and actions keep their texts
 /// short.

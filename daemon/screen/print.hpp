@@ -19,6 +19,9 @@ std::string paint(Colour colour, std::string_view text);
 /// record or patch.
 std::string harmless(std::string_view text);
 
+/// Prints a line, wrapped to the terminal's width.
+void print_line(const std::string& text);
+
 /// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ctl/changes.hpp"
+#include "screen/changes.hpp"
 
 #include "base/image_runner.hpp"
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// p2pctl doctor: the verdict first, then what the operator must do, what p2pd does, and the next command.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "screen/preview.hpp"
+#include "screen/print.hpp"
+#include "screen/text.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` that is done there
+constexpr std::size_t kFixes = 5;                                ///< failing steps shown when p2pd fixes them
+
+std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
+
+std::string reboots_text(const PlanPreview& all) {
+  return all.reboots.most == 0 ? "no reboot" : fmt::format("{} reboot", to_string(all.reboots));
+}
+
+/// Colour and text of the verdict.
+std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
+  if (all.seen.goal() == nullptr && all.outlook == Outlook::ready)
+    return {Colour::green, fmt::format("Plan {}: every check passes.", all.plan.name)};
+  switch (all.outlook) {
+    case Outlook::ready: return {Colour::green, "P2P: READY"};
+    case Outlook::limited: return {Colour::yellow, "P2P: WORKS IN PART"};
+    case Outlook::provable: return {Colour::yellow, "P2P: NOT PROVEN on this boot. No check is in the way."};
+    case Outlook::impossible: return {Colour::red, "P2P: NOT POSSIBLE with this hardware."};
+    default: break;
+  }
+  if (!all.blocked) return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}).", reboots_text(all))};
+  return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}.", things(obstructions(all).size()),
+                                   all.changes ? "; p2pd does the rest" : "")};
+}
+
+/// `next` as an instruction below a heading that names the firmware setup.
+std::string below_heading(std::string next) {
+  const std::string prefix = fmt::format("In the {}, ", kFirmware);
+  if (!next.starts_with(prefix)) return next;
+  next.erase(0, prefix.size());
+  next.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(next.front())));
+  return next;
+}
+
+/// Prints the obstructions of one place, numbered from `number` on.
+void print_obstructions(const std::vector<const Obstruction*>& some, const std::string& heading, std::size_t& number) {
+  if (some.empty()) return;
+  print_line(heading);
+  Rows rows;
+  for (const Obstruction* one : some) {
+    std::vector<std::string> ids;
+    for (const Preview* preview : one->steps) ids.push_back(preview->standing.step->id);
+    const std::string& seen = one->obstacle.empty() ? one->steps.front()->standing.finding.summary : one->obstacle;
+    rows.push_back(
+        {fmt::format("{}.", ++number), shortened(fmt::format("{}: {}", fmt::join(ids, ", "), seen), 2 * kScreen)});
+    rows.push_back({"", paint(Colour::bold, below_heading(one->next))});
+  }
+  print_table(rows);
+}
+
+/// What the operator must do: all of the firmware setup in one visit, then the rest.
+void print_operator(const PlanPreview& all) {
+  const std::vector<Obstruction> found = obstructions(all);
+  std::vector<const Obstruction*> firmware, others;
+  for (const Obstruction& one : found)
+    (one.next.find(kFirmware) == std::string::npos ? others : firmware).push_back(&one);
+  std::size_t number = 0;
+  print_obstructions(firmware, fmt::format("In the {}{}:", kFirmware, firmware.size() > 1 ? ", one visit" : ""),
+                     number);
+  print_obstructions(others, firmware.empty() ? "To do:" : "And:", number);
+}
+
+/// Failing steps that p2pd fixes, what that costs in security, and what is waited for.
+void print_fixes(const PlanPreview& all) {
+  Rows rows;
+  std::set<std::string> costs, waits;
+  std::size_t left = 0;
+  for (const Preview& preview : all.steps) {
+    for (const Change& change : preview.changes.made) costs.insert(change.description.cost);
+    if (preview.blocked() || !preview.standing.is_failing()) continue;
+    if (!preview.obstacle().empty()) waits.insert(preview.obstacle());
+    if (rows.size() == kFixes) {
+      ++left;
+      continue;
+    }
+    const std::string& id = preview.standing.step->id;
+    rows.push_back({paint(Colour::yellow, "->"), id, shortened(preview.standing.finding.summary, kScreen - 8)});
+  }
+  if (left > 0) rows.push_back({paint(Colour::yellow, "->"), "", fmt::format("and {} more", left)});
+  print_table(rows);
+  costs.erase("");
+  rows.clear();
+  for (const std::string& cost : costs) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, kScreen)});
+  for (const std::string& obstacle : waits)
+    rows.push_back({paint(Colour::yellow, "waits for"), shortened(obstacle, 2 * kScreen)});
+  print_table(rows);
+}
+
+std::string next_text(const PlanPreview& all) {
+  const std::string apply =
+      fmt::format("sudo p2pctl apply{}", all.plan.name == "geforce-p2p" ? "" : " " + all.plan.name);
+  switch (all.outlook) {
+    case Outlook::ready:
+    case Outlook::impossible: return "";
+    case Outlook::limited: return all.seen.goal()->finding.next;
+    case Outlook::provable: return apply + "   (proves it; changes nothing where it passes)";
+    default: break;
+  }
+  if (!all.blocked) return apply + "   (\"p2pctl plan\" shows the changes)";
+  return all.changes ? fmt::format("{}   ({})", apply, reboots_text(all)) : apply;
+}
+
+std::string counts(const PlanPreview& all) {
+  const auto passed = std::ranges::count(all.seen.steps, Standing::Kind::holds, &Standing::kind);
+  const auto failed = std::ranges::count_if(all.seen.steps, &Standing::is_failing);
+  return fmt::format("Checks: {} passed, {} failed, {} open. All: p2pctl doctor --all", passed, failed,
+                     static_cast<std::ptrdiff_t>(all.seen.steps.size()) - passed - failed);
+}
+
+}  // namespace
+
+void print_verdict(const PlanPreview& all) {
+  if (const std::string machine = machine_text(all.host); !machine.empty()) print_line(machine);
+  const auto [colour, text] = verdict_of(all);
+  print_line(paint(colour, text));
+  if (const Standing* goal = all.seen.goal(); goal != nullptr && goal->finding.proves())
+    print_table({{shortened(goal->finding.summary, 2 * kScreen)}});
+  if (all.blocked) print_operator(all);
+  if (all.outlook == Outlook::mendable) print_fixes(all);
+  if (const std::string next = next_text(all); !next.empty())
+    print_line(fmt::format("{} {}", all.blocked ? "Then:" : "Next:", paint(Colour::bold, next)));
+  print_line(paint(Colour::dim, counts(all)));
+}
+
+}  // namespace p2pd::ctl

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "screen/text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <sstream>
+
+#include "machine/driver/machine.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/toolchain.hpp"
+
+namespace p2pd::ctl {
+namespace {
+
+constexpr std::size_t kLongest = 52;  ///< for a word: a kernel argument lists ports
+
+std::string without_parentheses(const std::string& text) {
+  std::string out;
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '(' && depth++ == 0 && out.ends_with(' ')) out.pop_back();
+    if (depth == 0) out += c;
+    if (c == ')' && depth > 0) --depth;
+  }
+  return out;
+}
+
+/// Position at which to cut `word`: after the last list item that fits, and never within a UTF-8 character.
+std::size_t end_of(const std::string& word) {
+  if (const std::size_t item = word.find_last_of(";,", kLongest); item != std::string::npos) return item + 1;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) --end;
+  return end;
+}
+
+std::string shortened_words(const std::string& text) {
+  std::istringstream words(text);
+  std::string out;
+  for (std::string word; words >> word; out += (out.empty() ? "" : " ") + word)
+    if (word.size() > kLongest) word = word.substr(0, end_of(word)) + "…";
+  return out;
+}
+
+}  // namespace
+
+std::string shortened(const std::string& text, std::size_t limit) {
+  std::string out = shortened_words(text);
+  if (out.size() > limit) out = without_parentheses(out);
+  if (out.size() <= limit) return out;
+  return out.substr(0, out.rfind(' ', limit - 2)) + " …";
+}
+
+std::string machine_text(const Host& host) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  std::map<std::string, int> counts;
+  const auto devices = pci_devices(host);
+  const auto models = gpu_models();
+  const std::vector<std::string> gpus = devices ? nvidia_gpus(*devices) : std::vector<std::string>();
+  for (const PciDevice& device : devices.value_or(std::vector<PciDevice>())) {
+    if (!models || std::ranges::find(gpus, device.address) == gpus.end()) continue;
+    const auto model = model_of(*models, device.id());
+    const std::string name = model ? model->name : device.id();
+    ++counts[name.starts_with(kMaker) ? name.substr(kMaker.size()) : name];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} x {}", count, name));
+  if (Distribution system = distribution(host); !system.id.empty()) {
+    system.id.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(system.id.front())));
+    parts.push_back(system.id + " " + system.version);
+  }
+  if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
+  if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);
+  return shortened(fmt::format("{}", fmt::join(parts, "; ")), 2 * kScreen);
+}
+
+}  // namespace p2pd::ctl
