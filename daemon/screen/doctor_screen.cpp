@@ -89,9 +89,11 @@ void print_fixes(const PlanPreview& all) {
       ++left;
       continue;
     }
-    const std::string& id = preview.standing.step->id;
-    rows.push_back({paint(Colour::yellow, "->"), id, shortened(preview.standing.finding.summary, kScreen - 8)});
+    rows.push_back({paint(Colour::yellow, "->"), preview.standing.step->id, preview.standing.finding.summary});
   }
+  std::size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row[1].size());
+  for (auto& row : rows) row[2] = shortened(row[2], kScreen - width - 6);
   if (left > 0) rows.push_back({paint(Colour::yellow, "->"), "", fmt::format("and {} more", left)});
   print_table(rows);
   costs.erase("");
