@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/json_members.hpp"
 #include "base/probe.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/p2p_use.hpp"
@@ -21,7 +22,8 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"mode", Parameter::Type::string, false,
-     "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics and wanted managed memory too"},
+     "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics, wanted managed memory and NCCL too"},
+    {"nccl", Parameter::Type::string, false, "path of the libnccl to use in mode full; otherwise it is looked for"},
     {"fit_for", Parameter::Type::strings, false,
      "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
@@ -81,6 +83,8 @@ Finding judged(const nlohmann::json& report, const std::string& program, const s
   if (!gain.empty()) finding.summary += "; " + gain.back().get<std::string>();
   finding.facts = report;
   finding.evidence.push_back({program, fmt::format("seed {}", report.value("seed", ""))});
+  if (const nlohmann::json& nccl = field_of(report, "collectives"); nccl.is_object())
+    finding.evidence.push_back({"NCCL", nccl.value("summary", "")});
   for (const nlohmann::json& remark : judgement.value("remarks", nlohmann::json::array())) {
     if (finding.evidence.size() > 8) break;
     finding.evidence.push_back({remark.value("test", ""), remark.value("text", "")});
@@ -96,6 +100,8 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   Command command = bench_command(host, {"--json"});
   const std::string mode = parameters.value("mode", "default");
   if (mode != "default") command.argv.push_back("--" + mode);
+  if (mode == "full" && parameters.contains("nccl"))
+    command.argv.insert(command.argv.end(), {"--nccl", parameters["nccl"].get<std::string>()});
   if (parameters.contains("fit_for"))
     command.argv.insert(
         command.argv.end(),

@@ -23,7 +23,7 @@ std::vector<fs::path> config_directories() {
 }
 
 Result<Config> parse_config(std::string_view text, std::string_view file) {
-  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s", "gpus"};
+  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s", "nccl", "gpus"};
   static constexpr std::string_view kBooleans[] = {"false", "true"};
   static constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warning", "error"};
   const yaml::Node root = TRY(yaml::parse(text, file));
@@ -39,6 +39,10 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   if (root.has("apply_on_boot")) config.apply_on_boot = TRY(TRY(root.at("apply_on_boot")).choice(kBooleans)) == 1;
   if (root.has("reboot_delay_s"))
     config.reboot_delay_s = static_cast<int>(TRY(TRY(root.at("reboot_delay_s")).integer(0, 86'400)));
+  if (root.has("nccl")) {
+    config.nccl = TRY(TRY(root.at("nccl")).text());
+    if (!config.nccl.starts_with('/')) return Failure(TRY(root.at("nccl")).error("expected an absolute path"));
+  }
   config.left_out_gpus = TRY(read_left_out_gpus(root));
   return config;
 }
@@ -86,6 +90,8 @@ Result<Plan> load_plan(const Config& config, const std::string& name, const Regi
   Plan plan = TRY(load_plan(name.empty() ? config.plan : name, registry, 1));
   for (const std::string& gpu : config.left_out_gpus)
     if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
+  for (Step& step : plan.steps)
+    if (step.kind == StepKind::goal && !config.nccl.empty()) step.with.emplace("nccl", config.nccl);
   return plan;
 }
 

@@ -21,6 +21,7 @@ struct Config {
   bool apply_on_boot = false;        ///< the plan is applied at the first boot of a machine on which nothing has run
   std::vector<std::string> left_out_gpus = {};  ///< for every plan
   int reboot_delay_s = 60;                      ///< seconds from the announcement of a restart to the restart
+  std::string nccl = {};                        ///< path of the libnccl of full proofs; empty: it is looked for
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);
@@ -30,7 +31,8 @@ Result<Config> load_config();
 bool is_plan_file(std::string_view word);
 
 /// Loads a plan by name from config_directories(), or by path, relative to the current directory, if
-/// is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan.
+/// is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan; the plan's own `nccl`
+/// counts.
 Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry);
 
 }  // namespace p2pd

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include "base/command.hpp"
 #include "probes/bench/collectives/collectives.hpp"
+#include "probes/bench/collectives/nccl.hpp"
 #include "probes/bench/device/nvml_peers.hpp"
 #include "probes/bench/measuring.hpp"
 #include "probes/bench/report/kernel_log.hpp"
@@ -37,6 +39,7 @@ struct Options : Apart {
   bool phases = false;
   bool collectives = false;
   bool driver_peers = false;
+  std::string nccl;  ///< path of libnccl; empty: it is looked for
   std::string save;
   std::string against;
   std::string thresholds;
@@ -57,6 +60,39 @@ bool ended_at_managed(const Measurement& found) {
     return w.test == kManaged && (w.kind == WrongKind::faulted || w.kind == WrongKind::hung);
   };
   return std::ranges::any_of(found.wrong, ended);
+}
+
+/// Adds settings of NCCL by somebody that this run overrides.
+void note_conf(const Host& host, const std::string& level, std::vector<std::string>& notes) {
+  const NcclConf conf = nccl_conf(host).value_or(NcclConf{});
+  for (const auto& [name, setting, overridden] :
+       {std::tuple("NCCL_P2P_LEVEL", conf.level, !level.empty()), std::tuple("NCCL_P2P_DISABLE", conf.disabled, true)})
+    if (setting && !setting->ours && overridden)
+      notes.push_back(
+          fmt::format("{} line {} is overridden here: {}={}", kNcclConf, setting->line, name, setting->value));
+}
+
+/// Runs NCCL at the level that it needs, which /etc/nccl.conf may not have yet. A full run that finds P2P unfit for it
+/// leaves it out.
+Result<Collectives> collectives_of(const Options& options, const Host& host, CommandRunner& runner,
+                                   const Report& report) {
+  const Measurement& found = report.measurement;
+  if (ended_at_managed(found)) return Collectives{.not_run = "the GPUs may be down: a process ended at managed memory"};
+  const Judgement so_far = judge(found, report.paths, report.thresholds, {}, report.wanted);
+  const auto unfit = [](const Fitness& one) { return one.use == P2pUse::nccl && one.kind != Fitness::Kind::fit; };
+  if (!options.collectives && std::ranges::any_of(so_far.fit, unfit))
+    return Collectives{.not_run = "P2P is not fit for it"};
+  nccl::Library library = nccl::find_library(runner, options.nccl);
+  if (library.path.empty())
+    return Collectives{.not_run = std::move(library.why_not), .notes = std::move(library.notes)};
+  CollectiveRuns runs{
+      .program = "/proc/self/exe", .library = library.path, .deadline = std::chrono::seconds(options.deadline_s)};
+  for (const Gpu& gpu : found.gpus) runs.gpus += (runs.gpus.empty() ? "" : ",") + gpu.uuid;
+  if (const NcclNeed need = nccl_need_of(report); !need.by_itself) runs.p2p_level = to_string(need.level);
+  Collectives collectives = TRY(measure_collectives(runner, runs));
+  note_conf(host, runs.p2p_level, library.notes);
+  collectives.notes = std::move(library.notes);
+  return collectives;
 }
 
 Result<Report> run(const Options& options, const Root& root) {
@@ -81,15 +117,12 @@ Result<Report> run(const Options& options, const Root& root) {
   }
   report.measurement = TRY(std::move(found));
   Surroundings around = listener.surroundings();
-  report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
-  if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
-  if (options.collectives && ended_at_managed(report.measurement))
-    report.measurement.collectives.emplace().not_run = "the GPUs may be down: a process ended at managed memory";
-  else if (options.collectives && report.measurement.gpus.size() > 1)
-    report.measurement.collectives =
-        TRY(measure_collectives(runner, "/proc/self/exe", std::chrono::seconds(options.deadline_s)));
+  if ((options.collectives || options.asked.full) && report.measurement.gpus.size() > 1)
+    report.measurement.collectives = TRY(collectives_of(options, host, runner, report));
+  report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
+  if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
 }
@@ -167,11 +200,12 @@ int start(int argc, char** argv) {
       "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
       "5 fit for less than what was asked for."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
-  app.add_flag(
-      "--full", options.asked.full,
-      "IPC, atomics and wanted managed memory too, with a second process, and all repetitions of the handshakes");
+  app.add_flag("--full", options.asked.full,
+               "IPC, atomics, wanted managed memory and NCCL too, and all repetitions of the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
-  app.add_flag("--collectives", options.collectives, "NCCL all-reduce and all-to-all too, with P2P and without");
+  app.add_flag("--collectives", options.collectives,
+               "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");
+  app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")->take_last();
   app.add_flag("--driver-peers", options.driver_peers,
                "print as JSON what the driver says of each pair; measure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
@@ -212,7 +246,7 @@ int start(int argc, char** argv) {
   if (!root) return fail_with(options, root.error());
   options.root = named->directory();  // for the measuring process
   if (options.worker) return measuring_process(options, *root);
-  if (!options.collective_worker.empty()) return collective_worker(options.collective_worker);
+  if (!options.collective_worker.empty()) return collective_worker(options.collective_worker, options.nccl);
   return main_of(options, *root);
 }
 

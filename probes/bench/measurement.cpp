@@ -65,11 +65,11 @@ constexpr auto kMembers<Collective> = std::tuple(std::pair("name", &Collective::
                                                  std::pair("time_ns", &Collective::time_ns),
                                                  std::pair("wrong", &Collective::wrong));
 template <>
-constexpr auto kMembers<Collectives> = std::tuple(std::pair("not_run", &Collectives::not_run),
-                                                  std::pair("version", &Collectives::version),
-                                                  std::pair("transports", &Collectives::transports),
-                                                  std::pair("p2p_level", &Collectives::p2p_level),
-                                                  std::pair("results", &Collectives::results));
+constexpr auto kMembers<Collectives> =
+    std::tuple(std::pair("not_run", &Collectives::not_run), std::pair("version", &Collectives::version),
+               std::pair("library", &Collectives::library), std::pair("transports", &Collectives::transports),
+               std::pair("pairs", &Collectives::pairs), std::pair("p2p_level", &Collectives::p2p_level),
+               std::pair("notes", &Collectives::notes), std::pair("results", &Collectives::results));
 template <>
 constexpr auto kMembers<Phase> = std::tuple(std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
                                             std::pair("length_ms", &Phase::length_ms));

@@ -108,10 +108,13 @@ struct Collective {
 
 /// Version and results of NCCL.
 struct Collectives {
-  std::string not_run = {};                    ///< "no libnccl: ...", of one run or both; empty when both ran
-  std::string version = {};                    ///< "2.28.3"
-  std::map<std::string, int> transports = {};  ///< "P2P/CUMEM", "SHM/direct", "NET/Socket": channels, P2P allowed
-  std::string p2p_level = {};                  ///< NCCL_P2P_LEVEL of the run; empty: NCCL's own choice
+  std::string not_run = {};  ///< "no libnccl found", "hangs with P2P: ..."; of one run or both; empty: both ran
+  std::string version = {};  ///< "2.28.3"
+  std::string library = {};  ///< path
+  std::map<std::string, int> transports = {};     ///< "P2P/CUMEM", "SHM/direct", "NET/Socket": channels, P2P allowed
+  std::map<std::string, std::string> pairs = {};  ///< by connected pair, "GPU 0 -> GPU 1": transport, P2P allowed
+  std::string p2p_level = {};                     ///< NCCL_P2P_LEVEL of the run; empty: NCCL's own choice
+  std::vector<std::string> notes = {};            ///< other libraries, and settings that the run overrode
   std::vector<Collective> results = {};
 };
 

@@ -40,8 +40,7 @@ std::map<std::string, std::string> environment() {
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
     const bool of_tests = name.starts_with("P2PD_SIM_") || name.starts_with("P2PD_LIE") || name == "P2PD_REAL_LIBCUDA";
-    if (equals != text.npos &&
-        (name == "LD_LIBRARY_PATH" || name == "P2P_BENCH_NCCL" || name.starts_with("NCCL_") || of_tests))
+    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name.starts_with("NCCL_") || of_tests))
       out[std::string(name)] = text.substr(equals + 1);
   }
   return out;

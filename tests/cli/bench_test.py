@@ -447,6 +447,87 @@ class ManagedMemory(Case):
         self.assertTrue(all("managed was not tested: not supported" in line for line in self.fails(report)), self.fails(report))
 
 
+class Nccl(Case):
+    """NCCL's own runs, without P2P and with it, on two GPUs below an Intel root: NCCL needs a level there."""
+
+    RECORD = "rtx4090-x2-vtd-strict"
+    X8 = LINK | {"gb_s": 13, "both_gb_s": 25, "staged_gb_s": 9, "load_gb_s": 12, "store_gb_s": 12.5}
+    SIMULATED = BUILD / "sim/libnccl.so.2"
+
+    def nccl(self, *options, fault="", code=PROVEN, **environment):
+        return self.report(machine(2, gpu_addresses(self.RECORD), link=self.X8), *options, root=BUILD / "machines" / self.RECORD, code=code,
+                           environment={"P2PD_SIM_NCCL": fault, **environment})
+
+    def fit(self, report):
+        return {one["use"]: (one["fit"], one["why"]) for one in report["judgement"]["fit"]}
+
+    def test_at_the_level_that_it_needs(self):
+        """A full proof runs it by itself."""
+        report = self.nccl("--full", "--for", "nccl")
+        nccl = report["collectives"]
+        self.assertEqual(nccl["pairs"], {"GPU 0 -> GPU 1": "P2P/CUMEM", "GPU 1 -> GPU 0": "P2P/CUMEM"})
+        self.assertIn(nccl["p2p_level"], ("PHB", "SYS"))
+        self.assertEqual(nccl["library"], str(self.SIMULATED.resolve()))
+        self.assertRegex(nccl["summary"], r"^NCCL 2\.28\.3: P2P on 2 of 2, all-reduce [\d.]+ GB/s, [\d.]+ without$")
+        self.assertTrue(report["judgement"]["summary"].endswith("; " + nccl["summary"]), report["judgement"]["summary"])
+        self.assertEqual(self.fit(report)["nccl"], ("fit", ""))
+        self.assertIsNone(self.nccl("--quick")["collectives"])
+
+    def test_at_the_users_level(self):
+        report = self.nccl("--quick", "--collectives", NCCL_P2P_LEVEL="PIX")
+        self.assertRegex(report["collectives"]["summary"], r"^NCCL 2\.28\.3: P2P on 0 of 2, ")
+        self.assertEqual(self.fit(report)["nccl"], ("fit", "NCCL 2.28.3 did not use P2P on 2 of 2 pairs"))
+
+    def test_faults_of_p2p(self):
+        """Also that of an NCCL which says that it uses P2P, and moves wrong bytes."""
+        for fault, text in (("hang-p2p", r"^NCCL 2\.28\.3: hangs with P2P: no answer within 10 s$"),
+                            ("die-p2p", r"^NCCL 2\.28\.3: fails with P2P: the worker ended by signal 6 \(Aborted\)$"),
+                            ("refuse-p2p", r"^NCCL 2\.28\.3: fails with P2P: .*ncclCommInitAll: unhandled system error: simulated \[31mrefusal$"),
+                            ("wrong-p2p", r"^NCCL all_reduce of 64 KiB, P2P on: 1 wrong element")):
+            with self.subTest(fault):
+                report = self.nccl("--quick", "--collectives", "--deadline", "10", fault=fault, code=LIMITED)
+                self.assertRegex(self.fails(report)[0], text)
+                self.assertEqual({use: fit for use, (fit, _) in self.fit(report).items()},
+                                 {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | Uses.LAST)
+
+    def test_faults_without_p2p_too(self):
+        """They say nothing of P2P."""
+        for fault in ("die", "refuse"):
+            with self.subTest(fault):
+                report = self.nccl("--quick", "--collectives", fault=fault)
+                self.assertRegex(report["collectives"]["summary"], r"^NCCL: not tested \(fails with P2P: .*; fails without P2P: .*\)$")
+                self.assertRegex(" ".join(self.fit(report)["nccl"]), "^fit NCCL itself was not tested: fails with P2P: ")
+                self.assertTrue(report["judgement"]["summary"].endswith("; NCCL: not tested"), report["judgement"]["summary"])
+
+    def test_not_where_p2p_is_unfit(self):
+        report = self.report(machine(2, faults=[fault("dead-direction")]), "--full", code=NOT_PROVEN)
+        self.assertEqual(report["collectives"]["summary"], "NCCL: not tested (P2P is not fit for it)")
+
+    def test_a_library_that_is_none(self):
+        missing, other = self.scratch / "none.so", BUILD / "sim/libcuda.so.1"
+        for path, why in ((missing, f"not loaded: {missing}: No such file or directory"), (other, f"{other.resolve()} has no ncclGetVersion"),
+                          ("/etc/passwd", "/etc/passwd: invalid ELF header")):
+            with self.subTest(path):
+                report = self.nccl("--quick", "--collectives", "--nccl", path)
+                self.assertEqual(report["collectives"]["summary"], f"NCCL: not tested ({why})")
+                self.assertEqual(self.fit(report)["nccl"], ("fit", f"NCCL itself was not tested: {why}"))
+
+    def test_two_libraries(self):
+        second = self.scratch / "libnccl.so.2"
+        shutil.copy(self.SIMULATED, second)
+        nccl = self.nccl("--quick", "--collectives", LD_LIBRARY_PATH=f"{BUILD}/sim:{self.scratch}")["collectives"]
+        self.assertEqual(nccl["library"], str(self.SIMULATED.resolve()))
+        self.assertEqual(nccl["notes"][0], f"also found, not used: {second.resolve()}")
+
+    @unittest.skipIf(os.geteuid() != 0, "root gives files away")
+    def test_a_users_library(self):
+        users = self.scratch / "libnccl.so.2"
+        shutil.copy(self.SIMULATED, users)
+        os.chown(users, 65534, 65534)
+        nccl = self.nccl("--quick", "--collectives", "--nccl", users)["collectives"]
+        self.assertEqual(nccl["summary"], f"NCCL: not tested (not loaded: {users}: {users} is owned by user 65534, not by root)")
+
+
 class Excluded(Case):
     """--exclude: on a host of three GPUs, which the simulated driver and NVML read off a tree."""
 
@@ -514,6 +595,17 @@ class Excluded(Case):
                 self.assertEqual([gpu["address"] for gpu in report["gpus"]], left)
                 self.assertEqual(len(report["pairs"]), len(left) * (len(left) - 1))
                 self.assertTrue(all(path["payload_gb_s"] > 20 for i, row in enumerate(report["paths"]) for j, path in enumerate(row) if i != j))
+
+    def test_nccl(self):
+        """It gets no GPU that is left out, and somebody's settings are overridden."""
+        self.write("etc/nccl.conf", "# mine\nNCCL_P2P_LEVEL=PIX\nNCCL_P2P_DISABLE=1\n")
+        library = "--collectives", "--nccl", Nccl.SIMULATED
+        nccl = self.run_on_host(*library)["collectives"]
+        self.assertEqual((len(nccl["pairs"]), set(nccl["pairs"].values()), nccl["p2p_level"]), (6, {"P2P/CUMEM"}, "PHB"))
+        self.assertEqual(nccl["notes"], ["/etc/nccl.conf line 2 is overridden here: NCCL_P2P_LEVEL=PIX",
+                                         "/etc/nccl.conf line 3 is overridden here: NCCL_P2P_DISABLE=1"])
+        nccl = self.run_on_host(*library, "--exclude", "0000:01:00.0")["collectives"]
+        self.assertEqual(list(nccl["pairs"]), ["GPU 0 -> GPU 1", "GPU 1 -> GPU 0"])
 
     def test_a_bad_card_of_three(self):
         """Its faults are those of the second, as numbered before one was left out."""

@@ -24,12 +24,14 @@ using Transports = std::map<std::string, int>;
 
 namespace {
 
-constexpr char kOn[] = "/bin/p2p-bench --collective-worker on";
-constexpr char kOff[] = "/bin/p2p-bench --collective-worker off";
+constexpr char kOn[] = "/bin/p2p-bench --collective-worker on --nccl /lib/libnccl.so.2";
+constexpr char kOff[] = "/bin/p2p-bench --collective-worker off --nccl /lib/libnccl.so.2";
+const CollectiveRuns kRuns = {"/bin/p2p-bench", "/lib/libnccl.so.2", "GPU-b,GPU-a", "SYS", 60s};
 
 Collectives ran(bool p2p, double gb_s) {
   return {.version = "2.28.3",
           .transports = {{p2p ? "P2P/CUMEM" : "SHM/direct", 8}},
+          .pairs = {{"GPU 0 -> GPU 1", p2p ? "P2P/CUMEM" : "SHM/direct"}},
           .p2p_level = p2p ? "SYS" : "",
           .results = {{"all_reduce", p2p, 8 << 20, Figure{gb_s, gb_s - 1, gb_s + 1, 7}, Figure{5e5, 4e5, 6e5, 7}, 0},
                       {"alltoall", p2p, 8 << 20, std::nullopt, std::nullopt, 3}}};
@@ -38,10 +40,10 @@ Collectives ran(bool p2p, double gb_s) {
 std::string line(const Collectives& collectives) { return nlohmann::json(collectives).dump() + "\n"; }
 
 Collectives measure(test::FakeRunner& runner) {
-  auto found = measure_collectives(runner, "/bin/p2p-bench", 60s);
+  auto found = measure_collectives(runner, kRuns);
   REQUIRE(found);
   CHECK(runner.unexpected.empty());
-  CHECK(runner.ran == std::vector<std::string>{kOn, kOff});
+  CHECK(runner.ran == std::vector<std::string>{kOff, kOn});  // GPUs that P2P hangs have answered before
   return *found;
 }
 
@@ -102,6 +104,20 @@ TEST_CASE("collectives: transports and warning of a whole log") {
   CHECK(nccl_transports("").empty());
 }
 
+TEST_CASE("collectives: the transport of each pair, of several one that is not P2P") {
+  using Pairs = std::map<std::string, std::string>;
+  const std::string line = "h:1:2 [0] NCCL INFO Channel 00/1 : ";
+  const std::string log = line + "0[0] -> 1[1] via P2P/CUMEM\n" + line + "10[e1000] -> 5[a7000] via P2P/IPC/read\n" +
+                          line + "3[3] -> 4[4] via SHM/direct/direct\n" + line + "3[3] -> 4[4] via P2P/CUMEM\n" + line +
+                          "6[6] -> 7[7] via P2P/CUMEM\n" + line + "6[6] -> 7[7] [send] via NET/Socket/0\n" + line +
+                          "7[7] -> 6[6] [receive] via NET/Socket/0\n" + "NCCL INFO Channel : -> via P2P/x\n";
+  CHECK(nccl_pairs(log) == Pairs{{"GPU 0 -> GPU 0", "P2P/x"},
+                                 {"GPU 0 -> GPU 1", "P2P/CUMEM"},
+                                 {"GPU 10 -> GPU 5", "P2P/IPC"},
+                                 {"GPU 3 -> GPU 4", "SHM/direct"},
+                                 {"GPU 6 -> GPU 7", "NET/Socket"}});
+}
+
 TEST_CASE("collectives: bus bandwidth is that of nccl-tests") {
   CHECK(bus_factor("all_reduce", 2) == Approx(1));
   CHECK(bus_factor("all_reduce", 4) == Approx(1.5));
@@ -127,12 +143,18 @@ TEST_CASE("collectives: wrong elements are counted across the end of the period"
   CHECK(wrong_elements({}, data, 0) == 0);
 }
 
-TEST_CASE("collectives: a worker has the user's environment") {
+TEST_CASE("collectives: a worker has the user's environment, but for the choice of GPUs") {
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ::setenv("CUDA_VISIBLE_DEVICES", "1", 1);
   ::setenv("P2PD_TEST_EQUALS", "a=b", 1);
-  const Command command = collective_command("/bin/p2p-bench", false, 90s);
+  const Command command = collective_command(kRuns, false);
   CHECK(command.text() == kOff);
-  CHECK(command.deadline == 90s);
+  CHECK(command.deadline == 60s);
+  CHECK(command.environment.at("CUDA_VISIBLE_DEVICES") == "GPU-b,GPU-a");
+  CHECK(command.environment.at("NCCL_P2P_LEVEL") == "SYS");
+  ::setenv("NCCL_P2P_LEVEL", "PHB", 1);
+  CHECK(collective_command(kRuns, true).environment.at("NCCL_P2P_LEVEL") == "PHB");
+  for (const char* name : {"NCCL_P2P_LEVEL", "CUDA_VISIBLE_DEVICES"}) ::unsetenv(name);
   CHECK(command.environment.at("NCCL_NVLS_ENABLE") == "0");
   CHECK(command.environment.at("P2PD_TEST_EQUALS") == "a=b");
   ::unsetenv("NCCL_NVLS_ENABLE");
@@ -156,6 +178,7 @@ TEST_CASE("collectives: both runs are merged, P2P first") {
   CHECK(found.not_run.empty());
   CHECK(found.version == "2.28.3");
   CHECK(found.p2p_level == "SYS");
+  CHECK(found.library == "/lib/libnccl.so.2");
   CHECK(found.transports == Transports{{"P2P/CUMEM", 8}});
   REQUIRE(found.results.size() == 4);
   CHECK(found.results[0].p2p);
@@ -182,7 +205,7 @@ TEST_CASE("collectives: a worker that hangs or dies is told beside what the othe
   SECTION("with P2P") {
     runner.on(kOff, line(ran(false, 8)));
     const Collectives found = measure(runner);
-    CHECK(found.not_run == "with P2P: `p2p-bench` was ended, still running after 60 s");
+    CHECK(found.not_run == "hangs with P2P: no answer within 60 s");
     CHECK(found.version == "2.28.3");
     CHECK(found.transports.empty());
     CHECK(found.results.size() == 2);
@@ -191,26 +214,18 @@ TEST_CASE("collectives: a worker that hangs or dies is told beside what the othe
     runner.on(kOff, line(ran(false, 8)), 134, "some line\nncclGroupEnd: \033[1munhandled\n\n");
     const Collectives found = measure(runner);
     CHECK(found.not_run ==
-          "with P2P: `p2p-bench` was ended, still running after 60 s; "
-          "without P2P: the worker ended with status 134: ncclGroupEnd: [1munhandled");
+          "hangs with P2P: no answer within 60 s; "
+          "fails without P2P: the worker ended by signal 6 (Aborted): ncclGroupEnd: [1munhandled");
     CHECK(found.results.empty());
   }
 }
 
 TEST_CASE("collectives: an interruption ends the measurement") {
   test::FakeRunner runner;
-  runner.on(kOn,
+  runner.on(kOff,
             [](const Command&) -> Result<CommandResult> { return fail(ErrorCode::interrupted, "p2pd is to stop"); });
-  CHECK(measure_collectives(runner, "/bin/p2p-bench", 60s).error().code == ErrorCode::interrupted);
-  CHECK(runner.ran == std::vector<std::string>{kOn});
-}
-
-TEST_CASE("collectives: every place where NCCL was looked for is told") {
-  const auto found = nccl::load({"/nonexistent/libnccl.so.2", "libp2pd-none.so.2"});
-  REQUIRE_FALSE(found);
-  CHECK(found.error().message.find("/nonexistent/libnccl.so.2: cannot open") != std::string::npos);
-  CHECK(found.error().message.find("; libp2pd-none.so.2: cannot open") != std::string::npos);
-  CHECK(nccl::load({"libc.so.6"}).error().message == "libc.so.6 has no ncclGetVersion");
+  CHECK(measure_collectives(runner, kRuns).error().code == ErrorCode::interrupted);
+  CHECK(runner.ran == std::vector<std::string>{kOff});
 }
 
 #ifdef P2PD_HAS_NCCL_HEADER

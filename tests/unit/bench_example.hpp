@@ -82,6 +82,9 @@ inline Report example(int count) {
 inline Collectives nccl(std::map<std::string, int> transports, const std::string& level, double on_gb_s) {
   Collectives nccl;
   nccl.version = "2.28.3";
+  nccl.library = "/usr/lib/libnccl.so.2";
+  for (const char* pair : {"GPU 0 -> GPU 1", "GPU 1 -> GPU 0"})
+    if (!transports.empty()) nccl.pairs[pair] = transports.begin()->first;
   nccl.transports = std::move(transports);
   nccl.p2p_level = level;
   constexpr std::uint64_t kBytes = std::uint64_t{512} << 20;

@@ -378,6 +378,12 @@ TEST_CASE("bench judge: what was not tested is not proven") {
          b.run.collectives.emplace().results.push_back(collective);
        },
        "NCCL all_reduce of 1 GiB, P2P on: 1 wrong element"},
+      {"collective that hangs",
+       [](Bench& b) {
+         b.run.collectives = Collectives{.not_run = "hangs with P2P: no answer within 60 s", .version = "2.28.3"};
+         b.run.collectives->results.push_back({"all_reduce", false, kGiB, {}, {}, 0});
+       },
+       "NCCL 2.28.3: hangs with P2P: no answer within 60 s"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);

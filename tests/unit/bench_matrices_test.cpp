@@ -3,6 +3,7 @@
 
 #include "bench_example.hpp"
 #include "catch.hpp"
+#include "probes/bench/report/text.hpp"
 
 using namespace p2pd;
 using namespace p2pd::bench;
@@ -35,7 +36,8 @@ D\D     0     1                        D\D     0     1
 All pairs at once: 49.50 GB/s in all
 Atomics: NS (not supported) on 2 of 2 pairs, normal over BAR1; NVSHMEM and FlashInfer one-shot all-to-all need them
 
-NCCL 2.28.3 over P2P/CUMEM x 24
+NCCL 2.28.3: P2P on 2 of 2, all-reduce 20.6 GB/s, 14.5 without
+/usr/lib/libnccl.so.2 over P2P/CUMEM x 24
 bus GB/s              size      P2P on     P2P off
 all_reduce         512 MiB       20.60       14.50
 
@@ -151,4 +153,23 @@ TEST_CASE("bench matrices: a seeded fault is shouted, many remarks are cut, coll
   CHECK(holds(text, "NCCL_P2P_LEVEL=SYS\n"));
   CHECK(holds(text, "7 WRONG ELEMENTS\n"));
   CHECK_FALSE(holds(text, "Advice"));
+}
+
+TEST_CASE("bench matrices: NCCL in one line: pairs and rates, or the reason for none") {
+  Collectives run = nccl({{"P2P/CUMEM", 4}}, "SYS", 20.6);
+  run.pairs = {{"GPU 0 -> GPU 1", "P2P/CUMEM"}, {"GPU 1 -> GPU 0", "P2P/IPC"}};
+  CHECK(nccl_line(run) == "NCCL 2.28.3: P2P on 2 of 2, all-reduce 20.6 GB/s, 14.5 without");
+  run.results.push_back({"all_reduce", true, 1024, figure(1), {}, 0});  // smaller
+  run.pairs["GPU 1 -> GPU 0"] = "SHM/direct";
+  CHECK(nccl_line(run) == "NCCL 2.28.3: P2P on 1 of 2, all-reduce 20.6 GB/s, 14.5 without");
+  run.results[0].wrong = 3;
+  CHECK(nccl_line(run) == "NCCL 2.28.3: wrong data with P2P: all_reduce of 512 MiB, 3 wrong elements");
+  run.results.erase(run.results.begin() + 1);
+  run.results[0].wrong = 0;
+  run.not_run = "fails without P2P: it broke";
+  CHECK(nccl_line(run) == "NCCL 2.28.3: P2P on 1 of 2, all-reduce 20.6 GB/s; fails without P2P: it broke");
+  for (Collective& one : run.results) one.p2p = false;
+  run.not_run = "hangs with P2P: no answer within 60 s";
+  CHECK(nccl_line(run) == "NCCL 2.28.3: hangs with P2P: no answer within 60 s");
+  CHECK(nccl_line({.not_run = "no libnccl found"}) == "NCCL: not tested (no libnccl found)");
 }

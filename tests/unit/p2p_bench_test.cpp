@@ -100,6 +100,12 @@ TEST_CASE("p2p-bench: mode, thresholds and the saved report are passed on") {
                  report.dump());
   CHECK(kP2pBench.check(*live.host, with)->summary.ends_with("; median gain x2"));
   CHECK_FALSE(kP2pBench.validate({{"mode", "fast"}}));
+  report["collectives"] = {{"summary", "NCCL: not tested (no libnccl found)"}};
+  live.runner.on("p2p-bench --json --full --nccl /opt/libnccl.so.2", report.dump());
+  const auto finding = kP2pBench.check(*live.host, {{"mode", "full"}, {"nccl", "/opt/libnccl.so.2"}});
+  CHECK(finding->evidence.at(1).value == "NCCL: not tested (no libnccl found)");
+  live.runner.on("p2p-bench --json --quick", report.dump());  // a quick proof does not run NCCL
+  CHECK(kP2pBench.check(*live.host, {{"mode", "quick"}, {"nccl", "/opt/libnccl.so.2"}}));
   CHECK(live.runner.unexpected.empty());
 }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <fstream>
+
 #include "actions/registry.hpp"
 #include "catch.hpp"
+#include "plan/config.hpp"
 #include "probes/registry.hpp"
+#include "temporary.hpp"
 #include "world.hpp"
 
 using namespace p2pd;
@@ -58,6 +62,23 @@ steps:
     REQUIRE(again);
     CHECK(to_json(*again).dump() == frozen);
   }
+}
+
+TEST_CASE("config: the libnccl of full proofs is that of every goal, unless the plan names one") {
+  CHECK(parse_config("nccl: lib/libnccl.so.2\n", "p2pd.yaml").error().message ==
+        "p2pd.yaml:1: nccl: expected an absolute path");
+  const Config config = parse_config("nccl: /opt/libnccl.so.2\n", "p2pd.yaml").value();
+  const test::TemporaryDirectory directory;
+  const std::string file = directory / "p.yaml";
+  const auto with = [&](const std::string& parameters) {
+    std::ofstream(file) << "name: p\ntitle: t\nsteps:\n  - goal: g\n    title: t\n    check: p2p-bench\n" + parameters +
+                               "  - gate: h\n    title: t\n    check: gpu-inventory\n    with: {at_least: 2}\n";
+    const Plan plan = load_plan(config, file, {probes(), actions()}).value();
+    CHECK_FALSE(plan.step("h")->with.contains("nccl"));
+    return plan.step("g")->with.dump();
+  };
+  CHECK(with("") == R"({"nccl":"/opt/libnccl.so.2"})");
+  CHECK(with("    with: {nccl: /own.so}\n") == R"({"nccl":"/own.so"})");
 }
 
 TEST_CASE("every error names file, line, key and what was expected") {

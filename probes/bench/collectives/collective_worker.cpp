@@ -251,18 +251,9 @@ Result<Collective> Team::measure(std::string_view name, std::uint64_t bytes, int
 void set_environment(const CollectivePlan& plan, const DebugLog& log) {
   const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
   set("NCCL_P2P_DISABLE", plan.p2p ? "0" : "1");  // set in both cases, as nccl.conf sets missing variables
-  if (!plan.p2p_level.empty()) set("NCCL_P2P_LEVEL", plan.p2p_level);
   set("NCCL_DEBUG", "INFO");
   set("NCCL_DEBUG_SUBSYS", "INIT,P2P,SHM,NET");
   set("NCCL_DEBUG_FILE", log.path());
-}
-
-std::vector<std::string> libraries() {
-  constexpr char kName[] = "libnccl.so.2";
-  std::vector<std::string> names;
-  if (const char* directory = std::getenv("P2P_BENCH_NCCL")) names.push_back(std::string(directory) + "/" + kName);
-  names.emplace_back(kName);
-  return names;
 }
 
 Result<std::vector<Collective>> measure_all(Team& team, const CollectivePlan& plan) {
@@ -282,8 +273,8 @@ Result<std::vector<Collective>> measure_all(Team& team, const CollectivePlan& pl
 Result<Collectives> run_collectives(const CollectivePlan& plan) {
   const DebugLog log;
   set_environment(plan, log);
-  const auto library = nccl::load(libraries());
-  if (!library) return Collectives{.not_run = "no libnccl: " + library.error().message};
+  const auto library = nccl::load(plan.library);
+  if (!library) return Collectives{.not_run = library.error().message};
   const Driver driver = TRY(Driver::load());
   int gpus = 0;
   CU(driver, cuDeviceGetCount(&gpus));
@@ -301,12 +292,13 @@ Result<Collectives> run_collectives(const CollectivePlan& plan) {
   const char* level = std::getenv("NCCL_P2P_LEVEL");  // now with the value from nccl.conf
   return Collectives{.version = nccl_version(version),
                      .transports = nccl_transports(log.text()),
+                     .pairs = nccl_pairs(log.text()),
                      .p2p_level = plain(level != nullptr ? level : ""),
                      .results = std::move(results).take()};
 }
 
-int collective_worker(std::string_view p2p) {
-  const auto found = run_collectives({.p2p = p2p == "on"});
+int collective_worker(std::string_view p2p, const std::string& library) {
+  const auto found = run_collectives({.library = library, .p2p = p2p == "on"});
   if (!found) {
     fmt::print(stderr, "{}\n", plain(found.error().message));
     return 1;

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <functional>
 
 #include "probes/bench/device/pattern.hpp"
 #include "probes/bench/report/text.hpp"
@@ -34,31 +37,75 @@ Result<Collectives> ask_worker(CommandRunner& runner, const Command& command) {
   if (result.status == 0) return parse_worker_output(result.output);
   std::string_view errors = result.errors;
   const std::string last = plain(take_last_line(errors));
-  return fail(ErrorCode::command,
-              fmt::format("the worker ended with status {}{}{}", result.status, last.empty() ? "" : ": ", last));
+  const int signal = result.status - 128;
+  const std::string how = signal > 0 ? fmt::format("ended by signal {} ({})", signal, ::strsignal(signal))
+                                     : fmt::format("ended with status {}", result.status);
+  return fail(ErrorCode::command, fmt::format("the worker {}{}{}", how, last.empty() ? "" : ": ", last));
+}
+
+/// Connection in NCCL's debug output.
+struct Connection {
+  int from = 0;
+  int to = 0;
+  std::string transport;  ///< "P2P/CUMEM"
+};
+
+/// Calls `visit` for each connection of `log`; one that both ends report ("[send]", "[receive]") comes once.
+void each_connection(std::string_view log, const std::function<void(const Connection&)>& visit) {
+  constexpr std::string_view kVia = " via ";
+  constexpr std::string_view kTo = " -> ";
+  while (!log.empty()) {
+    const std::string_view line = take_line(log);
+    const std::size_t via = line.rfind(kVia);
+    const std::size_t to = line.find(kTo);
+    if (via == line.npos || line.find("NCCL INFO Channel ") > via || to > via) continue;
+    if (line.substr(0, via).ends_with("[receive]")) continue;
+    const std::string_view name = line.substr(via + kVia.size());
+    const std::size_t second = name.find('/');
+    if (second == name.npos) continue;
+    Connection one;
+    one.transport = plain(name.substr(0, name.find('/', second + 1)));
+    const std::size_t from = line.rfind(' ', to - 1) + 1;  // "0[0] -> 1[1]": ranks, with their devices
+    std::from_chars(line.data() + from, line.data() + line.size(), one.from);
+    std::from_chars(line.data() + to + kTo.size(), line.data() + line.size(), one.to);
+    visit(one);
+  }
 }
 
 }  // namespace
 
-Result<Collectives> measure_collectives(CommandRunner& runner, const std::string& program,
-                                        std::chrono::milliseconds deadline) {
+Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveRuns& runs) {
   Collectives found[2];
-  for (const bool p2p : {true, false}) {
-    auto answer = ask_worker(runner, collective_command(program, p2p, deadline));
-    if (!answer && answer.error().code == ErrorCode::interrupted) return Failure(std::move(answer).error());
-    found[p2p ? 0 : 1] = answer ? std::move(answer).take() : Collectives{.not_run = plain(answer.error().message)};
+  for (const bool p2p : {false, true}) {
+    auto answer = ask_worker(runner, collective_command(runs, p2p));
+    Collectives& run = found[p2p ? 0 : 1];
+    if (answer) {
+      run = std::move(answer).take();
+      continue;
+    }
+    const Error& error = answer.error();
+    if (error.code == ErrorCode::interrupted) return Failure(error);
+    const std::string with = p2p ? "with" : "without";
+    run.not_run = error.code == ErrorCode::timeout ? fmt::format("hangs {} P2P: no answer within {:g} s", with,
+                                                                 std::chrono::duration<double>(runs.deadline).count())
+                                                   : fmt::format("fails {} P2P: {}", with, plain(error.message));
   }
-  return merge(std::move(found[0]), std::move(found[1]));
+  Collectives both = merge(std::move(found[0]), std::move(found[1]));
+  both.library = runs.library;
+  return both;
 }
 
-Command collective_command(const std::string& program, bool p2p, std::chrono::milliseconds deadline) {
-  Command command = {.argv = {program, "--collective-worker", p2p ? "on" : "off"}, .deadline = deadline};
+Command collective_command(const CollectiveRuns& runs, bool p2p) {
+  Command command = {.argv = {runs.program, "--collective-worker", p2p ? "on" : "off", "--nccl", runs.library},
+                     .deadline = runs.deadline};
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     command.environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
+  if (!runs.p2p_level.empty()) command.environment.emplace("NCCL_P2P_LEVEL", runs.p2p_level);
+  command.environment["CUDA_VISIBLE_DEVICES"] = runs.gpus;  // ranks are then numbers of GPUs
   return command;
 }
 
@@ -74,8 +121,8 @@ Collectives merge(Collectives on, Collectives off) {
   if (on.version.empty()) on.version = std::move(off.version);
   on.results.insert(on.results.end(), off.results.begin(), off.results.end());
   if (on.not_run == off.not_run) return on;
-  if (!on.not_run.empty()) on.not_run.insert(0, "with P2P: ");
-  if (!off.not_run.empty()) on.not_run += (on.not_run.empty() ? "without P2P: " : "; without P2P: ") + off.not_run;
+  if (!on.not_run.empty() && !off.not_run.empty()) on.not_run += "; ";
+  on.not_run += off.not_run;
   return on;
 }
 
@@ -85,19 +132,18 @@ std::string nccl_version(int code) {
 }
 
 std::map<std::string, int> nccl_transports(std::string_view log) {
-  constexpr std::string_view kVia = " via ";
   std::map<std::string, int> transports;
-  while (!log.empty()) {
-    const std::string_view line = take_line(log);
-    const std::size_t via = line.rfind(kVia);
-    if (via == std::string_view::npos || line.find("NCCL INFO Channel ") > via || line.find(" -> ") > via) continue;
-    if (line.substr(0, via).ends_with("[receive]")) continue;
-    const std::string_view name = line.substr(via + kVia.size());
-    const std::size_t second = name.find('/');
-    if (second == std::string_view::npos) continue;
-    ++transports[plain(name.substr(0, name.find('/', second + 1)))];
-  }
+  each_connection(log, [&](const Connection& one) { ++transports[one.transport]; });
   return transports;
+}
+
+std::map<std::string, std::string> nccl_pairs(std::string_view log) {
+  std::map<std::string, std::string> pairs;
+  each_connection(log, [&](const Connection& one) {
+    std::string& transport = pairs[pair_name(one.from, one.to)];
+    if (transport.empty() || transport.starts_with("P2P/")) transport = one.transport;
+  });
+  return pairs;
 }
 
 std::string nccl_warning(std::string_view log) {

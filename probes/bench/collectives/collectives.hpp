@@ -21,31 +21,41 @@ constexpr std::string_view kAllToAll = "alltoall";
 
 /// Settings of NCCL for one process, which keeps them until it exits.
 struct CollectivePlan {
-  bool p2p = true;             ///< false: NCCL_P2P_DISABLE=1
-  std::string p2p_level = {};  ///< NCCL_P2P_LEVEL; empty: the user's, else NCCL's own choice
+  std::string library;  ///< path of libnccl
+  bool p2p = true;      ///< false: NCCL_P2P_DISABLE=1
   /// Bytes per rank of all-reduce; all-to-all runs the largest size. If memory is short the sizes shrink.
   std::vector<std::uint64_t> sizes_bytes = {64ULL << 10, 8ULL << 20, 128ULL << 20};
   int repetitions = 7;
 };
 
-/// Measures in this process, which must not have loaded NCCL yet: sets NCCL's environment, takes every GPU. Without
-/// libnccl, or with one GPU, sets Collectives::not_run; a later failure is an Error with NCCL's last warning.
+/// Measures in this process, which must not have loaded NCCL yet: sets NCCL's environment, takes every visible GPU.
+/// If the library does not load, or with one GPU, sets Collectives::not_run; a later failure is an Error with NCCL's
+/// last warning.
 Result<Collectives> run_collectives(const CollectivePlan& plan);
 
-/// `p2p-bench --collective-worker on|off`: prints the result of run_collectives() as JSON, the last line of standard
-/// output, or its Error on standard error. Returns the exit status.
-int collective_worker(std::string_view p2p);
+/// `p2p-bench --collective-worker on|off --nccl PATH`: prints the result of run_collectives() as JSON, the last line of
+/// standard output, or its Error on standard error. Returns the exit status.
+int collective_worker(std::string_view p2p, const std::string& library);
 
-/// Runs the workers of `program` one after the other, with and without P2P, each within `deadline`, and merges. A
+/// Both runs of NCCL, without P2P and with it.
+struct CollectiveRuns {
+  std::string program;                    ///< p2p-bench
+  std::string library;                    ///< path of libnccl
+  std::string gpus = {};                  ///< UUIDs, separated by commas, in the order of their numbers
+  std::string p2p_level = {};             ///< NCCL_P2P_LEVEL, unless the environment has one; empty: NCCL's own choice
+  std::chrono::milliseconds deadline{0};  ///< of each run
+};
+
+/// Runs the workers one after the other and merges. P2P comes last: GPUs that hang then have answered without. A
 /// failed worker is reported in Collectives::not_run, beside the results of the other; an Error is an interruption
 /// only.
-Result<Collectives> measure_collectives(CommandRunner& runner, const std::string& program,
-                                        std::chrono::milliseconds deadline);
+Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveRuns& runs);
 
 // Steps of the functions above.
 
-/// Command of a worker. It gets this process's environment, so that the user's settings for NCCL and CUDA apply.
-Command collective_command(const std::string& program, bool p2p, std::chrono::milliseconds deadline);
+/// Command of a worker. It gets this process's environment, so that the user's settings for NCCL and CUDA apply, but
+/// for the choice of GPUs.
+Command collective_command(const CollectiveRuns& runs, bool p2p);
 /// Parses the last line of `output` that is a worker's JSON.
 Result<Collectives> parse_worker_output(std::string_view output);
 /// Merges both runs; version, level and transports are those of the run with P2P.
@@ -55,6 +65,8 @@ std::string nccl_version(int code);
 /// Connections by transport in NCCL's debug output, "P2P/CUMEM" or "SHM/direct": the first two parts of "via X/Y/...".
 /// A connection that both ends report ("[send]", "[receive]") counts once.
 std::map<std::string, int> nccl_transports(std::string_view log);
+/// Transport by connected pair, "GPU 0 -> GPU 1"; of several, one that is not P2P.
+std::map<std::string, std::string> nccl_pairs(std::string_view log);
 /// Last "NCCL WARN" of the debug output; empty without one.
 std::string nccl_warning(std::string_view log);
 

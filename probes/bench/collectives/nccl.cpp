@@ -2,28 +2,104 @@
 #include "probes/bench/collectives/nccl.hpp"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
 
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench::nccl {
+namespace {
 
-Result<Functions> load(const std::vector<std::string>& libraries) {
-  std::string why;
-  for (const std::string& name : libraries) {
-    void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      why += (why.empty() ? "" : "; ") + plain(::dlerror());
-      continue;
-    }
-    Functions functions;
+namespace fs = std::filesystem;
+
+constexpr std::string_view kName = "libnccl.so.2";
+constexpr std::string_view kWheel = "nvidia/nccl/lib";  // of the wheels that PyTorch needs
+constexpr std::string_view kEnvironments[] = {"usr/lib/python3*/dist-packages", "usr/local/lib/python3*/dist-packages",
+                                              "usr/local/lib/python3*/site-packages",
+                                              "opt/*/lib/python3*/site-packages"};
+
+/// Paths where a library may be, in the order of the dynamic linker; wheels come last.
+std::vector<std::string> candidates(CommandRunner& runner, const std::string& system) {
+  std::vector<std::string> paths;
+  const char* directories = std::getenv("LD_LIBRARY_PATH");
+  std::istringstream words(directories != nullptr ? directories : "");
+  for (std::string word; std::getline(words, word, ':');)
+    if (!word.empty()) paths.push_back(fmt::format("{}/{}", word, kName));
+  const auto cache = runner.run({.argv = {"ldconfig", "-p"}});
+  std::istringstream lines(cache ? cache->output : "");
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t arrow = line.find(" => ");
+    if (arrow != line.npos && line.find(fmt::format("\t{} ", kName)) == 0) paths.push_back(line.substr(arrow + 4));
+  }
+  for (const std::string_view environment : kEnvironments) {
+    glob_t found{};
+    if (::glob(fmt::format("{}/{}/{}/{}", system, environment, kWheel, kName).c_str(), 0, nullptr, &found) == 0)
+      paths.insert(paths.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+  }
+  return paths;
+}
+
+/// Reason why root must not load `file`, a canonical path: somebody else can replace it; empty: nobody can.
+std::string unsafe(const fs::path& file) {
+  for (fs::path part = file;; part = part.parent_path()) {
+    struct stat info {};
+    if (::lstat(part.c_str(), &info) != 0) return "cannot be examined";
+    const bool guarded = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;  // others cannot replace root's files
+    if (info.st_uid != 0) return fmt::format("{} is owned by user {}, not by root", part.string(), info.st_uid);
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !guarded)
+      return part.string() + " is writable by others than root";
+    if (part == part.parent_path()) return {};
+  }
+}
+
+}  // namespace
+
+Result<Functions> load(const std::string& path) {
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(ErrorCode::not_found, plain(::dlerror()));
+  Functions functions;
 #define F(result, symbol, ...)                                                                \
   functions.symbol = reinterpret_cast<decltype(functions.symbol)>(::dlsym(library, #symbol)); \
-  if (functions.symbol == nullptr) return fail(ErrorCode::not_found, name + " has no " #symbol);
-    P2PD_NCCL_FUNCTIONS(F)
+  if (functions.symbol == nullptr) return fail(ErrorCode::not_found, path + " has no " #symbol);
+  P2PD_NCCL_FUNCTIONS(F)
 #undef F
-    return functions;
+  return functions;
+}
+
+Library find_library(CommandRunner& runner, const std::string& configured, const std::string& system, bool as_root) {
+  Library library;
+  std::vector<std::string> seen;
+  for (const std::string& path : configured.empty() ? candidates(runner, system) : std::vector{configured}) {
+    std::error_code error;
+    const std::string file = fs::canonical(path, error).string();
+    if (error && configured.empty()) continue;
+    if (std::ranges::find(seen, file) != seen.end()) continue;
+    seen.push_back(file);
+    const std::string why = error                               ? error.message()
+                            : !fs::is_regular_file(file, error) ? "not a file"
+                            : as_root                           ? unsafe(file)
+                                                                : "";
+    if (!why.empty()) {
+      library.notes.push_back(fmt::format("not loaded: {}: {}", path, why));
+    } else if (library.path.empty()) {
+      library.path = file;
+    } else {
+      library.notes.push_back("also found, not used: " + file);
+    }
   }
-  return fail(ErrorCode::not_found, why);
+  if (!library.path.empty()) return library;
+  library.why_not = "no libnccl found; nccl: PATH in p2pd.yaml names one";
+  if (library.notes.empty()) return library;
+  library.why_not = library.notes.front();
+  library.notes.erase(library.notes.begin());
+  return library;
 }
 
 }  // namespace p2pd::bench::nccl

@@ -3,10 +3,13 @@
 // are those of nccl.h since NCCL 2.7, the first with ncclSend; a stream is a cudaStream_t, which is a CUstream.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "base/command.hpp"
 #include "base/result.hpp"
 #include "probes/bench/device/cuda.hpp"
 
@@ -41,7 +44,19 @@ struct Functions {
 #undef F
 };
 
-/// Loads the first of `libraries` (names or paths for dlopen) that loads; the Error has the reason of each.
-Result<Functions> load(const std::vector<std::string>& libraries);
+/// Loads the library at `path`.
+Result<Functions> load(const std::string& path);
+
+/// libnccl of a run.
+struct Library {
+  std::string path;                ///< canonical; empty: none
+  std::string why_not;             ///< reason for none
+  std::vector<std::string> notes;  ///< other libraries that were found, and those that root must not load
+};
+
+/// Looks for libnccl.so.2: `configured` alone if it is not empty; else the directories of LD_LIBRARY_PATH, the cache of
+/// ldconfig, and torch wheels in the environments of `system`. `as_root`: loads only what nobody but root can change.
+Library find_library(CommandRunner& runner, const std::string& configured, const std::string& system = "/",
+                     bool as_root = ::geteuid() == 0);
 
 }  // namespace p2pd::bench::nccl

@@ -31,22 +31,6 @@ const Path* path_of(const Report& report, const Pair& pair) {
   return &report.paths[from][to];
 }
 
-NcclNeed need_of(const Report& report) {
-  const auto& gpus = report.measurement.gpus;
-  const auto switched = [&](int gpu) {
-    return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0;
-  };
-  std::vector<NcclPair> pairs;
-  for (const Pair& pair : report.measurement.pairs) {
-    const Path* path = path_of(report, pair);
-    const bool nvlink = pair.nvlink_gb_s > 0 || (switched(pair.from) && switched(pair.to));
-    const NcclReach reach = nvlink ? NcclReach::nvl : path == nullptr ? NcclReach::unknown : nccl_reach(*path);
-    pairs.push_back({pair_name(pair.from, pair.to), reach, path != nullptr && path->intel_root,
-                     median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
-  }
-  return nccl_need(pairs, gpus.size());
-}
-
 /// Gain of the largest collective that ran with P2P on and off, all_reduce before others, with its text.
 struct CollectiveGain {
   double ratio = 0;
@@ -94,7 +78,7 @@ std::string level_line_of_run(const Collectives& nccl, const NcclNeed& pairs) {
     }
     return pairs.slower > 0 && gain.ratio < 1 ? slower_line(pairs) : "";
   }
-  if (pairs.slower > 0) return nccl.p2p_level == "PHB" || pairs.phb == 0 ? "" : slower_line(pairs);
+  if (pairs.slower > 0) return pairs.phb == 0 ? "" : slower_line(pairs);
   if (nccl.p2p_level == level) {
     return fmt::format(
         "NCCL_DEBUG=INFO: NCCL {} DOES NOT USE PROVEN P2P, even with NCCL_P2P_LEVEL={}: {}; its log says why",
@@ -106,7 +90,7 @@ std::string level_line_of_run(const Collectives& nccl, const NcclNeed& pairs) {
 
 std::string level_line(const Report& report) {
   if (!report.judgement.proven) return {};
-  const NcclNeed need = need_of(report);
+  const NcclNeed need = nccl_need_of(report);
   const auto& nccl = report.measurement.collectives;
   if (nccl && !nccl->transports.empty()) return level_line_of_run(*nccl, need);
   if (need.by_itself) return {};
@@ -206,6 +190,22 @@ std::string rdma_line(const Report& report) {
 }
 
 }  // namespace
+
+NcclNeed nccl_need_of(const Report& report) {
+  const auto& gpus = report.measurement.gpus;
+  const auto switched = [&](int gpu) {
+    return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0;
+  };
+  std::vector<NcclPair> pairs;
+  for (const Pair& pair : report.measurement.pairs) {
+    const Path* path = path_of(report, pair);
+    const bool nvlink = pair.nvlink_gb_s > 0 || (switched(pair.from) && switched(pair.to));
+    const NcclReach reach = nvlink ? NcclReach::nvl : path == nullptr ? NcclReach::unknown : nccl_reach(*path);
+    pairs.push_back({pair_name(pair.from, pair.to), reach, path != nullptr && path->intel_root,
+                     median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
+  }
+  return nccl_need(pairs, gpus.size());
+}
 
 std::vector<std::string> advice(const Report& report) {
   std::vector<std::string> lines;

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "probes/bench/report/judge.hpp"
+#include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
 namespace {
@@ -23,7 +24,7 @@ constexpr std::string_view kCopyEngine[] = {"copy-push", "copy-pull"};
 constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "ipc-copy"};
 constexpr std::string_view kStores[] = {"store"};
 constexpr std::string_view kNcclToo[] = {
-    "store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool"};
+    "store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool", kCollectives};
 constexpr std::string_view kLoads[] = {"store", "load"};
 constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed",
                                            "handshake-push", "handshake-pull",     "ipc-store",  "pool",
@@ -56,13 +57,23 @@ bool names(const UseRow& row, std::string_view test) {
 
 const UseRow& copies() { return row_of_use(P2pUse::copies); }
 
+/// Reservation about a machine that is fit for NCCL; empty: there is none, or NCCL was not asked for.
+std::string nccl_note(const Measurement& run) {
+  if (!run.collectives) return {};
+  if (run.collectives->results.empty()) return "NCCL itself was not tested: " + run.collectives->not_run;
+  const std::size_t without = pairs_without_p2p(*run.collectives);
+  if (without == 0) return {};
+  return fmt::format("NCCL {} did not use P2P on {} of {}", run.collectives->version, without,
+                     count_name(run.collectives->pairs.size(), "pair"));
+}
+
 Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<Remark>& remarks) {
   for (const Remark& remark : remarks)
     if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
   for (const Pair& pair : run.pairs)
     for (const std::string_view test : essential_tests({row.use}))
       if (!has_run(run, pair, test)) return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
-  return {row.use, Fitness::Kind::fit, ""};
+  return {row.use, Fitness::Kind::fit, row.use == P2pUse::nccl ? nccl_note(run) : ""};
 }
 
 }  // namespace

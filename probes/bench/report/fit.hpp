@@ -20,8 +20,10 @@ struct Fitness {
   enum class Kind { fit, unfit, not_tested };
   P2pUse use = P2pUse::copies;
   Kind kind = Kind::not_tested;
-  std::string why;  ///< reason why it is not fit, or was not tested; may be empty
+  std::string why;  ///< reason why it is not fit, or was not tested, or a reservation; may be empty
 };
+/// Test of the remarks about NCCL's own runs.
+inline constexpr char kCollectives[] = "collectives";
 std::string_view to_string(Fitness::Kind kind);
 
 /// Tests that a pair needs to be fit for `uses`, each once.

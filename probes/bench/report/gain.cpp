@@ -154,7 +154,7 @@ std::string why_no_collectives(const std::optional<Collectives>& collectives) {
 
 void compare_collectives(const Measurement& before, const Measurement& after, Gains& gains,
                          std::vector<std::string>& lines) {
-  if (!after.collectives && !before.collectives) return;
+  if (!before.collectives) return;
   const std::string then = why_no_collectives(before.collectives);
   const std::string now = why_no_collectives(after.collectives);
   if (!then.empty() || !now.empty()) {

@@ -109,14 +109,18 @@ void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& p
   }
 }
 
+/// Judges NCCL's own runs. Without P2P wrong data is a warning: it says nothing about P2P.
 void judge_collectives(const Measurement& run, std::vector<Remark>& remarks) {
   if (!run.collectives) return;
   for (const Collective& one : run.collectives->results) {
     if (one.wrong == 0) continue;
-    remarks.push_back({Grade::fail, -1, -1, "collectives",
+    remarks.push_back({one.p2p ? Grade::fail : Grade::warn, -1, -1, kCollectives,
                        fmt::format("NCCL {} of {}, P2P {}: {}", one.name, size_name(one.bytes), one.p2p ? "on" : "off",
                                    count_name(one.wrong, "wrong element"))});
   }
+  const std::string failure = nccl_failure(*run.collectives);
+  if (!failure.empty() && largest_all_reduce(*run.collectives, true) == nullptr)
+    remarks.push_back({Grade::fail, -1, -1, kCollectives, nccl_line(*run.collectives)});
 }
 
 /// Judges the run as a whole: faults that invalidate it regardless of its pairs.
@@ -161,7 +165,8 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
   std::string text = proof(run);
   if (const std::size_t warnings = count(Grade::warn); warnings > 0) text += "; " + count_name(warnings, "warning");
   if (count(Grade::not_judged) > 0) text += "; speed not judged everywhere";
-  return text;
+  if (!run.collectives) return text;
+  return text + "; " + (run.collectives->results.empty() ? "NCCL: not tested" : nccl_line(*run.collectives));
 }
 
 }  // namespace

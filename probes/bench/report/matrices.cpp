@@ -219,9 +219,11 @@ void put_remarks(Page& page, const Report& report) {
 
 /// Adds a row per collective and size, with P2P on and off side by side.
 void put_collectives(Page& page, const Collectives& collectives) {
+  page.heading(nccl_line(collectives));
+  for (const std::string& note : collectives.notes) page.wrapped(note);
   if (collectives.results.empty()) return;
   const std::string level = collectives.p2p_level.empty() ? "" : ", NCCL_P2P_LEVEL=" + collectives.p2p_level;
-  page.heading(fmt::format("NCCL {} over {}{}", collectives.version, transports_name(collectives), level));
+  page.line(fmt::format("{} over {}{}", collectives.library, transports_name(collectives), level));
   page.line(fmt::format("{:<16}{:>10}{:>12}{:>12}", "bus GB/s", "size", "P2P on", "P2P off"));
   struct Row {
     std::array<std::string, 2> bus{"-", "-"};

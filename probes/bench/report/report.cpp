@@ -205,6 +205,7 @@ nlohmann::json to_json(const Report& report) {
     for (const Path& path : row) paths.back().push_back(json_of(path));
   }
   document["schema"] = "p2pd.bench/1";
+  if (const auto& nccl = report.measurement.collectives) document["collectives"]["summary"] = nccl_line(*nccl);
   document["paths"] = std::move(paths);
   document["thresholds"] = to_json(report.thresholds);
   document["wanted"] = nlohmann::json::array();
@@ -223,12 +224,9 @@ std::string bug_report(const Report& report) {
   };
   add(gpu_lines(report), kGpuLines);
   if (!report.measurement.not_run.contains(kEverything)) add(pair_lines(report), kPairLines);
-  const auto& collectives = report.measurement.collectives;
-  if (collectives && !collectives->version.empty()) {
-    const std::string& level = collectives->p2p_level;
-    add({fmt::format("NCCL {}: {}, NCCL_P2P_LEVEL {}", collectives->version, transports_name(*collectives),
-                     level.empty() ? "not set" : level)},
-        1);
+  if (const auto& nccl = report.measurement.collectives) {
+    const std::string level = nccl->p2p_level.empty() ? "" : ", NCCL_P2P_LEVEL=" + nccl->p2p_level;
+    add({nccl_line(*nccl) + (nccl->transports.empty() ? "" : "; " + transports_name(*nccl)) + level}, 1);
   }
   const std::string atomics = atomics_line(report.measurement);
   if (!atomics.empty()) add({atomics}, 1);

@@ -94,9 +94,6 @@ std::vector<std::string> not_run_lines(const Measurement& measurement) {
   }
   std::vector<std::string> lines;
   for (const auto& [test, why] : measurement.not_run) lines.push_back(fmt::format("{} not run: {}", test, why));
-  if (measurement.collectives && !measurement.collectives->not_run.empty()) {
-    lines.push_back("collectives not run: " + measurement.collectives->not_run);
-  }
   for (const auto& [what, count] : of_pairs) {
     lines.push_back(fmt::format("{} not run on {}: {}", what.first, count_name(count, "pair"), what.second));
   }
@@ -138,6 +135,46 @@ std::string transports_name(const Collectives& collectives) {
   std::vector<std::string> names;
   for (const auto& [name, channels] : collectives.transports) names.push_back(fmt::format("{} x {}", name, channels));
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const Collective* largest_all_reduce(const Collectives& nccl, bool p2p) {
+  const Collective* largest = nullptr;
+  for (const Collective& one : nccl.results)
+    if (one.name == "all_reduce" && one.p2p == p2p && (largest == nullptr || one.bytes > largest->bytes))
+      largest = &one;
+  return largest;
+}
+
+std::size_t pairs_without_p2p(const Collectives& nccl) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(nccl.pairs, [](const auto& pair) { return !pair.second.starts_with("P2P/"); }));
+}
+
+std::string nccl_failure(const Collectives& nccl) {
+  const bool on = std::ranges::find(nccl.results, true, &Collective::p2p) != nccl.results.end();
+  if (!on && !nccl.results.empty()) return nccl.not_run;
+  const auto wrong = std::ranges::find_if(nccl.results, [](const Collective& one) { return one.p2p && one.wrong > 0; });
+  if (wrong == nccl.results.end()) return {};
+  return fmt::format("wrong data with P2P: {} of {}, {}", wrong->name, size_name(wrong->bytes),
+                     count_name(wrong->wrong, "wrong element"));
+}
+
+std::string nccl_line(const Collectives& nccl) {
+  if (nccl.results.empty())
+    return fmt::format("NCCL: not tested ({})", nccl.not_run.empty() ? "no results" : nccl.not_run);
+  if (const std::string failure = nccl_failure(nccl); !failure.empty())
+    return fmt::format("NCCL {}: {}", nccl.version, failure);
+  const std::size_t pairs = nccl.pairs.size();
+  std::string line =
+      fmt::format("NCCL {}: ", nccl.version) +
+      (pairs == 0 ? "transports not known" : fmt::format("P2P on {} of {}", pairs - pairs_without_p2p(nccl), pairs));
+  const auto rate = [&](bool p2p) {
+    const Collective* run = largest_all_reduce(nccl, p2p);
+    return run == nullptr ? std::nullopt : median_of(run->bus_gb_s);
+  };
+  if (const auto on = rate(true)) line += fmt::format(", all-reduce {:.1f} GB/s", *on);
+  if (const auto off = rate(false)) line += fmt::format(", {:.1f} without", *off);
+  return line + (nccl.not_run.empty() ? "" : "; " + nccl.not_run);
 }
 
 }  // namespace p2pd::bench

@@ -3,7 +3,8 @@
 // host address: collectives run on the host when a group ends, and the debug output names a transport as NCCL does. Its
 // GPUs sit under different host bridges, so NCCL's rule of thumb refuses P2P until NCCL_P2P_LEVEL says PHB or SYS;
 // without P2P everything takes three times as long. Collectives of a group are of one kind, as p2p-bench has them.
-// P2PD_SIM_NCCL seeds a fault: "wrong" (one element of every result), "hang", "die", "refuse" (no communicator).
+// P2PD_SIM_NCCL seeds a fault: "wrong" (one element of every result), "hang", "die", "refuse" (no communicator); with
+// "-p2p" behind it, only where P2P is allowed.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -68,20 +69,25 @@ bool peers(int from, int to) {
   return DRIVER(cuDeviceCanAccessPeer)(&can, from, to) == cuda::CUDA_SUCCESS && can != 0;
 }
 
-void tell_transports(int ranks) {
+bool has_fault(const std::string& name) {
+  const std::string seeded = setting("P2PD_SIM_NCCL");
+  return seeded == name || (seeded == name + "-p2p" && setting("NCCL_P2P_DISABLE") != "1");
+}
+
+void tell(const std::string& line) {
   if (setting("NCCL_DEBUG") != "INFO") return;
-  std::FILE* to = setting("NCCL_DEBUG_FILE").empty() ? stdout : std::fopen(setting("NCCL_DEBUG_FILE").c_str(), "w");
-  std::fprintf(to, "NCCL version 2.28.3+cuda13.0\n");
-  for (int channel = 0; channel < 2; ++channel) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const int next = (rank + 1) % ranks;
-      std::fprintf(to, "sim:%d:%d [%d] NCCL INFO Channel %02d%s : %d[%d] -> %d[%d] via %s\n", ::getpid(), ::getpid(),
-                   rank, channel, peers(rank, next) ? "/0" : "", rank, rank, next, next,
-                   peers(rank, next) ? "P2P/CUMEM" : "SHM/direct/direct");
-    }
-  }
-  std::fflush(to);
-  if (to != stdout) std::fclose(to);
+  static std::FILE* const log =
+      setting("NCCL_DEBUG_FILE").empty() ? stdout : std::fopen(setting("NCCL_DEBUG_FILE").c_str(), "w");
+  std::fputs(line.c_str(), log);
+  std::fflush(log);
+}
+
+void tell_connection(const std::string& channel, const std::string& kind, int from, int to) {
+  const std::string process = std::to_string(::getpid()), sender = std::to_string(from), receiver = std::to_string(to);
+  const bool direct = peers(from, to);
+  tell("sim:" + process + ":" + process + " [" + sender + "] NCCL INFO Channel " + channel + (direct ? kind : "") +
+       " : " + sender + "[" + sender + "] -> " + receiver + "[" + receiver + "] via " +
+       (direct ? "P2P/CUMEM" : "SHM/direct/direct") + "\n");
 }
 
 /// The first rank adds up; the others take its result.
@@ -119,14 +125,14 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t* ranks, int count, const int*) {
-  if (setting("P2PD_SIM_NCCL") == "refuse") {
-    std::FILE* to = std::fopen(setting("NCCL_DEBUG_FILE").c_str(), "w");
-    std::fprintf(to, "\n[2025-09-01 12:00:00] sim:1:1 [0] init.cc:100 NCCL WARN simulated \033[31mrefusal\n");
-    std::fclose(to);
+  tell("NCCL version 2.28.3+cuda13.0\n");
+  if (has_fault("refuse")) {
+    tell("\n[2025-09-01 12:00:00] sim:1:1 [0] init.cc:100 NCCL WARN simulated \033[31mrefusal\n");
     return ncclSystemError;
   }
   for (int rank = 0; rank < count; ++rank) ranks[rank] = new ncclComm{rank};
-  tell_transports(count);
+  for (const char* channel : {"00", "01"})  // a ring; sends connect other pairs when they come
+    for (int rank = 0; rank < count; ++rank) tell_connection(channel, "/0", rank, (rank + 1) % count);
   return ncclSuccess;
 }
 
@@ -142,14 +148,19 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
-  if (setting("P2PD_SIM_NCCL") == "hang") ::pause();
-  if (setting("P2PD_SIM_NCCL") == "die") std::abort();
+  if (has_fault("hang")) ::pause();
+  if (has_fault("die")) std::abort();
+  static bool connected = false;
+  for (const Call& call : group)
+    if (!connected && call.kind == Call::send && call.rank != call.peer)
+      tell_connection("00", "/1", call.rank, call.peer);
+  connected |= group.front().kind == Call::send;
   const auto start = std::chrono::steady_clock::now();
   for (const Call& call : group) DRIVER(cuStreamSynchronize)(call.stream);
   for (const Call& call : group) {
     if (call.kind == Call::send) continue;
     call.kind == Call::reduce ? all_reduce(call) : receive(call);
-    if (setting("P2PD_SIM_NCCL") == "wrong") call.to[call.count / 2] += 1;
+    if (has_fault("wrong")) call.to[call.count / 2] += 1;
   }
   group.clear();
   if (!peers(0, 1)) std::this_thread::sleep_for(2 * (std::chrono::steady_clock::now() - start));
