@@ -483,7 +483,7 @@ class Nccl(Case):
         for fault, text in (("hang-p2p", r"^NCCL 2\.28\.3: hangs with P2P: no answer within 10 s$"),
                             ("die-p2p", r"^NCCL 2\.28\.3: fails with P2P: the worker ended by signal 6 \(Aborted\)$"),
                             ("refuse-p2p", r"^NCCL 2\.28\.3: fails with P2P: .*ncclCommInitAll: unhandled system error: simulated \[31mrefusal$"),
-                            ("wrong-p2p", r"^NCCL all_reduce of 64 KiB, P2P on: 1 wrong element")):
+                            ("wrong-p2p", r"^NCCL all_reduce of 64 KiB, P2P on: 2 wrong elements$")):
             with self.subTest(fault):
                 report = self.nccl("--quick", "--collectives", "--deadline", "10", fault=fault, code=LIMITED)
                 self.assertRegex(self.fails(report)[0], text)
