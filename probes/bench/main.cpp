@@ -201,7 +201,8 @@ int start(int argc, char** argv) {
       "5 fit for less than what was asked for."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
   app.add_flag("--full", options.asked.full,
-               "IPC, atomics, wanted managed memory and NCCL too, and all repetitions of the handshakes");
+               "IPC, an all-reduce in CUDA graphs, atomics, wanted managed memory and NCCL too, and all repetitions of "
+               "the handshakes");
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives,
                "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");

@@ -58,6 +58,12 @@ constexpr auto kMembers<Atomics> = std::tuple(std::pair("from", &Atomics::from),
                                               std::pair("exact", &Atomics::exact),
                                               std::pair("problem", &Atomics::problem));
 template <>
+constexpr auto kMembers<AllReduce> = std::tuple(std::pair("from", &AllReduce::from), std::pair("to", &AllReduce::to),
+                                                std::pair("bytes", &AllReduce::bytes),
+                                                std::pair("replays", &AllReduce::replays),
+                                                std::pair("time_ns", &AllReduce::time_ns),
+                                                std::pair("wrong", &AllReduce::wrong));
+template <>
 constexpr auto kMembers<Collective> = std::tuple(std::pair("name", &Collective::name),
                                                  std::pair("p2p", &Collective::p2p),
                                                  std::pair("bytes", &Collective::bytes),
@@ -79,10 +85,10 @@ constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("seed", &Measurement::seed), std::pair("fault", &Measurement::fault),
     std::pair("gpus", &Measurement::gpus), std::pair("pairs", &Measurement::pairs),
     std::pair("wrong", &Measurement::wrong), std::pair("atomics", &Measurement::atomics),
-    std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s), std::pair("swept_bytes", &Measurement::swept_bytes),
-    std::pair("not_run", &Measurement::not_run), std::pair("collectives", &Measurement::collectives),
-    std::pair("phases", &Measurement::phases), std::pair("wall_ms", &Measurement::wall_ms),
-    std::pair("expendable_process", &Measurement::expendable_process),
+    std::pair("all_reduces", &Measurement::all_reduces), std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s),
+    std::pair("swept_bytes", &Measurement::swept_bytes), std::pair("not_run", &Measurement::not_run),
+    std::pair("collectives", &Measurement::collectives), std::pair("phases", &Measurement::phases),
+    std::pair("wall_ms", &Measurement::wall_ms), std::pair("expendable_process", &Measurement::expendable_process),
     std::pair("host_peak_bytes", &Measurement::host_peak_bytes));
 
 template <class Whole>

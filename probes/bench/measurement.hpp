@@ -96,6 +96,16 @@ struct Atomics {
   std::string problem;  ///< error; empty: exact
 };
 
+/// One size of the one-shot all-reduce of two GPUs in a CUDA graph, as `to` saw it, which loads from `from`.
+struct AllReduce {
+  int from = 0;
+  int to = 0;
+  std::uint64_t bytes = 0;    ///< of each GPU's buffer
+  std::uint64_t replays = 0;  ///< completed
+  double time_ns = 0;         ///< mean of one, from the first flag to the last; 0: fewer than two replays
+  std::uint64_t wrong = 0;    ///< wrong elements of 8 bytes, of all replays
+};
+
 /// One size of one collective.
 struct Collective {
   std::string name;         ///< "all_reduce", "alltoall"
@@ -135,6 +145,7 @@ struct Measurement {
   std::vector<Pair> pairs;  ///< every ordered pair, by from, then to
   std::vector<Wrong> wrong;
   std::vector<Atomics> atomics;
+  std::vector<AllReduce> all_reduces;
   std::optional<Figure> all_to_all_gb_s;  ///< sum over every pair, all copying at once
   std::map<std::string, std::uint64_t>
       swept_bytes;                             ///< --sweep: by GPU's UUID, memory with verified distinct addresses
@@ -142,7 +153,7 @@ struct Measurement {
   std::optional<Collectives> collectives;
   std::vector<Phase> phases;
   double wall_ms = 0;
-  int expendable_process = 0;         ///< its Xids are expected: atomics or managed memory may kill it
+  int expendable_process = 0;         ///< its Xids are expected: all-reduce, atomics or managed memory may kill it
   std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
 };
 
@@ -152,6 +163,9 @@ constexpr char kEverything[] = "everything";
 /// Key of Pair::verified_bytes: pages of managed memory on `from` are loaded by `to`, then migrate there. On some
 /// drivers the migration takes all GPUs down until a reboot.
 constexpr char kManaged[] = "managed";
+
+/// Key of Pair::verified_bytes: bytes that `to` loaded from `from` and added in the all-reduce, see AllReduce.
+constexpr char kGraphReduce[] = "graph-all-reduce";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);

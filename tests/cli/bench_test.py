@@ -528,6 +528,62 @@ class Nccl(Case):
         self.assertEqual(nccl["summary"], f"NCCL: not tested (not loaded: {users}: {users} is owned by user 65534, not by root)")
 
 
+class GraphAllReduce(Case):
+    """The one-shot all-reduce in CUDA graphs: --full, in the second process. Flags, then loads; data changes at each replay."""
+
+    def wrong(self, report):
+        return [(w["from"], w["to"], w["kind"], w["words"]) for w in report["wrong"] if w["test"] == "graph-all-reduce"]
+
+    def fit(self, report):
+        return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
+
+    def test_right(self):
+        description = machine(3)
+        report = self.report(description, "--full")
+        pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+        rows = {(r["from"], r["to"], r["bytes"]): r for r in report["all_reduces"]}
+        self.assertEqual(set(rows), {(a, b, size) for a, b in pairs for size in (8 << 10, 512 << 10)})
+        for (_, _, size), row in rows.items():
+            self.assertEqual((row["replays"], row["wrong"]), (2000 if size == 8 << 10 else 500, 0))
+            self.assertAlmostEqual(row["time_ns"], 2400 + size / 22, delta=2)
+        for pair in report["pairs"]:
+            self.assertEqual(pair["verified_bytes"]["graph-all-reduce"], 2000 * (8 << 10) + 500 * (512 << 10))
+        text = self.bench(description, "--full", code=PROVEN).stdout
+        self.assertIn("All-reduce by loads in a CUDA graph: 8 KiB 2.8 to 2.8 us (2000 replays), 512 KiB 26.2 to 26.2 us (500 replays), "
+                      "exact on 6 ordered pairs", text)
+
+    def test_not_without_a_second_process(self):
+        report = self.report(machine(2, faults=[fault("lost-stores", graph=True)]))
+        self.assertEqual((report["all_reduces"], self.fit(report)["custom-all-reduce"]), ([], "fit"))
+        self.assertIn("IPC, all-reduce and atomics", report["not_run"])
+
+    def test_a_stale_flag(self):
+        """One direction only: that the other GPU waits in vain afterwards is no fault of the other direction."""
+        report = self.report(machine(2, faults=[fault("lost-stores", graph=True, after=1000)]), "--full", code=LIMITED)
+        self.assertEqual(self.wrong(report), [(0, 1, "lost", 0)])
+        self.assertEqual(len(self.fails(report)), 1)
+        self.assertRegex(self.fails(report)[0], r"^GPU 0 -> GPU 1: graph-all-reduce: .*; the flag that begins replay 1001 did not arrive within 200 ms$")
+        self.assertEqual((self.fit(report)["nccl"], self.fit(report)["custom-all-reduce"]), ("fit", "unfit"))
+        self.assertEqual([r["replays"] for r in report["all_reduces"]], [1000, 1000])
+
+    def test_a_replay_that_reads_old_data(self):
+        faulty = machine(2, faults=[fault("stale", engine="load", graph=True)])
+        report = self.report(faulty, "--full", code=LIMITED)
+        self.assertEqual(self.wrong(report), [(0, 1, "stale", 1000 * 1024)])
+        self.assertRegex(self.fails(report)[0], r"^GPU 0 -> GPU 1: graph-all-reduce: 1024000 wrong words .*; in replay 2 of 8 KiB: holds the data of replay 1;")
+        self.assertEqual([(r["from"], r["to"], r["wrong"]) for r in report["all_reduces"]], [(0, 1, 1024000), (1, 0, 0)])
+        self.assertIn("All-reduce by loads in a CUDA graph: WRONG, GPU 0 -> GPU 1: 1024000 wrong elements in 2000 replays of 8 KiB",
+                      self.bench(faulty, "--full", code=LIMITED).stdout)
+        self.report(faulty, "--full", "--for", "nccl")
+
+    def test_a_hang(self):
+        """The second process is ended, and nothing is tried in it afterwards."""
+        begin = time.monotonic()
+        report = self.report(machine(2, faults=[fault("hang", engine="load", graph=True)]), "--full", code=LIMITED)
+        self.assertLess(time.monotonic() - begin, 40)
+        self.assertEqual(self.fails(report), ["GPU 0 -> GPU 1: hung at graph-all-reduce (no answer): the second process: no answer in 10 s"])
+
+
 class Excluded(Case):
     """--exclude: on a host of three GPUs, which the simulated driver and NVML read off a tree."""
 

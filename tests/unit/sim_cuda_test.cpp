@@ -122,6 +122,57 @@ TEST_CASE("simulated CUDA: every engine carries bytes between every two of eight
         }) == "ok");
 }
 
+TEST_CASE("simulated CUDA: a graph does at each replay what was captured") {
+  const auto reduce = [](const Cuda& cuda, std::vector<Gpu>& gpus) {
+    constexpr u64 kWords = 1024;
+    constexpr u64 kReplays = 4;
+    std::array<CUgraphExec, 2> graphs{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Gpu& own = gpus[i];
+      const Gpu& peer = gpus[1 - i];
+      own.use();
+      ok(cuda.cuStreamBeginCapture(own.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+      own.launch("all_reduce", kReduceBlocks, 1, peer.memory + kOut, peer.memory + kMail, own.memory + kOut,
+                 own.memory + kMail, own.memory + kIn, kWords, kKey + i, kKey + 1 - i, kLimitNs, own.memory + kSeenAt);
+      same(cuda.cuStreamSynchronize(own.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a wait while it captures");
+      CUgraph graph = nullptr;
+      ok(cuda.cuStreamEndCapture(own.stream, &graph));
+      ok(cuda.cuGraphInstantiateWithFlags(&graphs[i], graph, 0));
+      ok(cuda.cuGraphDestroy(graph));
+      own.sync();
+      same(own.read<Reduce>(kMail).replays[0], 0, "replays before the first launch");
+    }
+    for (u64 replay = 0; replay < kReplays; ++replay) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        gpus[i].use();
+        ok(cuda.cuGraphLaunch(graphs[i], gpus[i].stream));
+      }
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      gpus[i].sync();
+      ok(cuda.cuGraphExecDestroy(graphs[i]));
+      need(cuda.cuGraphLaunch(graphs[i], gpus[i].stream) != CUDA_SUCCESS, "a destroyed graph");
+      const auto seen = gpus[i].read<Seen>(kSeenAt);
+      const auto state = gpus[i].read<Reduce>(kMail);
+      same(fmt::format("replays {} stopped {} right {} wrong {}", state.replays[kReduceBlocks - 1], state.stopped,
+                       seen.right, seen.wrong),
+           fmt::format("replays {} stopped 0 right {} wrong 0", kReplays, kReplays * kWords * 8), fmt::format("{}", i));
+    }
+  };
+  CHECK(on_gpus(machine_of(2), reduce) == "ok");
+  CHECK(on_gpus(with_fault({{"kind", "stale"}, {"from", 0}, {"to", 1}, {"engine", "load"}, {"graph", true}}), reduce) ==
+        "1: replays 4 stopped 0 right 16384 wrong 2048 instead of replays 4 stopped 0 right 32768 wrong 0");
+  const json flags = {{"kind", "lost-stores"}, {"from", 1}, {"to", 0}, {"graph", true}, {"after", 2}};
+  CHECK(on_gpus(with_fault(flags), reduce).starts_with("0: replays 2 stopped 6 right 16384 wrong 0 instead"));
+  // launches outside of a graph are not hit
+  const json plain = {{"kind", "lost-stores"}, {"from", 0}, {"to", 1}, {"graph", true}};
+  CHECK(on_gpus(with_fault(plain), [](const Cuda&, std::vector<Gpu>& gpus) {
+          poison(gpus[1], kIn);
+          store(gpus[0], gpus[1]);
+          same(word_of(verify(gpus[1], gpus[1].memory + kIn)), "clean", "data");
+        }) == "ok");
+}
+
 TEST_CASE("simulated CUDA: running kernels talk to each other, and clocks are virtual") {
   CHECK(on_gpus(machine_of(4), [](const Cuda&, std::vector<Gpu>& gpus) {
           for (const Protocol protocol : {kFlag, kPush, kPull, kLl, kLl128}) {

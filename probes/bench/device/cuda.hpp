@@ -22,6 +22,8 @@ using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 using CUmemoryPool = struct CUmemPoolHandle_st*;
 using CUlinkState = struct CUlinkState_st*;
+using CUgraph = struct CUgraph_st*;
+using CUgraphExec = struct CUgraphExec_st*;
 
 enum CUresult : int {
   CUDA_SUCCESS = 0,
@@ -41,6 +43,7 @@ enum CUresult : int {
   CUDA_ERROR_SYSTEM_NOT_READY = 802,
   CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
   CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -73,6 +76,7 @@ constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 constexpr unsigned CU_MEM_ATTACH_GLOBAL = 1;
 constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
 
+enum CUstreamCaptureMode : int { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 enum CUjitInputType : int { CU_JIT_INPUT_PTX = 1 };
 enum CUjit_option : int { CU_JIT_TARGET = 9 };
 
@@ -156,6 +160,12 @@ struct CUmemPoolProps {
   F(cuStreamDestroy, CUstream stream)                                                                               \
   F(cuStreamSynchronize, CUstream stream)                                                                           \
   F(cuStreamWaitEvent, CUstream stream, CUevent event, unsigned flags)                                              \
+  F(cuStreamBeginCapture, CUstream stream, CUstreamCaptureMode mode)                                                \
+  F(cuStreamEndCapture, CUstream stream, CUgraph* graph)                                                            \
+  F(cuGraphInstantiateWithFlags, CUgraphExec* executable, CUgraph graph, unsigned long long flags)                  \
+  F(cuGraphDestroy, CUgraph graph)                                                                                  \
+  F(cuGraphLaunch, CUgraphExec executable, CUstream stream)                                                         \
+  F(cuGraphExecDestroy, CUgraphExec executable)                                                                     \
   F(cuEventCreate, CUevent* event, unsigned flags)                                                                  \
   F(cuEventDestroy, CUevent event)                                                                                  \
   F(cuEventRecord, CUevent event, CUstream stream)                                                                  \

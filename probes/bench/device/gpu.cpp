@@ -14,8 +14,8 @@ namespace {
 constexpr char kPtx[] =
 #include "kernels.inc"
     ;
-constexpr const char* kNames[kKernels] = {"fill",  "verify",    "store", "copy",       "chain",
-                                          "chase", "handshake", "tag",   "check_tags", "contend"};
+constexpr const char* kNames[kKernels] = {"fill",      "verify", "store",      "copy",    "chain",     "chase",
+                                          "handshake", "tag",    "check_tags", "contend", "all_reduce"};
 
 /// Assembles PTX to machine code for the current context's GPU.
 Result<std::string> assemble(const Driver& driver) {
@@ -131,6 +131,27 @@ Result<void> OpenGpu::forget() {
   CU(*driver_, cuStreamSynchronize(stream_));
   seen_used_ = 0;
   host_used_ = 0;
+  return {};
+}
+
+Result<Graph> Graph::capture(const Driver& driver, const OpenGpu& gpu, const std::function<Result<void>()>& enqueue) {
+  TRY(gpu.use());
+  CU(driver, cuStreamBeginCapture(gpu.stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  Result<void> done = enqueue();
+  CUgraph graph = nullptr;
+  Result<void> ended = driver.check(driver->cuStreamEndCapture(gpu.stream(), &graph), "cuStreamEndCapture");
+  if (done) done = std::move(ended);
+  CUgraphExec executable = nullptr;
+  if (done)
+    done = driver.check(driver->cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiateWithFlags");
+  if (graph != nullptr) driver->cuGraphDestroy(graph);
+  TRY(std::move(done));
+  return Graph(driver, gpu, executable);
+}
+
+Result<void> Graph::launch() const {
+  TRY(gpu_->use());
+  CU(*driver_, cuGraphLaunch(executable_, gpu_->stream()));
   return {};
 }
 

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -15,8 +17,8 @@
 namespace p2pd::bench {
 
 /// Kernels of kernels.cu.
-enum class Kernel { fill, verify, store, copy, chain, chase, handshake, tag, check_tags, contend };
-constexpr std::size_t kKernels = 10;
+enum class Kernel { fill, verify, store, copy, chain, chase, handshake, tag, check_tags, contend, all_reduce };
+constexpr std::size_t kKernels = 11;
 
 /// PTX of kernels.cu, assembled once per compute capability and shared by the GPUs that have it.
 class Kernels {
@@ -132,6 +134,31 @@ class OpenGpu {
   u64 total_ = 0;
   u64 arena_bytes_ = 0;
   u64 half_ = 0;
+};
+
+/// CUDA graph of what was captured on the first stream of one GPU; destroyed with the object.
+class Graph {
+ public:
+  /// Captures what `enqueue` enqueues on gpu.stream(), which must do nothing else: no allocation, no wait.
+  static Result<Graph> capture(const Driver& driver, const OpenGpu& gpu, const std::function<Result<void>()>& enqueue);
+
+  Graph(Graph&& other) noexcept
+      : driver_(other.driver_), gpu_(other.gpu_), executable_(std::exchange(other.executable_, nullptr)) {}
+  Graph& operator=(Graph&&) = delete;
+  ~Graph() {
+    if (executable_ != nullptr) (*driver_)->cuGraphExecDestroy(executable_);
+  }
+
+  /// Enqueues one replay on the stream that it was captured on.
+  Result<void> launch() const;
+
+ private:
+  Graph(const Driver& driver, const OpenGpu& gpu, cuda::CUgraphExec executable)
+      : driver_(&driver), gpu_(&gpu), executable_(executable) {}
+
+  const Driver* driver_;
+  const OpenGpu* gpu_;
+  cuda::CUgraphExec executable_;  ///< null: moved from
 };
 
 }  // namespace p2pd::bench

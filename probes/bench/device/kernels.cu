@@ -257,6 +257,73 @@ extern "C" __global__ void handshake(Mailbox* mine, Mailbox* theirs, u32 sends, 
   if (round <= rounds) atomicAdd(&seen->timeouts, 1U);
 }
 
+// ---- one-shot all-reduce -------------------------------------------------------------------------------------------
+
+/// Tells the peer's block that this one has got here, and waits for it: all threads of the block. False after the time
+/// limit, in every thread.
+__device__ inline bool meet(u64* theirs, const u64* mine, u64 replay, u64 limit_ns, bool* met) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    store_release(theirs, replay);
+    *met = reaches(mine, replay, limit_ns);
+  }
+  __syncthreads();
+  return *met;
+}
+
+/// Checks the sums of a replay, which all threads have completed. Seen::at counts from the first replay; Seen::value is
+/// what the peer's word seems to be.
+__device__ inline void check_sums(const ulonglong2* sum, u64 words, u64 replay, u64 key, u64 peer_key, Seen* seen) {
+  u64 right = 0;
+  for (u64 i = thread_index(); i < words / 2; i += thread_count()) {
+    const ulonglong2 pair = sum[i];
+    for (u32 half = 0; half < 2; ++half) {
+      const u64 at = 2 * i + half;
+      const u64 theirs = (half == 0 ? pair.x : pair.y) - reduce_word(key, replay, words, at);
+      if (theirs == reduce_word(peer_key, replay, words, at))
+        right += 8;
+      else
+        note_wrong(seen, 8 * ((replay - 1) * words + at), theirs);
+    }
+  }
+  for (u32 lane = 16; lane > 0; lane /= 2) right += __shfl_down_sync(~0U, right, lane);
+  if (threadIdx.x % 32 == 0 && right > 0) atomicAdd(&seen->right, right);
+}
+
+/// One all-reduce of two GPUs; the other GPU runs its counterpart at the same time. The replay counter is in `here`, so
+/// that a CUDA graph can repeat the launch: each replay has other data. After a wait that reached the time limit, later
+/// replays do nothing.
+extern "C" __global__ void all_reduce(const ulonglong2* theirs, Reduce* there, ulonglong2* mine, Reduce* here,
+                                      ulonglong2* sum, u64 words, u64 key, u64 peer_key, u64 limit_ns, Seen* seen) {
+  __shared__ bool going;
+  const u32 block = blockIdx.x;
+  const u64 replay = here->replays[block] + 1;
+  if (threadIdx.x == 0) going = *reinterpret_cast<volatile u64*>(&here->stopped) == 0;
+  __syncthreads();
+  if (!going) return;
+  for (u64 i = thread_index(); i < words / 2; i += thread_count())
+    mine[i] = {reduce_word(key, replay, words, 2 * i), reduce_word(key, replay, words, 2 * i + 1)};
+  const u64 begin = clock_ns();
+  const bool begun = meet(&there->begun[block], &here->begun[block], replay, limit_ns, &going);
+  if (begun) {
+    for (u64 i = thread_index(); i < words / 2; i += thread_count()) {
+      const ulonglong2 a = mine[i];
+      const ulonglong2 b = theirs[i];
+      sum[i] = {a.x + b.x, a.y + b.y};
+    }
+    meet(&there->loaded[block], &here->loaded[block], replay, limit_ns, &going);
+  }
+  const u64 taken = clock_ns() - begin;
+  if (!going) {
+    if (threadIdx.x == 0) atomicCAS(&here->stopped, 0ULL, stopped_at(replay, begun));
+    return;
+  }
+  check_sums(sum, words, replay, key, peer_key, seen);
+  if (threadIdx.x != 0) return;
+  here->replays[block] = replay;
+  if (block == 0 && replay > 1) here->total_ns += taken;  // the first waits for the other kernel to start
+}
+
 // ---- all memory, and atomics ----------------------------------------------------------------------------------------
 
 /// Writes a unique tag into the start of every page.

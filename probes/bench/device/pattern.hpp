@@ -104,4 +104,25 @@ struct Timing {
   u64 rounds;  ///< completed rounds
 };
 
+constexpr u32 kReduceBlocks = 32;    ///< each waits for the peer's block of the same number alone
+constexpr u32 kReduceThreads = 512;  ///< of a block
+
+/// State of one GPU in an all-reduce of two, in its own memory; zeroed before the first replay. Replays count from 1.
+struct Reduce {
+  u64 begun[kReduceBlocks];    ///< by the peer's blocks: replay whose data the peer has written
+  u64 loaded[kReduceBlocks];   ///< by the peer's blocks: replay whose data the peer has loaded
+  u64 replays[kReduceBlocks];  ///< by the own blocks: completed replays
+  u64 stopped;                 ///< 0, or stopped_at() of the first wait that reached its time limit
+  u64 total_ns;                ///< time of all replays but the first, from the first flag to the last
+};
+
+/// Wait at which an all-reduce stopped: for the flag `begun` of a replay, or for its flag `loaded`. A higher one is
+/// later.
+P2PD_BOTH u64 stopped_at(u64 replay, bool loaded) { return 2 * replay + (loaded ? 1 : 0); }
+
+/// Word at `index` of the data of a replay, in a buffer of `words`.
+P2PD_BOTH u64 reduce_word(u64 key, u64 replay, u64 words, u64 index) {
+  return pattern(key, (replay - 1) * words + index);
+}
+
 }  // namespace p2pd::bench

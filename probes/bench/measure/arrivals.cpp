@@ -14,6 +14,12 @@ Slots one_slot(u64 strip_bytes) {
   return slots;
 }
 
+Slots whole(u64 bytes) {
+  Slots slots{1, 0, {}};
+  slots.slot[0] = {0, bytes};
+  return slots;
+}
+
 Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slots& slots, u64 key) {
   constexpr StoreFault kNone = {~0ULL, ~0ULL};
   return from.launch(Kernel::store, from.wide(slots.count), from.stream(), strip, slots, key, 16U, kNone);

@@ -12,6 +12,9 @@ namespace p2pd::bench {
 /// One transfer that fills a strip, except a guard band at each end.
 Slots one_slot(u64 strip_bytes);
 
+/// One transfer that fills a buffer, without guard bands.
+Slots whole(u64 bytes);
+
 /// Enqueues the store kernel's 16-byte stores of a transfer into a strip, without any fault.
 Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slots& slots, u64 key);
 

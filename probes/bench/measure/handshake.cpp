@@ -15,7 +15,6 @@ using namespace cuda;
 
 namespace {
 
-constexpr u64 kLimitNs = 200'000'000;  // limit of one wait: below the watchdog of a GPU with a display
 constexpr int kPingPongs = 3;
 
 struct Test {
@@ -80,9 +79,9 @@ class Handshake {
     const CUstream sends = from < to ? a.stream() : a.side();
     const CUstream receives = from < to ? b.stream() : b.side();
     TRY(a.launch(Kernel::handshake, {1, 1, kLanes}, sends, a.mail(to, 1), b.mail(from, 0), u32{1}, u32{protocol_},
-                 rounds_, one.transfer.key, kLimitNs, a.seen_at(one.sender_seen), a.timing(0)));
+                 rounds_, one.transfer.key, kWaitLimitNs, a.seen_at(one.sender_seen), a.timing(0)));
     TRY(b.launch(Kernel::handshake, {1, 1, kLanes}, receives, b.mail(from, 0), a.mail(to, 1), u32{0}, u32{protocol_},
-                 rounds_, one.transfer.key, kLimitNs, b.seen_at(one.receiver_seen), b.timing(1)));
+                 rounds_, one.transfer.key, kWaitLimitNs, b.seen_at(one.receiver_seen), b.timing(1)));
     return one;
   }
 
@@ -112,7 +111,7 @@ void judge_bytes(Bench& bench, const Shaking& one, const std::vector<std::vector
     wrong.kind = WrongKind::lost;
     wrong.detail = fmt::format("{} of round {} did not arrive within {} ms",
                                receiver.timeouts > 0 ? "the flag" : "the acknowledgement",
-                               receiver.right / kMailBytes + 1, kLimitNs / 1'000'000);
+                               receiver.right / kMailBytes + 1, kWaitLimitNs / 1'000'000);
     bench.found.wrong.push_back(std::move(wrong));
   } else {
     bench.pair(t.from, t.to).verified_bytes[std::string(t.test)] += receiver.right;

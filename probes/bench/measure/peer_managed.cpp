@@ -22,12 +22,6 @@ namespace {
 constexpr u64 kManagedBytes = 4ULL << 20;  // two blocks of the driver
 constexpr const char* kLooks[] = {"loaded from where they lie", "loaded after they migrated"};
 
-Slots managed_slots() {
-  Slots slots{1, 0, {}};
-  slots.slot[0] = {0, kManagedBytes};
-  return slots;
-}
-
 // ---- second process -------------------------------------------------------------------------------------------------
 
 /// Managed memory; freed with the object.
@@ -62,16 +56,12 @@ class ManagedPages {
 Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key) {
   TRY(reader.use());
   CU(driver, cuMemsetD32Async(reader.scratch(), 0, sizeof(Seen) / 4, reader.stream()));
-  TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, managed_slots(), key, u64{0}, u32{kPlain},
-                    reader.scratch()));
+  TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, whole(kManagedBytes), key, u64{0},
+                    u32{kPlain}, reader.scratch()));
   TRY(reader.finish());
   Seen seen{};
   CU(driver, cuMemcpyDtoH(&seen, reader.scratch(), sizeof seen));
-  const u32 kept = std::min(seen.samples, kSamples);
-  return nlohmann::json{{"wrong", seen.wrong},
-                        {"right", seen.right},
-                        {"at", std::vector<u64>(seen.at, seen.at + kept)},
-                        {"value", std::vector<u64>(seen.value, seen.value + kept)}};
+  return json_of(seen);
 }
 
 /// Waits for the migration, so that a fault is attributed to it.
@@ -94,30 +84,10 @@ std::string not_managed(const Second& second, CUdevice from, CUdevice to) {
 
 // ---- requesting process ---------------------------------------------------------------------------------------------
 
-/// Fault of a pair after which the other process ended, or did not answer.
-Wrong end_at_managed(const Pair& pair, const Error& error) {
-  Wrong wrong;
-  wrong.test = kManaged;
-  wrong.from = pair.from;
-  wrong.to = pair.to;
-  wrong.bytes = kManagedBytes;
-  wrong.kind = error.code == ErrorCode::timeout ? WrongKind::hung : WrongKind::faulted;
-  wrong.detail = error.message;
-  return wrong;
-}
-
 /// Records the results of a transfer's pages. Returns the reason why they are no valid test; empty: they are.
 std::string note_looks(Bench& bench, const Transfer& transfer, const nlohmann::json& looks) {
   for (std::size_t i = 0; i < std::size(kLooks); ++i) {
-    const nlohmann::json& one = looks.at(i);
-    const auto at = one.at("at").get<std::vector<u64>>();
-    const auto value = one.at("value").get<std::vector<u64>>();
-    Seen seen{};
-    one.at("wrong").get_to(seen.wrong);
-    one.at("right").get_to(seen.right);
-    seen.samples = static_cast<u32>(std::min({at.size(), value.size(), std::size_t{kSamples}}));
-    std::copy_n(at.begin(), seen.samples, seen.at);
-    std::copy_n(value.begin(), seen.samples, seen.value);
+    const Seen seen = seen_of(looks.at(i));
     if (seen.wrong == 0 && seen.right != kManagedBytes) return fmt::format("only {} bytes were looked at", seen.right);
     bench.pair(transfer.from, transfer.to).verified_bytes[kManaged] += seen.right;
     if (seen.wrong == 0) continue;
@@ -126,13 +96,6 @@ std::string note_looks(Bench& bench, const Transfer& transfer, const nlohmann::j
     bench.found.wrong.push_back(wrong);
   }
   return {};
-}
-
-/// Error if a GPU no longer works for this process.
-Result<void> still_working(const Bench& bench) {
-  for (const OpenGpu& gpu : bench.gpus)
-    TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.scratch(), OpenGpu::kScratch / 8, u64{0}));
-  return bench.finish();
 }
 
 }  // namespace
@@ -167,18 +130,13 @@ Result<void> PeerProcess::prove_managed(Bench& bench) {
     std::string why = no_access(pair);
     if (why.empty()) why = gone_;
     if (why.empty()) {
-      bench.under_way = UnderWay{"after-managed", pair.from, pair.to};
-      const Transfer transfer = bench.keys.next(kManaged, pair.from, pair.to, managed_slots());
-      const auto answer = ask({{"do", "managed"},
-                               {"from", bench.gpu(pair.from).device()},
-                               {"to", bench.gpu(pair.to).device()},
-                               {"key", transfer.key}});
-      bench.phases.go_on();
-      if (!answer) {
-        bench.found.wrong.push_back(end_at_managed(pair, answer.error()));
-        gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
-        continue;
-      }
+      const Transfer transfer = bench.keys.next(kManaged, pair.from, pair.to, whole(kManagedBytes));
+      const auto answer = try_pair(bench, pair, kManaged, kManagedBytes,
+                                   {{"do", "managed"},
+                                    {"from", bench.gpu(pair.from).device()},
+                                    {"to", bench.gpu(pair.to).device()},
+                                    {"key", transfer.key}});
+      if (!answer) continue;
       why = answer->value("not_run", "");
       if (why.empty()) why = note_looks(bench, transfer, answer->at("looks"));
     }

@@ -207,6 +207,30 @@ Result<nlohmann::json> PeerProcess::ask(const nlohmann::json& request, const std
   return fail(answer ? ErrorCode::io : answer.error().code, gone_);
 }
 
+Result<nlohmann::json> PeerProcess::try_pair(Bench& bench, const Pair& pair, const char* test, u64 bytes,
+                                             const nlohmann::json& request) {
+  bench.under_way = UnderWay{fmt::format("after-{}", test), pair.from, pair.to};
+  auto answer = ask(request);
+  bench.phases.go_on();
+  if (answer) return answer;
+  Wrong wrong;
+  wrong.test = test;
+  wrong.from = pair.from;
+  wrong.to = pair.to;
+  wrong.bytes = bytes;
+  wrong.kind = answer.error().code == ErrorCode::timeout ? WrongKind::hung : WrongKind::faulted;
+  wrong.detail = answer.error().message;
+  bench.found.wrong.push_back(wrong);
+  gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
+  return answer;
+}
+
+Result<void> still_working(const Bench& bench) {
+  for (const OpenGpu& gpu : bench.gpus)
+    TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.scratch(), OpenGpu::kScratch / 8, u64{0}));
+  return bench.finish();
+}
+
 void PeerProcess::go() {
   if (const Result<void> sent = send_message(channel_.get(), {{"do", "open"}}); !sent)
     gone_ = "the second process: " + sent.error().message;

@@ -11,7 +11,8 @@
 namespace p2pd::bench {
 
 /// Second process with contexts of its own, which enables peers in descending order. It writes into memory of
-/// the first through CUDA IPC, then contends with atomics and shares managed memory; either of these may kill it.
+/// the first through CUDA IPC, then reduces in CUDA graphs, contends with atomics and shares managed memory; each of
+/// these may kill it.
 class PeerProcess {
  public:
   /// Forks; must be called before this process has threads or has used CUDA.
@@ -27,6 +28,12 @@ class PeerProcess {
   /// every ordered pair: the other process writes from GPU `from` into this process's memory on GPU `to`, and `to`
   /// verifies here.
   Result<void> prove_ipc(Bench& bench);
+  /// Test kGraphReduce on every pair: Measurement::all_reduces. If the other process ends, checks that the GPUs still
+  /// work.
+  Result<void> prove_all_reduce(Bench& bench);
+  /// One size of it on one pair, `bytes` on each GPU, `replays` times. Returns true if all sums were right; else
+  /// `bench.found` has the error, or the reason why it did not run.
+  bool all_reduce(Bench& bench, int one, int other, u64 bytes, u64 replays);
   /// Fills Measurement::atomics for every ordered pair that claims native atomics; the others get a reason in not_run.
   Result<void> contend(Bench& bench);
   /// Tests kManaged on every ordered pair, unless no_managed() has a reason against it; then checks that the GPUs still
@@ -42,6 +49,9 @@ class PeerProcess {
   PeerProcess(pid_t process, Descriptor channel) : process_(process), channel_(std::move(channel)) {}
   /// Answer to a request; after an Error the process has ended. The Error has the reason: `timeout`, it did not answer.
   Result<nlohmann::json> ask(const nlohmann::json& request, const std::vector<int>& descriptors = {});
+  /// Answer to the request of a test that may end the other process. If it does, the pair gets a Wrong.
+  Result<nlohmann::json> try_pair(Bench& bench, const Pair& pair, const char* test, u64 bytes,
+                                  const nlohmann::json& request);
   /// Ends it and waits briefly; returns how it ended, if that is known by then.
   std::string end();
 
@@ -49,6 +59,9 @@ class PeerProcess {
   Descriptor channel_;
   std::string gone_;  ///< reason why it ended
 };
+
+/// Error if a GPU no longer works for this process.
+Result<void> still_working(const Bench& bench);
 
 /// Reason why managed memory is not tested in this run; empty: it is.
 std::string no_managed(const Asked& asked);

@@ -44,6 +44,14 @@ bool reply(int channel, const Result<nlohmann::json>& answer) {
   return send_message(channel, body).has_value() && answer;
 }
 
+/// Answer to a request about two GPUs.
+Result<nlohmann::json> answer_to(const Second& second, const nlohmann::json& request, CUdevice from, CUdevice to) {
+  if (request.at("do") == "managed") return share_managed(second, from, to, request.at("key").get<u64>());
+  if (request.at("do") == "contend") return contend(second, from, to);
+  return reduce_in_graph(second, from, to, request.at("bytes").get<u64>(), request.at("replays").get<u64>(),
+                         request.at("keys").get<std::array<u64, 2>>());
+}
+
 Result<void> serve(int channel) {
   TRY(receive_message(channel, std::nullopt));
   const Driver driver = TRY(Driver::load());
@@ -58,9 +66,7 @@ Result<void> serve(int channel) {
     }
     const auto from = request.body.at("from").get<CUdevice>();
     const auto to = request.body.at("to").get<CUdevice>();
-    going = reply(channel, request.body["do"] == "managed"
-                               ? share_managed(second, from, to, request.body.at("key").get<u64>())
-                               : contend(second, from, to));
+    going = reply(channel, answer_to(second, request.body, from, to));
   }
   return {};
 }
@@ -76,6 +82,26 @@ void serve_peer(int channel, pid_t parent) {
   // An error before serving is the answer to any request.
   if (!served && receive_message(kChannel, std::nullopt)) reply(kChannel, Failure(served.error()));
   ::_exit(0);
+}
+
+nlohmann::json json_of(const Seen& seen) {
+  const u32 kept = std::min(seen.samples, kSamples);
+  return {{"wrong", seen.wrong},
+          {"right", seen.right},
+          {"at", std::vector<u64>(seen.at, seen.at + kept)},
+          {"value", std::vector<u64>(seen.value, seen.value + kept)}};
+}
+
+Seen seen_of(const nlohmann::json& json) {
+  const auto at = json.at("at").get<std::vector<u64>>();
+  const auto value = json.at("value").get<std::vector<u64>>();
+  Seen seen{};
+  json.at("wrong").get_to(seen.wrong);
+  json.at("right").get_to(seen.right);
+  seen.samples = static_cast<u32>(std::min({at.size(), value.size(), std::size_t{kSamples}}));
+  std::copy_n(at.begin(), seen.samples, seen.at);
+  std::copy_n(value.begin(), seen.samples, seen.value);
+  return seen;
 }
 
 Result<void> Second::open() {

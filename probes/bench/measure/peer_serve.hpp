@@ -9,17 +9,22 @@
 //     shared[to] is the index of the descriptor for memory of `to`, -1 none, shared_bytes[to] its size.
 //     A write begins at `at` bytes of that memory. Answer after all writes: {"not_run": [[number of write, why],
 //     ...]}; {..., "faulted": number of write, "fault": "..."} after a fault of a GPU: later writes were not tried.
+//   {"do": "all-reduce", "from": device, "to": device, "bytes": n, "replays": n, "keys": [of `from`, of `to`]}
+//     Answer: {"sides": [of `from`, of `to`]}, each {"replays", "total_ns", "stopped", as in Reduce, "seen"};
+//     {"not_run": why} if it cannot be tried.
 //   {"do": "contend", "from": device, "to": device}
 //     Answer: {"problem": ""}, exact, or the error found; {"not_run": why} if it cannot be tried.
 //   {"do": "managed", "from": device, "to": device, "key": n}
-//     Answer: {"looks": [{"wrong", "right", "at", "value"}, ...]}, the results on `to` before the migration and after,
-//     as in Seen; {"not_run": why} if it cannot be tried.
+//     Answer: {"looks": [seen, ...]}, the results on `to` before the migration and after; {"not_run": why} if it cannot
+//     be tried.
 //
+// A "seen" is {"wrong", "right", "at": [...], "value": [...]}, as in Seen.
 // {"error": "..."} reports a CUDA error; the process then exits, as its contexts are unusable.
 #pragma once
 
 #include <sys/types.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -100,6 +105,14 @@ class IpcWrites {
   u64 strip_bytes_ = 0;
   std::map<std::pair<std::size_t, std::size_t>, cuda::CUdeviceptr> opened_;  ///< by from, to
 };
+
+/// Seen for a message. Kept samples only.
+nlohmann::json json_of(const Seen& seen);
+Seen seen_of(const nlohmann::json& json);
+
+/// Replays an all-reduce of two GPUs in a CUDA graph of each.
+Result<nlohmann::json> reduce_in_graph(const Second& second, cuda::CUdevice one, cuda::CUdevice other, u64 bytes,
+                                       u64 replays, const std::array<u64, 2>& keys);
 
 /// Lets two GPUs at once add to a sum and draw tickets in the memory of `to`.
 Result<nlohmann::json> contend(const Second& second, cuda::CUdevice from, cuda::CUdevice to);

@@ -213,11 +213,12 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other) {
   }
   TRY(canaries(bench, false));
   if (!other) {
-    bench.found.not_run["IPC and atomics"] = "they take a second process: --full";
+    bench.found.not_run["IPC, all-reduce and atomics"] = "they take a second process: --full";
     return {};
   }
-  bench.phases.begin("atomics");  // late: it may kill the second process
   bench.found.expendable_process = other->process();
+  TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, as what follows: it may kill the second process
+  bench.phases.begin("atomics");
   TRY_IN("atomics", other->contend(bench));
   TRY_IN("managed memory", other->prove_managed(bench));  // last: it may take the machine down
   other->leave();

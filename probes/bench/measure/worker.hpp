@@ -18,8 +18,9 @@ namespace p2pd::bench {
 
 /// Request for a run.
 struct Asked {
-  bool quick = false;    ///< bytes and one size of speed: for every boot
-  bool full = false;     ///< also a second process, for IPC and atomics, and every repetition of the handshakes
+  bool quick = false;  ///< bytes and one size of speed: for every boot
+  bool full =
+      false;  ///< also a second process, for IPC, all-reduce and atomics, and every repetition of the handshakes
   bool managed = false;  ///< with `full`: managed memory, too
   bool sweep = false;    ///< an address tag in every 2 MiB page of free memory
   bool alone =
@@ -30,6 +31,9 @@ struct Asked {
 
 /// Faults that tests seed into the real kernels, on GPU 0 -> GPU 1 alone.
 constexpr std::string_view kFaults[] = {"own-buffer", "skip-store", "dead-direction", "old-nonce", "wrap-offset"};
+
+/// Limit of one wait inside a kernel: below the watchdog of a GPU with a display.
+constexpr u64 kWaitLimitNs = 200'000'000;
 
 /// Pairs that work at the same time: none shares a GPU with another.
 using Round = std::vector<std::pair<int, int>>;

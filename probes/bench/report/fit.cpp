@@ -2,8 +2,8 @@
 // Fitness of a machine for each use of P2P, from the tests that the use depends on. P2P may work in part: on some
 // boards kernels load wrong data from a peer while copies and stores are right, so that NCCL is exact and vLLM's
 // all-reduce is not. Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with
-// NCCL_P2P_READ_ENABLE); vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded); NVSHMEM, its requirement
-// of native atomics. Managed memory is tested only on request: see kManaged.
+// NCCL_P2P_READ_ENABLE); vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded, in CUDA graphs); NVSHMEM,
+// its requirement of native atomics. Managed memory is tested only on request: see kManaged.
 #include "probes/bench/report/fit.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ constexpr std::string_view kNcclToo[] = {
 constexpr std::string_view kLoads[] = {"store", "load"};
 constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed",
                                            "handshake-push", "handshake-pull",     "ipc-store",  "pool",
-                                           "chase"};
+                                           "chase",          kGraphReduce};
 constexpr std::string_view kAtomics[] = {"atomics"};
 constexpr std::string_view kManagedMemory[] = {kManaged};
 

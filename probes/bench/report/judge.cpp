@@ -36,15 +36,16 @@ static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1)
 constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
-/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory has a process of its own: a
-/// fault there concerns nothing else, unless the kernel log or a later transfer shows that the GPUs are down.
+/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory and the all-reduce have a
+/// process of their own: a fault there concerns nothing else, unless the kernel log or a later transfer shows that the
+/// GPUs are down.
 void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
   const std::string who = wrong.from < 0 ? "a GPU" : pair_name(wrong.from, wrong.to) + ":";
   const auto kind = static_cast<std::size_t>(wrong.kind);
   remarks.push_back(
       {Grade::fail, wrong.from, wrong.to, "bytes",
        fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail),
-       wrong.test == kManaged ? wrong.test : ""});
+       wrong.test == kManaged || wrong.test == kGraphReduce ? wrong.test : ""});
 }
 
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {

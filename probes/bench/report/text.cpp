@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 namespace p2pd::bench {
 
@@ -129,6 +131,29 @@ std::string atomics_line(const Measurement& measurement) {
     return fmt::format("Atomics: the driver reports them for {}, {} tested", all, state.exact);
   }
   return fmt::format("Atomics: native on all {}, sums and tickets exact", all);
+}
+
+std::string all_reduce_line(const Measurement& measurement) {
+  const std::vector<AllReduce>& rows = measurement.all_reduces;
+  if (rows.empty()) return {};
+  const std::string name = "All-reduce by loads in a CUDA graph: ";
+  const auto wrong = std::ranges::find_if(rows, [](const AllReduce& row) { return row.wrong > 0; });
+  if (wrong != rows.end())
+    return fmt::format("{}WRONG, {}: {} in {} replays of {}", name, pair_name(wrong->from, wrong->to),
+                       count_name(wrong->wrong, "wrong element"), wrong->replays, size_name(wrong->bytes));
+  const auto stopped = std::ranges::find(measurement.wrong, kGraphReduce, &Wrong::test);
+  if (stopped != measurement.wrong.end())
+    return fmt::format("{}STOPPED, {}: {}", name, pair_name(stopped->from, stopped->to), stopped->detail);
+  std::map<std::uint64_t, std::vector<const AllReduce*>> sizes;
+  for (const AllReduce& row : rows) sizes[row.bytes].push_back(&row);
+  std::vector<std::string> times;
+  for (const auto& [bytes, some] : sizes) {
+    const auto [low, high] = std::ranges::minmax(some, {}, &AllReduce::time_ns);
+    times.push_back(fmt::format("{} {:.1f} to {:.1f} us ({} replays)", size_name(bytes), low->time_ns / 1000,
+                                high->time_ns / 1000, some.front()->replays));
+  }
+  return fmt::format("{}{}, exact on {}", name, fmt::join(times, ", "),
+                     count_name(sizes.begin()->second.size(), "ordered pair"));
 }
 
 std::string transports_name(const Collectives& collectives) {

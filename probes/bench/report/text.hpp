@@ -53,6 +53,9 @@ AtomicsState atomics_state(const Measurement& measurement);
 /// One line on atomics, with the meaning of "NS"; empty if there was nothing to test.
 std::string atomics_line(const Measurement& measurement);
 
+/// One line on the all-reduce in CUDA graphs: its times by size, or its first error; empty if it did not run.
+std::string all_reduce_line(const Measurement& measurement);
+
 /// "P2P/CUMEM x 24, SHM/direct x 8"
 std::string transports_name(const Collectives& collectives);
 

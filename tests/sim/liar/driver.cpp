@@ -42,6 +42,8 @@ const std::vector<Given>& own_functions() {
       {"cuEventElapsedTime", kPlain(event_elapsed)},
       {"cuModuleGetFunction", kPlain(module_function)},
       {"cuLaunchKernel", kPlain(launch)},
+      {"cuStreamBeginCapture", kPlain(capture_begin)},
+      {"cuGraphLaunch", kPlain(graph_launch)},
       {"cuMemCreate", kPlain(create)},
       {"cuMemMap", kPlain(map)},
       {"cuMemUnmap", kPlain(unmap)},

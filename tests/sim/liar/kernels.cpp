@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lies about kernels. They cannot be looked into: the pointers that they get tell whose memory they touch.
+#include <algorithm>
 #include <array>
 #include <set>
 
@@ -10,7 +11,7 @@ namespace p2pd::liar {
 namespace {
 
 constexpr u64 kShift = 4096;
-constexpr std::size_t kMostParameters = 9;
+constexpr std::size_t kMostParameters = 10;
 
 /// A launch, with parameters that can be changed.
 class Launch {
@@ -81,6 +82,17 @@ void misread(Launch& launch) {
   if (own && own->bytes >= launch.block(number).bytes) launch.move(number, own->begin);
 }
 
+/// Loads of B, each time that its graph is launched, find what A's memory held then.
+void read_old(Launch& launch, CUstream stream) {
+  constexpr u64 kMost = 1ULL << 20;
+  const int number = launch.loads();
+  if (number < 0) return;
+  const CUdeviceptr from = launch.at(number);
+  launch.move(number, own_memory(told().to, launch.block(number).bytes, 0));
+  const Block& block = launch.block(number);
+  tracked().captured(stream, {launch.at(number), from, std::min(kMost, block.begin + block.bytes - from)});
+}
+
 /// Changes the launch; false: it is not to be.
 bool lie_about(Launch& launch, const KernelRow& row, CUstream stream) {
   const int stores = launch.stores();
@@ -94,6 +106,13 @@ bool lie_about(Launch& launch, const KernelRow& row, CUstream stream) {
     case Lie::own_memory:
     case Lie::zero_reads:
     case Lie::ones_reads: misread(launch); break;
+    case Lie::graph_no_flag:
+      if (stores >= 0 && tracked().capturing(stream))
+        launch.move(stores, own_memory(told().from, launch.block(stores).bytes, 0));
+      break;
+    case Lie::graph_old_data:
+      if (tracked().capturing(stream)) read_old(launch, stream);
+      break;
     case Lie::stall_store:
       if (stores >= 0) tracked().stall(stream);
       break;
@@ -132,6 +151,23 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
   const CUresult result = forward(launch.parameters());
   fail_context(failing);
   return result;
+}
+
+CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode) {
+  tracked().captured(stream, Copied{});
+  // while a stream captures, no memory may be allocated
+  const auto from = tracked().largest(told().from);
+  const auto to = tracked().largest(told().to);
+  if (to && (is(Lie::graph_no_flag) || is(Lie::mirror_stores))) own_memory(told().from, to->bytes, 0);
+  if (from && (is(Lie::graph_old_data) || is(Lie::zero_reads))) own_memory(told().to, from->bytes, 0);
+  if (from && is(Lie::ones_reads)) own_memory(told().to, from->bytes, ~0U);
+  return Forward<&Functions::cuStreamBeginCapture>::in_context(stream, mode);
+}
+
+CUresult graph_launch(CUgraphExec executable, CUstream stream) {
+  const auto copied = tracked().capturing(stream);
+  if (copied && copied->bytes > 0) real().cuMemcpyAsync(copied->to, copied->from, copied->bytes, stream);
+  return Forward<&Functions::cuGraphLaunch>::in_context(executable, stream);
 }
 
 CUresult module_function(CUfunction* function, CUmodule module, const char* name) {

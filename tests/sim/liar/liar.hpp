@@ -20,6 +20,8 @@ void forget_last_copy(int device);
 CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                 unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
                 void** extra);
+CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode);
+CUresult graph_launch(CUgraphExec executable, CUstream stream);
 CUresult module_function(CUfunction* function, CUmodule module, const char* name);
 
 // order.cpp: contexts, streams, events

@@ -43,6 +43,8 @@ enum class Lie {
   stall_copy,
   stall_store,
   stall_load,
+  graph_no_flag,
+  graph_old_data,
   ipc_other,
   ipc_fault,
   vmm_other,

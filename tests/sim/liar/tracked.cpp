@@ -13,10 +13,11 @@ namespace {
 
 /// A handshake also reads, but is counted where it stores: a lie about loads leaves it alone.
 constexpr KernelRow kKernels[] = {
-    {"verify", 6, Use::reads, Use::none},     {"store", 5, Use::writes, Use::none},
-    {"copy", 3, Use::writes, Use::reads},     {"chase", 4, Use::reads, Use::none},
-    {"handshake", 9, Use::none, Use::writes}, {"tag", 4, Use::writes, Use::none},
-    {"check_tags", 5, Use::reads, Use::none}, {"contend", 4, Use::writes, Use::writes},
+    {"verify", 6, Use::reads, Use::none},        {"store", 5, Use::writes, Use::none},
+    {"copy", 3, Use::writes, Use::reads},        {"chase", 4, Use::reads, Use::none},
+    {"handshake", 9, Use::none, Use::writes},    {"tag", 4, Use::writes, Use::none},
+    {"check_tags", 5, Use::reads, Use::none},    {"contend", 4, Use::writes, Use::writes},
+    {"all_reduce", 10, Use::reads, Use::writes},
 };
 
 }  // namespace
@@ -118,6 +119,17 @@ std::optional<Block> Tracked::largest(int device) const {
 void Tracked::stall(CUstream stream) {
   const std::lock_guard lock(mutex_);
   stalled_.insert(stream);
+}
+
+void Tracked::captured(CUstream stream, Copied copied) {
+  const std::lock_guard lock(mutex_);
+  captured_[stream] = copied;
+}
+
+std::optional<Copied> Tracked::capturing(CUstream stream) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = captured_.find(stream);
+  return found == captured_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool Tracked::waits(CUstream stream, bool from_now) {

@@ -28,6 +28,13 @@ struct KernelRow {
   Use second;  ///< through parameter 1
 };
 
+/// A copy that precedes each launch of a graph.
+struct Copied {
+  CUdeviceptr to = 0;
+  CUdeviceptr from = 0;
+  u64 bytes = 0;  ///< 0: none
+};
+
 /// Objects of the driver, and the devices that they belong to.
 class Tracked {
  public:
@@ -53,6 +60,9 @@ class Tracked {
   /// The stream's cuStreamSynchronize is not to return.
   void stall(CUstream stream);
   bool stalled(CUstream stream) const;
+  /// The stream captures, or has captured, a graph; the copy before its launches.
+  void captured(CUstream stream, Copied copied);
+  std::optional<Copied> capturing(CUstream stream) const;
   /// A stream of A or B waits for the other, from now on or no longer; if it did before.
   bool waits(CUstream stream, bool from_now);
 
@@ -68,6 +78,7 @@ class Tracked {
   std::map<CUfunction, const KernelRow*> functions_;
   std::map<CUmemGenericAllocationHandle, Block> handles_;
   std::map<CUdeviceptr, Block> blocks_;
+  std::map<CUstream, Copied> captured_;
   std::set<CUstream> stalled_;
   std::set<CUstream> waiting_;
 };

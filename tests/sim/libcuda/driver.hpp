@@ -82,6 +82,8 @@ class Driver {
   std::vector<std::unique_ptr<Context>> contexts;  ///< by device
   Handles<Stream, CUstream> streams;
   Handles<Event, CUevent> events;
+  Handles<Graph, CUgraph> graphs;
+  Handles<Graph, CUgraphExec> executables;
   Handles<Module, CUmodule> modules;
   Handles<Module, CUlinkState> links;
   Handles<Pool, CUmemoryPool> pools;

@@ -3,7 +3,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace p2pd::sim {
 
@@ -20,6 +22,23 @@ constexpr u64 kHalves = 0xffffffff00000000ULL;
 constexpr u64 payload_at(u64 index) { return offsetof(Mailbox, payload) + 8 * index; }
 constexpr bool holds_flag(u32 lane) { return lane % 8 == 7; }  // of LL128: eight lanes share a line
 
+/// Until `reached`; false when the clock, which is a real one, ran out. Spins, then lets the other side have the
+/// processor: where both share one, that takes a fifth of the time of being woken. Then sleeps.
+template <class Condition>
+bool wait_until(Operation& gpu, u64 limit_ns, Condition reached) {
+  if (reached()) return true;
+  const auto end = Clock::now() + std::chrono::nanoseconds(limit_ns);
+  for (u32 spin = 1; !reached(); ++spin) {
+    if (spin % 64 != 0) continue;
+    if (Clock::now() > end || gpu.stopping()) return false;
+    if (spin <= kTurns * 64)
+      sched_yield();
+    else
+      gpu.doorbell().wait(reached);
+  }
+  return true;
+}
+
 /// One side of a handshake.
 struct Side {
   Operation& gpu;
@@ -31,21 +50,9 @@ struct Side {
 
   u64 first_at(u64 round, u32 lane) const { return round * 2 * kLanes + 2 * lane; }
 
-  /// Until `reached`; false when the clock, which is a real one, ran out. Spins, then lets the other side have the
-  /// processor: where both share one, that takes a fifth of the time of being woken. Then sleeps.
   template <class Condition>
   bool wait(Condition reached) const {
-    if (reached()) return true;
-    const auto end = Clock::now() + std::chrono::nanoseconds(limit_ns);
-    for (u32 spin = 1; !reached(); ++spin) {
-      if (spin % 64 != 0) continue;
-      if (Clock::now() > end || gpu.stopping()) return false;
-      if (spin <= kTurns * 64)
-        sched_yield();
-      else
-        gpu.doorbell().wait(reached);
-    }
-    return true;
+    return wait_until(gpu, limit_ns, reached);
   }
   bool reaches(u64 at, u64 round) const {
     return wait([&] { return mine.load(at) >= round; });
@@ -132,7 +139,62 @@ bool Side::receive(u64 round, Seen& seen) const {
   return true;
 }
 
+/// One side of an all-reduce: what every block does, done for all of them.
+struct Reducing {
+  Operation& gpu;
+  Window here;
+  Window there;
+  u64 replay;
+  u64 limit_ns;
+
+  /// `flags`: where the flags of all blocks are in Reduce.
+  bool meet(u64 flags) {
+    for (u64 block = 0; block < kReduceBlocks; ++block) there.store(flags + 8 * block, replay);
+    gpu.doorbell().ring();
+    for (u64 block = 0; block < kReduceBlocks; ++block)
+      if (!wait_until(gpu, limit_ns, [&] { return here.load(flags + 8 * block) >= replay; })) return false;
+    return true;
+  }
+};
+
 }  // namespace
+
+void all_reduce(Operation& gpu, u64 theirs_at, u64 there_at, u64 mine_at, u64 here_at, u64 sum_at, u64 words, u64 key,
+                u64 peer_key, u64 limit_ns, u64 seen_at) {
+  Reduce& state = *gpu.object<Reduce>(here_at);
+  if (state.stopped != 0) return;
+  const u64 replay = state.replays[0] + 1;
+  Window mine = gpu.open(mine_at, 8 * words, Use::both);
+  for (u64 i = 0; i < words; ++i) mine.store(8 * i, reduce_word(key, replay, words, i));
+  Reducing side{gpu, gpu.open(here_at, sizeof(Reduce), Use::both), gpu.open(there_at, sizeof(Reduce), Use::store),
+                replay, gpu.patience() * limit_ns};
+  const bool begun = side.meet(offsetof(Reduce, begun));
+  Window sum = gpu.open(sum_at, 8 * words, Use::both);
+  int peer = gpu.device();
+  if (begun) {
+    const Window theirs = gpu.open(theirs_at, 8 * words, Use::load);
+    peer = theirs.device();
+    std::vector<u64> loaded(words);
+    theirs.read(0, loaded.data(), 8 * words);
+    for (u64 i = 0; i < words; ++i) sum.store(8 * i, mine.load(8 * i) + loaded[i]);
+  }
+  if (!begun || !side.meet(offsetof(Reduce, loaded))) {
+    state.stopped = stopped_at(replay, begun);
+    return;
+  }
+  Seen& seen = *gpu.object<Seen>(seen_at);
+  for (u64 i = 0; i < words; ++i) {
+    const u64 value = sum.load(8 * i) - reduce_word(key, replay, words, i);
+    if (value != reduce_word(peer_key, replay, words, i))
+      note_wrong(seen, 8 * ((replay - 1) * words + i), value);
+    else
+      seen.right += 8;
+  }
+  std::ranges::fill(state.replays, replay);
+  const Link& link = gpu.link(peer, gpu.device());
+  const double taken_ns = 2 * gpu.link(gpu.device(), peer).latency_ns + 8 * static_cast<double>(words) / link.load_gb_s;
+  if (replay > 1) state.total_ns += static_cast<u64>(taken_ns);
+}
 
 void note_wrong(Seen& seen, u64 at, u64 value) {
   ++std::atomic_ref(seen.wrong);

@@ -137,6 +137,12 @@ Cost handshake_cost(const Prices& prices, u64, u64 theirs, u32, u32, u64 rounds,
   return prices.trips(theirs, 2 * rounds);
 }
 
+Cost all_reduce_cost(const Prices& prices, u64 theirs, u64, u64, u64, u64, u64 words, u64, u64, u64, u64) {
+  Cost cost = prices.touch(theirs, 8 * words, Engine::load);
+  cost.delay_ns += prices.trips(theirs, 2).delay_ns;
+  return cost;
+}
+
 void tag(Operation& gpu, u64 base, u64 pages, u64 page_bytes, u64 key) {
   if (pages == 0) return;
   Window window = gpu.open(base, (pages - 1) * page_bytes + 16, Use::store);
@@ -213,6 +219,7 @@ constexpr Kernel kKernels[] = {
     {"tag", prepare<tag, tag_cost>},
     {"check_tags", prepare<check_tags, check_tags_cost>},
     {"contend", prepare<contend, contend_cost>},
+    {"all_reduce", prepare<all_reduce, all_reduce_cost>},
 };
 
 }  // namespace

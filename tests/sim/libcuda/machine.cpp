@@ -111,6 +111,7 @@ void read_fault(Object object, Machine& machine) {
   fault.to = object.number("to", machine.count() - 1);
   fault.engine = read_engine(object, object.text("engine").value_or("any"));
   if (fault.wrong == Wrong::lost_stores || fault.wrong == Wrong::private_mirror) fault.engine = Engine::store;
+  fault.graph = object.yes("graph").value_or(false);
   fault.at = object.natural("at").value_or(0);
   if (fault.wrong == Wrong::alias && fault.at == 0) object.broken("alias wants \"at\", the bytes after which it wraps");
   fault.after = object.natural("after").value_or(0);

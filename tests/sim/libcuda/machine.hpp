@@ -52,6 +52,7 @@ struct Fault {
   std::optional<int> from;  ///< none: any GPU
   std::optional<int> to;
   std::optional<Engine> engine;  ///< none: any
+  bool graph = false;            ///< only what a CUDA graph replays
   u64 at = 0;
   u64 after = 0;  ///< transfers that go well before it starts
   int other = 0;

@@ -26,6 +26,10 @@ Stream::~Stream() {
 }
 
 void Stream::submit(const Cost& cost, Work work, Grid grid) {
+  if (capturing != nullptr) {
+    capturing->nodes.push_back({cost, std::move(work), grid});
+    return;
+  }
   enqueue(cost, nullptr, nullptr,
           [this, grid, work = std::move(work), now = Clock::now()] { perform(work, grid, now); });
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tests/sim/libcuda/traffic.hpp"
 
@@ -32,6 +33,16 @@ struct Event {
   std::shared_ptr<Mark> last_;
 };
 
+/// What was captured, in order.
+struct Graph {
+  struct Node {
+    Cost cost;
+    Work work;
+    Grid grid;
+  };
+  std::vector<Node> nodes;
+};
+
 /// Operations that run one after the other, on a thread of their own.
 class Stream {
  public:
@@ -48,6 +59,8 @@ class Stream {
   void drain();
 
   Context& context() const { return context_; }
+
+  std::shared_ptr<Graph> capturing;  ///< null: not; what is submitted is only noted there
 
  private:
   void enqueue(const Cost& cost, std::shared_ptr<Step> after, std::shared_ptr<Mark> mark, std::function<void()> job);

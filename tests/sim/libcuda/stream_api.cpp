@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Streams and events.
+// Streams, graphs that are captured on one, and events.
 #include "tests/sim/libcuda/driver.hpp"
 
 namespace p2pd::sim {
@@ -32,6 +32,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream handle) {
   return on_stream(handle, [](const Driver&, Stream& stream) {
+    if (stream.capturing != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     stream.drain();
     return stream.context().error.load();
   });
@@ -44,6 +45,55 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
     if (auto mark = found->mark()) stream.wait_for(std::move(mark));
     return CUDA_SUCCESS;
   });
+}
+
+CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode) {
+  return on_stream(handle, [](const Driver&, Stream& stream) {
+    if (stream.capturing != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    stream.capturing = std::make_shared<Graph>();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  return on_stream(handle, [&](Driver& here, Stream& stream) {
+    if (stream.capturing == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *graph = here.graphs.add(std::exchange(stream.capturing, nullptr));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  return in_context([&](Driver& here, const Context&) {
+    const auto found = here.graphs.find(graph);
+    if (found == nullptr) return kInvalidHandle;
+    *executable = here.executables.add(std::make_shared<Graph>(*found));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  return with_driver([&](Driver& here) { return here.graphs.take(graph) == nullptr ? kInvalidHandle : CUDA_SUCCESS; });
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
+  return on_stream(handle, [&](const Driver& here, Stream& stream) {
+    const auto found = here.executables.find(executable);
+    if (found == nullptr) return kInvalidHandle;
+    for (const Graph::Node& node : found->nodes) {
+      const auto replay = [work = node.work](Operation& gpu) {
+        gpu.replayed = true;
+        work(gpu);
+      };
+      stream.submit(node.cost, replay, node.grid);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  return with_driver(
+      [&](Driver& here) { return here.executables.take(executable) == nullptr ? kInvalidHandle : CUDA_SUCCESS; });
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned flags) {

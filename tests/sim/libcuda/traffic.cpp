@@ -204,7 +204,7 @@ bool Operation::atomics(Wrong wrong, const Window& window) const {
 Effects Operation::cross(int from, int to, Engine engine) {
   Effects effects;
   for (Fault& fault : simulation_.machine.faults) {
-    if (!fault.covers(from, to, engine)) continue;
+    if (!fault.covers(from, to, engine) || (fault.graph && !replayed)) continue;
     const u64 number = fault.transfers++;
     if (number < fault.after) continue;
     switch (fault.wrong) {

@@ -171,6 +171,7 @@ class Operation {
   Effects cross(int from, int to, Engine engine);
 
   const Grid grid;
+  bool replayed = false;  ///< a CUDA graph does it
   int device() const { return context_.device; }
   bool stopping() const { return simulation_.stopping; }
   u64 patience() const { return simulation_.machine.patience; }
