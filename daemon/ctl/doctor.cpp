@@ -46,11 +46,8 @@ Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry)
     case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable:
       return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
-    case Outlook::mendable: {
-      const Reboots reboots = seen.reboots(registry);
-      return {fmt::format("p2pctl apply {}  ({})", plan.name,
-                          reboots.most == 0 ? "no reboot" : to_string(reboots) + " reboot")};
-    }
+    case Outlook::mendable:
+      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots_text(seen.reboots(registry)))};
     default: break;
   }
   return {person.empty() ? "" : person.front()->next, false};
@@ -116,6 +113,16 @@ void print_all(const Assessment& seen) {
   fmt::print("\n");
 }
 
+int exit_status(Outlook outlook) {
+  switch (outlook) {
+    case Outlook::ready: return kDone;
+    case Outlook::limited: return kLimited;
+    case Outlook::provable:
+    case Outlook::mendable: return kChanges;
+    default: return kBlocked;
+  }
+}
+
 }  // namespace
 
 nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
@@ -134,16 +141,6 @@ nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Regi
           {"person", std::move(person)},
           {"steps", std::move(steps)},
           {"conclusion", cause == nullptr ? nlohmann::json() : conclusion_of(seen, *cause, next)}};
-}
-
-int exit_status(Outlook outlook) {
-  switch (outlook) {
-    case Outlook::ready: return kDone;
-    case Outlook::limited: return kLimited;
-    case Outlook::provable:
-    case Outlook::mendable: return kChanges;
-    default: return kBlocked;
-  }
 }
 
 Result<int> doctor(const Context& context) {

@@ -19,10 +19,6 @@ constexpr std::size_t kFixes = 5;                                ///< failing st
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
 
-std::string reboots_text(const PlanPreview& all) {
-  return all.reboots.most == 0 ? "no reboot" : fmt::format("{} reboot", to_string(all.reboots));
-}
-
 /// Colour and text of the verdict.
 std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
   if (all.seen.goal() == nullptr && all.outlook == Outlook::ready)
@@ -34,7 +30,8 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
     case Outlook::impossible: return {Colour::red, "P2P: NOT POSSIBLE with this hardware."};
     default: break;
   }
-  if (!all.blocked) return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}).", reboots_text(all))};
+  if (!all.blocked)
+    return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}).", reboots_text(all.reboots))};
   return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}.", things(obstructions(all).size()),
                                    all.changes ? "; p2pd does the rest" : "")};
 }
@@ -115,7 +112,7 @@ std::string next_text(const PlanPreview& all) {
     default: break;
   }
   if (!all.blocked) return apply + "   (\"p2pctl plan\" shows the changes)";
-  return all.changes ? fmt::format("{}   ({})", apply, reboots_text(all)) : apply;
+  return all.changes ? fmt::format("{}   ({})", apply, reboots_text(all.reboots)) : apply;
 }
 
 std::string counts(const PlanPreview& all) {

@@ -32,6 +32,8 @@ PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& h
   return all;
 }
 
+std::string reboots_text(const Reboots& reboots) { return (reboots.most == 0 ? "no" : to_string(reboots)) + " reboot"; }
+
 std::vector<Obstruction> obstructions(const PlanPreview& all) {
   std::vector<Obstruction> found;
   for (const Preview& preview : all.steps) {

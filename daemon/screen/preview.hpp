@@ -36,6 +36,9 @@ struct PlanPreview {
 
 PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen);
 
+/// "no reboot", "0 or 1 reboot"
+std::string reboots_text(const Reboots& reboots);
+
 /// Blocked steps that one action of the operator unblocks.
 struct Obstruction {
   std::vector<const Preview*> steps;

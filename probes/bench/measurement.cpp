@@ -91,6 +91,14 @@ constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("wall_ms", &Measurement::wall_ms), std::pair("expendable_process", &Measurement::expendable_process),
     std::pair("host_peak_bytes", &Measurement::host_peak_bytes));
 
+/// Members that reports of earlier versions lack: a saved one is still compared with.
+template <class Whole>
+constexpr std::array<std::string_view, 0> kAdded{};
+template <>
+constexpr std::array<std::string_view, 1> kAdded<Measurement> = {"all_reduces"};
+template <>
+constexpr std::array<std::string_view, 3> kAdded<Collectives> = {"library", "pairs", "notes"};
+
 template <class Whole>
 concept HasMembers = !std::is_null_pointer_v<std::remove_const_t<decltype(kMembers<Whole>)>>;
 
@@ -147,6 +155,7 @@ class Reader {
   bool read(const nlohmann::json& json, Whole& whole) {
     return json.is_object() && each_member(whole, [&](const char* name, auto& member) {
              const auto found = json.find(name);
+             if (found == json.end() && std::ranges::count(kAdded<Whole>, name) > 0) return true;
              return at(name, found == json.end() ? nlohmann::json(nlohmann::json::value_t::discarded) : *found, member);
            });
   }

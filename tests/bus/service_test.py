@@ -144,7 +144,7 @@ class Verbs(Case):
         self.finish()
         self.assertEqual(waiting.wait(60), 0)
         self.assert_one_run(run)
-        self.assertEqual(look().wait(60), 0)  # asked for now, it looks
+        self.assertEqual(look().wait(60), 0)  # no worker holds the lock: it looks at once
         self.assertEqual({one["plan"] for one in self.json(0, "history")["runs"]}, {"work", "verify"})
 
     def test_apply_no_block_status_pause_resume(self):

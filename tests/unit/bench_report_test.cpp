@@ -75,6 +75,20 @@ TEST_CASE("bench report: a measurement survives JSON") {
   CHECK(nlohmann::json(measurement_from(bare).value()) == bare);
 }
 
+TEST_CASE("bench report: one of an earlier version lacks what was added since") {
+  Measurement run = full().measurement;
+  run.collectives.emplace().version = "2.28.3";
+  nlohmann::json earlier = run;
+  earlier.erase("all_reduces");
+  for (const char* added : {"library", "pairs", "notes"}) earlier["collectives"].erase(added);
+  const auto read = measurement_from(earlier);
+  REQUIRE(read);
+  CHECK(read->collectives->version == "2.28.3");
+  CHECK(read->all_reduces.empty());
+  earlier.erase("pairs");  // of the measurement: no version lacked it
+  CHECK_FALSE(measurement_from(earlier));
+}
+
 TEST_CASE("bench report: every kind of wrong word has a text that is read back") {
   for (int i = 0; i <= static_cast<int>(WrongKind::hung); ++i) {
     Measurement run;

@@ -12,6 +12,7 @@
 #include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/measure/peer_process.hpp"
 #include "probes/bench/measure/peer_serve.hpp"
+#include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
 
@@ -104,8 +105,7 @@ void add_row(Measurement& found, const ReduceSide& side, u64 bytes) {
 /// Explains wrong sums by the data that seems to have been loaded.
 Wrong wrong_sums(const Bench& bench, const ReduceSide& side, u64 bytes) {
   Wrong wrong = explain(side.in, side.seen, bench.keys.known());
-  const std::string name = bytes < 1ULL << 20 ? fmt::format("{} KiB", bytes >> 10) : fmt::format("{} MiB", bytes >> 20);
-  std::string where = fmt::format("in replay {} of {}", wrong.offset / bytes + 1, name);
+  const std::string where = fmt::format("in replay {} of {}", wrong.offset / bytes + 1, size_name(bytes));
   if (wrong.kind == WrongKind::alias) {
     const u64 word = unmix64(std::stoull(wrong.seen, nullptr, 16)) ^ side.in.key;
     wrong.kind = WrongKind::stale;

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <map>
 
+#include "probes/bench/collectives/collectives.hpp"
+
 namespace p2pd::bench {
 
 std::string plain(std::string_view text) {
@@ -165,8 +167,7 @@ std::string transports_name(const Collectives& collectives) {
 const Collective* largest_all_reduce(const Collectives& nccl, bool p2p) {
   const Collective* largest = nullptr;
   for (const Collective& one : nccl.results)
-    if (one.name == "all_reduce" && one.p2p == p2p && (largest == nullptr || one.bytes > largest->bytes))
-      largest = &one;
+    if (one.name == kAllReduce && one.p2p == p2p && (largest == nullptr || one.bytes > largest->bytes)) largest = &one;
   return largest;
 }
 
