@@ -66,7 +66,7 @@ struct ReduceSize {
   u64 bytes;
   u64 replays;
 };
-constexpr ReduceSize kReduceSizes[] = {{8ULL << 10, 2000}, {512ULL << 10, 500}};
+constexpr ReduceSize kReduceSizes[] = {{8ULL << 10, 2000}, {512ULL << 10, 100}};
 
 /// Results of the GPU that `in` goes to.
 struct ReduceSide {

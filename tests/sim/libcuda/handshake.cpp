@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace p2pd::sim {
@@ -164,19 +165,21 @@ void all_reduce(Operation& gpu, u64 theirs_at, u64 there_at, u64 mine_at, u64 he
   Reduce& state = *gpu.object<Reduce>(here_at);
   if (state.stopped != 0) return;
   const u64 replay = state.replays[0] + 1;
-  Window mine = gpu.open(mine_at, 8 * words, Use::both);
-  for (u64 i = 0; i < words; ++i) mine.store(8 * i, reduce_word(key, replay, words, i));
+  std::vector<u64> own(words);
+  for (u64 i = 0; i < words; ++i) own[i] = reduce_word(key, replay, words, i);
+  gpu.open(mine_at, 8 * words, Use::both).write(0, own.data(), 8 * words);
   Reducing side{gpu, gpu.open(here_at, sizeof(Reduce), Use::both), gpu.open(there_at, sizeof(Reduce), Use::store),
                 replay, gpu.patience() * limit_ns};
   const bool begun = side.meet(offsetof(Reduce, begun));
   Window sum = gpu.open(sum_at, 8 * words, Use::both);
+  std::vector<u64> added(words);
   int peer = gpu.device();
   if (begun) {
     const Window theirs = gpu.open(theirs_at, 8 * words, Use::load);
     peer = theirs.device();
-    std::vector<u64> loaded(words);
-    theirs.read(0, loaded.data(), 8 * words);
-    for (u64 i = 0; i < words; ++i) sum.store(8 * i, mine.load(8 * i) + loaded[i]);
+    theirs.read(0, added.data(), 8 * words);
+    std::ranges::transform(added, own, added.begin(), std::plus());
+    sum.write(0, added.data(), 8 * words);
   }
   if (!begun || !side.meet(offsetof(Reduce, loaded))) {
     state.stopped = stopped_at(replay, begun);
@@ -184,7 +187,7 @@ void all_reduce(Operation& gpu, u64 theirs_at, u64 there_at, u64 mine_at, u64 he
   }
   Seen& seen = *gpu.object<Seen>(seen_at);
   for (u64 i = 0; i < words; ++i) {
-    const u64 value = sum.load(8 * i) - reduce_word(key, replay, words, i);
+    const u64 value = added[i] - own[i];
     if (value != reduce_word(peer_key, replay, words, i))
       note_wrong(seen, 8 * ((replay - 1) * words + i), value);
     else
