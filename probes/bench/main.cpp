@@ -2,10 +2,12 @@
 // p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a
 // deadline, because a GPU that hangs also blocks every process that waits for it.
 #include <fmt/format.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -26,11 +28,12 @@ namespace {
 
 /// Exit codes of p2p-bench.
 enum Exit : int {
-  kProven = 0,     ///< every byte was right, every rate is plausible and good enough
-  kError = 1,      ///< no result; the reason is on standard error
-  kNotProven = 3,  ///< P2P does not work, or not well enough
-  kNothing = 4,    ///< nothing to prove here: no driver, one GPU, MIG
-  kLimited = 5,    ///< fit for fewer uses than requested
+  kProven = 0,         ///< every byte was right, every rate is plausible and good enough
+  kError = 1,          ///< no result; the reason is on standard error
+  kNotProven = 3,      ///< P2P does not work, or not well enough
+  kNothing = 4,        ///< nothing to prove here: no driver, one GPU, MIG
+  kLimited = 5,        ///< fit for fewer uses than requested
+  kInterrupted = 130,  ///< a soak was interrupted, with nothing wrong until then
 };
 
 struct Options : Apart {
@@ -95,8 +98,24 @@ Result<Collectives> collectives_of(const Options& options, const Host& host, Com
   return collectives;
 }
 
+/// Descriptor that SIGINT and SIGTERM make readable, in place of ending this process.
+int stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/// True if a soak was interrupted with nothing wrong until then.
+bool interrupted(const Measurement& found) {
+  return found.soak && found.soak->ended == "interrupted" && found.wrong.empty();
+}
+
 Result<Report> run(const Options& options, const Root& root) {
-  ProcessRunner runner;
+  const bool soaks = options.asked.soak_minutes > 0;
+  ProcessRunner runner("/", soaks ? stop_signals() : -1);
   const Host host(root, runner);
   Report report;
   if (!options.thresholds.empty()) {
@@ -106,6 +125,13 @@ Result<Report> run(const Options& options, const Root& root) {
   if (!options.wanted.empty()) report.wanted = TRY_IN("--for", uses_from(options.wanted));
   KernelLog log(host);
   Listener listener(host);
+  std::vector<std::string> followed;  // faults in the kernel log during a soak
+  const auto follow = [&] {
+    auto faults = log.faults(0, gpus_of(host, listener.surroundings()));
+    followed.insert(followed.end(), faults.begin(), faults.end());
+    return faults;
+  };
+  if (soaks) listener.soak().print_to(options.json ? stderr : stdout, follow);
   Apart apart = options;
   apart.asked.managed = std::ranges::find(report.wanted, P2pUse::managed_memory) != report.wanted.end();
   Result<Measurement> found = measure_apart(apart, runner, listener);
@@ -122,6 +148,7 @@ Result<Report> run(const Options& options, const Root& root) {
   if ((options.collectives || options.asked.full) && report.measurement.gpus.size() > 1)
     report.measurement.collectives = TRY(collectives_of(options, host, runner, report));
   report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
+  report.kernel_log.insert(report.kernel_log.begin(), followed.begin(), followed.end());
   if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
@@ -188,6 +215,7 @@ int main_of(const Options& options, const Root& root) {
     if (const Result<void> saved = save(options.save, *report); !saved) return fail_with(options, saved.error());
   if (const Result<void> printed = print(options, *report); !printed) return fail_with(options, printed.error());
   if (std::fflush(stdout) != 0) return fail_with(options, {ErrorCode::io, "cannot write to standard output", ""});
+  if (interrupted(report->measurement) && report->kernel_log.empty()) return kInterrupted;
   if (report->judgement.proven) return kProven;
   if (report->judgement.limited) return kLimited;
   return report->measurement.not_run.contains(kEverything) ? kNothing : kNotProven;
@@ -198,11 +226,15 @@ int start(int argc, char** argv) {
   CLI::App app{
       "p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
       "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
-      "5 fit for less than what was asked for."};
+      "5 fit for less than what was asked for, 130 a soak was interrupted with nothing wrong until then."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
   app.add_flag("--full", options.asked.full,
                "IPC, an all-reduce in CUDA graphs, atomics, wanted managed memory and NCCL too, and all repetitions of "
                "the handshakes");
+  app.add_option("--soak", options.asked.soak_minutes,
+                 "MINUTES: repeat copies, stores, loads and the all-reduce of --full over all pairs, a line a minute,\n"
+                 "until the first wrong byte; SIGINT ends it with its results")
+      ->check(CLI::Range(0.01, 10'080.0));
   app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives,
                "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");
@@ -236,6 +268,7 @@ int start(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kProven : kError;
   }
+  if (options.asked.soak_minutes > 0) options.asked.full = true;
   if (options.driver_peers) {
     const nlohmann::json peers = driver_peers();
     fmt::print("{}\n", peers.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -80,6 +80,23 @@ template <>
 constexpr auto kMembers<Phase> = std::tuple(std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
                                             std::pair("length_ms", &Phase::length_ms));
 template <>
+constexpr auto kMembers<SoakGpu> = std::tuple(std::pair("link_gt_s", &SoakGpu::link_gt_s),
+                                              std::pair("link_width", &SoakGpu::link_width),
+                                              std::pair("temperature_c", &SoakGpu::temperature_c),
+                                              std::pair("replays", &SoakGpu::replays),
+                                              std::pair("throttle", &SoakGpu::throttle));
+template <>
+constexpr auto kMembers<SoakSample> = std::tuple(std::pair("seconds", &SoakSample::seconds),
+                                                 std::pair("rounds", &SoakSample::rounds),
+                                                 std::pair("checked_bytes", &SoakSample::checked_bytes),
+                                                 std::pair("wrong", &SoakSample::wrong),
+                                                 std::pair("slowest_gb_s", &SoakSample::slowest_gb_s),
+                                                 std::pair("aer", &SoakSample::aer),
+                                                 std::pair("gpus", &SoakSample::gpus));
+template <>
+constexpr auto kMembers<Soak> = std::tuple(std::pair("minutes", &Soak::minutes), std::pair("ended", &Soak::ended),
+                                           std::pair("samples", &Soak::samples));
+template <>
 constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("driver", &Measurement::driver), std::pair("mode", &Measurement::mode),
     std::pair("seed", &Measurement::seed), std::pair("fault", &Measurement::fault),
@@ -87,15 +104,16 @@ constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("wrong", &Measurement::wrong), std::pair("atomics", &Measurement::atomics),
     std::pair("all_reduces", &Measurement::all_reduces), std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s),
     std::pair("swept_bytes", &Measurement::swept_bytes), std::pair("not_run", &Measurement::not_run),
-    std::pair("collectives", &Measurement::collectives), std::pair("phases", &Measurement::phases),
-    std::pair("wall_ms", &Measurement::wall_ms), std::pair("expendable_process", &Measurement::expendable_process),
+    std::pair("collectives", &Measurement::collectives), std::pair("soak", &Measurement::soak),
+    std::pair("phases", &Measurement::phases), std::pair("wall_ms", &Measurement::wall_ms),
+    std::pair("expendable_process", &Measurement::expendable_process),
     std::pair("host_peak_bytes", &Measurement::host_peak_bytes));
 
 /// Members that reports of earlier versions lack: a saved one is still compared with.
 template <class Whole>
 constexpr std::array<std::string_view, 0> kAdded{};
 template <>
-constexpr std::array<std::string_view, 1> kAdded<Measurement> = {"all_reduces"};
+constexpr std::array<std::string_view, 2> kAdded<Measurement> = {"all_reduces", "soak"};
 template <>
 constexpr std::array<std::string_view, 3> kAdded<Collectives> = {"library", "pairs", "notes"};
 
@@ -197,9 +215,11 @@ void to_json(nlohmann::json& json, const Whole& whole) {
   });
 }
 void to_json(nlohmann::json& json, const Collectives& collectives) { to_json<Collectives>(json, collectives); }
+void to_json(nlohmann::json& json, const SoakSample& sample) { to_json<SoakSample>(json, sample); }
 void to_json(nlohmann::json& json, const Measurement& measurement) { to_json<Measurement>(json, measurement); }
 
 Result<Collectives> collectives_from(const nlohmann::json& json) { return whole_from<Collectives>(json); }
+Result<SoakSample> soak_sample_from(const nlohmann::json& json) { return whole_from<SoakSample>(json); }
 Result<Measurement> measurement_from(const nlohmann::json& json) { return whole_from<Measurement>(json); }
 
 }  // namespace p2pd::bench

@@ -135,10 +135,38 @@ struct Phase {
   double length_ms = 0;
 };
 
+/// Readings of one GPU while it works; absent where nobody gives them.
+struct SoakGpu {
+  double link_gt_s = 0;  ///< speed of its PCIe link per lane; 0: unknown
+  std::uint64_t link_width = 0;
+  std::optional<std::uint64_t> temperature_c;
+  std::optional<std::uint64_t> replays;   ///< PCIe packets sent again, since the driver was loaded
+  std::optional<std::uint64_t> throttle;  ///< reasons for lower clocks, a bit each, as NVML numbers them
+};
+
+/// State of a soak at one moment; sums are since its start.
+struct SoakSample {
+  double seconds = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t checked_bytes = 0;  ///< that were right
+  std::uint64_t wrong = 0;          ///< wrong words, and ends
+  double slowest_gb_s = 0;          ///< copy engine, of all ordered pairs
+  std::map<std::string, std::uint64_t>
+      aer;                    ///< "0000:01:00.0 correctable": errors since boot, by function and severity
+  std::vector<SoakGpu> gpus;  ///< by index
+};
+
+/// Run that repeats its transfers until its time is over, or something is wrong.
+struct Soak {
+  double minutes = 0;               ///< requested
+  std::string ended;                ///< "complete", "wrong" (also: a GPU faulted), "hung", "interrupted"
+  std::vector<SoakSample> samples;  ///< at most about 1000, in order
+};
+
 /// Results of one run, before any judgement. GPUs are numbered by PCI address.
 struct Measurement {
   std::string driver;  ///< CUDA driver API version, "13.0"
-  std::string mode;    ///< "default", "quick"
+  std::string mode;    ///< "default", "quick", "full", "soak"
   std::string seed;    ///< the run's nonce, hexadecimal
   std::string fault;   ///< seeded fault of a test; such a run proves nothing
   std::vector<Gpu> gpus;
@@ -151,6 +179,7 @@ struct Measurement {
       swept_bytes;                             ///< --sweep: by GPU's UUID, memory with verified distinct addresses
   std::map<std::string, std::string> not_run;  ///< by test: reason, for the whole run
   std::optional<Collectives> collectives;
+  std::optional<Soak> soak;
   std::vector<Phase> phases;
   double wall_ms = 0;
   int expendable_process = 0;         ///< its Xids are expected: all-reduce, atomics or managed memory may kill it
@@ -170,9 +199,11 @@ constexpr char kGraphReduce[] = "graph-all-reduce";
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);
 void to_json(nlohmann::json& json, const Collectives& collectives);
+void to_json(nlohmann::json& json, const SoakSample& sample);
 /// Reads the output of another process, or a saved report. An Error names the first value that is missing, of another
 /// type or out of range.
 Result<Measurement> measurement_from(const nlohmann::json& json);
+Result<SoakSample> soak_sample_from(const nlohmann::json& json);
 Result<Collectives> collectives_from(const nlohmann::json& json);
 
 }  // namespace p2pd::bench

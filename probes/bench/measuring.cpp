@@ -24,11 +24,7 @@ constexpr const char* kKernelCache =
 
 constexpr int kNoMeasurement = 1;  // exit status
 
-// progress lines of the measuring process
-constexpr std::string_view kPhaseMark = "phase: ";
-constexpr std::string_view kGpusMark = "gpus: ";          // PCI addresses of the GPUs
-constexpr std::string_view kTransferMark = "transfer: ";  // test, from, to: with Asked::alone
-constexpr std::string_view kSofarMark = "so far: ";       // a measurement
+constexpr std::size_t kFewPairs = 12;  // with more pairs, results at each transfer or sample would be too large
 
 /// Variables that the measuring process inherits: library paths, and settings of NCCL.
 std::map<std::string, std::string> environment() {
@@ -60,18 +56,19 @@ std::string text_of(const Measurement& found) {
   return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, and the time of all data at 1
-/// GB/s.
+/// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, in a soak
+/// 20 s, and the time of all data at 1 GB/s.
 std::chrono::milliseconds patience(std::string_view phase, const Measurement& sofar, int deadline_s) {
   constexpr std::string_view kTransfers[] = {
-      "copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed"};
+      "copies through the host", "enabling peers", "bytes", "handshakes", "mappings", "speed", kSoak};
   constexpr double kLeastGbS = 1;
   const std::chrono::milliseconds most = std::chrono::seconds(deadline_s);
   if (std::ranges::find(kTransfers, phase) == std::end(kTransfers)) return most;
   double bytes = 0;
   for (const Gpu& gpu : sofar.gpus)
     bytes += static_cast<double>(gpu.arena_bytes) * static_cast<double>(sofar.gpus.size() - 1);
-  return std::min(most, std::chrono::milliseconds(10'000 + static_cast<long>(bytes / kLeastGbS / 1e6)));
+  const long least_ms = phase == kSoak ? 20'000 : 10'000;  // its all-reduce has 10 s of its own
+  return std::min(most, std::chrono::milliseconds(least_ms + static_cast<long>(bytes / kLeastGbS / 1e6)));
 }
 
 /// Ends this process, with an error, if the GPUs do not answer in time: a thread that waits for them never returns.
@@ -89,8 +86,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  void answered(std::string_view phase, std::chrono::milliseconds patience) {
+  void answered(std::string_view phase, std::string_view transfer, std::chrono::milliseconds patience) {
     const std::lock_guard lock(mutex_);
+    if (!transfer.empty() || phase != phase_) transfer_ = transfer;
     phase_ = phase;
     patience_ = patience;
     until_ = Clock::now() + patience;
@@ -105,6 +103,7 @@ class Watch {
     while (!ended_) {
       changed_.wait_until(lock, until_);
       if (ended_ || Clock::now() < until_) continue;
+      if (!transfer_.empty()) say(kTransferMark, transfer_);
       const double seconds = static_cast<double>(patience_.count()) / 1000;
       say_error({ErrorCode::timeout,
                  fmt::format("the GPUs did not answer within {:.3g} s; under way: {}", seconds, phase_), ""},
@@ -116,10 +115,31 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string phase_;
+  std::string transfer_;
   std::chrono::milliseconds patience_{};
   Clock::time_point until_ = Clock::now() + std::chrono::hours(1);
   bool ended_ = false;
   std::thread thread_;  // last: it uses the others
+};
+
+/// Output in a soak, which may last for days: each sample once, and at least a line a second.
+class SoakVoice {
+ public:
+  void say_progress(const Measurement& found) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool sampled = found.soak && !found.soak->samples.empty() && found.soak->samples.back().seconds != sampled_s_;
+    if (!sampled && now - said_ < std::chrono::seconds(1)) return;
+    said_ = now;
+    say(kPhaseMark, kSoak);
+    if (!sampled) return;
+    sampled_s_ = found.soak->samples.back().seconds;
+    if (found.pairs.size() <= kFewPairs || found.soak->samples.back().rounds == 0) say(kSofarMark, text_of(found));
+    say(kSampleMark, nlohmann::json(found.soak->samples.back()).dump());
+  }
+
+ private:
+  double sampled_s_ = -1;
+  std::chrono::steady_clock::time_point said_{};
 };
 
 Result<Measurement> read_measurement(const Command& command, const CommandResult& result) {
@@ -145,6 +165,8 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
                                   std::pair("--sweep", apart.asked.sweep), std::pair("--managed", apart.asked.managed),
                                   std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
+  if (apart.asked.soak_minutes > 0)
+    command.argv.insert(command.argv.end(), {"--soak", fmt::format("{}", apart.asked.soak_minutes)});
   if (!apart.asked.without.empty())
     command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
   if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});
@@ -161,6 +183,21 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
               fmt::format("the GPUs did not answer within {} s; under way: {}", apart.deadline_s, listener.phase()));
 }
 
+/// Runs a soak once, and returns its results, however it ended.
+Result<Measurement> soak_apart(const Apart& apart, CommandRunner& runner, Listener& listener) {
+  Result<Measurement> found = measure_once(apart, false, runner, listener);
+  if (found) {
+    const bool right = found->wrong.empty();
+    return listener.soak().complete(std::move(*found), right ? "complete" : "wrong");
+  }
+  const Error& why = found.error();
+  if (why.code == ErrorCode::timeout)
+    if (auto named = listener.hung(why.message)) return listener.soak().complete(std::move(*named), "hung");
+  if (why.code == ErrorCode::interrupted)
+    if (auto so_far = listener.so_far()) return listener.soak().complete(std::move(*so_far), "interrupted");
+  return found;
+}
+
 /// True if an error of the driver ended the run, at a transfer that is known or not.
 bool ended(const Measurement& found, bool known) {
   return std::ranges::any_of(found.wrong,
@@ -173,15 +210,16 @@ bool ended(const Measurement& found, bool known) {
 // -----------------------------------------------------------------------------------------------
 
 int measuring_process(const Apart& apart, const Root& root) {
-  constexpr std::size_t kFewPairs = 12;  // with more pairs the output at each transfer would be too large
   ProcessRunner runner;
   bool told = false;
   std::optional<Watch> watch;
   std::string phase_before;
+  SoakVoice soak;
   const auto progress = [&](std::string_view phase, std::string_view transfer, const Measurement& sofar) {
     // no thread before the second process has been forked
     if (!watch && !sofar.gpus.empty()) watch.emplace();
-    if (watch) watch->answered(phase, patience(phase, sofar, apart.deadline_s));
+    if (watch) watch->answered(phase, transfer, patience(phase, sofar, apart.deadline_s));
+    if (phase == kSoak) return soak.say_progress(sofar);
     say(kPhaseMark, phase);
     if (apart.asked.alone && (phase != phase_before || sofar.pairs.size() <= kFewPairs))
       say(kSofarMark, text_of(sofar));
@@ -203,48 +241,8 @@ int measuring_process(const Apart& apart, const Root& root) {
 // ---- requesting process
 // ------------------------------------------------------------------------------------------------
 
-Listener::Listener(const Host& host) : host_(host), shown_(::isatty(STDERR_FILENO) == 1) {}
-
-void Listener::line(std::string_view text) {
-  if (text.starts_with(kGpusMark) && !looking_.valid()) {
-    std::istringstream words{std::string(text.substr(kGpusMark.size()))};
-    const std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
-    looking_ = std::async(std::launch::async, [this, addresses] {
-      const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
-      const auto host = host_.snapshot();
-      return Surroundings{paths_between(*host, addresses).value_or(unknown), machine_facts(*host, addresses),
-                          GpuFunctions(pci_devices(*host).value_or(std::vector<PciDevice>()), addresses)};
-    });
-  }
-  if (text.starts_with(kSofarMark)) sofar_ = text.substr(kSofarMark.size());
-  if (text.starts_with(kTransferMark)) transfer_ = text.substr(kTransferMark.size());
-  if (!text.starts_with(kPhaseMark)) return;
-  if (phase_ != text.substr(kPhaseMark.size())) transfer_.clear();
-  phase_ = text.substr(kPhaseMark.size());
-  if (shown_) fmt::print(stderr, "\r\x1b[K{} …", phase_);
-}
-
-void Listener::clear() const {
-  if (shown_ && !phase_.empty()) fmt::print(stderr, "\r\x1b[K");
-}
-
-std::optional<Measurement> Listener::hung(const std::string& why) const {
-  Result<Measurement> found = measurement_from(parse_json(sofar_));
-  Wrong wrong;
-  wrong.kind = WrongKind::hung;
-  wrong.detail = why;
-  std::istringstream words(transfer_);
-  if (!found || !(words >> wrong.test >> wrong.from >> wrong.to)) return std::nullopt;
-  found->wrong.push_back(wrong);
-  return std::move(*found);
-}
-
-void Listener::restart() {
-  transfer_.clear();
-  sofar_.clear();
-}
-
 Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener) {
+  if (apart.asked.soak_minutes > 0) return soak_apart(apart, runner, listener);
   Result<Measurement> first = measure_once(apart, false, runner, listener);
   const bool hung = !first && first.error().code == ErrorCode::timeout;
   if (!hung && (!first || !ended(*first, false))) return first;

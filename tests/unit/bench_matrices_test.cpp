@@ -50,6 +50,41 @@ Advice:
 )");
 }
 
+TEST_CASE("bench text: a line of a soak has the worst since the last one, and counters since the start") {
+  Soak soak;
+  CHECK(soak_line(soak, 0).empty());
+  const auto sample = [](double seconds, double rate, std::uint64_t celsius, std::uint64_t replays,
+                         std::uint64_t throttle, std::uint64_t aer, std::uint64_t width) {
+    return SoakSample{
+        seconds, 1, 3ULL << 30, 0, rate, {{"0000:01:00.0 fatal", aer}}, {{16, width, celsius, replays, throttle}}};
+  };
+  soak.samples = {sample(0, 0, 40, 5, 0, 2, 16), sample(60, 20.5, 83, 5, 0x40, 2, 16),
+                  sample(120, 24.5, 61, 6, 0x04, 5, 8)};
+  CHECK(soak_line(soak, 0) ==
+        "2.00 min: 3 GiB checked, 20.5 GB/s slowest copy, 0 wrong, 83 C, 1 replays, 3 AER errors, "
+        "throttled: power, thermal, slower link: GPU 0 16 GT/s x8, was 16 GT/s x16");
+  CHECK(soak_line(soak, 2) ==
+        "2.00 min: 3 GiB checked, 24.5 GB/s slowest copy, 0 wrong, 61 C, 1 replays, 3 AER errors, "
+        "throttled: power, slower link: GPU 0 16 GT/s x8, was 16 GT/s x16");
+}
+
+TEST_CASE("bench text: the all-reduce by size, or its first error") {
+  Measurement run;
+  CHECK(all_reduce_line(run).empty());
+  run.all_reduces = {{0, 1, 8192, 2000, 6100, 0}, {1, 0, 8192, 2000, 6300, 0}, {0, 1, 524288, 500, 25300, 0}};
+  CHECK(
+      all_reduce_line(run) ==
+      "All-reduce by loads in a CUDA graph: 8 KiB 6.1 to 6.3 us (2000 replays), 512 KiB 25.3 to 25.3 us (500 replays), "
+      "exact on 2 ordered pairs");
+  run.wrong.push_back(
+      {kGraphReduce, 1, 0, 8192, 0, 0, WrongKind::lost, "the flag that begins replay 7 did not arrive", "", ""});
+  CHECK(all_reduce_line(run) ==
+        "All-reduce by loads in a CUDA graph: STOPPED, GPU 1 -> GPU 0: the flag that begins replay 7 did not arrive");
+  run.all_reduces[1].wrong = 3;
+  CHECK(all_reduce_line(run) ==
+        "All-reduce by loads in a CUDA graph: WRONG, GPU 1 -> GPU 0: 3 wrong elements in 2000 replays of 8 KiB");
+}
+
 TEST_CASE("bench matrices: eight GPUs stay aligned and within 120 columns") {
   Report report = example(8);
   report.measurement.pairs[4].copy_gb_s = figure(12345.6);  // 0 -> 5

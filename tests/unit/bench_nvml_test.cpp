@@ -58,6 +58,11 @@ int processes(void* gpu, unsigned* count, Process* found) {
     found[(*count)++].pid = pid;
   return 0;
 }
+int temperature(void* gpu, unsigned, unsigned* celsius) {
+  return *celsius = static_cast<unsigned>(60 + number(gpu)), 0;
+}
+int replays(void* gpu, unsigned* count) { return number(gpu) == 1 ? (*count = 7, 0) : kNotSupported; }
+int throttle(void*, unsigned long long* reasons) { return *reasons = 0x24, 0; }
 int link_state(void* gpu, unsigned link, unsigned* active) {
   if (number(gpu) != 1) return kNotSupported;
   if (link >= 12) return kInvalid;
@@ -85,6 +90,9 @@ std::map<std::string, void*> library() {
           {"nvmlDeviceGetMigMode", any(mig)},
           {"nvmlDeviceGetDisplayActive", any(display)},
           {"nvmlDeviceGetComputeRunningProcesses_v3", any(processes)},
+          {"nvmlDeviceGetTemperature", any(temperature)},
+          {"nvmlDeviceGetPcieReplayCounter", any(replays)},
+          {"nvmlDeviceGetCurrentClocksThrottleReasons", any(throttle)},
           {"nvmlDeviceGetNvLinkState", any(link_state)},
           {"nvmlDeviceGetNvLinkRemotePciInfo_v2", any(link_remote)},
           {"nvmlDeviceGetNvLinkRemoteDeviceType", any(link_type)},
@@ -110,6 +118,9 @@ TEST_CASE("nvml: what CUDA does not tell of a GPU") {
   CHECK(one.uuid == "GPU-one");
   CHECK((!one.mig && two.mig));
   CHECK((one.display_active && !two.display_active));
+  CHECK((one.temperature_c == 61U && two.temperature_c == 62U));
+  CHECK((one.replays == 7U && !two.replays));
+  CHECK(one.throttle == 0x24U);
   CHECK(one.switch_gb_s == 6 * 25.0);
   REQUIRE(one.peers_gb_s.size() == 1);
   CHECK(one.peers_gb_s[0].first == two.address);
@@ -137,6 +148,8 @@ TEST_CASE("nvml: each absent function leaves its own fact out") {
   CHECK(without("nvmlInit_v2").not_available == "NVML does not start");
   CHECK(without("nvmlDeviceGetCount_v2").not_available == "NVML does not count the GPUs");
   CHECK(without("nvmlDeviceGetMigMode").gpus.at(1).mig == false);
+  CHECK_FALSE(without("nvmlDeviceGetTemperature").gpus.at(0).temperature_c);
+  CHECK_FALSE(without("nvmlDeviceGetCurrentClocksThrottleReasons").gpus.at(0).throttle);
   CHECK(without("nvmlDeviceGetUUID").gpus.at(0).address == "0000:c1:00.0");
   CHECK(without("nvmlDeviceGetComputeRunningProcesses_v3").gpus.at(0).processes == 0);
   const Nvml no_remote = without("nvmlDeviceGetNvLinkRemotePciInfo_v2");

@@ -26,6 +26,8 @@ Report full() {
   run.wrong.push_back({"store", 1, 0, 4096, 128, 32, WrongKind::mirror, "of the writer", "0x1", "0x2"});
   run.atomics.push_back({0, 1, false, "sum 9 of 10"});
   run.all_reduces.push_back({0, 1, 8192, 2000, 6100.5, 3});
+  run.soak.emplace(
+      Soak{0.5, "complete", {{30, 9, 1U << 30, 0, 24.1, {{"0000:01:00.0 fatal", 0}}, {{16, 16, 61, 0, {}}}}}});
   run.phases.push_back({"copies", 12.5, 240.04});
   run.wall_ms = 1700.5;
   run.host_peak_bytes = 200'000'000;
@@ -145,6 +147,8 @@ TEST_CASE("bench report: the document fits its schema, and seeded mistakes do no
   mistake("/collectives/results/0/p2p", 1);
   mistake("/atomics/0/exact", "yes");
   mistake("/all_reduces/0/wrong", -1);
+  mistake("/soak/ended", "tired");
+  mistake("/soak/samples/0/gpus/0/replays", -1);
   mistake("/phases/0/length_ms", -1);
   mistake("/machine/kernel", 6);
   documents.push_back(good);

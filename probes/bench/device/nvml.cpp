@@ -44,19 +44,22 @@ struct FieldValue {
 static_assert(sizeof(Process) == 24 && sizeof(FieldValue) == 40);
 
 /// F(member, name, parameters...)
-#define P2PD_NVML_FUNCTIONS(F)                                                         \
-  F(init, "nvmlInit_v2")                                                               \
-  F(shutdown, "nvmlShutdown")                                                          \
-  F(count, "nvmlDeviceGetCount_v2", unsigned*)                                         \
-  F(device, "nvmlDeviceGetHandleByIndex_v2", unsigned, Device*)                        \
-  F(pci, "nvmlDeviceGetPciInfo_v3", Device, PciInfo*)                                  \
-  F(uuid, "nvmlDeviceGetUUID", Device, char*, unsigned)                                \
-  F(mig, "nvmlDeviceGetMigMode", Device, unsigned*, unsigned*)                         \
-  F(display, "nvmlDeviceGetDisplayActive", Device, unsigned*)                          \
-  F(processes, "nvmlDeviceGetComputeRunningProcesses_v3", Device, unsigned*, Process*) \
-  F(link_state, "nvmlDeviceGetNvLinkState", Device, unsigned, unsigned*)               \
-  F(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2", Device, unsigned, PciInfo*)    \
-  F(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType", Device, unsigned, unsigned*)     \
+#define P2PD_NVML_FUNCTIONS(F)                                                          \
+  F(init, "nvmlInit_v2")                                                                \
+  F(shutdown, "nvmlShutdown")                                                           \
+  F(count, "nvmlDeviceGetCount_v2", unsigned*)                                          \
+  F(device, "nvmlDeviceGetHandleByIndex_v2", unsigned, Device*)                         \
+  F(pci, "nvmlDeviceGetPciInfo_v3", Device, PciInfo*)                                   \
+  F(uuid, "nvmlDeviceGetUUID", Device, char*, unsigned)                                 \
+  F(mig, "nvmlDeviceGetMigMode", Device, unsigned*, unsigned*)                          \
+  F(display, "nvmlDeviceGetDisplayActive", Device, unsigned*)                           \
+  F(processes, "nvmlDeviceGetComputeRunningProcesses_v3", Device, unsigned*, Process*)  \
+  F(temperature, "nvmlDeviceGetTemperature", Device, unsigned, unsigned*)               \
+  F(replays, "nvmlDeviceGetPcieReplayCounter", Device, unsigned*)                       \
+  F(throttle, "nvmlDeviceGetCurrentClocksThrottleReasons", Device, unsigned long long*) \
+  F(link_state, "nvmlDeviceGetNvLinkState", Device, unsigned, unsigned*)                \
+  F(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2", Device, unsigned, PciInfo*)     \
+  F(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType", Device, unsigned, unsigned*)      \
   F(fields, "nvmlDeviceGetFieldValues", Device, int, FieldValue*)
 
 struct Functions {
@@ -128,6 +131,10 @@ NvmlGpu read_gpu(const Functions& nvml, Device device) {
   gpu.mig = ask(nvml.mig, device, &now, &later) && now == kEnabled;
   gpu.display_active = ask(nvml.display, device, &now) && now == kEnabled;
   gpu.processes = count_processes(nvml, device);
+  constexpr unsigned kOfGpu = 0;  // NVML_TEMPERATURE_GPU
+  if (ask(nvml.temperature, device, kOfGpu, &now)) gpu.temperature_c = now;
+  if (ask(nvml.replays, device, &now)) gpu.replays = now;
+  if (unsigned long long reasons = 0; ask(nvml.throttle, device, &reasons)) gpu.throttle = reasons;
   read_links(nvml, device, gpu);
   return gpu;
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +16,11 @@ struct NvmlGpu {
   std::string uuid;     ///< "GPU-..."
   bool mig = false;     ///< MIG mode is on
   bool display_active = false;
-  int processes = 0;       ///< other processes that compute on it
-  double switch_gb_s = 0;  ///< raw rate of its active NVLinks to switches, one way
+  int processes = 0;  ///< other processes that compute on it
+  std::optional<std::uint64_t> temperature_c;
+  std::optional<std::uint64_t> replays;   ///< PCIe packets sent again
+  std::optional<std::uint64_t> throttle;  ///< reasons for lower clocks, a bit each
+  double switch_gb_s = 0;                 ///< raw rate of its active NVLinks to switches, one way
   std::vector<std::pair<std::string, double>>
       peers_gb_s;  ///< raw rate of its direct NVLinks to another GPU, by PCI address
 };

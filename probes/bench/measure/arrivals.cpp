@@ -68,4 +68,25 @@ Result<void> Arrivals::verify() {
   return {};
 }
 
+Result<void> canaries(Bench& bench, bool write) {
+  const Slots slots = whole(OpenGpu::kCanary);
+  for (int i = 0; i < bench.count(); ++i) {
+    OpenGpu& gpu = bench.gpu(i);
+    const u64 key = mix64(bench.keys.nonce() ^ static_cast<u64>(i) << 48);
+    if (write) {
+      TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.canary(), OpenGpu::kCanary / 8, key));
+      continue;
+    }
+    const u32 place = TRY(gpu.new_seen());
+    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), gpu.canary(), slots, key, u64{0}, u32{kPlain},
+                   gpu.seen_at(place)));
+    TRY(gpu.finish());
+    const Seen seen = TRY(gpu.seen())[place];
+    if (seen.wrong == 0) continue;
+    Transfer transfer{"canary", i, i, key, 0, slots};
+    bench.found.wrong.push_back(explain(transfer, seen, bench.keys.known()));
+  }
+  return {};
+}
+
 }  // namespace p2pd::bench

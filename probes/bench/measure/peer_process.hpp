@@ -60,6 +60,10 @@ class PeerProcess {
   std::string gone_;  ///< reason why it ended
 };
 
+/// Repeats copies, stores, loads and all-reduces over all pairs until Asked::soak_minutes are over, or something is
+/// wrong. Measurement::soak has the last sample. An error: a GPU faulted; its message names those that are gone.
+Result<void> soak(Bench& bench, PeerProcess& other, const Host& host);
+
 /// Error if a GPU no longer works for this process.
 Result<void> still_working(const Bench& bench);
 

@@ -86,6 +86,13 @@ Result<void> Bench::finish() const {
 
 Result<void> Bench::each(std::string_view test, const Ordered& ordered,
                          const std::function<Result<void>(const Ordered&)>& work) {
+  if (asked.soak_minutes > 0 && !ordered.empty()) {
+    const auto two = [](const auto& pair) { return std::pair(std::minmax(pair.first, pair.second)); };
+    const auto [from, to] = ordered.front();
+    const bool one_pair = std::ranges::all_of(ordered, [&](const auto& p) { return two(p) == two(ordered.front()); });
+    under_way = UnderWay{std::string(test), one_pair ? from : -1, one_pair ? to : -1};
+    phases.begin_part(fmt::format("{} {} {}", test, under_way->from, under_way->to));
+  }
   if (!asked.alone) return work(ordered);
   for (const auto& one : ordered) {
     TRY(part(test, one.first, one.second));

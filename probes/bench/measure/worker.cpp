@@ -152,29 +152,6 @@ std::uint64_t peak_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Writes or verifies memory outside of all transfers, which must not change.
-Result<void> canaries(Bench& bench, bool write) {
-  Slots slots{1, 0, {}};
-  slots.slot[0] = {0, OpenGpu::kCanary};
-  for (int i = 0; i < bench.count(); ++i) {
-    OpenGpu& gpu = bench.gpu(i);
-    const u64 key = mix64(bench.keys.nonce() ^ static_cast<u64>(i) << 48);
-    if (write) {
-      TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.canary(), OpenGpu::kCanary / 8, key));
-      continue;
-    }
-    const u32 place = TRY(gpu.new_seen());
-    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), gpu.canary(), slots, key, u64{0}, u32{kPlain},
-                   gpu.seen_at(place)));
-    TRY(gpu.finish());
-    const Seen seen = TRY(gpu.seen())[place];
-    if (seen.wrong == 0) continue;
-    Transfer transfer{"canary", i, i, key, 0, slots};
-    bench.found.wrong.push_back(explain(transfer, seen, bench.keys.known()));
-  }
-  return {};
-}
-
 /// Error that ended the run, as a Wrong.
 Wrong fault_of(const Bench& bench, const Error& error) {
   Wrong wrong;
@@ -188,7 +165,7 @@ Wrong fault_of(const Bench& bench, const Error& error) {
 }
 
 /// Runs the parts of the proof that are asked for. `other`: the second process of a full proof.
-Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other) {
+Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host& host) {
   struct Part {
     std::string_view name;
     Result<void> (*run)(Bench&);
@@ -206,6 +183,12 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other) {
       {"sweep", sweep_memory, asked.sweep},
   };
   TRY(canaries(bench, true));
+  if (asked.soak_minutes > 0) {
+    TRY(enable_peers(bench));
+    TRY(soak(bench, *other, host));
+    other->leave();
+    return canaries(bench, false);
+  }
   for (const Part& part : parts) {
     if (!part.asked) continue;
     bench.phases.begin(part.name);
@@ -217,6 +200,7 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other) {
     return {};
   }
   bench.found.expendable_process = other->process();
+  bench.phases.begin("all-reduce");
   TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, as what follows: it may kill the second process
   bench.phases.begin("atomics");
   TRY_IN("atomics", other->contend(bench));
@@ -243,7 +227,7 @@ Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml
 
 Result<Measurement> measure(const Host& host, const Asked& asked, const Progress& progress) {
   Measurement found;
-  found.mode = asked.quick ? "quick" : asked.full ? "full" : "default";
+  found.mode = asked.soak_minutes > 0 ? kSoak : asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
   Phases phases(found.phases,
                 [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
@@ -294,9 +278,10 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
 
   Bench bench{driver, gpus, found, keys, asked, paths, phases};
-  const Result<void> done = run_all(bench, other);
+  const Result<void> done = run_all(bench, other, host);
   // an error of the driver does not invalidate the results
-  if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty()))) return Failure(done.error());
+  if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty() || asked.soak_minutes > 0)))
+    return Failure(done.error());
   if (!done) found.wrong.push_back(fault_of(bench, done.error()));
   phases.end();
   found.host_peak_bytes = peak_bytes();

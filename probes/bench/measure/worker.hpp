@@ -5,12 +5,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/host.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/device/gpu.hpp"
-#include "probes/bench/measure/phases.hpp"
 #include "probes/bench/measure/wrong.hpp"
 #include "probes/bench/measurement.hpp"
 
@@ -21,8 +21,9 @@ struct Asked {
   bool quick = false;  ///< bytes and one size of speed: for every boot
   bool full =
       false;  ///< also a second process, for IPC, all-reduce and atomics, and every repetition of the handshakes
-  bool managed = false;  ///< with `full`: managed memory, too
-  bool sweep = false;    ///< an address tag in every 2 MiB page of free memory
+  bool managed = false;     ///< with `full`: managed memory, too
+  double soak_minutes = 0;  ///< above 0: repeats copies, stores, loads and the all-reduce that long; with `full`
+  bool sweep = false;       ///< an address tag in every 2 MiB page of free memory
   bool alone =
       false;  ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
   std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part
@@ -40,6 +41,46 @@ using Round = std::vector<std::pair<int, int>>;
 
 /// Ordered pairs.
 using Ordered = std::vector<std::pair<int, int>>;
+
+/// Times the parts of a run, and reports each as it begins and as it continues. If a GPU hangs, the current part is
+/// known, and a slow run is not mistaken for a hanging one.
+class Phases {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Phases(std::vector<Phase>& phases, std::function<void(std::string_view phase, std::string_view part)> progress)
+      : phases_(phases), progress_(std::move(progress)) {}
+
+  /// Ends the current phase and begins this one.
+  void begin(std::string_view name) {
+    end();
+    tell(name);
+    phases_.push_back({std::string(name), elapsed_ms(), 0});
+  }
+  /// Reports, once per second, that the GPUs have answered and the phase continues.
+  void go_on() {
+    if (!phases_.empty() && Clock::now() - told_ >= std::chrono::seconds(1)) tell(phases_.back().name);
+  }
+  /// Reports the current part of the phase.
+  void begin_part(std::string_view part) {
+    if (!phases_.empty()) tell(phases_.back().name, part);
+  }
+  void end() {
+    if (!phases_.empty() && phases_.back().length_ms == 0)
+      phases_.back().length_ms = elapsed_ms() - phases_.back().start_ms;
+  }
+  double elapsed_ms() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+
+ private:
+  void tell(std::string_view name, std::string_view part = {}) {
+    told_ = Clock::now();
+    if (progress_) progress_(name, part);
+  }
+
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point told_ = start_;
+  std::vector<Phase>& phases_;
+  std::function<void(std::string_view phase, std::string_view part)> progress_;
+};
 
 /// Transfer that was reported.
 struct UnderWay {
@@ -60,7 +101,7 @@ struct Bench {
   bool few_peers = false;  ///< the driver allows fewer peers at once than there are GPUs: connect() for each round
   Round connected{};
   bool enabled = false;                 ///< peers are enabled, or an attempt was made
-  std::optional<UnderWay> under_way{};  ///< with Asked::alone
+  std::optional<UnderWay> under_way{};  ///< with Asked::alone, or in a soak
 
   int count() const { return static_cast<int>(gpus.size()); }
   OpenGpu& gpu(int number) const { return gpus[static_cast<std::size_t>(number)]; }
@@ -72,8 +113,8 @@ struct Bench {
   Result<void> connect(const Round& round);
   /// Waits for every GPU, and reports that they have answered.
   Result<void> finish() const;
-  /// Calls `work` with all ordered pairs; with Asked::alone, with one after the other, each reported before and waited
-  /// for.
+  /// Calls `work` with all ordered pairs, which a soak reports before; with Asked::alone, with one after the other,
+  /// each reported before and waited for.
   Result<void> each(std::string_view test, const Ordered& ordered,
                     const std::function<Result<void>(const Ordered&)>& work);
   /// Waits, with Asked::alone, for enqueued work, and reports another transfer.
@@ -95,9 +136,14 @@ Result<void> shake_hands(Bench& bench);     ///< flags and payload between runni
 Result<void> measure_speed(Bench& bench);   ///< rates, chase, everything at once; timed bytes verified
 Result<void> prove_mappings(Bench& bench);  ///< VMM and pools
 Result<void> sweep_memory(Bench& bench);    ///< --sweep
+/// Writes, or verifies, memory outside of all transfers, which must not change.
+Result<void> canaries(Bench& bench, bool write);
+
+/// Phase of a soak.
+constexpr std::string_view kSoak = "soak";
 
 /// Receives each phase as it begins, and again whenever the GPUs have answered, with the results so far; with
-/// Asked::alone each transfer, too, as "test from to".
+/// Asked::alone, and in a soak, each transfer, too, as "test from to".
 using Progress = std::function<void(std::string_view phase, std::string_view transfer, const Measurement& found)>;
 
 /// Measures in this process: everything but collectives. An error ends the run early. If peers are enabled, and a GPU

@@ -56,7 +56,7 @@ void tell_origin(const Transfer& own, const Slot& slot, const Transfer& other, u
 }  // namespace
 
 Transfer Keys::next(std::string_view test, int from, int to, const Slots& slots) {
-  const u64 number = known_.size();
+  const u64 number = drawn_++;
   const u64 place = (static_cast<u64>(from) << 8 | static_cast<u64>(to)) << 32 | number;
   const u64 half = (mix64(nonce_ ^ ~number) & 0x7fffffffULL) | 1ULL;  // never zero, never all ones
   Transfer transfer{test, from, to, mix64(mix64(nonce_ + number) ^ place), half << 32 | half, slots};

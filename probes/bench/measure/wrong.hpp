@@ -28,10 +28,12 @@ class Keys {
   /// New transfer, with a key and a poison of its own.
   Transfer next(std::string_view test, int from, int to, const Slots& slots);
   const std::vector<Transfer>& known() const { return known_; }
+  void forget() { known_.clear(); }  ///< no word can be of an earlier transfer any more
   u64 nonce() const { return nonce_; }
 
  private:
   u64 nonce_;
+  u64 drawn_ = 0;
   std::vector<Transfer> known_;
 };
 

@@ -124,6 +124,18 @@ void judge_collectives(const Measurement& run, std::vector<Remark>& remarks) {
     remarks.push_back({Grade::fail, -1, -1, kCollectives, nccl_line(*run.collectives)});
 }
 
+/// Judges the counters of a soak, whose wrong bytes have remarks of their own.
+void judge_soak(const Measurement& run, std::vector<Remark>& remarks) {
+  if (!run.soak) return;
+  const SoakState state = soak_state(*run.soak, 0);
+  for (const std::string& link : state.links)
+    remarks.push_back({Grade::warn, -1, -1, "soak", "a link became slower in the soak: " + link});
+  if (state.replays.value_or(0) == 0 && state.aer.value_or(0) == 0) return;
+  remarks.push_back({Grade::warn, -1, -1, "soak",
+                     fmt::format("the links had errors in the soak, which they repaired: {} replays, {} AER errors",
+                                 state.replays.value_or(0), state.aer.value_or(0))});
+}
+
 /// Judges the run as a whole: faults that invalidate it regardless of its pairs.
 void judge_run(const Measurement& run, const std::vector<std::string>& kernel_log, std::vector<Remark>& remarks) {
   for (const std::string& line : kernel_log)
@@ -183,6 +195,7 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   for (const Wrong& wrong : measurement.wrong) judge_wrong(wrong, judgement.remarks);
   if (!measurement.not_run.contains(kEverything)) judge_pairs(measurement, paths, thresholds, wanted, judgement);
   judge_collectives(measurement, judgement.remarks);
+  judge_soak(measurement, judgement.remarks);
   judge_run(measurement, kernel_log, judgement.remarks);
   judgement.fit = fitness(measurement, judgement.remarks);
   for (Remark& remark : judgement.remarks)

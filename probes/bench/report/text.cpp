@@ -158,6 +158,57 @@ std::string all_reduce_line(const Measurement& measurement) {
                      count_name(sizes.begin()->second.size(), "ordered pair"));
 }
 
+SoakState soak_state(const Soak& soak, std::size_t since) {
+  constexpr std::pair<std::uint64_t, const char*> kReasons[] = {
+      {0x04 | 0x80, "power"}, {0x20 | 0x40, "thermal"}, {0x08, "hardware slowdown"}};  // nvmlClocksThrottleReason
+  SoakState state;
+  if (soak.samples.empty()) return state;
+  const SoakSample& first = soak.samples.front();
+  const SoakSample& last = soak.samples.back();
+  std::uint64_t reasons = 0;
+  constexpr double kNone = 1e9;
+  state.slowest_gb_s = kNone;
+  for (std::size_t i = std::min(since, soak.samples.size() - 1); i < soak.samples.size(); ++i) {
+    if (const double rate = soak.samples[i].slowest_gb_s; rate > 0)
+      state.slowest_gb_s = std::min(state.slowest_gb_s, rate);
+    for (const SoakGpu& gpu : soak.samples[i].gpus) {
+      reasons |= gpu.throttle.value_or(0);
+      if (gpu.temperature_c) state.temperature_c = std::max(state.temperature_c.value_or(0), *gpu.temperature_c);
+    }
+  }
+  if (state.slowest_gb_s == kNone) state.slowest_gb_s = 0;
+  for (const auto& [bits, name] : kReasons)
+    if ((reasons & bits) != 0) state.throttled.emplace_back(name);
+  for (const auto& [name, count] : last.aer) {
+    const auto before = first.aer.find(name);
+    if (before != first.aer.end()) state.aer = state.aer.value_or(0) + (count - std::min(count, before->second));
+  }
+  const auto link = [](const SoakGpu& gpu) { return fmt::format("{:g} GT/s x{}", gpu.link_gt_s, gpu.link_width); };
+  for (std::size_t i = 0; i < std::min(first.gpus.size(), last.gpus.size()); ++i) {
+    const SoakGpu& before = first.gpus[i];
+    const SoakGpu& now = last.gpus[i];
+    if (before.replays && now.replays)
+      state.replays = state.replays.value_or(0) + (*now.replays - std::min(*now.replays, *before.replays));
+    if (now.link_gt_s < before.link_gt_s || now.link_width < before.link_width)
+      state.links.push_back(fmt::format("GPU {} {}, was {}", i, link(now), link(before)));
+  }
+  return state;
+}
+
+std::string soak_line(const Soak& soak, std::size_t since) {
+  if (soak.samples.empty()) return {};
+  const SoakSample& last = soak.samples.back();
+  const SoakState state = soak_state(soak, since);
+  const auto number = [](const std::optional<std::uint64_t>& value) { return value ? std::to_string(*value) : "-"; };
+  std::string text =
+      fmt::format("{:.2f} min: {} checked, {:.1f} GB/s slowest copy, {} wrong, {} C, {} replays, {} AER errors",
+                  last.seconds / 60, size_name(last.checked_bytes), state.slowest_gb_s, last.wrong,
+                  number(state.temperature_c), number(state.replays), number(state.aer));
+  if (!state.throttled.empty()) text += fmt::format(", throttled: {}", fmt::join(state.throttled, ", "));
+  if (!state.links.empty()) text += fmt::format(", slower link: {}", fmt::join(state.links, "; "));
+  return text;
+}
+
 std::string transports_name(const Collectives& collectives) {
   std::vector<std::string> names;
   for (const auto& [name, channels] : collectives.transports) names.push_back(fmt::format("{} x {}", name, channels));

@@ -56,6 +56,19 @@ std::string atomics_line(const Measurement& measurement);
 /// One line on the all-reduce in CUDA graphs: its times by size, or its first error; empty if it did not run.
 std::string all_reduce_line(const Measurement& measurement);
 
+/// Changes of a soak's counters since its first sample, and the worst readings since sample `since`.
+struct SoakState {
+  std::optional<std::uint64_t> replays;  ///< of all GPUs; absent: nobody counts
+  std::optional<std::uint64_t> aer;      ///< of all functions and severities
+  std::optional<std::uint64_t> temperature_c;
+  double slowest_gb_s = 0;
+  std::vector<std::string> throttled;  ///< "power", "thermal"
+  std::vector<std::string> links;      ///< "GPU 1 8 GT/s x16, was 16 GT/s x16"
+};
+SoakState soak_state(const Soak& soak, std::size_t since);
+/// "5.00 min: 1.2 TiB checked, 24.1 GB/s slowest copy, 0 wrong, 61 C, 0 replays, 0 AER errors"; empty without samples.
+std::string soak_line(const Soak& soak, std::size_t since);
+
 /// "P2P/CUMEM x 24, SHM/direct x 8"
 std::string transports_name(const Collectives& collectives);
 

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, Wrong> kWrongs[] = {
     {"managed-fault", Wrong::managed_fault},
     {"ipc", Wrong::ipc},
     {"busy", Wrong::busy},
+    {"gone", Wrong::gone},
 };
 
 /// `found` with what this object says different; a link that is new has `found` of zeros.

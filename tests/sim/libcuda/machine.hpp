@@ -44,6 +44,7 @@ enum class Wrong {
   managed_fault,
   ipc,
   busy,
+  gone,
 };
 
 /// One row of "faults".

@@ -223,6 +223,9 @@ Effects Operation::cross(int from, int to, Engine engine) {
       case Wrong::xid:
         if (number == fault.after) log_xid(device(), mmu_fault());
         break;
+      case Wrong::gone:
+        log_xid(to, "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.");
+        throw Trap{CUDA_ERROR_UNKNOWN};
       default: break;  // not of single transfers
     }
   }

@@ -246,6 +246,18 @@ P2PD_NVML nvmlDeviceGetTopologyCommonAncestor(Device one, Device other, unsigned
   });
 }
 
+P2PD_NVML nvmlDeviceGetTemperature(Device device, unsigned, unsigned* celsius) {
+  return on_gpu(device, [&](const HostGpu&) { return set(celsius, 61U); });
+}
+
+P2PD_NVML nvmlDeviceGetPcieReplayCounter(Device device, unsigned* count) {
+  return on_gpu(device, [&](const HostGpu&) { return set(count, 0U); });
+}
+
+P2PD_NVML nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* reasons) {
+  return on_gpu(device, [&](const HostGpu&) { return set(reasons, 0ULL); });
+}
+
 P2PD_NVML nvmlDeviceGetDisplayActive(Device device, unsigned* active) {
   return on_gpu(device, [&](const HostGpu&) { return set(active, 0U); });
 }
