@@ -145,7 +145,8 @@ Result<Report> run(const Options& options, const Root& root) {
   Surroundings around = listener.surroundings();
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
-  if ((options.collectives || options.asked.full) && report.measurement.gpus.size() > 1)
+  const bool collectives = options.collectives || (options.asked.full && !soaks);
+  if (collectives && !interrupted(report.measurement) && report.measurement.gpus.size() > 1)
     report.measurement.collectives = TRY(collectives_of(options, host, runner, report));
   report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
   report.kernel_log.insert(report.kernel_log.begin(), followed.begin(), followed.end());
