@@ -50,9 +50,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   std::vector<std::string> lacking;
   for (const OptionState& state : option_states(TRY(module_options(host)), TRY(with_driver_options(host, parameters))))
     if (!state.holds) lacking.push_back(state.name + "=" + state.wanted);
-  if (lacking.empty()) lacking.push_back("the options");
-  description.summary =
-      fmt::format("set {} of module {}", fmt::join(lacking, ", "), parameters.at("module").get<std::string>());
+  if (lacking.empty()) lacking.push_back("the options of module " + parameters.at("module").get<std::string>());
+  description.summary = fmt::format("set {}", fmt::join(lacking, ", "));
   if (auto content = TRY(new_drop_in(host, parameters)))
     description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
   return description;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// options-in-force: the loaded nvidia module runs with the options that modprobe.d gives it.
+// options-in-force: the loaded modules nvidia and nvidia-uvm run with the options that modprobe.d gives them.
 // Options are read once, when a module is loaded: options configured later have no effect, and a test of P2P tests
 // the driver without them.
-// Reads modprobe.d as libkmod does, /proc/driver/nvidia/params.
+// Reads modprobe.d as libkmod does, /proc/driver/nvidia/params, /sys/module/nvidia_uvm/parameters.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
 #include <fmt/format.h>
 
@@ -36,7 +36,8 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
     fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
     if (running != params.end()) fact["running"] = running->second;
     finding.evidence.push_back({option.source(), name + "=" + option.value});
-    if (same || running == params.end()) continue;  // unknown options of this driver: see module-parameters
+    if (same || running == params.end())
+      continue;  // uvm is not loaded; unknown options of this driver: see module-parameters
     out.push_back(fmt::format("{}={} ({}) is not in force: the module runs with {}", name, option.value,
                               option.source(), running->second.empty() ? "none" : running->second));
   }
@@ -51,12 +52,18 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.summary = "the nvidia module is not loaded";
     return finding;
   }
-  const auto configured = TRY(configured_options(host));
-  const std::vector<std::string> stale = not_in_force(configured, TRY(nvidia_params(host)), finding);
+  auto configured = TRY(configured_options(host));
+  auto running = TRY(nvidia_params(host));
+  for (const ModuleOption& option : TRY(module_options(host))) {
+    if (option.module != "nvidia_uvm") continue;
+    configured[option.name] = option;
+    if (auto value = host.line("/sys/module/nvidia_uvm/parameters/" + option.name)) running[option.name] = *value;
+  }
+  const std::vector<std::string> stale = not_in_force(configured, running, finding);
   finding.facts["not_in_force"] = stale;
   finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = stale.empty()
-                        ? fmt::format("the nvidia module runs with its {} configured options", configured.size())
+                        ? fmt::format("the loaded modules run with their {} configured options", configured.size())
                         : stale.front();
   if (stale.size() > 1) finding.summary += fmt::format("; and {} more", stale.size() - 1);
   if (!stale.empty())
@@ -69,7 +76,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kOptionsInForce;
 const Probe kOptionsInForce = {
     .id = "options-in-force",
-    .asserts = "the loaded nvidia module runs with the options that modprobe.d gives it",
+    .asserts = "the loaded modules nvidia and nvidia-uvm run with the options that modprobe.d gives them",
     .check = check,
     .skip_on_image = true,
 };

@@ -56,6 +56,7 @@ constexpr RecordText kTexts[] = {
     {"/sys/bus/pci/devices/*/current_link_speed", plain_excerpt},
     {"/sys/bus/pci/devices/*/current_link_width", plain_excerpt},
     {"/sys/bus/pci/devices/*/device", plain_excerpt},
+    {"/sys/bus/pci/devices/*/dma_mask_bits", plain_excerpt},
     {"/sys/bus/pci/devices/*/local_cpulist", plain_excerpt},
     {"/sys/bus/pci/devices/*/max_link_speed", plain_excerpt},
     {"/sys/bus/pci/devices/*/max_link_width", plain_excerpt},

@@ -57,6 +57,19 @@ Rows open_rows(const PlanPreview& all) {
   return rows;
 }
 
+/// Leaves out leading words that a summary shares with the one before it: "boot with a, b; build modules".
+std::string joined(const std::vector<std::string>& summaries) {
+  std::string text, before;
+  for (const std::string& summary : summaries) {
+    const auto differs = std::ranges::mismatch(before, summary).in2;
+    const std::size_t shared = summary.substr(0, static_cast<std::size_t>(differs - summary.begin())).rfind(' ') + 1;
+    if (!text.empty()) text += shared > 0 ? ", " : "; ";
+    text += summary.substr(shared);
+    before = summary;
+  }
+  return text;
+}
+
 /// Changes by topic, in the order of the first change of each.
 class Changed {
  public:
@@ -69,8 +82,7 @@ class Changed {
   Rows rows() const {
     Rows rows;
     for (const Topic& topic : topics_)
-      rows.push_back({topic.name, fmt::format("{}{}", fmt::join(topic.summaries, "; "),
-                                              topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
+      rows.push_back({topic.name, joined(topic.summaries) + (topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
     if (!files_.empty()) rows.push_back({"files", files()});
     for (const std::string& cost : costs_)
       rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});

@@ -3,6 +3,7 @@
 #include "made_tree.hpp"
 
 namespace p2pd {
+extern const Probe kHostMemory;
 extern const Probe kModuleParameters;
 extern const Probe kOptionsInForce;
 }  // namespace p2pd
@@ -88,7 +89,7 @@ TEST_CASE("options-in-force: what is configured, is the loaded module's") {
   machine.load("570.86.16", "ForceP2P=17;");
   machine.configure(
       "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=ForceP2P=0x11 NVreg_TemporaryFilePath=/var");
-  CHECK(look().summary == "the nvidia module runs with its 3 configured options");
+  CHECK(look().summary == "the loaded modules run with their 3 configured options");
   CHECK(machine.look().summary == "nvidia 570.86.16 runs with 1 registry keys, none known to be wrong");
   machine.configure("options nvidia NVreg_EnableMSI=0");
   const Finding loaded_before = look();
@@ -105,6 +106,38 @@ TEST_CASE("options-in-force: what is configured, is the loaded module's") {
             "not among the options that it shows: NVreg_Unheard (/etc/modprobe.d/nvidia.conf:1)") != std::string::npos);
   machine.configure("options nvidia-current NVreg_EnableMSI=0\noptions nvidia NVreg_EnableMSI=1 other=1");
   CHECK(look().verdict == Verdict::pass);
+  machine.configure("options nvidia-uvm uvm_disable_hmm=1");
+  CHECK(look().verdict == Verdict::pass);  // nvidia-uvm is not loaded
+  machine.put("sys/module/nvidia_uvm/parameters/uvm_disable_hmm", "N\n");
+  CHECK(look().summary == "uvm_disable_hmm=1 (/etc/modprobe.d/nvidia.conf:1) is not in force: the module runs with N");
+  machine.put("sys/module/nvidia_uvm/parameters/uvm_disable_hmm", "Y\n");
+  CHECK(look().verdict == Verdict::pass);
+}
+
+TEST_CASE("host-memory: HMM's ranges and what the GPUs address") {
+  const Machine machine;
+  const Parameters off = {{"module", "nvidia_uvm"}, {"options", {{"uvm_disable_hmm", 1}}}};
+  const auto look = [&](const std::string& cpuinfo) {
+    machine.put("proc/cpuinfo", cpuinfo);
+    return kHostMemory.check(machine.host, off).value();
+  };
+  const std::string epyc =
+      "processor\t: 0\nflags\t\t: fpu la57 sev\naddress sizes\t: 52 bits physical, 57 bits virtual\n";
+  machine.gpu("84 26");
+  CHECK(look(epyc).summary ==
+        "HMM's ranges end at 2^52, and the GPUs address 2^47 bytes: the driver allocates host memory below 4 GiB only");
+  CHECK(look("flags\t: fpu\naddress sizes\t: 52 bits physical, 48 bits virtual\n").summary ==
+        "HMM's ranges end at 2^46; the GPUs address 2^47 bytes");  // no5lvl, or a CPU of four levels
+  CHECK(look("flags\t: la57x\naddress sizes\t: 48 bits physical\n").verdict == Verdict::pass);
+  CHECK(look("CPU implementer : 0x41\n").verdict == Verdict::not_applicable);
+  CHECK(look("flags").verdict == Verdict::not_applicable);
+  CHECK(look("flags\t: la57\naddress sizes\t:").verdict == Verdict::not_applicable);
+  machine.put("sys/bus/pci/devices/0000:01:00.0/dma_mask_bits", "52\n");  // a Blackwell
+  CHECK(look(epyc).verdict == Verdict::pass);
+  machine.put("sys/bus/pci/devices/0000:01:00.0/dma_mask_bits", "32\n");  // no driver has set it up
+  CHECK(look(epyc).verdict == Verdict::fail);
+  machine.configure("options nvidia_uvm uvm_disable_hmm=Y");
+  CHECK(look(epyc).summary == "HMM is off");
 }
 
 TEST_CASE("options are compared as the driver reads and shows them") {

@@ -154,7 +154,8 @@ def mounted(root, kind, device):
 
 
 def board(vendor="ASRockRack", name="ROMED8-2T", system=("To Be Filled By O.E.M.", "To Be Filled By O.E.M."), cpus="0-31",
-          cpu="AuthenticAMD", guest=False):
+          cpu="AuthenticAMD", guest=False, five_levels=False):
+    """`five_levels` of page tables."""
     here = "sys/class/dmi/id/"
     return {here + "sys_vendor": system[0] + "\n", here + "product_name": system[1] + "\n", here + "board_vendor": vendor + "\n",
             here + "board_name": name + "\n", here + "bios_vendor": "American Megatrends International, LLC.\n",
@@ -162,7 +163,8 @@ def board(vendor="ASRockRack", name="ROMED8-2T", system=("To Be Filled By O.E.M.
             "sys/devices/system/cpu/possible": cpus + "\n", "sys/devices/system/cpu/present": cpus + "\n",
             "sys/module/module/parameters/sig_enforce": "N\n",
             "proc/cpuinfo": f"processor\t: 0\nvendor_id\t: {cpu}\nflags\t\t: fpu msr apic sse2 ht lm constant_tsc x2apic"
-                            f"{' hypervisor' if guest else ''} avx2\n\n"}
+                            f"{' hypervisor' if guest else ''} avx2{' la57' if five_levels else ''}\n"
+                            f"address sizes\t: {'52 bits physical, 57' if five_levels else '48 bits physical, 48'} bits virtual\n\n"}
 
 
 def installed(arguments="quiet iommu=pt", version=PATCHED, registry="", resize=True):

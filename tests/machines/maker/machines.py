@@ -184,7 +184,7 @@ def rtx5090_x2_genoa():
                     above4g=0x60000000000)]
     files = stock(JAMMY_HWE, "quiet splash", ubuntu_driver(
         JAMMY_HWE, "570.86.16", "Fri Jan 24 21:06:34 UTC 2025", UBUNTU_GCC12, "570.86.16-0ubuntu1"))
-    files |= board("Supermicro", "H13SSL-N", ("Supermicro", "AS -4125GS-TNRT"), "0-63") | IVRS
+    files |= board("Supermicro", "H13SSL-N", ("Supermicro", "AS -4125GS-TNRT"), "0-63", five_levels=True) | IVRS
     return Machine(
         "rtx5090-x2-genoa", "Two RTX 5090 on a Genoa server, stock open driver",
         "cases.md p2pbw-2x5090-genoa-stock-open-570-nop2p (nccl-tests issue 287); BARs: aikitoria issue 9",

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-or-later
 #include <linux/fs.h>
 #include <linux/init.h>
+#include <linux/moduleparam.h>
 
 #include "nv-linux.h"
 
 NV_MODULE_INFO("NVIDIA unified memory of the tests");
+
+static bool uvm_disable_hmm;
+module_param(uvm_disable_hmm, bool, 0444);
 
 static const struct file_operations uvm_files = { .owner = THIS_MODULE };
 static int uvm_major;

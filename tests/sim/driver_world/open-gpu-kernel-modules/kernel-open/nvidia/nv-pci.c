@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-or-later
 /* Binding to GPUs, and the resize of BAR1 where the option asks for it. */
+#include <linux/dma-mapping.h>
 #include <linux/slab.h>
 
 #include "nv.h"
@@ -49,6 +50,8 @@ static int nv_pci_probe(struct pci_dev *dev, const struct pci_device_id *id)
 	error = pci_enable_device_mem(dev);
 	if (error)
 		goto no_device;
+	/* below the 40 bits of an emulated CPU's addresses, as 47 are below the 52 of a server's */
+	dma_set_mask_and_coherent(&dev->dev, DMA_BIT_MASK(39));
 	error = nv_procfs_add_gpu(gpu);
 	if (error)
 		goto no_proc;

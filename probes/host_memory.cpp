@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// host-memory: the driver takes host memory from all of it, not from the first 4 GiB alone.
+// nvidia-uvm's HMM puts address ranges at the end of physical memory: at 2^52 on servers with five-level page tables.
+// Where no IOMMU translates and a GPU does not address so far, the driver allocates below 4 GiB only, and CUDA contexts
+// and NCCL soon find no memory. Reads modprobe.d as libkmod does, /proc/cpuinfo, dma_mask_bits of GPUs in use.
+// Reference: nv_compute_gfp_mask() of nv-vm.c, uvm_hmm.c, NVIDIA/open-gpu-kernel-modules PR 1301; the kernel's
+// request_free_mem_region().
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/probe.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/modules/modprobe_d.hpp"
+
+namespace p2pd {
+namespace {
+
+constexpr Parameter kParameters[] = {
+    {"module", Parameter::Type::string, true, "nvidia_uvm"},
+    {"options", Parameter::Type::object, true, "those that switch HMM off"},
+};
+
+constexpr int kFourLevelBits = 46;  // of physical addresses that four levels of page tables reach
+constexpr int kGpuBits = 47;        // of Ampere, Ada and Hopper; known of a GPU once its driver has set it up
+constexpr int kNoGpu = 64;
+constexpr unsigned kNotSetUp = 32;  // the kernel's value until then
+
+/// Value of the first line of /proc/cpuinfo that begins with `name`; empty: there is none.
+std::string_view value_of(std::string_view cpuinfo, std::string_view name) {
+  const std::size_t line = cpuinfo.find(name);
+  if (line == std::string_view::npos) return {};
+  const std::string_view text = cpuinfo.substr(line, cpuinfo.find('\n', line) - line);
+  return text.substr(std::min(text.find(':') + 2, text.size()));
+}
+
+/// Bits of the physical address where HMM's ranges end; 0: not known, or no x86-64, for which HMM is not made.
+int hmm_bits(const Host& host) {
+  const std::string cpuinfo = host.files().read("/proc/cpuinfo", 16U << 20).value_or("");
+  const std::string_view size = value_of(cpuinfo, "address sizes");
+  int physical = 0;
+  std::from_chars(size.data(), size.data() + size.size(), physical);
+  const bool five_levels = fmt::format(" {} ", value_of(cpuinfo, "flags")).find(" la57 ") != std::string::npos;
+  return five_levels ? physical : std::min(physical, kFourLevelBits);
+}
+
+/// Bits of the physical addresses that all NVIDIA GPUs reach; kNoGpu: there is none.
+Result<int> gpu_bits(const Host& host) {
+  int least = kNoGpu;
+  for (const std::string& gpu : nvidia_gpus(TRY(pci_devices(host)))) {
+    const auto bits = kernel_number(host.line("/sys/bus/pci/devices/" + gpu + "/dma_mask_bits").value_or(""));
+    least = std::min(least, bits && *bits != kNotSetUp ? static_cast<int>(*bits) : kGpuBits);
+  }
+  return least;
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
+  const int hmm = hmm_bits(host), gpu = TRY(gpu_bits(host));
+  Finding finding;
+  finding.verdict = Verdict::pass;
+  finding.facts = {{"hmm_bits", hmm}, {"gpu_bits", gpu}, {"off", std::ranges::all_of(states, &OptionState::holds)}};
+  if (finding.facts.at("off") == true) {
+    finding.summary = "HMM is off";
+  } else if (hmm == 0 || gpu == kNoGpu) {
+    finding.verdict = Verdict::not_applicable;
+    finding.summary = gpu == kNoGpu ? "no NVIDIA GPU" : "HMM is not for this CPU, or its address sizes are not known";
+  } else if (hmm <= gpu) {
+    finding.summary = fmt::format("HMM's ranges end at 2^{}; the GPUs address 2^{} bytes", hmm, gpu);
+  } else {
+    finding.verdict = Verdict::fail;
+    finding.summary = fmt::format(
+        "HMM's ranges end at 2^{}, and the GPUs address 2^{} bytes: the driver allocates host memory below 4 GiB only",
+        hmm, gpu);
+    finding.next = "Set uvm_disable_hmm=1 of module nvidia_uvm in /etc/modprobe.d, then load it again.";
+  }
+  return finding;
+}
+
+}  // namespace
+
+extern const Probe kHostMemory;
+const Probe kHostMemory = {
+    .id = "host-memory",
+    .asserts = "the driver takes host memory from all of it, not from the first 4 GiB alone",
+    .parameters = kParameters,
+    .validate = validate_module_options,
+    .check = check,
+};
+
+}  // namespace p2pd
