@@ -2,6 +2,7 @@
 #include "base/command.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -146,13 +147,6 @@ pid_t fork_quietly(const Program& program) {
   return pid;
 }
 
-std::string seconds(milliseconds time) {
-  std::string text = std::to_string(time.count() / 1000);
-  if (const auto rest = time.count() % 1000; rest > 0) text += "." + std::to_string(1000 + rest).substr(1);
-  if (text.find('.') != std::string::npos) text.erase(text.find_last_not_of('0') + 1);
-  return text + " s";
-}
-
 /// Joins the last lines of `text`, without characters that act on a terminal.
 std::string tail(std::string_view text) {
   constexpr int kLines = 5;
@@ -205,10 +199,10 @@ Result<CommandResult> supervise(const Command& command, Child& child, Clock::tim
   if (event == Child::Event::exited) return child.result(TRY(child.reap()));
   const bool stopped = event == Child::Event::stopped;
   const ErrorCode code = stopped ? ErrorCode::interrupted : ErrorCode::timeout;
-  const std::string why = stopped
-                              ? "was ended: p2pd is stopping"
-                              : (command.while_silent ? "was ended, silent for " : "was ended, still running after ") +
-                                    seconds(command.deadline);
+  const std::string why =
+      stopped ? "was ended: p2pd is stopping"
+              : fmt::format("was ended, {} {} s", command.while_silent ? "silent for" : "still running after",
+                            static_cast<double>(command.deadline.count()) / 1000);
   if (TRY(child.end())) {
     const int status = TRY(child.reap());
     return cut_short(code, command, why, child.result(status));

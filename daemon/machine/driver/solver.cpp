@@ -38,33 +38,28 @@ std::optional<Gate> model_gate(const Machine& machine) {
 }
 
 std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
-  if (gpu.vram_bytes) return gpu.vram_bytes;
-  if (gpu.model && gpu.model->vram_mib) return *gpu.model->vram_mib * kMiB;
-  return std::nullopt;
-}
-
-/// Entries that map VRAM through a smaller BAR1, and that support these cards.
-std::vector<const CatalogueEntry*> dynamic_entries(const Catalogue& catalogue, const Machine& machine) {
-  std::vector<const CatalogueEntry*> found;
-  for (const CatalogueEntry& entry : catalogue.entries)
-    if (entry.dynamic_bar1 && std::ranges::all_of(generations(machine), [&](const std::string& generation) {
-          return entry.architectures.contains(generation);
-        }))
-      found.push_back(&entry);
-  return found;
+  if (gpu.vram_bytes || !gpu.model || !gpu.model->vram_mib) return gpu.vram_bytes;
+  return *gpu.model->vram_mib * kMiB;
 }
 
 /// Gate for a converted card: only a build with dynamic BAR1 helps; nullopt if one may be used.
 std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
-  const auto entries = dynamic_entries(catalogue, machine);
-  if (std::ranges::any_of(entries, [](const CatalogueEntry* entry) { return entry->usable(); })) return std::nullopt;
-  if (entries.empty())
+  const CatalogueEntry* refused = nullptr;
+  for (const CatalogueEntry& entry : catalogue.entries) {
+    if (!entry.dynamic_bar1 || !std::ranges::all_of(generations(machine), [&](const std::string& generation) {
+          return entry.architectures.contains(generation);
+        }))
+      continue;
+    if (entry.usable()) return std::nullopt;
+    refused = &entry;
+  }
+  if (refused == nullptr)
     return Gate{"converted-card", summary,
                 "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
   return Gate{"converted-card", summary,
               fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows "
                           "what is known of one.",
-                          entries.back()->id)};
+                          refused->id)};
 }
 
 /// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.
@@ -113,10 +108,8 @@ bool needs_no_patch(const Machine& machine) {
          std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) { return may_be_geforce(gpu.model); });
 }
 
-void settle(Choice& choice, Gate gate) {
-  choice.cause = std::move(gate.cause);
-  choice.summary = std::move(gate.summary);
-  choice.next = std::move(gate.next);
+void settle(Choice& choice, const Gate& gate) {
+  std::tie(choice.cause, choice.summary, choice.next) = std::tie(gate.cause, gate.summary, gate.next);
 }
 
 void settle_without_patch(Choice& choice, const Machine& machine) {
@@ -164,7 +157,7 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
     gate.next += fmt::format(
         " Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
         fmt::join(candidates, ", "), candidates.back());
-  settle(choice, std::move(gate));
+  settle(choice, gate);
 }
 
 /// Criteria that make one fitting entry better than another, the most important first; more is better.
@@ -248,8 +241,7 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntr
   for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
   for (const Machine::Target& kernel : machine.kernels) {
     if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
-    const int major = kernel.compiler->major;
-    if (std::ranges::count(machine.gcc_installed, major) == 0)
+    if (std::ranges::count(machine.gcc_installed, kernel.compiler->major) == 0)
       choice.notes.push_back(
           fmt::format("{}, the compiler of {}, is not installed", kernel.compiler->text(), kernel.release));
   }
@@ -259,10 +251,10 @@ Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
   choice.notes = catalogue.notes;
   for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
-  if (auto gate = model_gate(machine)) return settle(choice, std::move(*gate)), choice;
+  if (auto gate = model_gate(machine)) return settle(choice, *gate), choice;
   if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
-  if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, std::move(*gate)), choice;
-  if (auto gate = distribution_gate(machine)) return settle(choice, std::move(*gate)), choice;
+  if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, *gate), choice;
+  if (auto gate = distribution_gate(machine)) return settle(choice, *gate), choice;
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
   const CatalogueEntry* entry = best_entry(catalogue, choice, machine);
   if (entry == nullptr) return settle_without_entry(choice, catalogue, machine), choice;

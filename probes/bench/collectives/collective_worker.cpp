@@ -52,8 +52,7 @@ class Team {
   Team(const Driver& driver, const nccl::Functions& nccl) : driver_(driver), nccl_(nccl) {}
 
   Result<void> open(int gpus);
-  /// Largest size of each of a rank's two buffers: a quarter of the free memory, as NCCL takes more when it
-  /// connects.
+  /// Largest size of each of a rank's two buffers. NCCL takes some of the other half when it connects.
   Result<std::uint64_t> most_bytes() const;
   /// Allocates the buffers and fills the one that is sent.
   Result<void> take_memory(std::uint64_t bytes);
@@ -78,7 +77,6 @@ class Team {
     return reinterpret_cast<void*>(buffer + element * sizeof(float));
   }
   Result<void> check(ncclResult_t result, std::string_view call) const;
-  Result<void> fill(const Rank& rank, std::uint64_t bytes) const;
   Result<void> poison(std::size_t elements) const;
   Result<void> enqueue(std::string_view name, std::size_t share) const;
   Result<void> finish() const;
@@ -127,8 +125,7 @@ Result<void> Team::open(int gpus) {
 Result<std::uint64_t> Team::most_bytes() const {
   std::size_t least = ~std::size_t{0};
   for (const Rank& rank : ranks_) {
-    std::size_t free = 0;
-    std::size_t total = 0;
+    std::size_t free = 0, total = 0;
     CU(driver_, cuCtxSetCurrent(rank.context));
     CU(driver_, cuMemGetInfo(&free, &total));
     least = std::min(least, free);
@@ -137,20 +134,15 @@ Result<std::uint64_t> Team::most_bytes() const {
 }
 
 Result<void> Team::take_memory(std::uint64_t bytes) {
+  constexpr std::uint64_t kPart = kPeriod * sizeof(float);
   for (Rank& rank : ranks_) {
     CU(driver_, cuCtxSetCurrent(rank.context));
     CU(driver_, cuMemAlloc(&rank.out, bytes));
     CU(driver_, cuMemAlloc(&rank.in, bytes));
-    TRY(fill(rank, bytes));
+    for (std::uint64_t at = 0; at < bytes; at += kPart)
+      CU(driver_, cuMemcpyHtoD(rank.out + at, rank.data.data(), std::min(kPart, bytes - at)));
+    CU(driver_, cuCtxSynchronize());  // a copy from pageable memory returns before the data has arrived
   }
-  return {};
-}
-
-Result<void> Team::fill(const Rank& rank, std::uint64_t bytes) const {
-  constexpr std::uint64_t kPart = kPeriod * sizeof(float);
-  for (std::uint64_t at = 0; at < bytes; at += kPart)
-    CU(driver_, cuMemcpyHtoD(rank.out + at, rank.data.data(), std::min(kPart, bytes - at)));
-  CU(driver_, cuCtxSynchronize());  // a copy from pageable memory returns before the data has arrived
   return {};
 }
 
@@ -235,8 +227,7 @@ Result<Collective> Team::measure(std::string_view name, std::uint64_t bytes, int
   TRY(poison(elements));
   const double once = TRY(iteration_ns(name, share, 1));
   const int iterations = static_cast<int>(std::clamp(kRepetitionNs / once, 1.0, kMostIterations));
-  std::vector<double> times;
-  std::vector<double> rates;
+  std::vector<double> times, rates;
   for (int i = 0; i < repetitions; ++i) {
     times.push_back(TRY(iteration_ns(name, share, iterations)));
     rates.push_back(bus_factor(name, static_cast<int>(ranks_.size())) * static_cast<double>(result.bytes) /
@@ -276,10 +267,9 @@ Result<Collectives> run_collectives(const CollectivePlan& plan) {
   const auto library = nccl::load(plan.library);
   if (!library) return Collectives{.not_run = library.error().message};
   const Driver driver = TRY(Driver::load());
-  int gpus = 0;
+  int gpus = 0, version = 0;
   CU(driver, cuDeviceGetCount(&gpus));
   if (gpus < 2) return Collectives{.not_run = "one GPU has none to talk to"};
-  int version = 0;
   library->ncclGetVersion(&version);
   Team team(driver, *library);
   const auto opened = team.open(gpus);
