@@ -23,7 +23,7 @@ constexpr Parameter kParameters[] = {
 };
 
 constexpr int kFourLevelBits = 46;  // of physical addresses that four levels of page tables reach
-constexpr int kGpuBits = 47;        // of Ampere, Ada and Hopper; known of a GPU once its driver has set it up
+constexpr int kGpuBits = 47;        // of Ampere and Ada (Hopper: 52); known of a GPU once its driver has set it up
 constexpr int kNoGpu = 64;
 constexpr unsigned kNotSetUp = 32;  // the kernel's value until then
 

@@ -80,6 +80,13 @@ template <>
 constexpr auto kMembers<Phase> = std::tuple(std::pair("name", &Phase::name), std::pair("start_ms", &Phase::start_ms),
                                             std::pair("length_ms", &Phase::length_ms));
 template <>
+constexpr auto kMembers<HostMemory> = std::tuple(std::pair("node", &HostMemory::node),
+                                                 std::pair("wanted_bytes", &HostMemory::wanted_bytes),
+                                                 std::pair("bytes", &HostMemory::bytes),
+                                                 std::pair("problem", &HostMemory::problem),
+                                                 std::pair("verified_bytes", &HostMemory::verified_bytes),
+                                                 std::pair("wrong", &HostMemory::wrong));
+template <>
 constexpr auto kMembers<SoakGpu> = std::tuple(std::pair("link_gt_s", &SoakGpu::link_gt_s),
                                               std::pair("link_width", &SoakGpu::link_width),
                                               std::pair("temperature_c", &SoakGpu::temperature_c),
@@ -102,18 +109,18 @@ constexpr auto kMembers<Measurement> = std::tuple(
     std::pair("seed", &Measurement::seed), std::pair("fault", &Measurement::fault),
     std::pair("gpus", &Measurement::gpus), std::pair("pairs", &Measurement::pairs),
     std::pair("wrong", &Measurement::wrong), std::pair("atomics", &Measurement::atomics),
-    std::pair("all_reduces", &Measurement::all_reduces), std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s),
-    std::pair("swept_bytes", &Measurement::swept_bytes), std::pair("not_run", &Measurement::not_run),
-    std::pair("collectives", &Measurement::collectives), std::pair("soak", &Measurement::soak),
-    std::pair("phases", &Measurement::phases), std::pair("wall_ms", &Measurement::wall_ms),
-    std::pair("expendable_process", &Measurement::expendable_process),
+    std::pair("all_reduces", &Measurement::all_reduces), std::pair("host_memory", &Measurement::host_memory),
+    std::pair("all_to_all_gb_s", &Measurement::all_to_all_gb_s), std::pair("swept_bytes", &Measurement::swept_bytes),
+    std::pair("not_run", &Measurement::not_run), std::pair("collectives", &Measurement::collectives),
+    std::pair("soak", &Measurement::soak), std::pair("phases", &Measurement::phases),
+    std::pair("wall_ms", &Measurement::wall_ms), std::pair("expendable_process", &Measurement::expendable_process),
     std::pair("host_peak_bytes", &Measurement::host_peak_bytes));
 
 /// Members that reports of earlier versions lack: a saved one is still compared with.
 template <class Whole>
 constexpr std::array<std::string_view, 0> kAdded{};
 template <>
-constexpr std::array<std::string_view, 2> kAdded<Measurement> = {"all_reduces", "soak"};
+constexpr std::array<std::string_view, 3> kAdded<Measurement> = {"all_reduces", "host_memory", "soak"};
 template <>
 constexpr std::array<std::string_view, 3> kAdded<Collectives> = {"library", "pairs", "notes"};
 

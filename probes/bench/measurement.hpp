@@ -106,6 +106,16 @@ struct AllReduce {
   std::uint64_t wrong = 0;    ///< wrong elements of 8 bytes, of all replays
 };
 
+/// Host memory of one NUMA node, allocated as NCCL does for its path through shared memory.
+struct HostMemory {
+  int node = 0;
+  std::uint64_t wanted_bytes = 0;    ///< more than 4 GiB, where the node has much more than that free
+  std::uint64_t bytes = 0;           ///< allocated
+  std::string problem;               ///< reason why not all; empty: all
+  std::uint64_t verified_bytes = 0;  ///< that one GPU stored, and another found right
+  std::uint64_t wrong = 0;           ///< wrong words of 8 bytes
+};
+
 /// One size of one collective.
 struct Collective {
   std::string name;         ///< "all_reduce", "alltoall"
@@ -174,6 +184,7 @@ struct Measurement {
   std::vector<Wrong> wrong;
   std::vector<Atomics> atomics;
   std::vector<AllReduce> all_reduces;
+  std::vector<HostMemory> host_memory;    ///< of a full run, by NUMA node of the GPUs
   std::optional<Figure> all_to_all_gb_s;  ///< sum over every pair, all copying at once
   std::map<std::string, std::uint64_t>
       swept_bytes;                             ///< --sweep: by GPU's UUID, memory with verified distinct addresses
@@ -195,6 +206,9 @@ constexpr char kManaged[] = "managed";
 
 /// Key of Pair::verified_bytes: bytes that `to` loaded from `from` and added in the all-reduce, see AllReduce.
 constexpr char kGraphReduce[] = "graph-all-reduce";
+
+/// Test of HostMemory.
+constexpr char kHostMemory[] = "host-memory";
 
 std::string_view to_string(WrongKind kind);
 void to_json(nlohmann::json& json, const Measurement& measurement);

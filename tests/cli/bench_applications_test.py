@@ -147,5 +147,36 @@ class GraphAllReduce(Case):
         self.assertEqual(self.fails(report), ["GPU 0 -> GPU 1: hung at graph-all-reduce (no answer): the second process: no answer in 10 s"])
 
 
+class HostMemory(Case):
+    """Host memory of each NUMA node as NCCL allocates it: --full."""
+
+    def on_a_node(self, **more):
+        """A report on a machine with 40 GB free on its NUMA node."""
+        meminfo = self.scratch / "root/sys/devices/system/node/node0/meminfo"
+        meminfo.parent.mkdir(parents=True)
+        meminfo.write_text("Node 0 MemTotal:       65731000 kB\nNode 0 MemFree:        10000000 kB\nNode 0 Active(file): 30000000 kB\n")
+        self.kernel_log()
+        return self.report(machine(2, **more.pop("machine", {})), "--full", root=self.scratch / "root", **more)
+
+    def test_beyond_4_gib(self):
+        report = self.on_a_node()
+        self.assertEqual(report["host_memory"], [{"node": 0, "wanted_bytes": 9 << 29, "bytes": 9 << 29, "problem": "",
+                                                  "verified_bytes": 9 * ((1 << 20) - 512), "wrong": 0}])
+        self.assertIn("\nHost memory that GPUs share: NUMA node 0 64 MiB\n", self.bench(machine(2), "--full", code=PROVEN).stdout)
+        self.assertEqual(self.report(machine(2))["host_memory"], [])
+
+    def test_confined_to_less(self):
+        """P2P is right all the same."""
+        report = self.on_a_node(machine={"host_mib": 3000})
+        self.assertEqual([r["text"] for r in report["judgement"]["remarks"] if r["test"] == "host-memory"],
+                         ["host memory of NUMA node 0: 2.5 GiB of 4.5 GiB could be had: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY; "
+                          "HMM may confine it to 4 GiB, which uvm_disable_hmm=1 of module nvidia_uvm ends"])
+
+    def test_wrong_data(self):
+        report = self.on_a_node(machine={"host_aliased": True}, code=LIMITED)
+        self.assertRegex(self.fails(report)[0], r"^host memory of NUMA node 0: \d+ wrong words in 4\.5 GiB, stored by one GPU and loaded by another$")
+        self.assertEqual([one["use"] for one in report["judgement"]["fit"] if one["fit"] == "unfit"], ["nccl"])
+
+
 if __name__ == "__main__":
     unittest.main()

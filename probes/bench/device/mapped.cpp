@@ -7,11 +7,11 @@ namespace p2pd::bench {
 
 using namespace cuda;
 
-Result<Mapped> Mapped::create(const Driver& driver, CUdevice owner, u64 bytes, bool shareable) {
+Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 bytes, bool shareable) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
-  properties.location = memory_of(owner);
+  properties.location = where;
   std::size_t unit = 0;
   CU(driver, cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   bytes = (bytes + unit - 1) / unit * unit;
@@ -75,6 +75,8 @@ bool device_has(const Driver& driver, CUdevice device, CUdevice_attribute attrib
 }
 
 CUmemLocation memory_of(CUdevice device) { return {CU_MEM_LOCATION_TYPE_DEVICE, device}; }
+
+CUmemLocation host_memory_of(int node) { return {CU_MEM_LOCATION_TYPE_HOST_NUMA, node}; }
 
 CUmemAccessDesc access_by(CUdevice device) { return {memory_of(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}; }
 

@@ -7,11 +7,12 @@
 
 namespace p2pd::bench {
 
-/// Memory of one GPU from the virtual memory calls, mapped; freed with the object. No GPU may access it until granted.
+/// Memory of one GPU, or of the host, from the virtual memory calls, mapped; freed with the object. No GPU may access
+/// it until granted.
 class Mapped {
  public:
   /// Rounds `bytes` up to the driver's allocation granularity; `shareable`: share() may be called.
-  static Result<Mapped> create(const Driver& driver, cuda::CUdevice owner, u64 bytes, bool shareable = false);
+  static Result<Mapped> create(const Driver& driver, cuda::CUmemLocation where, u64 bytes, bool shareable = false);
   /// Maps memory that another process shared; `bytes` as there.
   static Result<Mapped> import(const Driver& driver, int descriptor, u64 bytes);
 
@@ -39,8 +40,9 @@ class Mapped {
 /// True if a device has an attribute; false also if the driver does not know the attribute.
 bool device_has(const Driver& driver, cuda::CUdevice device, cuda::CUdevice_attribute attribute);
 
-/// Location of plain memory of this device, in the driver's form.
+/// Location of plain memory of this device, or of the host on a NUMA node, in the driver's form.
 cuda::CUmemLocation memory_of(cuda::CUdevice device);
+cuda::CUmemLocation host_memory_of(int node);
 /// Read and write access by this device.
 cuda::CUmemAccessDesc access_by(cuda::CUdevice device);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Peer memory by the two other mappings, which drivers implement separately from cuCtxEnablePeerAccess: virtual memory
 // management (NCCL's cuMem, PyTorch's expandable segments) and memory pools. Each GPU stores into strips of each other
-// GPU's memory, whose owner verifies.
+// GPU's memory, whose owner verifies. With them, host memory as NCCL allocates it for its path through shared memory.
+#include <algorithm>
 #include <optional>
+#include <set>
 
 #include "probes/bench/device/mapped.hpp"
 #include "probes/bench/measure/arrivals.hpp"
@@ -14,6 +16,9 @@ using namespace cuda;
 namespace {
 
 constexpr u64 kStrip = 1ULL << 20;  // bytes, for each GPU that writes
+constexpr u64 kHostChunk = 512ULL << 20;
+constexpr u64 kHostBytes = 9 * kHostChunk;  // beyond 4 GiB, to which a driver may confine host memory
+constexpr u64 kHostLeast = 64ULL << 20;     // where the node cannot spare four times that
 
 /// Pool of one GPU with one block allocated from it; freed with the object.
 class PoolBlock {
@@ -61,7 +66,7 @@ Result<Mapped> vmm_block(const Bench& bench, const OpenGpu& owner, u64 bytes) {
   if (!device_has(bench.driver, owner.device(), CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
     return fail(ErrorCode::invalid, "the GPU has no virtual memory management");
   TRY(owner.use());
-  Mapped block = TRY(Mapped::create(bench.driver, owner.device(), bytes));
+  Mapped block = TRY(Mapped::create(bench.driver, memory_of(owner.device()), bytes));
   TRY(block.grant(owner.device()));
   return block;
 }
@@ -112,7 +117,89 @@ Result<void> prove(Bench& bench, const char* test,
   return arrivals.verify();
 }
 
+/// Memory of a node that is free, or holds only what is on a disk as well.
+u64 spare_bytes(const Host& host, int node) {
+  const std::string text = host.files().read(fmt::format("/sys/devices/system/node/node{}/meminfo", node)).value_or("");
+  u64 kib = 0;
+  for (const std::string_view name : {" MemFree:", " Active(file):", " Inactive(file):"})
+    if (const std::size_t at = text.find(name); at != std::string::npos)
+      kib += std::strtoull(text.c_str() + at + name.size(), nullptr, 10);
+  return kib << 10;
+}
+
+/// NUMA nodes from which the driver allocates host memory near the GPUs.
+Result<std::set<int>> host_nodes(const Bench& bench) {
+  std::set<int> nodes;
+  for (const OpenGpu& gpu : bench.gpus) {
+    int node = -1;
+    if (!device_has(bench.driver, gpu.device(), CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+      continue;
+    CU(bench.driver, cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, gpu.device()));
+    if (node >= 0) nodes.insert(node);
+  }
+  return nodes;
+}
+
+/// Allocates until `memory` has all that is wanted, or no more is to be had.
+std::vector<Mapped> allocate(const Bench& bench, HostMemory& memory) {
+  std::vector<Mapped> chunks;
+  while (memory.bytes < memory.wanted_bytes && memory.problem.empty()) {
+    Result<Mapped> chunk = Mapped::create(bench.driver, host_memory_of(memory.node),
+                                          std::min<u64>(kHostChunk, memory.wanted_bytes - memory.bytes), true);
+    Result<void> granted;
+    for (const OpenGpu& gpu : bench.gpus)
+      if (chunk && granted) granted = chunk->grant(gpu.device());
+    if (!chunk || !granted) {
+      memory.problem = chunk ? granted.error().message : chunk.error().message;
+      break;
+    }
+    memory.bytes += chunk->bytes();
+    chunks.push_back(*std::move(chunk));
+  }
+  return chunks;
+}
+
+/// One GPU stores into the end of each chunk, and the next verifies once all have stored.
+Result<void> move_through(Bench& bench, HostMemory& memory) {
+  const std::vector<Mapped> chunks = allocate(bench, memory);
+  std::vector<Transfer> transfers;
+  const auto strip = [&](std::size_t i) { return chunks[i].address() + chunks[i].bytes() - kStrip; };
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int from = static_cast<int>(i) % bench.count(), to = (from + 1) % bench.count();
+    const Transfer& transfer = transfers.emplace_back(bench.keys.next(kHostMemory, from, to, one_slot(kStrip)));
+    const OpenGpu& gpu = bench.gpu(from);
+    TRY(gpu.use());
+    CU(bench.driver, cuMemsetD32Async(strip(i), static_cast<u32>(transfer.poison), kStrip / 4, gpu.stream()));
+    TRY(store_strip(gpu, strip(i), transfer.slots, transfer.key));
+  }
+  TRY(bench.finish());
+  for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& transfer = transfers[i];
+    OpenGpu& gpu = bench.gpu(transfer.to);
+    const u32 place = TRY(gpu.new_seen());
+    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), strip(i), transfer.slots, transfer.key, transfer.poison,
+                   u32{kRelaxedSystem}, gpu.seen_at(place)));
+    TRY(gpu.finish());
+    const Seen seen = TRY(gpu.seen())[place];
+    memory.verified_bytes += seen.right;
+    memory.wrong += seen.wrong;
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<void> prove_host_memory(Bench& bench, const Host& host) {
+  for (const int node : TRY(host_nodes(bench))) {
+    HostMemory memory;
+    memory.node = node;
+    memory.wanted_bytes = spare_bytes(host, node) >= 4 * kHostBytes ? kHostBytes : kHostLeast;
+    TRY(move_through(bench, memory));
+    bench.found.host_memory.push_back(std::move(memory));
+  }
+  return {};
+}
 
 Result<void> prove_mappings(Bench& bench) {
   TRY_IN("vmm", prove(bench, "vmm", vmm_block));

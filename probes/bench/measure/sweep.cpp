@@ -89,7 +89,7 @@ class Sweep {
   }
 
   Result<Mapped> chunk(const OpenGpu& owner, const OpenGpu& peer, u64 bytes) const {
-    Mapped memory = TRY(Mapped::create(bench_.driver, owner.device(), bytes));
+    Mapped memory = TRY(Mapped::create(bench_.driver, memory_of(owner.device()), bytes));
     TRY(memory.grant(owner.device()));
     TRY(memory.grant(peer.device()));
     return memory;

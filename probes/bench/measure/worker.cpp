@@ -194,6 +194,10 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
     bench.phases.begin(part.name);
     TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
   }
+  if (asked.full) {
+    bench.phases.begin("host memory");
+    TRY_IN("host memory", prove_host_memory(bench, host));
+  }
   TRY(canaries(bench, false));
   if (!other) {
     bench.found.not_run["IPC, all-reduce and atomics"] = "they take a second process: --full";

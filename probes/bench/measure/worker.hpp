@@ -135,7 +135,8 @@ Result<void> prove_bytes(Bench& bench);     ///< copies, stores, loads; a wrong 
 Result<void> shake_hands(Bench& bench);     ///< flags and payload between running kernels; the ping-pong
 Result<void> measure_speed(Bench& bench);   ///< rates, chase, everything at once; timed bytes verified
 Result<void> prove_mappings(Bench& bench);  ///< VMM and pools
-Result<void> sweep_memory(Bench& bench);    ///< --sweep
+Result<void> prove_host_memory(Bench& bench, const Host& host);  ///< Measurement::host_memory
+Result<void> sweep_memory(Bench& bench);                         ///< --sweep
 /// Writes, or verifies, memory outside of all transfers, which must not change.
 Result<void> canaries(Bench& bench, bool write);
 

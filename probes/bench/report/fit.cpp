@@ -23,8 +23,9 @@ using Names = std::span<const std::string_view>;
 constexpr std::string_view kCopyEngine[] = {"copy-push", "copy-pull"};
 constexpr std::string_view kCopiesToo[] = {"copy-timed", "copy-both-timed", "ipc-copy"};
 constexpr std::string_view kStores[] = {"store"};
-constexpr std::string_view kNcclToo[] = {
-    "store-timed", "store-writer-reads", "handshake-push", "handshake-ll", "vmm", "ipc-vmm", "pool", kCollectives};
+constexpr std::string_view kNcclToo[] = {kHostMemory,      "store-timed",  "store-writer-reads",
+                                         "handshake-push", "handshake-ll", "vmm",
+                                         "ipc-vmm",        "pool",         kCollectives};
 constexpr std::string_view kLoads[] = {"store", "load"};
 constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads", "load-plain", "load-timed",
                                            "handshake-push", "handshake-pull",     "ipc-store",  "pool",

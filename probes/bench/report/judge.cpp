@@ -136,6 +136,26 @@ void judge_soak(const Measurement& run, std::vector<Remark>& remarks) {
                                  state.replays.value_or(0), state.aer.value_or(0))});
 }
 
+/// Judges host memory, without which NCCL's path through shared memory fails, and in the end every CUDA context.
+void judge_host_memory(const Measurement& run, std::vector<Remark>& remarks) {
+  for (const HostMemory& memory : run.host_memory) {
+    const std::string where = fmt::format("host memory of NUMA node {}", memory.node);
+    if (memory.wrong > 0)
+      remarks.push_back({Grade::fail, -1, -1, "bytes",
+                         fmt::format("{}: {} in {}, stored by one GPU and loaded by another", where,
+                                     count_name(memory.wrong, "wrong word"), size_name(memory.bytes)),
+                         kHostMemory});
+    if (memory.problem.empty()) continue;
+    const bool confined = memory.bytes < 4ULL << 30 && memory.wanted_bytes > 4ULL << 30;
+    remarks.push_back({Grade::warn, -1, -1, kHostMemory,
+                       fmt::format("{}: {} of {} could be had: {}{}", where, size_name(memory.bytes),
+                                   size_name(memory.wanted_bytes), memory.problem,
+                                   confined ? "; HMM may confine it to 4 GiB, which uvm_disable_hmm=1 of module "
+                                              "nvidia_uvm ends"
+                                            : "")});
+  }
+}
+
 /// Judges the run as a whole: faults that invalidate it regardless of its pairs.
 void judge_run(const Measurement& run, const std::vector<std::string>& kernel_log, std::vector<Remark>& remarks) {
   for (const std::string& line : kernel_log)
@@ -196,6 +216,7 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   if (!measurement.not_run.contains(kEverything)) judge_pairs(measurement, paths, thresholds, wanted, judgement);
   judge_collectives(measurement, judgement.remarks);
   judge_soak(measurement, judgement.remarks);
+  judge_host_memory(measurement, judgement.remarks);
   judge_run(measurement, kernel_log, judgement.remarks);
   judgement.fit = fitness(measurement, judgement.remarks);
   for (Remark& remark : judgement.remarks)

@@ -135,6 +135,16 @@ std::string atomics_line(const Measurement& measurement) {
   return fmt::format("Atomics: native on all {}, sums and tickets exact", all);
 }
 
+std::string host_memory_line(const Measurement& measurement) {
+  std::vector<std::string> nodes;
+  for (const HostMemory& memory : measurement.host_memory)
+    nodes.push_back(fmt::format("NUMA node {} {}{}", memory.node, size_name(memory.bytes),
+                                memory.wrong > 0         ? " WRONG"
+                                : memory.problem.empty() ? ""
+                                                         : " and no more"));
+  return nodes.empty() ? "" : fmt::format("Host memory that GPUs share: {}", fmt::join(nodes, ", "));
+}
+
 std::string all_reduce_line(const Measurement& measurement) {
   const std::vector<AllReduce>& rows = measurement.all_reduces;
   if (rows.empty()) return {};

@@ -55,6 +55,7 @@ std::string atomics_line(const Measurement& measurement);
 
 /// One line on the all-reduce in CUDA graphs: its times by size, or its first error; empty if it did not run.
 std::string all_reduce_line(const Measurement& measurement);
+std::string host_memory_line(const Measurement& measurement);
 
 /// Changes of a soak's counters since its first sample, and the worst readings since sample `since`.
 struct SoakState {

@@ -63,9 +63,11 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = model.compute_mode; break;
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = model.major; break;
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = model.minor; break;
+      case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = 0; break;
       case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: *value = model.managed ? 1 : 0; break;
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: *value = 1; break;
       default: return CUDA_ERROR_INVALID_VALUE;
     }

@@ -88,6 +88,7 @@ class Driver {
   Handles<Module, CUlinkState> links;
   Handles<Pool, CUmemoryPool> pools;
   Handles<Allocation, CUmemGenericAllocationHandle> allocations;
+  std::shared_ptr<Memory> host_first;  ///< see Machine::host_aliased
 
   bool has(CUdevice device) const { return device >= 0 && device < machine.count(); }
   Context* context(CUcontext handle) const;

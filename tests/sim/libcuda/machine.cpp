@@ -160,6 +160,8 @@ std::unique_ptr<Machine> Machine::from(const json& parsed) {
   machine->driver_version = object.number("driver_version", 1'000'000).value_or(machine->driver_version);
   machine->kernel_log = object.text("kernel_log").value_or("");
   machine->init_error = static_cast<CUresult>(object.number("init_error", CUDA_ERROR_UNKNOWN).value_or(CUDA_SUCCESS));
+  machine->host_bytes = object.natural("host_mib", 1ULL << 20).value_or(1ULL << 20) << kMiBShift;
+  machine->host_aliased = object.yes("host_aliased").value_or(false);
   machine->patience = object.natural("patience", 1000).value_or(1);
   if (const auto newest = object.text("ptx_isa_most")) machine->newest_ptx = read_version(object, *newest);
   for (Object& row : rows(object, "devices")) machine->devices.push_back(read_device(row));

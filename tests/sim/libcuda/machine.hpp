@@ -95,6 +95,8 @@ struct Machine {
   CUresult init_error = bench::cuda::CUDA_SUCCESS;
   std::string kernel_log;         ///< empty: none
   u64 patience = 1;               ///< times the limit of a wait in a handshake
+  u64 host_bytes = 1ULL << 40;    ///< of the host, for virtual memory management
+  bool host_aliased = false;      ///< all of it is the first that was allocated
   std::function<void()> on_peer;  ///< called before peer access is enabled; empty: nothing
   std::pair<int, int> newest_ptx{99, 0};
   Link link;

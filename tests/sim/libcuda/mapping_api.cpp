@@ -19,13 +19,25 @@ CUresult set_access(Driver& here, int owner, std::atomic<u64>& grant, const CUme
     const int device = descriptions[i].location.id;
     if (descriptions[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !here.has(device))
       return CUDA_ERROR_INVALID_DEVICE;
-    if (device != owner && !here.machine.can_access(device, owner)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (owner != kHost && device != owner && !here.machine.can_access(device, owner))
+      return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       grant |= 1ULL << device;
     else
       grant &= ~(1ULL << device);
   }
   return CUDA_SUCCESS;
+}
+
+/// Whether this is host memory of the only NUMA node.
+bool host_node(const CUmemLocation& where) { return where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && where.id == 0; }
+
+std::shared_ptr<Memory> take_host_memory(Driver& here, u64 bytes) {
+  if (bytes > here.machine.host_bytes - here.simulation.host_used) return nullptr;
+  if (here.machine.host_aliased && here.host_first != nullptr) return here.host_first;
+  auto memory = Memory::create(kHost, bytes, &here.simulation.host_used);
+  if (here.machine.host_aliased) here.host_first = memory;
+  return memory;
 }
 
 }  // namespace
@@ -54,7 +66,7 @@ bool Driver::drop(u64 begin) {
 CUresult cuMemGetAllocationGranularity(std::size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
   return with_driver([&](const Driver& here) {
-    if (!here.has(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!host_node(properties->location) && !here.has(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     *bytes = kGranularity;
     return CUDA_SUCCESS;
   });
@@ -65,10 +77,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes, co
   return with_driver([&](Driver& here) {
     const bool fits = bytes != 0 && bytes % kGranularity == 0 && flags == 0 &&
                       properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                      properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+                      (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE || host_node(properties->location));
     if (!fits) return CUDA_ERROR_INVALID_VALUE;
-    if (!here.has(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    auto memory = take_memory(here, properties->location.id, bytes);
+    const bool host = host_node(properties->location);
+    if (!host && !here.has(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    auto memory = host ? take_host_memory(here, bytes) : take_memory(here, properties->location.id, bytes);
     if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     const bool exportable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     *handle = here.allocations.add(std::make_shared<Allocation>(Allocation{std::move(memory), exportable}));

@@ -54,6 +54,7 @@ struct Simulation {
   explicit Simulation(Machine& described) : machine(described), used(described.devices.size()) {}
   Machine& machine;
   std::vector<std::atomic<u64>> used;  ///< bytes of each device's memory
+  std::atomic<u64> host_used = 0;
   AddressSpace space;
   LateWrites late;
   Doorbell doorbell;
