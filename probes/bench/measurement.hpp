@@ -109,7 +109,7 @@ struct AllReduce {
 /// Host memory of one NUMA node, allocated as NCCL does for its path through shared memory.
 struct HostMemory {
   int node = 0;
-  std::uint64_t wanted_bytes = 0;    ///< more than 4 GiB, where the node has much more than that free
+  std::uint64_t wanted_bytes = 0;    ///< more than 4 GiB, where much more than that is available
   std::uint64_t bytes = 0;           ///< allocated
   std::string problem;               ///< reason why not all; empty: all
   std::uint64_t verified_bytes = 0;  ///< that one GPU stored, and another found right

@@ -151,18 +151,18 @@ class HostMemory(Case):
     """Host memory of each NUMA node as NCCL allocates it: --full."""
 
     def on_a_node(self, **more):
-        """A report on a machine with 40 GB free on its NUMA node."""
-        meminfo = self.scratch / "root/sys/devices/system/node/node0/meminfo"
-        meminfo.parent.mkdir(parents=True)
-        meminfo.write_text("Node 0 MemTotal:       65731000 kB\nNode 0 MemFree:        10000000 kB\nNode 0 Active(file): 30000000 kB\n")
+        """A report on a machine with 40 GB available."""
         self.kernel_log()
+        (self.scratch / "root/proc/meminfo").write_text("MemTotal:       65731000 kB\nMemFree:        10000000 kB\nMemAvailable:   40000000 kB\n")
         return self.report(machine(2, **more.pop("machine", {})), "--full", root=self.scratch / "root", **more)
 
     def test_beyond_4_gib(self):
         report = self.on_a_node()
         self.assertEqual(report["host_memory"], [{"node": 0, "wanted_bytes": 9 << 29, "bytes": 9 << 29, "problem": "",
                                                   "verified_bytes": 9 * ((1 << 20) - 512), "wrong": 0}])
-        self.assertIn("\nHost memory that GPUs share: NUMA node 0 64 MiB\n", self.bench(machine(2), "--full", code=PROVEN).stdout)
+        (self.scratch / "root/proc/meminfo").write_text("MemAvailable:   16000000 kB\n")
+        self.assertIn("\nHost memory that GPUs share: NUMA node 0 64 MiB\n",
+                      self.bench(machine(2), "--full", root=self.scratch / "root", code=PROVEN).stdout)
         self.assertEqual(self.report(machine(2))["host_memory"], [])
 
     def test_confined_to_less(self):

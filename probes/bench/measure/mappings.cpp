@@ -18,7 +18,7 @@ namespace {
 constexpr u64 kStrip = 1ULL << 20;  // bytes, for each GPU that writes
 constexpr u64 kHostChunk = 512ULL << 20;
 constexpr u64 kHostBytes = 9 * kHostChunk;  // beyond 4 GiB, to which a driver may confine host memory
-constexpr u64 kHostLeast = 64ULL << 20;     // where the node cannot spare four times that
+constexpr u64 kHostLeast = 64ULL << 20;     // where not four times that is available for each node
 
 /// Pool of one GPU with one block allocated from it; freed with the object.
 class PoolBlock {
@@ -117,14 +117,12 @@ Result<void> prove(Bench& bench, const char* test,
   return arrivals.verify();
 }
 
-/// Memory of a node that is free, or holds only what is on a disk as well.
-u64 spare_bytes(const Host& host, int node) {
-  const std::string text = host.files().read(fmt::format("/sys/devices/system/node/node{}/meminfo", node)).value_or("");
-  u64 kib = 0;
-  for (const std::string_view name : {" MemFree:", " Active(file):", " Inactive(file):"})
-    if (const std::size_t at = text.find(name); at != std::string::npos)
-      kib += std::strtoull(text.c_str() + at + name.size(), nullptr, 10);
-  return kib << 10;
+/// Bytes that allocations can have without swapping.
+u64 available_bytes(const Host& host) {
+  constexpr std::string_view kField = "MemAvailable:";
+  const std::string text = host.files().read("/proc/meminfo").value_or("");
+  const std::size_t at = text.find(kField);
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + kField.size(), nullptr, 10) << 10;
 }
 
 /// NUMA nodes from which the driver allocates host memory near the GPUs.
@@ -191,10 +189,11 @@ Result<void> move_through(Bench& bench, HostMemory& memory) {
 }  // namespace
 
 Result<void> prove_host_memory(Bench& bench, const Host& host) {
-  for (const int node : TRY(host_nodes(bench))) {
+  const std::set<int> nodes = TRY(host_nodes(bench));
+  for (const int node : nodes) {
     HostMemory memory;
     memory.node = node;
-    memory.wanted_bytes = spare_bytes(host, node) >= 4 * kHostBytes ? kHostBytes : kHostLeast;
+    memory.wanted_bytes = available_bytes(host) >= 4 * nodes.size() * kHostBytes ? kHostBytes : kHostLeast;
     TRY(move_through(bench, memory));
     bench.found.host_memory.push_back(std::move(memory));
   }
