@@ -27,9 +27,12 @@ void takes_preview(CLI::App& app, Options& o) {
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
   app.add_flag("--diff", o.diff, "show every check, the diff of every file, and every command");
 }
+void takes_bus(CLI::App& app, Options& o) {
+  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+}
 void takes_service(CLI::App& app, Options& o) {
   app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
-  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+  takes_bus(app, o);
 }
 void takes_walk(CLI::App& app, Options& o) {
   takes_service(app, o);
@@ -82,7 +85,7 @@ void takes_application(CLI::App& app, Options& o) {
   };
   app.add_option("--for", o.application, "one application (default: all)")->check(one_of(kEnvApplications));
   app.add_option("--format", o.format, "of what is printed (default: sh)")->check(one_of(kEnvFormats));
-  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+  takes_bus(app, o);
 }
 void takes_record(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "a new file; with --unpack, the record")->required();
@@ -97,11 +100,11 @@ void takes_page(CLI::App& app, Options& o) {
   app.add_flag(
       "--no-redact", o.no_redact,
       "keep what is otherwise removed: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
-  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+  takes_bus(app, o);
 }
 void takes_file(CLI::App& app, Options& o) {
   app.add_option("--output", o.name, "write them into this file, atomically (default: standard output)");
-  app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
+  takes_bus(app, o);
 }
 void takes_entry(CLI::App& app, Options& o) {
   app.add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required();
@@ -143,6 +146,7 @@ constexpr Verb kVerbs[] = {
     {"metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {"features", "print the state for Kubernetes' node feature discovery", takes_file, features},
     {"env", "print P2P settings for applications, with reasons", takes_application, env},
+    {"gain", "print what P2P gives: before and now, NCCL, all-reduces of tensor parallelism", takes_bus, gain},
     {"history", "list what was done, when, on which boot", takes_runs, history},
     {"explain", "describe a step and its fix", takes_step, explain},
     {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},

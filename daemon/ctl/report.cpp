@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // p2pctl report [FILE]: all data about this machine and p2pd's changes to it, as one HTML file to hand on.
+// p2pctl gain: what P2P gives here, from the same data.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include "report/document.hpp"
 #include "report/fields.hpp"
 #include "report/page.hpp"
+#include "report/proof.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -108,6 +110,30 @@ Result<int> write_report(const Context& context) {
   TRY(replace_file(file, std::move(page), options.no_redact ? 0600 : 0644));
   fmt::print("{}: {} KiB, {}{}\n", harmless(file), (size + 1023) / 1024, document["verdict"].value("headline", ""),
              options.no_redact ? "; not redacted: it names this machine" : "");
+  return kDone;
+}
+
+Result<int> gain(const Context& context) {
+  const auto runner = TRY(context.runner());
+  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const Sources sources = TRY(sources_of(context, *host));
+  const json proof = proof_of(sources);
+  const json before = before_of(sources.baseline);
+  if (proof.is_null())
+    return fail(ErrorCode::not_found, "the GPUs of this machine have not been measured yet",
+                "\"p2pctl bench\" measures them; \"p2pctl apply\" compares with before its changes.");
+  if (context.options.json) {
+    print_json("p2pd.gain/1", {{"before", before},
+                               {"time", proof["time"]},
+                               {"proven", proof["proven"]},
+                               {"gain", proof["gain"]},
+                               {"collectives", proof["collectives"]},
+                               {"all_reduces", proof["all_reduces"]}});
+    return kDone;
+  }
+  fmt::print("measured {}\n", text_of(proof, "time"));
+  if (!flag_of(before, "measured")) fmt::print("before: {}\n", text_of(before, "why"));
+  for (const std::string& line : gain_of(proof)) print_line(line);
   return kDone;
 }
 

@@ -132,6 +132,7 @@ Result<int> is_ready(const Context& context);
 Result<int> metrics(const Context& context);
 Result<int> features(const Context& context);
 Result<int> env(const Context& context);
+Result<int> gain(const Context& context);
 Result<int> logs(const Context& context);
 Result<int> completion(const Context& context);
 Result<int> history(const Context& context);

@@ -232,7 +232,7 @@ std::string remarks_section(const json& document) {
              "\n";
   }
   std::string inner = items.empty() ? "" : element("ul", "marks", items);
-  inner += list_of_texts(list_of(proof, "gain"));
+  inner += list_of_texts(gain_of(proof));
   std::string log;
   for (const json& line : list_of(proof, "kernel_log")) log += escaped(text_of(line)) + "\n";
   if (!log.empty()) inner += paragraph("Kernel log since the measurement began:") + element("pre", "", log);

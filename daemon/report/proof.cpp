@@ -101,6 +101,38 @@ std::optional<double> median_of(const json& grid) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
+constexpr int kHidden = 8192;                   // values of a token's state, of a model of 70 billion parameters
+constexpr int kBatches[] = {1, 16, 512, 4096};  // tokens
+constexpr double kValueBytes = 2;               // bfloat16
+
+/// Time of a ring all-reduce in microseconds, computed: 2 (N - 1) steps of the slowest pair's latency and a share.
+json ring_us(double bytes, std::size_t gpus, const json& copies, const json& latencies) {
+  const std::vector<double> gb_s = values_of(copies), us = values_of(latencies);
+  if (gb_s.empty() || us.empty() || gb_s.front() <= 0) return nullptr;
+  const auto count = static_cast<double>(gpus);
+  return 2 * (count - 1) * (us.back() + bytes / count / gb_s.front() / 1000);
+}
+
+/// [{tokens, bytes, before_us, after_us}] of all-reduces of tensor parallelism over all GPUs.
+json all_reduces_of(const json& matrices, std::size_t gpus) {
+  json copies, latencies;
+  for (const json& matrix : matrices) {
+    if (text_of(matrix, "id") == "copy") copies = matrix;
+    if (text_of(matrix, "id") == "latency") latencies = matrix;
+  }
+  json rows = json::array();
+  for (const int tokens : kBatches) {
+    const double bytes = kValueBytes * kHidden * tokens;
+    const auto at = [&](const char* when) {
+      return ring_us(bytes, gpus, field_of(copies, when), field_of(latencies, when));
+    };
+    const json after = at("after");
+    if (gpus < 2 || after.is_null()) return json::array();
+    rows.push_back({{"tokens", tokens}, {"bytes", bytes}, {"before_us", at("before")}, {"after_us", after}});
+  }
+  return rows;
+}
+
 json number(std::string label, std::string value, std::string note) {
   return {{"label", std::move(label)}, {"value", std::move(value)}, {"note", std::move(note)}};
 }
@@ -142,7 +174,24 @@ json proof_of(const Sources& sources) {
   proof["limits"] = limits_of(bench);
   proof["bytes"] = bytes_of(bench);
   proof["matrices"] = matrices_of(bench, is_bench_report(sources.baseline) ? sources.baseline : json());
+  proof["collectives"] = text_of(field_of(bench, "collectives"), "summary");
+  proof["all_reduces"] = all_reduces_of(proof["matrices"], gpus.size());
   return proof;
+}
+
+std::vector<std::string> gain_of(const json& proof) {
+  std::vector<std::string> lines;
+  for (const json& line : list_of(proof, "gain")) lines.push_back(text_of(line));
+  if (const std::string nccl = text_of(proof, "collectives"); !nccl.empty()) lines.push_back(nccl);
+  for (const json& row : list_of(proof, "all_reduces")) {
+    const auto before = number_of(row, "before_us"), after = number_of(row, "after_us");
+    const double kib = number_of(row, "bytes").value_or(0) / 1024;
+    lines.push_back(fmt::format(
+        "all-reduce of a batch of {:g} ({:g} {}; {} values in bfloat16 each), computed for a ring: {}{:.0f} us",
+        number_of(row, "tokens").value_or(0), kib < 1024 ? kib : kib / 1024, kib < 1024 ? "KiB" : "MiB", kHidden,
+        before ? fmt::format("{:.0f} -> ", *before) : "", after.value_or(0)));
+  }
+  return lines;
 }
 
 json pairs_with(const json& machine, const json& proof) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/json.hpp"
 #include "report/document.hpp"
 
@@ -9,6 +12,10 @@ namespace p2pd::ctl {
 /// Key `proof` of a report: the newest full measurement of the GPUs of the newest one, else the newest; null if there
 /// is none.
 nlohmann::json proof_of(const Sources& sources);
+
+/// What P2P gives, as lines of text: each pair before and now, NCCL, and computed all-reduces of tensor parallelism.
+/// Empty: `proof` has nothing to compare.
+std::vector<std::string> gain_of(const nlohmann::json& proof);
 
 /// Key `pairs`: the paths of the machine, with the limits of the proof if it is of the same GPUs.
 nlohmann::json pairs_with(const nlohmann::json& machine, const nlohmann::json& proof);

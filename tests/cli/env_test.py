@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl env: what a proof says to applications, in each format, as its reader takes it."""
+"""p2pctl env: what a proof says to applications, in each format, as its reader takes it. p2pctl gain: what it says to people."""
 import json
 import pathlib
 import re
@@ -124,6 +124,26 @@ class Env(Case):
         report["pairs"] = [pair | {"from": a, "to": b, "copy_gb_s": pair["copy_gb_s"] | {"median": 9.0}} for a in gpus for b in gpus if a != b]
         self.prove(USES, report)
         self.assertNotIn(("variable", "NCCL_P2P_LEVEL"), self.settings())
+
+    def test_gain(self):
+        self.fresh()
+        self.assert_refused(self.ctl("gain"), "the GPUs of this machine have not been measured yet")
+        self.prove(USES)
+        told = self.ctl("gain")
+        self.assertEqual((told.returncode, told.stderr), (0, ""))
+        self.assertIn("\nbefore: no measurement of before the first change is there\n", told.stdout)
+        self.assertIn("\nNCCL 2.28.3: P2P on 0 of 2, all-reduce 0.7 GB/s, 0.7 without\n", told.stdout)
+        self.assertIn("batch of 1 (16 KiB; 8192 values in bfloat16 each), computed for a ring: 3 us\n", told.stdout)
+        before = json.loads(json.dumps(REPORT))
+        for pair in before["pairs"]:
+            pair.update(copy_gb_s=None, chase_ns=None, access=False)
+        (self.state / "baseline.json").write_text(json.dumps(before))
+        told = self.ctl("gain")
+        self.assertNotIn("before:", told.stdout)
+        self.assertRegex(told.stdout, r"batch of 1 \(16 KiB; .*: 23 -> 3 us\n")  # 2 (11.0 us + 8 KiB / 17.8 GB/s), 2 (1.2 us + 8 KiB / 25.8 GB/s)
+        self.assertRegex(told.stdout, r"batch of 4096 \(64 MiB; .*: 3785 -> 2607 us\n")
+        rows = self.json("gain")["all_reduces"]
+        self.assertEqual([(row["tokens"], row["bytes"]) for row in rows], [(n, 16384 * n) for n in (1, 16, 512, 4096)])
 
     def evaluated(self, text, name):
         done = subprocess.run(["sh", "-euc", f'eval "$1"; printf %s "${{{name}-}}"', "sh", text], capture_output=True, text=True, check=True, env={})
