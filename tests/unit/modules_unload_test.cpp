@@ -12,6 +12,7 @@
 #include "temporary.hpp"
 
 namespace p2pd {
+extern const Action kDriverModulesAction;
 extern const Action kModulesUnloadAction;
 extern const Action kModulesLoadAction;
 }  // namespace p2pd
@@ -78,10 +79,19 @@ struct Machine {
   }
   /// A container of docker's with a restart policy has one open.
   void container() {
-    const std::string id = std::string(52, '0') + "3f2a91b0c4d5", docker = "docker 000000000000";
-    holds("server", "0::/system.slice/docker-" + id + ".scope\n");
+    holds("server", kScope);
+    known_to_docker("unless-stopped\n");
+  }
+  /// One of docker's has no GPU open; `mount` is mounted in it.
+  void idle_container(const std::string& mount, const std::string& policy = "always\n") {
+    put("proc/90/mountinfo", "701 695 0:5 / / rw - overlay overlay rw\n702 701 " + mount + " ro - devtmpfs udev rw\n");
+    put("proc/90/cgroup", kScope);
+    known_to_docker(policy);
+  }
+  void known_to_docker(const std::string& policy) {
+    const std::string docker = "docker 000000000000";
     active[docker] = true;
-    runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 000000000000", "unless-stopped\n");
+    runner.on("docker inspect --format '{{.HostConfig.RestartPolicy.Name}}' 000000000000", policy);
     runner.on("docker stop 000000000000", [this, docker](const Command&) { return set(docker, false); });
     runner.on("docker start 000000000000", [this, docker](const Command&) { return set(docker, true); });
   }
@@ -92,6 +102,7 @@ struct Machine {
   std::string busy;
 
  private:
+  const std::string kScope = "0::/system.slice/docker-" + std::string(52, '0') + "3f2a91b0c4d5.scope\n";
   std::optional<Root> live_root_ = test::live_root(directory.path());
   int last_process_ = 76;
 };
@@ -172,9 +183,12 @@ TEST_CASE("modules-unload: what was stopped is started again after the reboot th
   REQUIRE(kModulesUnloadAction.undo(host, kEntry));
   CHECK(machine.loaded().empty());
   CHECK_FALSE(machine.active["docker 000000000000"]);
-  REQUIRE(kModulesUnloadAction.run_rests(host));
+  const auto rests = kModulesUnloadAction.run_rests(host);
   CHECK(machine.active["nvidia-persistenced.service"]);
   CHECK_FALSE(machine.active["docker 000000000000"]);  // there is no driver for it
+  REQUIRE_FALSE(rests);
+  CHECK(rests.error().message == "not started again: docker 000000000000 (no NVIDIA driver is loaded)");
+  CHECK(rests.error().next.ends_with("docker start 000000000000"));
   CHECK(host.files().exists(kStoppedServices));
   Host after = machine.host();  // docker does not start at boot what it was told to stop
   machine.runner.on("modprobe nvidia", [&](const Command&) { return machine.load("nvidia"); });
@@ -191,7 +205,7 @@ TEST_CASE("modules-unload: where a run rests, modules on trial are not loaded fo
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
   machine.put("etc/modprobe.d/00-p2pd-trial.conf", "install nvidia /bin/false\n");
-  REQUIRE(kModulesUnloadAction.run_rests(host));
+  CHECK_FALSE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.loaded().empty());
   CHECK(host.files().read(kStoppedServices).value() == "docker 000000000000\n");
 }
@@ -244,6 +258,36 @@ TEST_CASE("modules-unload: a container that its runtime would restart is stopped
   REQUIRE(kModulesUnloadAction.run_rests(host));
   CHECK(machine.active[docker]);
   CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("modules-unload: a container that has GPUs and uses none is restarted, and noted for a boot on trial") {
+  if (!is_root()) return;
+  const std::string docker = "docker 000000000000";
+  for (const char* mount : {"0:5 /nvidia0 /dev/nvidia0", "8:1 /usr/lib/libcuda.so.550.54 /usr/lib/libcuda.so.550.54"}) {
+    CAPTURE(mount);
+    Machine machine(kAll);
+    machine.idle_container(mount);
+    Host host = machine.host();
+    REQUIRE(kDriverModulesAction.before_reboot(host, kEntry));
+    CHECK(host.files().read(kStoppedServices).value() == docker + "\n");
+    CHECK(machine.active[docker]);
+    REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+    CHECK_FALSE(machine.active[docker]);
+    REQUIRE(kModulesLoadAction.apply(host, Parameters::object()));
+    REQUIRE(kModulesUnloadAction.run_rests(host));
+    CHECK(machine.active[docker]);
+    CHECK_FALSE(host.files().exists(kStoppedServices));
+  }
+  for (const auto& [mount, policy] :
+       {std::pair("0:5 /nvidia0 /dev/nvidia0", "no\n"), {"0:5 /sda /dev/sda", "always\n"}}) {
+    CAPTURE(mount, policy);
+    Machine machine(kAll);
+    machine.idle_container(mount, policy);
+    Host host = machine.host();
+    REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+    CHECK(machine.active[docker]);
+    CHECK(machine.loaded().empty());
+  }
 }
 
 TEST_CASE("modules-unload: a kill between two services forgets neither") {

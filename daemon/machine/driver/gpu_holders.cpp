@@ -214,6 +214,22 @@ bool is_service(const Host& host, const GpuHolder& holder) {
   return policy && (policy->starts_with("always") || policy->starts_with("unless-stopped"));
 }
 
+Result<std::vector<GpuHolder>> containers_with_gpus(const Host& host) {
+  constexpr std::string_view kMounted[] = {" /dev/nvidia", "/libcuda.so.", "/libnvidia-ml.so."};
+  std::vector<GpuHolder> found;
+  for (const std::string& name : host.names("/proc")) {
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string mounts = host.files().read("/proc/" + name + "/mountinfo").value_or("");
+    if (std::ranges::none_of(kMounted, [&](std::string_view text) { return mounts.find(text) != mounts.npos; }))
+      continue;
+    GpuHolder holder;
+    TRY(classify(host, holder, host.files().read("/proc/" + name + "/cgroup").value_or("")));
+    if (holder.kind == HolderKind::container && !std::ranges::count(found, holder.name, &GpuHolder::name))
+      found.push_back(std::move(holder));
+  }
+  return found;
+}
+
 Result<GpuHolders> gpu_holders(const Host& host) {
   GpuHolders holders;
   const auto names = host.files().list("/proc");

@@ -40,6 +40,10 @@ struct GpuHolders {
 /// Finds every process with /dev/nvidia* or an NVIDIA GPU's /dev/dri/* open; skips one that ends meanwhile.
 Result<GpuHolders> gpu_holders(const Host& host);
 
+/// Containers that were given GPUs, each once, whether they use one now or not: the driver's libraries or device files
+/// are mounted in them.
+Result<std::vector<GpuHolder>> containers_with_gpus(const Host& host);
+
 /// Checks that it can be stopped and started again without loss: nvidia-persistenced, the display manager, and
 /// containers that docker or podman would restart (a job in a container has no restart policy). Asks docker or podman.
 bool is_service(const Host& host, const GpuHolder& holder);

@@ -54,6 +54,8 @@ Result<GpuUsers> gpu_users(const Host& host) {
     else if (holder.kind == HolderKind::container)
       add(containers, holder.name);
   }
+  for (const GpuHolder& container : TRY(containers_with_gpus(host)))
+    if (is_service(host, container)) add(containers, container.name);
   if (is_active(host, kPersistencedService)) users.services.emplace_back(kPersistencedService);
   if (display && is_active(host, kDisplayManager)) users.services.emplace_back(kDisplayManager);
   users.services.insert(users.services.end(), containers.begin(), containers.end());
@@ -85,8 +87,12 @@ Result<void> start_services(Host& host, bool containers) {
   const std::vector<std::string> names = noted(host);
   std::vector<std::string> left = names, failed, commands;
   for (const std::string& name : names) {
-    if (is_container(name) && !containers) continue;
     const Command start = service_command("start", name);
+    if (is_container(name) && !containers) {
+      failed.push_back(name + " (no NVIDIA driver is loaded)");
+      commands.push_back(start.text());
+      continue;
+    }
     const auto started = host.run(start);
     if (!started && started.error().code == ErrorCode::interrupted) return Failure(started.error());
     if (!started) {

@@ -17,7 +17,8 @@ inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-serv
 /// Users of the GPUs, by who may stop them.
 struct GpuUsers {
   /// Services that can be stopped and started again: nvidia-persistenced, the display manager if it uses a GPU, and
-  /// containers with a restart policy.
+  /// containers with a restart policy that use GPUs or were given some: what they are given is of the loaded driver,
+  /// and a boot without one does not start them.
   std::vector<std::string> services;
   /// Users that only a person may end: other processes, and desktops at a seat that would end with the display manager.
   std::vector<std::string> others;
@@ -34,7 +35,7 @@ Result<void> note_services(Host& host, const std::vector<std::string>& services)
 Result<void> stop_services(Host& host, const std::vector<std::string>& services);
 
 /// Starts the noted services, each once; containers only if `containers`, else they stay noted. An Error names what
-/// did not start; interrupted: the rest stays noted.
+/// was not started; interrupted: the rest stays noted.
 Result<void> start_services(Host& host, bool containers);
 
 }  // namespace p2pd
