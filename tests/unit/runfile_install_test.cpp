@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/sha256.hpp"
+#include "machine/driver/unnoted_files.hpp"
 #include "staged.hpp"
 
 namespace p2pd {
@@ -145,4 +146,37 @@ TEST_CASE("driver-userspace: a failed installer is told by its log") {
   CHECK(applied.error().message == "NVIDIA's installer of 9.9.9 stopped: ERROR: Unable to install usr/lib/libx");
   CHECK(applied.error().next == "All of it: /var/log/p2pd/nvidia-installer-9.9.9.log.");
   CHECK_FALSE(fs::exists(world.directory / "var/cache/p2pd/installer"));
+}
+
+TEST_CASE(
+    "driver-userspace: after a killed installer its own files go, on record; where dpkg cannot answer, none goes") {
+  struct Answers : CommandRunner {
+    Result<CommandResult> run(const Command& command) override {
+      return command.argv[0] == "find" ? CommandResult{0, "/usr/bin/nvidia-smi\n/usr/share/nvidia-smi\n", ""} : dpkg;
+    }
+    int stop_fd() const override { return -1; }
+    CommandResult dpkg;
+  } answers;
+  struct : ChangeRecorder {
+    Result<void> before_change(std::string_view path, Restore) override {
+      paths.emplace_back(path);
+      return {};
+    }
+    std::vector<std::string> paths;
+  } recorder;
+  const World world;
+  for (const char* path : {"usr/bin/nvidia-smi", "usr/share/nvidia-smi", "unpacked/nvidia-smi"}) world.file(path, "x");
+  world.file("unpacked/.manifest", "nvidia-smi 0755 UTILITY_BINARY NATIVE\n");
+  Host host(Root::open(world.directory.path()).value(), answers, &recorder);
+  answers.dpkg = {2, "", "dpkg-query: error: parsing file '/var/lib/dpkg/status' near line 0\n"};
+  const auto unknown = clear_unnoted_files(host, "/unpacked");
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message.find("parsing file") != std::string::npos);
+  CHECK(host.files().exists("/usr/bin/nvidia-smi"));
+  CHECK(recorder.paths.empty());
+  answers.dpkg = {1, "others: /usr/share/nvidia-smi\n", "dpkg-query: no path found matching pattern\n"};
+  REQUIRE(clear_unnoted_files(host, "/unpacked"));
+  CHECK_FALSE(host.files().exists("/usr/bin/nvidia-smi"));
+  CHECK(host.files().exists("/usr/share/nvidia-smi"));
+  CHECK(recorder.paths == std::vector<std::string>{"/usr/bin/nvidia-smi"});
 }

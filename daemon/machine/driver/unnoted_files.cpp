@@ -67,8 +67,9 @@ Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vec
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
   }
-  std::istringstream lines(
-      TRY(host.run_readonly(search)).output);  // the status reports an unknown path; others are printed anyway
+  const CommandResult answer = TRY(host.run_readonly(search));
+  if (answer.status > 1) TRY(require_success(search, answer));  // 1: a path of no package; others are printed anyway
+  std::istringstream lines(answer.output);
   for (std::string line; std::getline(lines, line);)
     if (const std::size_t at = line.find(": /"); at != std::string::npos) {
       const std::string path = line.substr(at + 2);
