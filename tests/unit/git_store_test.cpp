@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "machine/fetch/git_store.hpp"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
 #include "forks.hpp"
 
 namespace fs = std::filesystem;
@@ -81,6 +87,39 @@ TEST_CASE("git store: a commit descends from a release, or does not") {
   CHECK(absent.code == ErrorCode::not_found);  // another place may tell
   CHECK(absent.message == fmt::format("{} does not have {:.12}", kNvidia, world.pinned));
   CHECK_FALSE(fs::exists(world.directory / "var/store/history"));
+}
+
+TEST_CASE("git store: plain files over HTTP are refused, since nothing bounds their number") {
+  World world;
+  world.fork->git({"update-server-info"});
+  const std::string port = (world.directory / "port").string();
+  const std::string serve = fmt::format(R"(
+import functools, http.server
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory="{}/.git")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+open("{}", "w").write("%d\n" % server.server_port)
+server.serve_forever())",
+                                        world.fork->path.string(), port);
+  const pid_t server = ::fork();
+  if (server == 0) {
+    ::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);  // it logs each request
+    ::_exit(::execlp("python3", "python3", "-c", serve.c_str(), nullptr));
+  }
+  std::string number;
+  for (int i = 0; i < 1000 && number.empty(); ++i, ::usleep(10'000)) {
+    std::ifstream file(port);
+    std::getline(file, number);
+  }
+  const std::string place = "http://127.0.0.1:" + number;
+  const auto refused = [](const Result<void>& fetched) {
+    INFO((fetched ? "fetched" : fetched.error().message));
+    CHECK((!fetched && fetched.error().message.find("dumb http transport does not support") != std::string::npos));
+  };
+  CHECK(world.store.commit_of(place, kMain));
+  refused(world.store.fetch(place, world.pinned, kMain));
+  refused(world.store.require_descent(place, world.pinned, kMain, world.base));
+  ::kill(server, SIGKILL);
+  ::waitpid(server, nullptr, 0);
 }
 
 TEST_CASE("git store: a shallow clone has the files, and cannot tell the descent") {

@@ -17,7 +17,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kPackBytes = std::uint64_t{256} << 20;  // a driver's source is 70 MB
-constexpr const char* kAllOfIt = "--depth=2147483647";          // the whole history, as in git-fetch(1)
+/// The whole history, as in git-fetch(1). With a depth git refuses HTTP servers of plain files: their number has no
+/// bound, and with a filter git would start itself without end.
+constexpr const char* kAllOfIt = "--depth=2147483647";
 
 /// The only configuration that git reads. A local place must belong to root, or to the user who started this by sudo:
 /// git runs programs that a repository names.
@@ -152,7 +154,7 @@ Result<void> GitStore::require_descent(const std::string& place, const std::stri
                                        const std::string& ancestor) {
   TRY(empty("history"));
   const auto ask_for = [&](const std::string& what) {
-    std::vector<std::string> words = {"--update-shallow", place, what};
+    std::vector<std::string> words = {kAllOfIt, "--update-shallow", place, what};
     if (!place.starts_with('/')) words.insert(words.begin(), "--filter=tree:0");  // git cannot leave out files by path
     return bounded("history", std::move(words), place);
   };
