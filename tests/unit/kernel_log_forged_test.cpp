@@ -54,12 +54,12 @@ struct Machine {
     return kKernelLog.check(host, Parameters::object()).value();
   }
   /// What p2p-bench takes for a fault among records that come while it runs.
-  std::vector<std::string> heard(std::string_view log, int expected = 0) const {
+  std::vector<std::string> heard(std::string_view log, int expected = 0, std::vector<std::string> gpus = {}) const {
     directory.put("dev/kmsg", "");
     bench::KernelLog reader(host);
     directory.put("dev/kmsg", log);
     const std::vector<PciDevice> devices = pci_devices(host).value();
-    return reader.faults(expected, GpuFunctions(devices, nvidia_gpus(devices)));
+    return reader.faults(expected, GpuFunctions(devices, gpus.empty() ? nvidia_gpus(devices) : gpus));
   }
 
   test::TemporaryDirectory directory;
@@ -194,6 +194,20 @@ TEST_CASE("p2p-bench: only faults of its GPUs and of the ports above them count,
     CAPTURE(text);
     CHECK(machine.heard(record(text)).empty());
   }
+}
+
+TEST_CASE("p2p-bench: an assertion of the driver without an address counts where each of its GPUs is of the proof") {
+  const Machine machine;
+  for (const char* text : {
+           "NVRM: nvAssertFailedNoLog: Assertion failed: 0 == (physAddr & (RM_PAGE_SIZE_HUGE - 1)) @ mmu_walk.c:1",
+           "NVRM: GPU1 nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",
+       }) {
+    CAPTURE(text);
+    CHECK(machine.heard(record(text)).size() == 1);
+    CHECK(machine.heard(record(text), 0, {"0000:01:00.0"}).empty());  // it may be of the other
+  }
+  const std::string lost = record("NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.");
+  CHECK(machine.heard(lost, 0, {"0000:01:00.0"}).size() == 1);
 }
 
 TEST_CASE("kernel-log: a fault is a GPU's by its whole address, in each form in which kernels write it") {

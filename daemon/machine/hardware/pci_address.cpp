@@ -82,7 +82,10 @@ std::optional<PciAddress> blamed_device(std::string_view message) {
   return first_address(message);
 }
 
-GpuFunctions::GpuFunctions(const std::vector<PciDevice>& all, const std::vector<std::string>& gpus) {
+GpuFunctions::GpuFunctions(const std::vector<PciDevice>& all, const std::vector<std::string>& gpus)
+    : all_gpus_(std::ranges::none_of(all, [&](const PciDevice& device) {
+        return device.is_nvidia_gpu() && std::ranges::find(gpus, device.address) == gpus.end();
+      })) {
   std::vector<std::string> addresses = gpus;
   const PciTree tree(all);
   for (const PciDevice& device : all)

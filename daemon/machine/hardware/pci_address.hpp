@@ -39,8 +39,12 @@ class GpuFunctions {
   /// Checks that `address` names one of them. Without a domain it means domain 0, if there is such a function.
   bool hold(const PciAddress& address) const;
 
+  /// Checks that they are all NVIDIA GPUs of the machine: what the driver reports without an address is about them.
+  bool hold_all_gpus() const { return all_gpus_; }
+
  private:
   std::vector<PciAddress> ours_, others_;
+  bool all_gpus_;
 };
 
 }  // namespace p2pd

@@ -31,8 +31,9 @@ bool refutes(const std::vector<Signature>& rows, const std::string& text, const 
   const auto device = blamed_device(text);
   if (device && !gpus.hold(*device)) return false;
   if (xid().starts(text)) return expected <= 0 || !is_of(text, expected);
-  return std::ranges::any_of(
-      rows, [&](const Signature& row) { return row.refutes_proof && (device || !row.gpu_only) && row.matches(text); });
+  return std::ranges::any_of(rows, [&](const Signature& row) {
+    return row.refutes_proof && (device || (!row.gpu_only && gpus.hold_all_gpus())) && row.matches(text);
+  });
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ class KernelLog {
   explicit KernelLog(const Host& host);
 
   /// Records since then, or since the last call, of faults of `gpus` that refute a proof: each Xid, and the marked rows
-  /// of config/signatures.yaml. Leaves out Xids of the process `expected` (one that its tests may kill).
+  /// of config/signatures.yaml; one without an address only if no other NVIDIA GPU can be the cause. Leaves out Xids of
+  /// the process `expected` (one that its tests may kill).
   std::vector<std::string> faults(int expected, const GpuFunctions& gpus);
   const std::string& not_readable() const { return not_readable_; }
 
