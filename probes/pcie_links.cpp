@@ -158,6 +158,7 @@ void judge(Finding& finding, const std::map<std::string, Link>& links) {
     finding.summary = narrow_ones.empty() ? fmt::format("{} links at their full width, the narrowest x{} at {}",
                                                         links.size(), narrowest->width, narrowest->address)
                                           : price_of(narrow_ones);
+    if (!narrow_ones.empty()) finding.facts["warnings"] = {finding.summary};
   }
   if (slow > 0) finding.summary += fmt::format("; {} at a lower speed now, as idle GPUs do", slow);
 }

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <set>
 
+#include "base/json_members.hpp"
 #include "screen/preview.hpp"
 #include "screen/print.hpp"
 #include "screen/text.hpp"
@@ -101,6 +102,16 @@ void print_fixes(const PlanPreview& all) {
   print_table(rows);
 }
 
+/// Warnings of checks that pass.
+void print_warnings(const PlanPreview& all) {
+  Rows rows;
+  for (const Standing& s : all.seen.steps)
+    for (const std::string& text : json_texts(s.finding.facts, "warnings"))
+      if (s.kind == Standing::Kind::holds)
+        rows.push_back({paint(Colour::yellow, "!"), s.step->id, shortened(text, 2 * kScreen)});
+  print_table(rows);
+}
+
 std::string next_text(const PlanPreview& all) {
   const std::string apply =
       fmt::format("sudo p2pctl apply{}", all.plan.name == "geforce-p2p" ? "" : " " + all.plan.name);
@@ -132,6 +143,7 @@ void print_verdict(const PlanPreview& all) {
     print_table({{shortened(goal->finding.summary, 2 * kScreen)}});
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::mendable) print_fixes(all);
+  print_warnings(all);
   if (const std::string next = next_text(all); !next.empty())
     print_line(fmt::format("{} {}", all.blocked ? "Then:" : "Next:", paint(Colour::bold, next)));
   print_line(paint(Colour::dim, counts(all)));

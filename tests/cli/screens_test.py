@@ -34,8 +34,9 @@ WIDTHS = (60, 80, 120)
 FIRST = {
     "no-gpu": "seated and powered", "rtx2080ti-x2": "RTX 30 series or newer", "rtx3090-x2-guest": "on the host of this guest",
     "rtx3090-x4-epyc": "Update the vBIOS", "rtx4090-x2-above4g-off": '"Above 4G Decoding"', "rtx4090-x2-display": "Plug the monitor",
-    "rtx4090-x2-dpkg-broken": "dpkg --configure -a", "rtx4090-x2-healthy": "sudo p2pctl apply", "rtx4090-x2-secure-boot": "mokutil --import",
-    "rtx4090-x2-vfio": "Give the card back", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
+    "rtx4090-x2-dpkg-broken": "dpkg --configure -a", "rtx4090-x2-healthy": "sudo p2pctl apply", "rtx4090-x2-link-x4": "7.9 of 31.5 GB/s",
+    "rtx4090-x2-secure-boot": "mokutil --import", "rtx4090-x2-vfio": "Give the card back",
+    "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
 CAPTURED = sorted((TESTS / "machines/captured").glob("*.json"))
 MADE = sorted(record for record in MACHINES.iterdir() if record.is_dir())

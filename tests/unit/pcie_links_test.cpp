@@ -59,6 +59,8 @@ TEST_CASE("pcie-links: lanes that did not train are a warning with the price, a 
   CHECK(riser.summary ==
         "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try "
         "another slot or riser; 3 at a lower speed now, as idle GPUs do");
+  CHECK(riser.facts.value("warnings", nlohmann::json()).size() == 1);  // doctor shows it
+  CHECK_FALSE(slot.facts.contains("warnings"));
   CHECK(riser.facts["links"][2]["raw_gb_s"] == 1.969 * 8);
   CHECK(riser.facts["links"][2]["upper"] == "0000:00:03.0");
 }
