@@ -41,7 +41,7 @@ Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::init
     if (!goes_on && colon == std::string_view::npos)
       return fail(ErrorCode::invalid, fmt::format("line {}: not a field", number));
     if (!open && goes_on) continue;  // dpkg ignores a continuation without a field
-    if (!std::exchange(open, true)) paragraphs.push_back({number, std::string_view(begin, 0), {}});
+    if (!std::exchange(open, true)) paragraphs.push_back({number, std::string_view(begin, begin), {}});
     Paragraph& paragraph = paragraphs.back();
     paragraph.text = {paragraph.text.data(), static_cast<std::size_t>(text.data() - paragraph.text.data())};
     if (goes_on) {
