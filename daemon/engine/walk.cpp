@@ -235,7 +235,7 @@ Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
     why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
   if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // limited P2P is better than none: it is kept
   if (pass.ineffective) return give_up(std::move(why));
-  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(std::move(why));
+  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(why);
   return Outcome{Event::blocker, std::move(why)};
 }
 
