@@ -10,6 +10,7 @@
 #include "base/parameters.hpp"
 #include "base/recorded.hpp"
 #include "ctl/verb.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
 #include "screen/print.hpp"
@@ -83,7 +84,7 @@ void takes_application(CLI::App& app, Options& o) {
   const auto one_of = [](auto& names) {
     return CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names)));
   };
-  app.add_option("--for", o.application, "one application (default: all)")->check(one_of(kEnvApplications));
+  app.add_option("--for", o.application, "one application (default: all)")->check(one_of(kApplications));
   app.add_option("--format", o.format, "of what is printed (default: sh)")->check(one_of(kEnvFormats));
   takes_bus(app, o);
 }

@@ -32,8 +32,7 @@ enum Exit : int {
 
 struct Context;
 
-/// Applications that `env` has settings for, and formats in which it prints them.
-inline constexpr std::string_view kEnvApplications[] = {"nccl", "pytorch", "vllm", "sglang", "llama.cpp", "exllama"};
+/// Formats in which `env` prints settings.
 inline constexpr std::string_view kEnvFormats[] = {"sh", "systemd", "docker", "json"};
 
 /// Options and arguments after the verb.

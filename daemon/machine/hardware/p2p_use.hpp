@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/host.hpp"
+#include "base/json.hpp"
 
 namespace p2pd {
 
@@ -26,5 +27,24 @@ std::string_view to_string(P2pUse use);
 std::vector<P2pUse> usual_uses();
 /// Uses by name; an unknown name, or an empty list, is an Error that lists the known ones.
 Result<std::vector<P2pUse>> uses_from(const std::vector<std::string>& names);
+
+/// Applications that use P2P and whose settings are known.
+inline constexpr std::string_view kApplications[] = {"nccl", "pytorch", "vllm", "sglang", "llama.cpp", "exllama"};
+
+/// Setting of applications that has an effect on this machine.
+struct Setting {
+  enum class Kind { variable, unset, flag };
+  std::vector<std::string_view> applications;
+  Kind kind;
+  std::string_view name;
+  std::string_view value;
+  std::string reason;  ///< one line
+};
+std::string_view to_string(Setting::Kind kind);
+
+/// Settings of `application` (empty: of all) after a proof that P2P is fit for these uses. `report` is that of the last
+/// full proof (p2pd.bench/1), or null. An Error: no bus.
+Result<std::vector<Setting>> settings_of(const Host& host, const std::vector<std::string>& fit_for,
+                                         const nlohmann::json& report, std::string_view application = {});
 
 }  // namespace p2pd
