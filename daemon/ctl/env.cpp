@@ -5,6 +5,7 @@
 
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
+#include "machine/driver/cdi.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "report/figures.hpp"
@@ -76,6 +77,9 @@ Result<int> env(const Context& context) {
     print_settings(settings, *proof);
   else
     print_lines(settings, *proof, options.format);
+  if (options.format == "docker" && !options.json && host->files().exists(kOwnCdi))
+    fmt::print("# for a container that should start only on a ready machine, in place of this file: --device {}\n",
+               kReadyDevice);
   return kDone;
 }
 

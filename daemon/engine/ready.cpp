@@ -8,6 +8,8 @@
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
+#include "base/log.hpp"
+#include "machine/driver/cdi.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 
@@ -60,6 +62,18 @@ Result<std::map<std::string, bool>> drift_from(const nlohmann::json& proven, con
   return drift;
 }
 
+/// Gives containers the device. P2P is proven without it: an error is a warning.
+void offer_device(Host& host, const Proof& proof) {
+  Result<std::string> specification = own_cdi(host, proof.fit_for);
+  const Result<Descriptor> written =
+      specification ? host.create(kOwnCdi, *std::move(specification)) : Failure(specification.error());
+  if (!written) log::warning("no container can ask for {}: {}", kReadyDevice, written.error().text());
+}
+
+Result<void> withdraw_device(Host& host) {
+  return host.files().exists(kOwnCdi) ? host.remove_tree(kOwnCdi) : Result<void>();
+}
+
 }  // namespace
 
 std::string ready_file() { return runtime_directory() + "/ready"; }
@@ -93,8 +107,10 @@ Result<void> announce(Host& host, const Proof& proof) {
   document["fit_for"] = proof.fit_for;
   document["summary"] = proof.summary;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
+  if (proof.limited) TRY(withdraw_device(host));
   TRY(host.remove_tree(proof.limited ? ready_file() : limited_file()));
   TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
+  if (!proof.limited) offer_device(host, proof);
   return {};
 }
 
@@ -103,6 +119,7 @@ bool proven_on_this_machine(const Host& host) {
 }
 
 Result<void> withdraw_ready(Host& host) {
+  TRY(withdraw_device(host));
   TRY(host.remove_tree(limited_file()));
   return host.remove_tree(ready_file());
 }

@@ -27,8 +27,8 @@ std::string limited_file();
 /// `without`), these modules by srcversion and build id.
 Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::string>& without = {});
 
-/// `announce` writes the file for `proof` and removes the other one; `withdraw_ready` removes both. Neither is recorded
-/// for undo: the files describe the running boot.
+/// `announce` writes the file for `proof` and removes the other one; `withdraw_ready` removes both. The device for
+/// containers, kOwnCdi, follows the ready file. None is recorded for undo: the files describe the running boot.
 Result<void> announce(Host& host, const Proof& proof);
 Result<void> withdraw_ready(Host& host);
 

@@ -156,6 +156,12 @@ class Env(Case):
         self.assertEqual({name: self.evaluated(self.env(), name) for name in wanted}, wanted)
         docker = [line for line in self.env("--format", "docker").splitlines() if not line.startswith("#")]
         self.assertEqual(dict(line.split("=", 1) for line in docker), wanted)  # docker takes all after "=", quotes too
+        device = "--device p2pd.org/p2p=ready"
+        self.assertNotIn(device, self.env("--format", "docker"))  # limited, or the file could not be written
+        write(self.tree / "run/cdi/p2pd.json", "{}")
+        self.before = picture(self.tree)
+        self.assertIn(device, self.env("--format", "docker"))
+        self.assertNotIn(device, self.env())
         systemd = [line for line in self.env("--format", "systemd").splitlines() if not line.startswith("#")]
         self.assertEqual(systemd.pop(0), "[Service]")
         self.assertEqual(dict(shlex.split(line.removeprefix("Environment="))[0].split("=", 1) for line in systemd), wanted)

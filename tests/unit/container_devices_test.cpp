@@ -2,7 +2,11 @@
 #include <filesystem>
 
 #include "base/action.hpp"
+#include "base/directories.hpp"
+#include "base/log.hpp"
 #include "catch.hpp"
+#include "changed_record.hpp"
+#include "engine/ready.hpp"
 #include "engine/undo.hpp"
 #include "machine/driver/cdi.hpp"
 #include "made_tree.hpp"
@@ -150,4 +154,64 @@ TEST_CASE("container-devices: devices keep the kind of name that they had") {
     CHECK(kContainerDevicesAction.apply(machine.host, {}));
   }
   CHECK(machine.runner.unexpected.empty());
+}
+
+TEST_CASE("cdi: p2pd's own device holds the settings while this machine is ready") {
+  const test::ChangedRecord record("rtx4090-x8-two-socket");
+  test::FakeRunner runner;
+  Host host(record.root(), runner);
+  const Proof ready{.limited = false, .fit_for = {"copies", "nccl"}, .summary = ""};
+  const auto edits = [&] {
+    const auto specification = nlohmann::json::parse(host.files().read(kOwnCdi).value());
+    CHECK(specification["cdiVersion"] == "0.3.0");
+    CHECK(specification["kind"] == "p2pd.org/p2p");
+    CHECK(specification["devices"].size() == 1);
+    CHECK(specification["devices"][0]["name"] == "ready");
+    return specification["devices"][0]["containerEdits"];
+  };
+  record.file("run/cdi/vendor.json", "{}");
+  REQUIRE(announce(host, ready));
+  CHECK(edits() ==
+        nlohmann::json{
+            {"env", {"P2PD_FIT_FOR=copies,nccl", "NCCL_P2P_LEVEL=SYS", "NCCL_GRAPH_REGISTER=0", "GGML_CUDA_P2P=1"}}});
+  SECTION("nccl.conf where p2pd wrote it") {
+    record.file("etc/nccl.conf", "NCCL_DEBUG=WARN\n");
+    REQUIRE(announce(host, ready));
+    CHECK_FALSE(edits().contains("mounts"));
+    record.file("etc/nccl.conf", "# BEGIN p2pd\nNCCL_P2P_LEVEL=SYS\n# END p2pd\n");
+    REQUIRE(announce(host, ready));
+    REQUIRE(edits()["mounts"].size() == 1);
+    CHECK(edits()["mounts"][0] == nlohmann::json{{"hostPath", "/etc/nccl.conf"},
+                                                 {"containerPath", "/etc/nccl.conf"},
+                                                 {"options", {"ro", "nosuid", "nodev", "bind"}}});
+  }
+  SECTION("what the last full proof knows") {
+    record.file(proof_report_file().substr(1), R"({"gpus": [{"name": "A"}, {"name": "B"}, 7]})");
+    REQUIRE(announce(host, ready));
+    CHECK(edits()["env"].back() == "CUDA_DEVICE_ORDER=PCI_BUS_ID");
+  }
+  SECTION("fit for nothing that has a setting") {
+    REQUIRE(announce(host, {.limited = false, .fit_for = {}, .summary = ""}));
+    CHECK(edits()["env"] == nlohmann::json{"P2PD_FIT_FOR=", "NCCL_P2P_DISABLE=1"});
+  }
+  SECTION("limited") {
+    REQUIRE(announce(host, {.limited = true, .fit_for = {"copies"}, .summary = ""}));
+    CHECK_FALSE(host.files().exists(kOwnCdi));
+  }
+  REQUIRE(withdraw_ready(host));
+  CHECK(host.files().list("/run/cdi").value() == std::vector<std::string>{"vendor.json"});
+}
+
+TEST_CASE("cdi: without p2pd's own device a machine is ready all the same, and the log says why") {
+  static std::string said;
+  log::listen([](std::string_view text) { said += text; });
+  const test::ChangedRecord record("rtx4090-x2-healthy");
+  test::FakeRunner runner;
+  Host host(record.root(), runner);
+  record.file("run/cdi", "a file in the place of the directory");
+  REQUIRE(announce(host, {.limited = false, .fit_for = {"nccl"}, .summary = ""}));
+  CHECK(host.files().exists(ready_file()));
+  CHECK(test::holds(said, "no container can ask for p2pd.org/p2p=ready: /run/cdi"));
+  REQUIRE(withdraw_ready(host));
+  CHECK_FALSE(host.files().exists(ready_file()));
 }

@@ -354,10 +354,12 @@ def expect_ready(machine, status):
         "modules": machine.run(MODULES),
         "groups": machine.run("cat /sys/bus/pci/devices/*/iommu_group/type 2>/dev/null | sort | uniq -c; ls /sys/class/iommu"),
         "cmdline": machine.run("cat /proc/cmdline"),
+        "device for containers": machine.run("cat /run/cdi/p2pd.json"),
     }
     for what, text in seen.items():
         say(f"{what}: " + text.replace("\n", "\n      "))
     expect(status["state"] == "ready" and seen["bus"] == 's "ready"' and seen["systemctl"] == "active" and seen["is-ready"].endswith("yes"),
            "status, bus and systemctl do not agree that it is ready")
+    expect("P2PD_FIT_FOR=" in seen["device for containers"], "containers are given no device")
     expect_own_modules(seen["modules"])
     expect("DMA" not in seen["groups"], f"an IOMMU translates: {seen['groups']}")

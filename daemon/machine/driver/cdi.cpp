@@ -2,12 +2,15 @@
 #include "machine/driver/cdi.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "base/json.hpp"
 #include "machine/driver/driver_libraries.hpp"
+#include "machine/hardware/nccl.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {
 namespace {
@@ -34,6 +37,24 @@ std::string_view yaml_value(std::string_view line, std::string_view key) {
 }
 
 }  // namespace
+
+Result<std::string> own_cdi(const Host& host, const std::vector<std::string>& fit_for) {
+  using nlohmann::json;
+  const std::vector<Setting> settings = TRY(settings_of(host, fit_for, TRY(proof_report(host))));
+  json variables =
+      json::array({fmt::format("P2PD_FIT_FOR={}", fmt::join(fit_for, ","))});  // no edits at all are invalid
+  for (const Setting& setting : settings)
+    if (setting.kind == Setting::Kind::variable) variables.push_back(fmt::format("{}={}", setting.name, setting.value));
+  json edits = {{"env", std::move(variables)}};
+  if (!TRY(nccl_conf(host)).block.empty())
+    edits["mounts"] = json::array(
+        {{{"hostPath", kNcclConf}, {"containerPath", kNcclConf}, {"options", {"ro", "nosuid", "nodev", "bind"}}}});
+  const std::size_t equals = kReadyDevice.find('=');
+  const json device = {{"name", kReadyDevice.substr(equals + 1)}, {"containerEdits", std::move(edits)}};
+  const json specification = {
+      {"cdiVersion", "0.3.0"}, {"kind", kReadyDevice.substr(0, equals)}, {"devices", json::array({device})}};
+  return specification.dump(2) + "\n";
+}
 
 CdiSpecification parse_cdi(std::string_view text) {
   CdiSpecification found;
