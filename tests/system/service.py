@@ -27,6 +27,7 @@ STEPS = {
     "gpus": "  - {gate: gpus, title: Ninety GPUs, check: gpu-inventory, with: {at_least: 90}}\n",
     "nobody": "  - {requires: nobody, title: Nobody is in the way of a restart, check: shutdown-inhibitors}\n",
     "argument": "  - {gate: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [test.p2pd=1]}}\n",
+    "proof": "  - {goal: proof, title: P2P is proven, check: p2p-bench}\n",
     "patient": "  - {gate: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, needs: [nobody],"
                " with: {arguments: [test.p2pd=1]}}\n",
 }
@@ -34,6 +35,7 @@ PLANS = {  # name: its steps, its policy
     "toolkit": (["toolkit"], ""),
     "argument": (["argument"], ""),
     "both": (["toolkit", "argument"], ""),
+    "proven": (["toolkit", "proof"], ""),
     "external": (["argument"], "reboot: external"),
     "patient": (["nobody", "patient"], "busy: wait"),
     "patient-late": (["nobody", "toolkit", "patient"], "busy: wait"),
