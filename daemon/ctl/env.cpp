@@ -2,6 +2,11 @@
 // p2pctl env: settings of applications that use P2P, from the proof of this boot, each with its reason.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <tuple>
 
 #include "ctl/status.hpp"
 #include "engine/ready.hpp"
@@ -63,6 +68,52 @@ json last_report(const json& history) {
   return found;
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Directories of vLLM's cache: the caller's, and for root those in /home. Reference: vLLM, VLLM_CACHE_ROOT of envs.py.
+std::vector<std::string> vllm_directories(const Host& host) {
+  if (std::string named = variable("VLLM_CACHE_ROOT"); !named.empty()) return {std::move(named)};
+  const std::string cache = variable("XDG_CACHE_HOME");
+  std::vector<std::string> directories = {(cache.empty() ? variable("HOME") + "/.cache" : cache) + "/vllm"};
+  if (::geteuid() == 0)
+    for (const std::string& user : host.names("/home")) directories.push_back("/home/" + user + "/.cache/vllm");
+  return directories;
+}
+
+/// Files of vLLM's own check of P2P that are older than the proof: vLLM does not look again where one is there.
+std::vector<std::string> older_caches(const Host& host) {
+  const auto proven = host.files().stat(host.files().exists(ready_file()) ? ready_file() : limited_file());
+  std::vector<std::string> older;
+  for (const std::string& directory : vllm_directories(host)) {
+    for (const std::string& name : host.names(directory)) {
+      const auto file = host.files().stat(directory + "/" + name);
+      if (!name.starts_with("gpu_p2p_access_cache_for_") || !file || !proven) continue;
+      const auto time = [](const struct stat& of) { return std::tuple(of.st_mtim.tv_sec, of.st_mtim.tv_nsec); };
+      if (time(*file) < time(*proven)) older.push_back(directory + "/" + name);
+    }
+  }
+  return older;
+}
+
+/// The proof as vLLM caches its check, for all GPUs: {"0->1": true}. Reference: gpu_p2p_access_check() of vLLM's
+/// all_reduce_utils.py.
+json vllm_cache(const json& report) {
+  json cache = json::object();
+  const std::size_t gpus = list_of(report, "gpus").size();
+  for (std::size_t i = 0; i < gpus; ++i) cache[fmt::format("{}->{}", i, i)] = true;
+  const auto name_of = [](const json& of) {
+    return fmt::format("{:g}->{:g}", number_of(of, "from").value_or(-1), number_of(of, "to").value_or(-1));
+  };
+  for (const json& pair : list_of(report, "pairs"))
+    cache[name_of(pair)] = flag_of(pair, "access") && !field_of(pair, "verified_bytes").empty();
+  for (const json& wrong : list_of(report, "wrong")) cache[name_of(wrong)] = false;
+  cache.erase("-1->-1");
+  return cache;
+}
+
 }  // namespace
 
 Result<int> env(const Context& context) {
@@ -72,11 +123,21 @@ Result<int> env(const Context& context) {
   const Result<Proof> proof = require_proof(*host);
   if (!proof) return print_error(context, proof.error(), kNotReady);
   const json report = last_report(TRY(known_history(context, kSearchedRuns)));
+  if (options.format == "vllm-cache") {
+    if (report.is_null())
+      return fail(ErrorCode::not_found, "the report of the proof is not known", "\"p2pctl apply\" proves again.");
+    fmt::print("{}\n", vllm_cache(report).dump(4));
+    return kDone;
+  }
   const std::vector<Setting> settings = TRY(settings_of(*host, proof->fit_for, report, options.application));
   if (options.json || options.format == "json")
     print_settings(settings, *proof);
   else
     print_lines(settings, *proof, options.format);
+  if (!options.json && options.format != "json" && (options.application.empty() || options.application == "vllm"))
+    for (const std::string& file : older_caches(*host))  // as JSON: the name of a file may be anything
+      fmt::print("# vllm: {} is older than the proof: remove it, or write --format vllm-cache into it\n",
+                 json(file).dump(-1, ' ', true, json::error_handler_t::replace));
   if (options.format == "docker" && !options.json && host->files().exists(kOwnCdi))
     fmt::print("# for a container that should start only on a ready machine, in place of this file: --device {}\n",
                kReadyDevice);

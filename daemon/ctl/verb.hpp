@@ -33,7 +33,7 @@ enum Exit : int {
 struct Context;
 
 /// Formats in which `env` prints settings.
-inline constexpr std::string_view kEnvFormats[] = {"sh", "systemd", "docker", "json"};
+inline constexpr std::string_view kEnvFormats[] = {"sh", "systemd", "docker", "json", "vllm-cache"};
 
 /// Options and arguments after the verb.
 struct Options {

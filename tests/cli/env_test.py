@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 """p2pctl env: what a proof says to applications, in each format, as its reader takes it. p2pctl gain: what it says to people."""
 import json
+import os
 import pathlib
 import re
 import shlex
 import sqlite3
 import subprocess
 import unittest
+import unittest.mock
 
 from cli_case import Case, STEP, plan_text
 from tree import BOOT_ID, boot, picture, write
@@ -124,6 +126,31 @@ class Env(Case):
         report["pairs"] = [pair | {"from": a, "to": b, "copy_gb_s": pair["copy_gb_s"] | {"median": 9.0}} for a in gpus for b in gpus if a != b]
         self.prove(USES, report)
         self.assertNotIn(("variable", "NCCL_P2P_LEVEL"), self.settings())
+
+    def test_caches_of_vllm(self):
+        self.prove(USES)
+        home = self.tree / "home/user/.cache/vllm"
+        home.mkdir(parents=True)
+        names = ["gpu_p2p_access_cache_for_0,1.json", "gpu_p2p_access_cache_for_0\ntouch never.json", "gpu_p2p_access_cache_for_2.json", "other.json"]
+        for name in names:
+            (home / name).write_text('{"0->1": false}')
+            os.utime(home / name, (1, 1))
+        os.utime(home / names[2])
+        os.utime(self.tree / "run/p2pd/ready", (1000, 1000))
+        self.before = picture(self.tree)
+        environment = {"VLLM_CACHE_ROOT": "/home/user/.cache/vllm"}
+        with unittest.mock.patch.dict(os.environ, environment):
+            told = self.env("--for", "vllm")
+            self.assertIn('\n# vllm: "/home/user/.cache/vllm/gpu_p2p_access_cache_for_0,1.json" is older than the proof: remove it, ', told)
+            self.assertIn('\n# vllm: "/home/user/.cache/vllm/gpu_p2p_access_cache_for_0\\ntouch never.json" is older', told)
+            self.assertEqual(told.count("is older"), 2)
+            self.assertNotIn("is older", self.env("--for", "nccl"))
+            self.assertNotIn("is older", self.env("--for", "vllm", "--format", "json"))
+        self.assertEqual(json.loads(self.env("--format", "vllm-cache")), {"0->0": True, "0->1": True, "1->0": True, "1->1": True})
+        report = json.loads(json.dumps(REPORT))
+        report["wrong"] = [{"from": 0, "to": 1, "test": "load"}]
+        self.prove(USES[:2], report)
+        self.assertEqual(json.loads(self.env("--format", "vllm-cache")), {"0->0": True, "0->1": False, "1->0": True, "1->1": True})
 
     def test_gain(self):
         self.fresh()
