@@ -71,7 +71,12 @@ void offer_device(Host& host, const Proof& proof) {
 }
 
 Result<void> withdraw_device(Host& host) {
-  return host.files().exists(kOwnCdi) ? host.remove_tree(kOwnCdi) : Result<void>();
+  if (!host.files().exists(kOwnCdi)) return {};
+  TRY(host.remove_tree(kOwnCdi));
+  const std::string directory(kOwnCdi.substr(0, kOwnCdi.rfind('/')));
+  const auto others = host.files().list(directory);
+  if (others && others->empty()) (void)host.remove(directory);  // a directory in use again stays
+  return {};
 }
 
 }  // namespace
