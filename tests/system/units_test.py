@@ -341,7 +341,7 @@ def case_container_device(machine):
     machine.run("umount /run/cdi && touch /run/cdi/other")
     prove()
     expect_started(True)
-    machine.run("p2pctl revert")
+    machine.run("p2pctl revert --no-block")
     machine.ends("reverted")
     expect_started(False)
     expect(machine.run("ls -A /run/cdi") == "other", "somebody else's file is gone")
