@@ -45,10 +45,10 @@ Finding not_running() {
   return finding;
 }
 
-/// Report that the program printed, for any exit status; nothing if it printed none.
+/// Report that the program printed, for any exit status; without members if it printed none.
 nlohmann::json report_of(const CommandResult& result) {
   nlohmann::json report = parse_json(result.output);
-  return report.is_object() ? report : nlohmann::json();
+  return report.is_object() ? report : nlohmann::json::object();
 }
 
 /// Uses of P2P with the value `fit` in a report.
@@ -115,7 +115,7 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   const nlohmann::json report = report_of(result);
   if (report.contains("judgement"))
     return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
-  TRY(require_success(command, report.is_null() ? result : CommandResult{}));
+  TRY(require_success(command, report.empty() ? result : CommandResult{}));
   Finding finding;
   finding.verdict = Verdict::fail;  // no attempt was possible: no driver, a hung GPU
   finding.summary = report.value("error", "p2p-bench printed no report");

@@ -80,6 +80,8 @@ TEST_CASE("p2p-bench: what could not be tried is no pass") {
     live.runner.on("p2p-bench --json", output, 1, "it broke");
     const auto broken = kP2pBench.check(*live.host, Parameters::object());
     CHECK((!broken || broken->verdict == Verdict::fail));
+    live.runner.on("p2p-bench --json", output, 0);
+    CHECK(kP2pBench.check(*live.host, Parameters::object())->summary == "p2p-bench printed no report");
   }
   // case nvbandwidth-8x4090-545-crash: a driver that claims peers, and a program that dies of them
   live.runner.on("p2p-bench --json", "", 134, "Aborted (core dumped)");
