@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -135,8 +136,7 @@ std::vector<std::string> candidates_of(const std::string& program, std::string_v
 
 /// Forks with every signal blocked, so that no handler of p2pd runs in the child.
 pid_t fork_quietly(const Program& program) {
-  sigset_t all;
-  sigset_t old;
+  sigset_t all, old;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &old);
   const pid_t pid = ::fork();
@@ -161,9 +161,8 @@ std::string tail(std::string_view text) {
     if (last.size() > kWidth) last.remove_suffix(last.size() - kWidth);
     joined = count++ == 0 ? std::string(last) : std::string(last) + " | " + joined;
   }
-  for (char& c : joined) {
+  for (char& c : joined)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
   return joined;
 }
 
@@ -203,10 +202,7 @@ Result<CommandResult> supervise(const Command& command, Child& child, Clock::tim
       stopped ? "was ended: p2pd is stopping"
               : fmt::format("was ended, {} {} s", command.while_silent ? "silent for" : "still running after",
                             static_cast<double>(command.deadline.count()) / 1000);
-  if (TRY(child.end())) {
-    const int status = TRY(child.reap());
-    return cut_short(code, command, why, child.result(status));
-  }
+  if (TRY(child.end())) return cut_short(code, command, why, child.result(TRY(child.reap())));
   const std::string pid = std::to_string(child.pid());
   return cut_short(code, command, why + ", but process " + pid + " survives SIGKILL", child.result(-1),
                    "It hangs in the kernel; see /proc/" + pid + "/stack. Only a reboot clears it.");
@@ -219,11 +215,6 @@ Result<void> check(const Command& command) {
   for (const auto& [name, value] : command.environment) nul = nul || has_nul(name) || has_nul(value);
   if (nul) return fail(ErrorCode::invalid, "`" + command.argv[0] + "`: an argument contains a NUL byte");
   return {};
-}
-
-bool readable(int fd) {
-  pollfd poll_fd{fd, POLLIN, 0};
-  return fd >= 0 && ::poll(&poll_fd, 1, 0) > 0;
 }
 
 std::string quoted(const std::string& word) {
@@ -250,9 +241,18 @@ std::string Command::text() const {
   return out;
 }
 
+int stop_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM}) ::sigaddset(&set, number);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 Result<CommandResult> ProcessRunner::run(const Command& command) {
   TRY(check(command));
-  if (readable(stop_fd_))
+  pollfd stop{stop_fd_, POLLIN, 0};
+  if (stop_fd_ >= 0 && ::poll(&stop, 1, 0) > 0)
     return fail(ErrorCode::interrupted, "`" + command.text() + "` was not started: p2pd is stopping");
   Pipe output = TRY(make_pipe());
   Pipe errors = TRY(make_pipe());

@@ -47,6 +47,9 @@ class CommandRunner {
   virtual int stop_fd() const = 0;
 };
 
+/// Makes SIGINT and SIGTERM readable in place of ending this process. Returns the descriptor, for ProcessRunner.
+int stop_signals();
+
 /// Runs commands as processes, inside `root` (chroot) when that is not "/" and they are not Command::outside.
 ///
 /// At the deadline the process group gets SIGTERM, then SIGKILL; no wait is unbounded. A command has ended when

@@ -8,9 +8,6 @@
 
 namespace p2pd::ctl {
 
-/// Makes SIGTERM and SIGINT readable, so that a running walk ends at a safe point. Returns the descriptor.
-int stop_signals();
-
 /// Opens a worker, runs `work`, prints the state of the run. Returns the exit code of the verb.
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work);
 

@@ -2,8 +2,6 @@
 #include "worker/service.hpp"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -34,21 +32,12 @@ constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chron
                                             std::chrono::seconds(300)};
 constexpr std::chrono::seconds kLockPatience{30};  // for a prove or reassert of the same boot
 
-int stop_signal() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 /// Environment of the engine in this program.
 class Service {
  public:
   explicit Service(const Registry& registry)
       : registry_(registry),
-        stop_fd_(stop_signal()),
+        stop_fd_(stop_signals()),
         config_(load_config()),
         systemd_(::sd_booted() > 0),
         mailbox_(config_ ? config_->plan : std::string()),

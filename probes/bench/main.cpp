@@ -2,12 +2,10 @@
 // p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a
 // deadline, because a GPU that hangs also blocks every process that waits for it.
 #include <fmt/format.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -96,16 +94,6 @@ Result<Collectives> collectives_of(const Options& options, const Host& host, Com
   note_conf(host, runs.p2p_level, library.notes);
   collectives.notes = std::move(library.notes);
   return collectives;
-}
-
-/// Descriptor that SIGINT and SIGTERM make readable, in place of ending this process.
-int stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  return ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /// True if a soak was interrupted with nothing wrong until then.

@@ -25,6 +25,14 @@ Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slo
   return from.launch(Kernel::store, from.wide(slots.count), from.stream(), strip, slots, key, 16U, kNone);
 }
 
+Result<Seen> look(OpenGpu& gpu, cuda::CUdeviceptr address, const Slots& slots, u64 key, u64 poison, u32 how) {
+  const u32 place = TRY(gpu.new_seen());
+  TRY(gpu.launch(Kernel::verify, gpu.wide(slots.count), gpu.stream(), address, slots, key, poison, how,
+                 gpu.seen_at(place)));
+  TRY(gpu.finish());
+  return TRY(gpu.seen())[place];
+}
+
 std::string no_access(const Pair& pair) {
   if (!pair.access) return "no peer access";
   return pair.refused.empty() ? "" : "peer access was refused: " + pair.refused;
@@ -77,11 +85,7 @@ Result<void> canaries(Bench& bench, bool write) {
       TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.canary(), OpenGpu::kCanary / 8, key));
       continue;
     }
-    const u32 place = TRY(gpu.new_seen());
-    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), gpu.canary(), slots, key, u64{0}, u32{kPlain},
-                   gpu.seen_at(place)));
-    TRY(gpu.finish());
-    const Seen seen = TRY(gpu.seen())[place];
+    const Seen seen = TRY(look(gpu, gpu.canary(), slots, key, 0, kPlain));
     if (seen.wrong == 0) continue;
     Transfer transfer{"canary", i, i, key, 0, slots};
     bench.found.wrong.push_back(explain(transfer, seen, bench.keys.known()));

@@ -18,6 +18,9 @@ Slots whole(u64 bytes);
 /// Enqueues the store kernel's 16-byte stores of a transfer into a strip, without any fault.
 Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slots& slots, u64 key);
 
+/// Lets a GPU compare what is at `address` with the pattern of `key`, loading it as `how` says, and waits for it.
+Result<Seen> look(OpenGpu& gpu, cuda::CUdeviceptr address, const Slots& slots, u64 key, u64 poison, u32 how);
+
 /// Reason why no data can be sent over this pair; empty: it can.
 std::string no_access(const Pair& pair);
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/measure/worker.hpp"
 
 namespace p2pd::bench {
@@ -239,11 +240,8 @@ Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   OpenGpu& b = bench.gpu(wrong.to);
   const bool loads = test.how == How::load || test.how == How::load_plain;
-  const u32 later = TRY(b.new_seen());
-  TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads ? bench.gpu(wrong.from).out() : b.in(), t.slots,
-               t.key, t.poison, u32{kRelaxedSystem}, b.seen_at(later)));
-  seen = TRY(everything_seen(bench));
-  if (seen[place][later].wrong == 0) {
+  const cuda::CUdeviceptr where = loads ? bench.gpu(wrong.from).out() : b.in();
+  if (TRY(look(b, where, t.slots, t.key, t.poison, kRelaxedSystem)).wrong == 0) {
     wrong.kind = WrongKind::late;
     wrong.detail = "right 10 ms after it was reported complete";
   }

@@ -147,12 +147,12 @@ std::vector<Mapped> allocate(const Bench& bench, HostMemory& memory) {
     Result<void> granted;
     for (const OpenGpu& gpu : bench.gpus)
       if (chunk && granted) granted = chunk->grant(gpu.device());
-    if (!chunk || !granted) {
+    if (chunk && granted) {
+      memory.bytes += chunk->bytes();
+      chunks.push_back(*std::move(chunk));
+    } else {
       memory.problem = chunk ? granted.error().message : chunk.error().message;
-      break;
     }
-    memory.bytes += chunk->bytes();
-    chunks.push_back(*std::move(chunk));
   }
   return chunks;
 }
@@ -173,13 +173,8 @@ Result<void> move_through(Bench& bench, HostMemory& memory) {
   TRY(bench.finish());
   for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Transfer& transfer = transfers[i];
-    OpenGpu& gpu = bench.gpu(transfer.to);
-    const u32 place = TRY(gpu.new_seen());
-    TRY(gpu.launch(Kernel::verify, gpu.wide(), gpu.stream(), strip(i), transfer.slots, transfer.key, transfer.poison,
-                   u32{kRelaxedSystem}, gpu.seen_at(place)));
-    TRY(gpu.finish());
-    const Seen seen = TRY(gpu.seen())[place];
+    const Transfer& sent = transfers[i];
+    const Seen seen = TRY(look(bench.gpu(sent.to), strip(i), sent.slots, sent.key, sent.poison, kRelaxedSystem));
     memory.verified_bytes += seen.right;
     memory.wrong += seen.wrong;
   }
