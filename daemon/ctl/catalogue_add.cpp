@@ -14,7 +14,6 @@
 #include "base/scratch_directory.hpp"
 #include "base/url.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/walks.hpp"
 #include "engine/state_lock.hpp"
 #include "machine/catalogue/catalogue_rows.hpp"
 #include "machine/catalogue/runfile.hpp"

@@ -6,7 +6,6 @@
 
 #include "base/command.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/walks.hpp"
 #include "machine/catalogue/runfile.hpp"
 #include "screen/print.hpp"
 

@@ -7,7 +7,6 @@
 
 #include "base/command.hpp"
 #include "ctl/catalogue_entry.hpp"
-#include "ctl/walks.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {

@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "base/command.hpp"
 #include "base/scratch_directory.hpp"
@@ -97,18 +95,6 @@ Result<PatchedSource> patched(const Options& options, const Catalogue& all, cons
   Host host(TRY(Root::open("/")), runner);
   GitStore store = TRY(GitStore::make(host, scratch.path()));
   return make_patched_source(host, store, all, entry, options.mirrors);
-}
-
-Result<bool> said_yes(const Options& options, const std::string& question) {
-  if (options.yes) return true;
-  if (options.json || ::isatty(STDIN_FILENO) != 1)
-    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked",
-                "After reading the above, run it again with --yes.");
-  fmt::print("{} [y/N] ", question);
-  std::fflush(stdout);
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "yes";
 }
 
 Result<void> write_drop_in(Host& host, const std::string& path, const std::string& text) {

@@ -31,9 +31,6 @@ Result<PatchedSource> patched(const Options& options, const Catalogue& all, cons
 /// Prints the facts about an entry, and the files that its patch changes.
 void print_entry(const Catalogue& all, const CatalogueEntry& entry, const PatchedSource& source);
 
-/// Asks a person at the terminal; returns true for yes. Error if there is no terminal.
-Result<bool> said_yes(const Options& options, const std::string& question);
-
 /// Writes a drop-in of the catalogue. The Error names the required user.
 Result<void> write_drop_in(Host& host, const std::string& path, const std::string& text);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl completion: completions for bash and zsh, from the table of verbs and their declared options.
+// p2pctl completion: completions for bash, zsh and fish, from the table of verbs and their declared options.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
@@ -34,10 +34,19 @@ std::string options_of(const Verb& verb) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
+// The steps of the plans here, and the plans' names.
+constexpr std::string_view kSteps = R"sh(find /etc/p2pd/plans /usr/lib/p2pd/plans -name '*.yaml' \
+    -exec sed -nE 's/^ *- *\{?(gate|goal|requires|alternative|upkeep): *([a-z0-9-]+).*/\2/p' '{}' + 2>/dev/null | sort -u)sh";
+constexpr std::string_view kPlans = R"sh(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -n 's/\.yaml$//p')sh";
+
 constexpr std::string_view kBash = R"sh(# SPDX-License-Identifier: MIT
 # bash completion of p2pctl, made by "p2pctl completion bash"
 _p2pctl() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} words
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} words
+  case $before in
+    -H|--host) COMPREPLY=($(compgen -A hostname -- "$word")); return ;;
+    --plan) COMPREPLY=($(compgen -W "$({plans})" -- "$word")); return ;;
+  esac
   if [ "$COMP_CWORD" = 1 ]; then
     words="{verbs} --help --version"
   else
@@ -46,7 +55,8 @@ _p2pctl() {{
     case $word in
       -*) ;;
       *) case $verb in
-           {plans}) words="$words $(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -n 's/\.yaml$//p')" ;;
+           {planned}) words="$words $({plans})" ;;
+           explain) words="$words $({steps})" ;;
          esac ;;
     esac
   fi
@@ -54,6 +64,7 @@ _p2pctl() {{
 }}
 complete -o default -F _p2pctl p2pctl
 )sh";
+constexpr std::string_view kBashVerb = "      {verb}) words=\"{options}\" ;;\n";
 
 constexpr std::string_view kZsh = R"sh(#compdef p2pctl
 # SPDX-License-Identifier: MIT
@@ -61,40 +72,74 @@ constexpr std::string_view kZsh = R"sh(#compdef p2pctl
 _p2pctl() {{
   local -a verbs
   verbs=(
-{verbs}  )
+{described}  )
   if (( CURRENT == 2 )); then
     _describe verb verbs
     return
   fi
+  case $words[CURRENT-1] in
+    -H|--host) _hosts; return ;;
+    --plan) compadd -- $({plans}); return ;;
+  esac
   case $words[2] in
 {cases}  esac
+  case $words[2] in
+    {planned}) compadd -- $({plans}) ;;
+    explain) compadd -- $({steps}) ;;
+  esac
   _files
 }}
 _p2pctl "$@"
 )sh";
+constexpr std::string_view kZshVerb = "    {verb}) compadd -- {options} ;;\n";
+
+constexpr std::string_view kFish = R"sh(# SPDX-License-Identifier: MIT
+# fish completion of p2pctl, made by "p2pctl completion fish"
+function __p2pctl_plans
+  {plans}
+end
+function __p2pctl_steps
+  {steps}
+end
+complete -c p2pctl -n __fish_use_subcommand -f -a '--help --version'
+{cases}complete -c p2pctl -n '__fish_seen_subcommand_from {fish_planned}' -f -a '(__p2pctl_plans)'
+complete -c p2pctl -n '__fish_seen_subcommand_from explain' -f -a '(__p2pctl_steps)'
+complete -c p2pctl -s H -l host -x -a '(__fish_print_hostnames)'
+complete -c p2pctl -l plan -x -a '(__p2pctl_plans)'
+)sh";
+constexpr std::string_view kFishVerb = R"sh(complete -c p2pctl -n __fish_use_subcommand -f -a {verb} -d '{summary}'
+complete -c p2pctl -n '__fish_seen_subcommand_from {verb}' -a '{options}'
+)sh";
+
+/// Text without what ends a word in single quotes or a description of zsh.
+std::string plain(std::string_view summary) {
+  std::string text(summary);
+  for (std::size_t at = 0; (at = text.find_first_of("':", at)) != std::string::npos; ++at) text[at] = ' ';
+  return text;
+}
 
 }  // namespace
 
 Result<int> completion(const Context& context) {
-  const bool bash = context.options.name == "bash";
+  const std::string& shell = context.options.name;
+  const std::string_view each = shell == "bash" ? kBashVerb : shell == "zsh" ? kZshVerb : kFishVerb;
   std::string cases, described;
-  std::vector<std::string_view> names, with_plans;
+  std::vector<std::string_view> names, planned;
   for (const Verb& verb : verbs()) {
-    const std::string options = options_of(verb);
-    if (verb.hidden) continue;
+    if (verb.group.empty()) continue;
     names.push_back(verb.name);
-    if (verb.takes_plan) with_plans.push_back(verb.name);
-    std::string summary(verb.summary);
-    for (std::size_t at = 0; (at = summary.find_first_of("':", at)) != std::string::npos; ++at) summary[at] = ' ';
+    if (verb.takes_plan) planned.push_back(verb.name);
+    const std::string summary = plain(verb.summary);
     described += fmt::format("    '{}:{}'\n", verb.name, summary);
-    cases += bash ? fmt::format("      {}) words=\"{}\" ;;\n", verb.name, options)
-                  : fmt::format("    {}) compadd -- {} ;;\n", verb.name, options);
+    cases += fmt::format(fmt::runtime(each), fmt::arg("verb", verb.name), fmt::arg("options", options_of(verb)),
+                         fmt::arg("summary", summary));
   }
-  if (bash)
-    fmt::print(kBash, fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("cases", cases),
-               fmt::arg("plans", fmt::join(with_plans, "|")));
-  else
-    fmt::print(kZsh, fmt::arg("verbs", described), fmt::arg("cases", cases));
+  fmt::print(fmt::runtime(shell == "bash"  ? kBash
+                          : shell == "zsh" ? kZsh
+                                           : kFish),
+             fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("described", described), fmt::arg("cases", cases),
+             fmt::arg("planned", fmt::join(planned, "|")), fmt::arg("fish_planned", fmt::join(planned, " ")),
+             fmt::arg("plans", kPlans), fmt::arg("steps", kSteps));
   return kDone;
 }
 

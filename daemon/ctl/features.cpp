@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
+#include "ctl/verb.hpp"
+#include "engine/journal.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
@@ -25,8 +26,7 @@ constexpr std::chrono::minutes kGoodFor{10};  // p2pd-features.timer writes them
 /// File for NFD's local source. Labels have their full names, as NFD 0.19 requires.
 /// https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html
 std::string feature_file(const json& labels) {
-  const std::time_t end = system_clock::to_time_t(system_clock::now() + kGoodFor);
-  std::string text = fmt::format("# +expiry-time={:%Y-%m-%dT%H:%M:%SZ}\n", fmt::gmtime(end));
+  std::string text = fmt::format("# +expiry-time={}\n", iso_time(system_clock::now() + kGoodFor));
   for (const auto& [name, value] : labels.items()) text += fmt::format("{}={}\n", name, text_of(value));
   return text;
 }

@@ -4,27 +4,27 @@
 #include <signal.h>
 #include <CLI/CLI.hpp>
 
-#include "base/directories.hpp"
-#include "base/image_runner.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "base/recorded.hpp"
 #include "ctl/verb.hpp"
 #include "machine/hardware/p2p_use.hpp"
-#include "plan/config.hpp"
-#include "plan/resolve.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
 void takes_plan(CLI::App& app, Options& o) { app.add_option("PLAN", o.plan, "plan name or file"); }
+void takes_host(CLI::App& app, Options& o) {
+  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+}
 void takes_diagnosis(CLI::App& app, Options& o) {
   takes_plan(app, o);
+  takes_host(app, o);
   app.add_flag("--all", o.all, "list every check, and the evidence of the first that fails");
 }
 void takes_preview(CLI::App& app, Options& o) {
   takes_plan(app, o);
+  takes_host(app, o);
   app.add_flag("--detailed-exitcode", o.detailed_exitcode, "exit 2 when something would change");
   app.add_flag("--diff", o.diff, "show every check, the diff of every file, and every command");
 }
@@ -32,7 +32,7 @@ void takes_bus(CLI::App& app, Options& o) {
   app.add_flag("--no-dbus", o.no_dbus, "without the service: in this process");
 }
 void takes_service(CLI::App& app, Options& o) {
-  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+  takes_host(app, o);
   takes_bus(app, o);
 }
 void takes_walk(CLI::App& app, Options& o) {
@@ -48,6 +48,7 @@ void takes_status(CLI::App& app, Options& o) {
 void takes_apply(CLI::App& app, Options& o) {
   takes_plan(app, o);
   takes_walk(app, o);
+  app.add_flag("--yes", o.yes, "do not ask; a terminal is asked otherwise");
   app.add_flag("--accept-state-loss", o.accept_state_loss, "continue although the state database was unusable");
 }
 void takes_runs(CLI::App& app, Options& o) {
@@ -55,15 +56,12 @@ void takes_runs(CLI::App& app, Options& o) {
   app.add_option("-n,--lines", o.lines, "how many runs")->check(CLI::Range(1, 1000));
 }
 void takes_lines(CLI::App& app, Options& o) {
-  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
+  takes_host(app, o);
   app.add_option("-n,--lines", o.lines, "how many lines")->check(CLI::Range(1, 1'000'000));
   app.add_flag("-f,--follow", o.follow, "follow new messages");
 }
-void takes_host(CLI::App& app, Options& o) {
-  app.add_option("-H,--host", o.host, "[USER@]HOST: of that machine, over ssh");
-}
 void takes_shell(CLI::App& app, Options& o) {
-  app.add_option("SHELL", o.name, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+  app.add_option("SHELL", o.name, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 void takes_step(CLI::App& app, Options& o) {
   app.add_option("STEP", o.name, "a step of the plan")->required();
@@ -136,34 +134,51 @@ void takes_catalogue(CLI::App& app, Options& o) {
   }
 }
 
+constexpr std::string_view kLook = "To look (changes nothing)", kChange = "To change", kRun = "While a run is open",
+                           kUse = "For applications and fleets", kHelp = "For help from others";
 constexpr Verb kVerbs[] = {
-    {"doctor", "show whether P2P works, and what to do if not; changes nothing", takes_diagnosis, doctor, true},
-    {"plan", "show on one screen what apply would change; --diff: files and commands", takes_preview, show_plan, true},
-    {"apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
-    {"revert", "undo everything, to the byte", takes_walk, revert},
-    {"status", "state of the last run", takes_status, status},
-    {"is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses,
-     is_ready},
-    {"metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
-    {"features", "print the state for Kubernetes' node feature discovery", takes_file, features},
-    {"env", "print P2P settings for applications, with reasons", takes_application, env},
-    {"gain", "print what P2P gives: before and now, NCCL, all-reduces of tensor parallelism", takes_bus, gain},
-    {"history", "list what was done, when, on which boot", takes_runs, history},
-    {"explain", "describe a step and its fix", takes_step, explain},
-    {"bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
-    {"logs", "show p2pd's messages in the system's journal", takes_lines, logs},
-    {"catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue,
+    {kLook, "doctor", "show whether P2P works, and what to do if not", takes_diagnosis, doctor, true, true},
+    {kLook, "plan", "show on one screen what apply would change; --diff: files and commands", takes_preview, show_plan,
+     true, true},
+    {kLook, "status", "show the state of the last run; --watch: a live picture", takes_status, status},
+    {kLook, "verify", "name what is no longer as p2pd left it; exit 2 where something changed", takes_host, verify,
+     false, true},
+    {kLook, "gain", "show what P2P gives: before and now, NCCL, all-reduces of tensor parallelism", takes_bus, gain},
+    {kLook, "history", "list what was done, when, on which boot", takes_runs, history},
+    {kLook, "explain", "describe a step and its fix", takes_step, explain},
+    {kLook, "catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue,
      catalogue},
-    {"report", "write a report of this machine and of the last run as one HTML file", takes_page, write_report},
-    {"record", "capture this machine into one file that --root reads", takes_record, record},
-    {"pause", "pause an open run", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
-    {"resume", "resume a paused run", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
-    {"retry", "retry a blocked or failed run", takes_walk,
+    {kChange, "apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
+    {kChange, "revert", "undo everything, to the byte", takes_walk, revert},
+    {kChange, "bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
+    {kRun, "pause", "pause it", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
+    {kRun, "resume", "resume it", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
+    {kRun, "retry", "retry one that is blocked or failed", takes_walk,
      [](const Context& c) { return request(c, Request::Kind::retry); }},
-    {"cancel", "stop an open run and undo it", takes_walk,
+    {kRun, "cancel", "stop it and undo it", takes_walk,
      [](const Context& c) { return request(c, Request::Kind::cancel); }},
-    {"completion", "print a shell's completion script", takes_shell, completion, false, true},
+    {kUse, "is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses,
+     is_ready},
+    {kUse, "env", "print P2P settings for applications, with reasons", takes_application, env},
+    {kUse, "metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
+    {kUse, "features", "print the state for Kubernetes' node feature discovery", takes_file, features},
+    {kHelp, "report", "write a report of this machine and of the last run as one HTML file", takes_page, write_report},
+    {kHelp, "record", "capture this machine into one file that --root reads", takes_record, record},
+    {kHelp, "logs", "show p2pd's messages in the system's journal", takes_lines, logs},
+    {"", "completion", "print a shell's completion script", takes_shell, completion},
 };
+
+constexpr const char* kFooter = R"(Examples:
+  p2pctl doctor                is P2P proven here? if not, what is in the way
+  p2pctl plan                  what apply would change
+  sudo p2pctl apply            make it so; asks first on a terminal
+  p2pctl status --watch        follow the run, also after a reboot
+  sudo p2pctl revert           take everything back
+  p2pctl VERB --help           the options of a verb; man p2pctl has all of it
+
+Exit codes: 0 done, or nothing to do; 1 error; 2 something would change, or has changed (doctor, verify,
+plan --detailed-exitcode); 3 not proven on this boot (is-ready, env); 4 the operator must act first;
+5 proven for less than the plan wants)";
 
 /// Returns false, with a message, if the first word is no verb.
 bool names_verb(const std::string& word) {
@@ -178,14 +193,6 @@ bool names_verb(const std::string& word) {
 
 }  // namespace
 
-int print_error(const Context& context, const Error& error, int code) {
-  if (context.options.json || context.options.format == "json")
-    print_json("p2pd.error/1", {{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}});
-  fmt::print(stderr, "p2pctl: {}\n", error.message);
-  if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
-  return code;
-}
-
 std::span<const Verb> verbs() { return kVerbs; }
 
 void declare(CLI::App& app, const Verb& verb, Options& options) {
@@ -193,41 +200,6 @@ void declare(CLI::App& app, const Verb& verb, Options& options) {
   app.add_option("--state", options.state, "state directory (default: /var/lib/p2pd, or beside the tree)");
   app.add_flag("--json", options.json, "print JSON");
   verb.options(app, options);
-}
-
-Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
-  const Root tree = TRY(root());
-  if (RecordedRunner::is_record(tree)) return std::make_unique<RecordedRunner>(tree, stop_fd);
-  if (!tree.live()) return std::make_unique<ImageRunner>(tree, stop_fd);
-  return std::make_unique<ProcessRunner>("/", stop_fd);
-}
-
-Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()), runner); }
-
-Result<Host> Context::host_of_plan(CommandRunner& runner) const {
-  Host all = TRY(host(runner));
-  if (Result<Plan> asked = plan()) all.leave_out_gpus(std::move(asked->left_out_gpus));
-  return all;
-}
-
-Result<Root> Context::root() const {
-  if (!opened_) opened_ = std::make_shared<NamedRoot>(TRY(NamedRoot::open(options.root)));
-  return Root::open(opened_->directory());
-}
-
-Result<void> Context::require_directory() const {
-  if (!NamedRoot::is_file(options.root)) return {};
-  return fail(ErrorCode::state, options.root + " is a file: a record in one file is only read",
-              fmt::format("\"p2pctl record --unpack {} DIR\", then --root DIR", options.root));
-}
-
-Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), registry, host); }
-
-Result<Plan> Context::plan() const { return load_plan(TRY(load_config()), options.plan, registry); }
-
-std::filesystem::path Context::state() const {
-  if (options.state.empty()) return state_directory(options.root);
-  return options.state;
 }
 
 int main(int argc, char** argv, const Registry& registry) {
@@ -238,11 +210,17 @@ int main(int argc, char** argv, const Registry& registry) {
   app.set_version_flag("--version", "p2pctl " P2PD_VERSION);
   app.add_option("-H,--host", context.options.host,
                  "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
-  app.require_subcommand(1);
+  app.require_subcommand(argc > 1 ? 1 : 0);
+  app.footer(kFooter);
+  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
+    const std::vector<CLI::App*> verb = at->get_subcommands();
+    return fmt::format("p2pctl: {}\n  next: \"p2pctl {}--help\" shows what it takes\n", harmless(error.what()),
+                       verb.empty() ? "" : verb.front()->get_name() + " ");
+  });
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));
-    if (verb.hidden) sub->group("");
+    sub->group(std::string(verb.group));
     declare(*sub, verb, context.options);
     sub->callback([&, sub] {
       chosen = &verb;
@@ -256,10 +234,16 @@ int main(int argc, char** argv, const Registry& registry) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kError;
   }
+  if (chosen == nullptr) {
+    fmt::print("{}", app.help());
+    return kDone;
+  }
   signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes an error instead of a signal
   log::start("p2pctl", log::Level::warning);
   try {
-    const Result<int> code = chosen->run(context);
+    const bool there = chosen->by_ssh && !context.options.host.empty();
+    const Result<int> code =
+        there ? run_on_host(context, std::vector<std::string>(argv + 1, argv + argc)) : chosen->run(context);
     if (!code) return print_error(context, code.error());
     if (std::fflush(stdout) != 0) return print_error(context, {ErrorCode::io, "cannot write to standard output", ""});
     return *code;

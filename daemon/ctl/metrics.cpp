@@ -10,8 +10,8 @@
 #include <optional>
 #include <sstream>
 
-#include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
+#include "ctl/verb.hpp"
 #include "engine/journal.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/aer.hpp"
@@ -44,14 +44,6 @@ std::vector<std::string> words_up_to(Enum last) {
   return words;
 }
 
-/// Seconds since 1970 of a time in ISO 8601 UTC; nothing for other text.
-std::optional<double> seconds_of(const std::string& time) {
-  std::tm parts{};
-  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  if (end == nullptr || *end != '\0') return std::nullopt;
-  return static_cast<double>(::timegm(&parts));
-}
-
 void add_state(std::vector<Metric>& metrics, const json& status, bool ready, const std::vector<std::string>& fit_for) {
   Labels info = {{"version", P2PD_VERSION}};
   if (const std::string plan = text_of(status, "plan"); !plan.empty()) info.emplace_back("plan", plan);
@@ -75,8 +67,8 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
   if (!steps.empty())  // the plan is known
     add(metrics, "p2pd_run_reboots_max", "Reboots that the plan of the last run allows.",
         number_of(status, "reboots_at_most"));
-  add(metrics, "p2pd_run_start_timestamp_seconds", "When the last run began.", seconds_of(text_of(status, "started")));
-  add(metrics, "p2pd_run_end_timestamp_seconds", "When the last run ended.", seconds_of(text_of(status, "ended")));
+  add(metrics, "p2pd_run_start_timestamp_seconds", "When the last run began.", unix_time(text_of(status, "started")));
+  add(metrics, "p2pd_run_end_timestamp_seconds", "When the last run ended.", unix_time(text_of(status, "ended")));
   for (const std::string& word : words_up_to(StepStatus::reverted)) {
     const auto count = std::ranges::count_if(steps, [&](const json& step) { return text_of(step, "status") == word; });
     add(metrics, "p2pd_steps", "Steps of the last run with this status.", static_cast<double>(count),
@@ -133,7 +125,7 @@ void add_proofs(std::vector<Metric>& metrics, const json& history) {
   const json runs = proving_runs(history);
   if (runs.empty()) return;
   const json last = proof_in(json::array({runs.front()}), history);
-  add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", seconds_of(text_of(last, "time")));
+  add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", unix_time(text_of(last, "time")));
   add_pairs(metrics, last, "copy", "p2pd_pair_copy_bytes_per_second",
             "Rate of a copy from one GPU to another, in the last proof.", 1e9);
   add_pairs(metrics, proof_in(runs, history), "latency", "p2pd_pair_latency_seconds",

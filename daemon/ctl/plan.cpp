@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/command.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/verb.hpp"
 #include "screen/preview.hpp"
@@ -101,7 +102,35 @@ void print_diff(const PlanPreview& all) {
              to_string(all.reboots), all.plan.policy.reboots);
 }
 
+/// Prints the plan of another machine.
+Result<void> print_plan_there(const Options& options) {
+  std::vector<std::string> words = {"p2pctl", "plan"};
+  if (!options.plan.empty()) words.push_back(options.plan);
+  const CommandResult there = TRY(ProcessRunner().run({on_host(options.host, words)}));
+  fmt::print("{}", harmless(there.output));
+  if (there.status == kDone || there.status == kBlocked) return {};
+  return fail(ErrorCode::io, fmt::format("\"p2pctl plan\" on {} ends with {}", options.host, there.status),
+              "\"p2pctl apply --yes -H HOST\" does not ask for it");
+}
+
 }  // namespace
+
+Result<bool> wants_changes(const Context& context) {
+  const Options& options = context.options;
+  if (options.yes || !at_terminal(options)) return true;
+  if (!options.host.empty()) {
+    TRY(print_plan_there(options));
+    return said_yes(options, "Apply this?");
+  }
+  const auto runner = TRY(context.runner());
+  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const Plan plan = TRY(context.plan(*host));
+  const Assessment seen = assess(plan, context.registry, *host);
+  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
+  if (!all.changes && !all.blocked) return true;
+  print_screen(all);
+  return said_yes(options, all.blocked ? "Start it? It waits until that is settled." : "Apply this?");
+}
 
 Result<int> show_plan(const Context& context) {
   const auto runner = TRY(context.runner());

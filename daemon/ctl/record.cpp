@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "ctl/replace_file.hpp"
 #include "ctl/verb.hpp"
 #include "screen/print.hpp"
 

@@ -10,8 +10,9 @@
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
 #include "ctl/doctor.hpp"
-#include "ctl/replace_file.hpp"
 #include "ctl/status.hpp"
+#include "engine/journal.hpp"
+#include "ctl/verb.hpp"
 #include "plan/config.hpp"
 #include "report/document.hpp"
 #include "report/fields.hpp"
@@ -27,11 +28,6 @@ using nlohmann::json;
 constexpr int kReportedRuns = 200;
 constexpr const char* kDefaultFile = "p2pd-report.html";
 constexpr std::size_t kBaselineLimit = 16U << 20;
-
-std::string now() {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)));
-}
 
 /// Value of `found`; an Error is added to `notes`.
 json known_or_noted(Result<json> found, std::string_view what, std::vector<std::string>& notes) {
@@ -64,7 +60,7 @@ json walked_plans(const Context& context, const json& history, const Host& host)
 
 Result<Sources> sources_of(const Context& context, const Host& host) {
   Sources sources;
-  sources.made = now();
+  sources.made = iso_time(std::chrono::system_clock::now());
   sources.status = known_or_noted(known_status(context), "state of the run", sources.notes);
   sources.history = known_or_noted(known_history(context, kReportedRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "base/json.hpp"
@@ -22,6 +23,18 @@ int print_status(const Context& context, nlohmann::json status, const Ending& en
 /// machine or tree.
 Result<nlohmann::json> known_status(const Context& context);
 Result<nlohmann::json> known_history(const Context& context, int runs);
+
+inline constexpr int kEarlierRuns = 20;  ///< from which the time that a step takes is known
+
+/// Mark of a step of a status document: "->" if it fails and p2pd fixes it.
+std::string mark_of(const nlohmann::json& step);
+
+/// True if nothing more happens by itself before the next boot.
+bool at_rest(const nlohmann::json& status);
+
+/// Follows a run of the service until `end`, and shows it; returns the newest status.
+Result<nlohmann::json> follow(Service& service, const Context& context,
+                              const std::function<bool(const nlohmann::json&)>& end);
 
 /// Calls the service through `ask`, then follows the run until it is at rest, unless --no-block. Returns the exit code.
 /// `turns_back`: a run that waits for a restart is about to change its state, and not at rest.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -102,14 +104,32 @@ struct Context {
 /// Prints an error with its next step on standard error, with --json as JSON too; returns `code`.
 int print_error(const Context& context, const Error& error, int code = kError);
 
+/// True if a person sees the output and can answer a question.
+bool at_terminal(const Options& options);
+
+/// Asks a person at the terminal; returns true for yes. Error if there is no terminal.
+Result<bool> said_yes(const Options& options, const std::string& question);
+
+/// Writes `text` into the file `name`; a reader sees the complete old or the complete new one. A link is
+/// replaced, not followed. The directory must exist.
+Result<void> replace_file(const std::string& name, std::string text, mode_t mode);
+
+/// Command that runs `words` on `host` over ssh.
+std::vector<std::string> on_host(const std::string& host, const std::vector<std::string>& words);
+
+/// Executes p2pctl with `arguments` on the host of the options, without the option that names it. Returns only if that
+/// fails.
+Result<int> run_on_host(const Context& context, const std::vector<std::string>& arguments);
+
 /// Verb of p2pctl, as a row of a table.
 struct Verb {
+  std::string_view group;  ///< heading in the list of verbs; empty: not listed
   std::string_view name;
   std::string_view summary;
   void (*options)(CLI::App&, Options&);
   Result<int> (*run)(const Context&);
   bool takes_plan = false;
-  bool hidden = false;
+  bool by_ssh = false;  ///< with --host: runs there, over ssh
 };
 
 std::span<const Verb> verbs();
@@ -123,11 +143,14 @@ int main(int argc, char** argv, const Registry& registry);
 // One file per verb.
 Result<int> doctor(const Context& context);
 Result<int> show_plan(const Context& context);
+/// On a terminal, shows what apply changes, and asks; returns true if it is wanted, or if nothing changes.
+Result<bool> wants_changes(const Context& context);
 Result<int> apply(const Context& context);
 Result<int> revert(const Context& context);
 Result<int> request(const Context& context, Request::Kind kind);
 Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
+Result<int> verify(const Context& context);
 Result<int> metrics(const Context& context);
 Result<int> features(const Context& context);
 Result<int> env(const Context& context);

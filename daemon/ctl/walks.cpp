@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Verbs that walk: apply, revert, pause, resume, retry, cancel. They use the service, or a worker in this process.
-#include "ctl/walks.hpp"
-
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "ctl/service.hpp"
 #include "ctl/status.hpp"
 #include "engine/status.hpp"
+#include "engine/worker.hpp"
 #include "machine/driver/logind_files.hpp"
 #include "plan/config.hpp"
 #include "screen/print.hpp"
@@ -46,7 +45,8 @@ class Progress : public Observer {
   }
   const std::map<std::string, StepRecord>& steps() const { return steps_; }
   void checked(const Step& step, const Finding& finding) override {
-    if (!silent_) print_table({{mark(finding.verdict), step.id, finding.summary}});
+    const bool planned = finding.verdict == Verdict::fail && !step.fix.empty();
+    if (!silent_) print_table({{planned ? mark_of_planned() : mark(finding.verdict), step.id, finding.summary}});
     std::fflush(stdout);
   }
   void fixing(const Step& step) override {
@@ -113,14 +113,19 @@ Result<void> require_no_options_of_the_plan(const Options& options) {
               "leave it out, or walk without the service: --no-dbus");
 }
 
+/// End of an apply that the operator does not want.
+int not_wanted() {
+  fmt::print("Nothing was changed.\n");
+  return kError;
+}
+
 /// True if p2pd never worked on this tree: it has no state, and this function makes none.
 bool untouched(const Context& context) {
   std::error_code error;
   return !std::filesystem::exists(context.state(), error) && !error;
 }
 
-}  // namespace
-
+/// Opens a worker, runs `work`, prints the state of the run. Returns the exit code of the verb.
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
   TRY(context.require_directory());
@@ -141,6 +146,8 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   return print_status(context, std::move(status), {worker.changed(), stopped});
 }
 
+}  // namespace
+
 Result<int> apply(const Context& context) {
   const Options& options = context.options;
   const bool returns_at_once = over_the_bus(options) && options.no_block;
@@ -154,10 +161,12 @@ Result<int> apply(const Context& context) {
     if (options.accept_state_loss)
       return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus",
                   "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
+    if (!TRY(wants_changes(context))) return not_wanted();
     return ask_service(
         context, [&](Service& service) { return service.ask({.plan = options.plan, .reboot = !options.no_reboot}); });
   }
   const Plan plan = TRY(context.plan());
+  if (!TRY(wants_changes(context))) return not_wanted();
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
 }
 

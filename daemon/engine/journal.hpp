@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -91,6 +92,9 @@ struct Intent {
 };
 std::string_view to_string(Intent::Kind kind);
 std::optional<Intent::Kind> intent_kind(std::string_view name);
+
+/// Time in ISO 8601 UTC, in seconds: "2026-01-31T09:30:00Z".
+std::string iso_time(std::chrono::system_clock::time_point time);
 
 struct JournalEvent {
   std::string time;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Queries of the journal, and its rows as JSON.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "engine/journal.hpp"
@@ -35,6 +36,11 @@ Result<Run> read_run(const Statement& row) {
 }
 
 }  // namespace
+
+std::string iso_time(std::chrono::system_clock::time_point time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)));
+}
 
 Result<std::vector<RunChanges>> Journal::stays(const Run& run) const {
   Statement s(db_.get(),

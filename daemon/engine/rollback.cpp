@@ -51,6 +51,7 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
                     known = StepRecord();
                     known.step = changed.step;
                     known.status = StepStatus::reverted;
+                    if (!notes.empty()) known.finding["summary"] = fmt::format("{}", fmt::join(notes, "; "));
                     return event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")));
                   }));
   return s_.undo.forget_newest();

@@ -34,6 +34,7 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   json out = {{"id", step.value(kind, "")},
               {"title", step.value("title", "")},
               {"kind", kind},
+              {"fix", step.value("fix", "")},
               {"status", to_string(StepStatus::waiting)},
               {"verdict", ""},
               {"summary", ""},
@@ -66,15 +67,31 @@ Result<json> entry_of(const Journal& journal, const Run& run) {
   return entry;
 }
 
+/// Next steps of the blocked and failed steps, each once, as sentences.
+std::string instructions(const std::map<std::string, StepRecord>& steps) {
+  std::string text;
+  for (const auto& [id, step] : steps) {
+    if (step.status != StepStatus::blocked && step.status != StepStatus::failed) continue;
+    const json& next = field_of(step.finding, "next");
+    const std::string sentence = next.is_string() ? next.get<std::string>() : "";
+    if (sentence.empty() || text.find(sentence) != text.npos) continue;
+    text += sentence + (sentence.ends_with('.') ? " " : ". ");
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string next_command(const Run& run) {
+std::string next_command(const Run& run, const std::map<std::string, StepRecord>& steps) {
+  const std::string instructed = instructions(steps);
   switch (run.state) {
-    case RunState::blocked: return "resolve that, then \"p2pctl retry\"; the run also continues at the next boot";
+    case RunState::blocked:
+      return (instructed.empty() ? "Resolve that. " : instructed) +
+             "Then \"p2pctl retry\"; the run also continues at the next boot";
     case RunState::rebooting: return "reboot; it continues by itself";
     case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : "\"p2pctl revert\" continues";
     case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";
-    case RunState::failed: return "\"p2pctl history\" shows every step of it";
+    case RunState::failed: return instructed + "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" continues";
     case RunState::limited:
       return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
@@ -112,7 +129,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"state", to_string(run.state)},
           {"result", run.result},
           {"reason", run.reason},
-          {"next", next_command(run)},
+          {"next", next_command(run, steps)},
           {"started", run.started},
           {"ended", run.ended},
           {"reboots", run.reboots},
@@ -122,7 +139,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"undone", std::move(undone)},
           {"stays", std::move(stays)},
           {"at_work", activity.at_work},
-          {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}}},
+          {"step", {{"id", activity.step}, {"title", title}, {"doing", activity.doing}, {"since", activity.since}}},
           {"progress",
            {{"percent", total == 0 ? 0 : 100 * done / total},
             {"message", activity.message},

@@ -18,13 +18,15 @@ struct Activity {
   std::string step;      ///< id of the step; empty between steps
   std::string doing;     ///< "checking", "fixing", "undoing", "waiting", or empty
   std::string message;   ///< newest output line of the running command
+  std::string since;     ///< when `doing` began, ISO 8601 UTC; empty between steps
 };
 
 /// Status of a run as JSON, for status.json, the bus and p2pctl status --json.
 nlohmann::json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity = {});
 
-/// Next action of the operator for a run in this state; empty if none is needed.
-std::string next_command(const Run& run);
+/// Next action of the operator for a run in this state; empty if none is needed. `steps`: that of a step that is
+/// blocked or failed comes first.
+std::string next_command(const Run& run, const std::map<std::string, StepRecord>& steps = {});
 
 /// Status from the journal in `state`. A run that ended ready is `idle` unless `proven` (on this boot).
 Result<nlohmann::json> status_in_journal(const std::filesystem::path& state, bool proven);

@@ -269,6 +269,16 @@ Result<std::vector<std::string>> UndoStore::restore_newest() {
   return notes;
 }
 
+Result<std::vector<UndoStore::Difference>> UndoStore::changed_by_others() const {
+  std::vector<Difference> found;
+  for (const Entry& entry : entries_) {
+    if (entry.restore != Restore::bytes || entry.result.empty() || newest_of(entry.path) != &entry) continue;
+    const FileState now = TRY(host_.capture(entry.path));
+    if (digest(now) != entry.result) found.push_back({entry.owner, entry.path, now.kind == FileState::Kind::absent});
+  }
+  return found;
+}
+
 Result<void> UndoStore::forget_newest() {
   for (std::size_t left = entries_.size() - newest_stretch(); left > 0; --left) {
     TRY(state_.remove("/undo/" + entries_.back().name + ".json"));

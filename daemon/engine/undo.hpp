@@ -55,6 +55,15 @@ class UndoStore : public ChangeRecorder {
   /// entries stay until forget_newest(), so that a kill in between loses nothing.
   Result<std::vector<std::string>> restore_newest();
   Result<void> forget_newest();
+  /// Path whose content is not what its fix left there.
+  struct Difference {
+    Owner owner;
+    std::string path;
+    bool missing = false;
+  };
+  /// Differences of the newest change of each path. Values of sysfs and procfs, and files that a tool of the system
+  /// generates again, do not count.
+  Result<std::vector<Difference>> changed_by_others() const;
   bool changed() const { return changed_; }  ///< true if anything was changed or restored since open()
 
  private:

@@ -112,13 +112,7 @@ Result<void> Walk::move(const Outcome& outcome) {
 }
 
 JournalEvent Walk::event(std::string_view type, std::string_view step, std::string text) const {
-  const auto time = std::chrono::floor<std::chrono::seconds>(s_.clock.now());
-  return {fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time))),
-          boot_,
-          run_.id,
-          std::string(step),
-          std::string(type),
-          std::move(text)};
+  return {iso_time(s_.clock.now()), boot_, run_.id, std::string(step), std::string(type), std::move(text)};
 }
 
 /// True if the findings of this run apply to the proven state: the proof is of the same plan.

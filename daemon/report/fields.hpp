@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 
@@ -35,6 +37,14 @@ inline const nlohmann::json& cell_of(const nlohmann::json& grid, std::size_t row
 inline std::optional<double> number_of(const nlohmann::json& value) { return json_number<double>(value); }
 inline std::optional<double> number_of(const nlohmann::json& object, const char* key) {
   return number_of(field_of(object, key));
+}
+
+/// Seconds since 1970 of a time in ISO 8601 UTC; nothing for other text.
+inline std::optional<std::int64_t> unix_time(const std::string& time) {
+  std::tm parts{};
+  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return ::timegm(&parts);
 }
 
 inline bool flag_of(const nlohmann::json& object, const char* key) { return field_of(object, key) == true; }

@@ -87,12 +87,12 @@ void print_fixes(const PlanPreview& all) {
       ++left;
       continue;
     }
-    rows.push_back({paint(Colour::yellow, "->"), preview.standing.step->id, preview.standing.finding.summary});
+    rows.push_back({mark_of_planned(), preview.standing.step->id, preview.standing.finding.summary});
   }
   std::size_t width = 0;
   for (const auto& row : rows) width = std::max(width, row[1].size());
   for (auto& row : rows) row[2] = shortened(row[2], kScreen - width - 6);
-  if (left > 0) rows.push_back({paint(Colour::yellow, "->"), "", fmt::format("and {} more", left)});
+  if (left > 0) rows.push_back({mark_of_planned(), "", fmt::format("and {} more", left)});
   print_table(rows);
   costs.erase("");
   rows.clear();

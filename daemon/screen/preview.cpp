@@ -60,7 +60,9 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
                 : summary.empty() ? "waits for the steps above"
                                   : "waits; now: " + summary)};
   if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
-  return {mark(s.finding.verdict), s.step->id, summary};
+  const bool planned =
+      s.kind == Standing::Kind::fixable || s.kind == Standing::Kind::busy || s.kind == Standing::Kind::pending;
+  return {planned ? mark_of_planned() : mark(s.finding.verdict), s.step->id, summary};
 }
 
 }  // namespace p2pd::ctl

@@ -42,6 +42,22 @@ std::size_t columns(std::string_view text) {
   return count;
 }
 
+/// `text` without what is right of column `width`; its colours stay.
+std::string cut(const std::string& text, std::size_t width) {
+  std::string out;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (const std::size_t end = text[i] == '\x1b' ? text.find('m', i) : std::string::npos; end != std::string::npos) {
+      out += text.substr(i, end + 1 - i);
+      i = end;
+      continue;
+    }
+    at += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80 ? 1 : 0;
+    if (at <= width) out += text[i];
+  }
+  return out;
+}
+
 std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
   std::istringstream words(text);
   std::string out;
@@ -133,6 +149,23 @@ std::string mark(Verdict verdict) {
     case Verdict::unknown: break;
   }
   return paint(Colour::yellow, "?");
+}
+
+std::string mark_of_planned() { return paint(Colour::yellow, "->"); }
+
+std::size_t print_lines(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) fmt::print("{}\n", harmless(cut(line, terminal_width())));
+  return lines.size();
+}
+
+void clear_lines(std::size_t count) {
+  if (count > 0) fmt::print("\x1b[{}A\r\x1b[J", count);
+}
+
+std::string duration(std::int64_t seconds) {
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
+  return fmt::format("{} h {} min", seconds / 3600, seconds / 60 % 60);
 }
 
 std::string unified_diff(std::string_view path, const std::string& before, const std::string& after) {

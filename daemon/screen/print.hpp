@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,18 @@ void print_json(std::string_view schema, nlohmann::json body);
 
 /// "✓", "✗", "–" or "?", coloured.
 std::string mark(Verdict verdict);
+
+/// "->", coloured: p2pd fixes what fails.
+std::string mark_of_planned();
+
+/// Prints lines, each cut to the terminal's width; returns their number.
+std::size_t print_lines(const std::vector<std::string>& lines);
+
+/// Removes the last `count` lines from the terminal.
+void clear_lines(std::size_t count);
+
+/// "40 s", "3 min 10 s", "2 h 5 min"
+std::string duration(std::int64_t seconds);
 
 /// Unified diff of a file's content against a new one, coloured, from `diff -u` with standard input.
 std::string unified_diff(std::string_view path, const std::string& before, const std::string& after);

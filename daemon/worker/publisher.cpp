@@ -46,10 +46,14 @@ log::Level level_of(RunState state) {
 
 }  // namespace
 
+void Publisher::begin(std::string_view step, const char* doing, std::string_view message) {
+  activity_ = {true, std::string(step), doing, std::string(message), iso_time(std::chrono::system_clock::now())};
+}
+
 void Publisher::checking(const Step& step) {
   if (step.id.empty()) return;  // check whether an undone change is still in effect
   lock_.reset();
-  activity_ = {true, step.id, "checking", ""};
+  begin(step.id, "checking");
   publish();
 }
 
@@ -72,7 +76,7 @@ void Publisher::checked(const Step& step, const Finding& finding) {
 }
 
 void Publisher::fixing(const Step& step) {
-  activity_ = {true, step.id, "fixing", ""};
+  begin(step.id, "fixing");
   follow_ready_file();
   lock("changing this machine: " + step.title);
   const log::Field name("P2PD_STEP", step.id);
@@ -91,12 +95,12 @@ void Publisher::fixed(const Step& step, const StepRecord& known, const Result<vo
     log::info("{}: its fix is made", step.id);
   else
     log::error("{}: {}", step.id, result.error().message);
-  activity_ = {true, step.id, "checking", ""};
+  begin(step.id, "checking");
   publish();
 }
 
 void Publisher::undoing(std::string_view step) {
-  activity_ = {true, std::string(step), "undoing", ""};
+  begin(step, "undoing");
   lock(fmt::format("undoing {}", step));
   log::info("{}: undoing", step);
   publish();
@@ -106,7 +110,7 @@ void Publisher::waiting(std::string_view why) {
   lock_.reset();
   if (activity_.doing == "waiting" && activity_.message == why) return;
   log::info("waiting: {}", why);
-  activity_ = {true, "", "waiting", std::string(why)};
+  begin("", "waiting", why);
   publish();
 }
 

@@ -45,6 +45,7 @@ class Publisher : public Observer {
   std::function<void(const Run&)> begun;
 
  private:
+  void begin(std::string_view step, const char* doing, std::string_view message = {});
   void publish();
   void publish_notes();
   void tell(const Run& run);

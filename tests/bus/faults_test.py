@@ -275,6 +275,15 @@ class Reboots(Case):
         self.bus.settle("rebooting")
         return until(lambda: self.bus.notes("ScheduleShutdown"), "logind is asked")[-1]
 
+    def test_a_planned_restart_ends_watching(self):
+        watching = self.bus.start_ctl("status", "--watch")
+        self.addCleanup(watching.kill)
+        self.apply("arguments")
+        self.wait_for_reboot()
+        out, said = watching.communicate(timeout=20)
+        self.assertEqual((watching.returncode, said), (0, ""))
+        self.assertRegex(out, r"(?s)->  arguments .*\nA restart is due: .*\. The run continues after it; \"p2pctl status --watch\" ")
+
     def test_through_logind_and_on_by_itself(self):
         run = self.apply("arguments")
         asked = self.wait_for_reboot()
@@ -293,7 +302,7 @@ class Reboots(Case):
 
     def test_who_watches_is_told_a_finding_once(self):
         told = self.assert_ctl(0, "apply", "arguments", "--no-reboot").splitlines()
-        found = [line for line in told if line.split()[:2] == ["✗", "arguments"]]
+        found = [line for line in told if line.split()[:2] == ["->", "arguments"]]
         self.assertEqual(len(found), 1, f"what was found before a fix is told again after it: {told}")
 
     def test_a_worker_that_waited_long(self):

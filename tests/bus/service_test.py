@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: MIT
 """p2pd on a bus of its own: what it says of itself and of a run, who may write, and the verbs of p2pctl. See bus_case.py."""
 import contextlib
+import fcntl
 import json
+import os
 import pathlib
+import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -176,6 +182,41 @@ class Verbs(Case):
         watching.send_signal(signal.SIGINT)
         out, said = watching.communicate(timeout=20)
         self.assertRegex(out, r"proof(.|\n)*ready", said)
+
+    def test_a_terminal_is_shown_a_picture(self):
+        """It has at most the width of the terminal, says what is done, and is gone at the end; Ctrl-C leaves the run alone."""
+        self.apply_held()
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        watching = self.bus.start_ctl("status", "--watch", stdout=slave)
+        self.addCleanup(watching.communicate)
+        self.addCleanup(watching.kill)
+        os.close(slave)
+        shown = b""
+        while b"Ctrl-C detaches" not in shown:
+            shown += os.read(master, 65536)
+        lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", shown.decode()).replace("\r", "").splitlines()
+        picture = lines[next(i for i, line in enumerate(lines) if "to do" in line):]
+        self.assertRegex(picture[0], r"^work \[#*-+\] \d of \d to do, \d+ s")
+        self.assertRegex("\n".join(picture), r"\n  (checking|fixing) proof: .*")
+        self.assertLessEqual(max(map(len, picture)), 60)
+        watching.send_signal(signal.SIGINT)
+        self.assertEqual(watching.wait(timeout=20), 0)
+        self.assertEqual(self.bus.status()["state"], "walking")
+        os.close(master)
+        self.finish()
+
+    def test_watching_as_json_is_one_document_a_line(self):
+        self.apply_held()
+        watching = self.bus.start_ctl("status", "--watch", "--json", user=NOBODY)
+        self.addCleanup(watching.kill)
+        time.sleep(0.5)
+        self.finish()
+        self.bus.settle("ready")
+        time.sleep(0.5)
+        watching.send_signal(signal.SIGINT)
+        states = [json.loads(line)["state"] for line in watching.communicate(timeout=20)[0].splitlines()]
+        self.assertEqual((states[0], states[-1]), ("walking", "ready"))
 
     def test_blocked_retry_cancel(self):
         self.assertIn("stuck", self.assert_ctl(4, "apply", "stuck"))

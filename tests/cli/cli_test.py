@@ -33,7 +33,7 @@ class Works(Case):
         self.assertRegex(done.stdout, r"-> +acs ")
         self.assertRegex(done.stdout, r"(?m)^Next: sudo p2pctl apply ")
         done = self.ctl("doctor", "--all")
-        self.assertRegex(done.stdout, r"✗ +iommu ")
+        self.assertRegex(done.stdout, r"-> +iommu ")
         self.assertRegex(done.stdout, r"✓ +gpus ")
         self.assertRegex(done.stdout, r"(?m)^iommu: .*IOMMU")
         self.assertRegex(done.stdout, r"(?m)^ seen +\S")
@@ -64,7 +64,7 @@ class Works(Case):
     def test_plan_says_first_what_blocks_it(self):
         self.use("rtx4090-x3-one-for-guest")
         told = self.ctl("plan").stdout
-        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Remove .*✗ +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
+        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Remove .*-> +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
         self.assertEqual(told.count("blocked by"), 1)
         self.assertNotIn("✓", told)
         self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+options nvidia NVreg_RegistryDwords=")
@@ -79,7 +79,7 @@ class Works(Case):
         held = json.loads(listing.read_text())
         listing.write_text(json.dumps(held | {"output": "\n".join(line for line in held["output"].splitlines() if "nouveau" not in line)}))
         told = self.ctl("plan", "--diff").stdout
-        self.assertRegex(told, r"(?s)✗ +other-modules .*\$ update-initramfs -u .*\$ rmmod nouveau")
+        self.assertRegex(told, r"(?s)-> +other-modules .*\$ update-initramfs -u .*\$ rmmod nouveau")
 
     def test_no_gpu(self):
         self.use("no-gpu")
@@ -192,7 +192,11 @@ class Plans(Case):
                 self.revert_to_end()
 
     def test_usage(self):
-        for words, pattern in (([], "."), (["frobnicate"], "^p2pctl: unknown verb"), (["docter"], "did you mean \"doctor\""), (["apply", "--frobnicate"], "frobnicate"), (["explain"], "STEP")):
+        told = subprocess.run([P2PCTL], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        self.assertEqual(told.returncode, 0)
+        self.assertRegex(told.stdout, r"(?s)To look.*\n  doctor .*To change.*\n  apply .*\nExamples:\n.*\nExit codes: 0 ")
+        for words, pattern in ((["frobnicate"], "^p2pctl: unknown verb"), (["docter"], "did you mean \"doctor\""), (["apply", "--frobnicate"], "^p2pctl: .*frobnicate"),
+                               (["explain"], "^p2pctl: STEP"), (["-H", "gpu7", "explain", "gpus"], "^p2pctl: -H: .*this machine only")):
             done = subprocess.run([P2PCTL, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
             with self.subTest(words=words):
                 self.assertEqual(done.returncode, 1)
@@ -200,11 +204,39 @@ class Plans(Case):
         self.assert_refused(self.ctl("explain", "gpu"), 'no step "gpu"')
 
 
+class Verify(Case):
+    def test_what_others_changed(self):
+        self.assertEqual(self.json("verify"), {"schema": "p2pd.verify/1", "drift": False, "changed": []})
+        self.apply_to_end()
+        self.assertEqual(self.ctl("verify").stdout, "Everything is as p2pd left it.\n")
+        ours = [path for path in picture(self.tree) if path.endswith("zz-p2pd.cfg")]
+        self.assertEqual(len(ours), 1)
+        write(self.tree / ours[0].lstrip("/"), "GRUB_CMDLINE_LINUX=quiet\n")
+        done = self.ctl("verify")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stdout, r"✗  a  /etc/default/grub.d/zz-p2pd.cfg was changed since\nNext: \"p2pctl apply\"")
+        (self.tree / ours[0].lstrip("/")).unlink()
+        changed = self.json("verify", code=2)
+        self.assertEqual(changed["changed"], [{"step": "a", "what": "/etc/default/grub.d/zz-p2pd.cfg", "change": "was removed since"}])
+        write(self.tree / ours[0].lstrip("/"), "mine\n")
+        done = self.ctl("revert")
+        self.assertRegex(done.stdout, r"zz-p2pd.cfg was changed since by somebody else; that version is kept as ")
+
+    def test_no_undo_record_is_skipped(self):
+        self.apply_to_end()
+        record = next((self.state / "undo").glob("*.json"))
+        write(record, "{")
+        done = self.ctl("verify")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^p2pctl: .*undo record .* is damaged\n  next: ")
+
+
 class Printing(Case):
     ESCAPE = "\x1b"
 
-    def on_terminal(self, *words, **environment):
+    def on_terminal(self, *words, answer="", **environment):
         master, slave = pty.openpty()
+        os.write(master, answer.encode())
         process = subprocess.Popen([P2PCTL, *map(str, words), "--root", self.tree], stdin=slave, stdout=slave, stderr=slave,
                                    env={**os.environ, "TERM": "xterm", **environment})
         os.close(slave)
@@ -218,6 +250,22 @@ class Printing(Case):
         os.close(master)
         process.wait(timeout=60)
         return out.decode()
+
+    def test_apply_asks_on_a_terminal(self):
+        for answer in ("n\n", "\n", "yess\n", "\x04"):
+            with self.subTest(answer=answer):
+                said = self.on_terminal("apply", self.plan, answer=answer, NO_COLOR="1")
+                self.assertRegex(said, r"(?s) kernel +boot with iommu=pt.*Apply this\? \[y/N\] .*Nothing was changed\.")
+                self.assert_unchanged()
+                self.assertFalse(self.state.exists())
+        said = self.on_terminal("apply", self.plan, answer="y\n", NO_COLOR="1")
+        self.assertRegex(said, r"(?s)Apply this\? \[y/N\] .*\nrebooting ")
+        boot(self.tree)
+        said = self.on_terminal("apply", self.plan, answer="y\n", NO_COLOR="1")  # nothing is left to change: no question
+        self.assertNotIn("[y/N]", said)
+        self.assertRegex(said, r"\ndone ")
+        self.assertNotIn("[y/N]", self.on_terminal("revert", NO_COLOR="1"))
+        self.assertNotIn("[y/N]", self.on_terminal("apply", self.plan, "--yes", NO_COLOR="1"))
 
     def test_colour_only_on_a_terminal(self):
         environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
@@ -238,7 +286,7 @@ class Printing(Case):
     def test_control_characters_of_the_host_stay_off_the_terminal(self):
         boot(self.tree, "quiet \x1b[2Jevil")
         write(self.plan, plan_text(STEP, OPTIONS))
-        for words in (["doctor"], ["doctor", self.plan], ["plan"], ["apply"], ["history"]):
+        for words in (["doctor"], ["doctor", self.plan], ["plan"], ["apply", "--yes"], ["history"]):
             out = self.on_terminal(*words)
             self.assertNotIn("\x1b[2J", out, words)
         self.assertIn("quiet ?[2Jevil", self.on_terminal("doctor", "--all", self.plan))

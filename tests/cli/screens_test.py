@@ -82,7 +82,7 @@ class Screens(unittest.TestCase):
         for name in NAMES:
             with self.subTest(name):
                 self.assertNotIn("no driver fits", screen(name, "catalogue"))
-                self.assertRegex(screen(name, "plan", "--diff"), r"make -C .* modules KERNEL_UNAME=|✗  blackwell-options ")
+                self.assertRegex(screen(name, "plan", "--diff"), r"make -C .* modules KERNEL_UNAME=|->  blackwell-options ")
 
     def test_one_screen(self):
         """With the prompt below it."""

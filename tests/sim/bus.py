@@ -176,9 +176,9 @@ class Bus:
         return subprocess.run(self.inside(self.bin / "p2pctl", *words, user=user, environment=environment),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
-    def start_ctl(self, *words, user=0):
+    def start_ctl(self, *words, user=0, stdout=subprocess.PIPE):
         return subprocess.Popen(self.inside(self.bin / "p2pctl", *words, user=user), stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=stdout, stderr=subprocess.PIPE, text=True)
 
     def policy(self, **rules):
         """What polkit says from now on; see bus_peers.py."""

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Parts of every verb: the tree, the plan, errors, questions, written files.
+#include "ctl/verb.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "base/directories.hpp"
+#include "base/image_runner.hpp"
+#include "base/recorded.hpp"
+#include "base/root.hpp"
+#include "plan/config.hpp"
+#include "plan/resolve.hpp"
+#include "screen/print.hpp"
+
+namespace p2pd::ctl {
+
+Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
+  const Root tree = TRY(root());
+  if (RecordedRunner::is_record(tree)) return std::make_unique<RecordedRunner>(tree, stop_fd);
+  if (!tree.live()) return std::make_unique<ImageRunner>(tree, stop_fd);
+  return std::make_unique<ProcessRunner>("/", stop_fd);
+}
+
+Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()), runner); }
+
+Result<Host> Context::host_of_plan(CommandRunner& runner) const {
+  Host all = TRY(host(runner));
+  if (Result<Plan> asked = plan()) all.leave_out_gpus(std::move(asked->left_out_gpus));
+  return all;
+}
+
+Result<Root> Context::root() const {
+  if (!opened_) opened_ = std::make_shared<NamedRoot>(TRY(NamedRoot::open(options.root)));
+  return Root::open(opened_->directory());
+}
+
+Result<void> Context::require_directory() const {
+  if (!NamedRoot::is_file(options.root)) return {};
+  return fail(ErrorCode::state, options.root + " is a file: a record in one file is only read",
+              fmt::format("\"p2pctl record --unpack {} DIR\", then --root DIR", options.root));
+}
+
+Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), registry, host); }
+
+Result<Plan> Context::plan() const { return load_plan(TRY(load_config()), options.plan, registry); }
+
+std::filesystem::path Context::state() const {
+  if (options.state.empty()) return state_directory(options.root);
+  return options.state;
+}
+
+int print_error(const Context& context, const Error& error, int code) {
+  if (context.options.json || context.options.format == "json")
+    print_json("p2pd.error/1", {{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}});
+  fmt::print(stderr, "p2pctl: {}\n", error.message);
+  if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
+  return code;
+}
+
+bool at_terminal(const Options& options) {
+  return !options.json && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+}
+
+Result<bool> said_yes(const Options& options, const std::string& question) {
+  if (options.yes) return true;
+  if (options.json || ::isatty(STDIN_FILENO) != 1)
+    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked",
+                "After reading the above, run it again with --yes.");
+  fmt::print("{} [y/N] ", question);
+  std::fflush(stdout);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "yes";
+}
+
+Result<void> replace_file(const std::string& name, std::string text, mode_t mode) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(name, error).lexically_normal();
+  if (error || !std::filesystem::is_directory(path.parent_path(), error))
+    return fail(ErrorCode::not_found, fmt::format("{}: its directory does not exist", name));
+  FileState file;
+  file.kind = FileState::Kind::regular;
+  file.content = std::move(text);
+  file.mode = mode;
+  file.uid = ::geteuid();
+  file.gid = ::getegid();
+  Root root = TRY(Root::open("/"));
+  return root.put(path.string(), file);
+}
+
+}  // namespace p2pd::ctl
