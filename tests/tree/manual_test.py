@@ -41,7 +41,7 @@ class Help:
                 heading = line.lower()
             elif option := re.match(r"\s+(-[\w-]+(?:,\s*-[\w-]+)*)", line):
                 self.options |= set(re.split(r",\s*", option[1]))
-            elif (verb := re.match(r"  ([a-z][a-z-]*)\s", line + " ")) and heading == "subcommands:":
+            elif (verb := re.match(r"  ([a-z][a-z-]*)\s", line + " ")) and heading not in ("options:", "positionals:", "examples:"):
                 self.verbs.append(verb[1])
 
 
@@ -159,6 +159,10 @@ class Program(Case):
     @needs("bash")
     def test_bash_completion(self):
         self.assertRegex(self.assert_completion("bash"), r"(?m)^\s*complete .*\bp2pctl\b")
+
+    @needs("fish")
+    def test_fish_completion(self):
+        self.assertRegex(self.assert_completion("fish"), r"(?m)^complete -c p2pctl ")
 
     @needs("zsh")  # package zsh
     def test_zsh_completion(self):
