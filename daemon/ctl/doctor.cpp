@@ -10,7 +10,10 @@
 #include <functional>
 #include <set>
 
+#include "ctl/status.hpp"
 #include "ctl/verb.hpp"
+#include "engine/transitions.hpp"
+#include "report/fields.hpp"
 #include "screen/preview.hpp"
 #include "screen/print.hpp"
 #include "screen/text.hpp"
@@ -113,6 +116,26 @@ void print_all(const Assessment& seen) {
   fmt::print("\n");
 }
 
+/// The last run, if it failed or is blocked; null otherwise, and where its state cannot be read.
+nlohmann::json trouble_of(const Context& context) {
+  Context here = context;
+  here.options.no_dbus = true;  // its files have it, and a diagnosis starts no service
+  const nlohmann::json last = known_status(here).value_or(nlohmann::json());
+  const std::string state = text_of(last, "state");
+  if (state != to_string(RunState::failed) && state != to_string(RunState::blocked)) return nullptr;
+  nlohmann::json trouble = nlohmann::json::object();
+  for (const char* key : {"plan", "state", "reason", "ended", "undone", "next"}) trouble[key] = field_of(last, key);
+  return trouble;
+}
+
+void print_trouble(const nlohmann::json& trouble) {
+  if (!trouble.is_object()) return;
+  const std::vector<std::string> undone = json_texts(trouble, "undone");
+  std::string text = fmt::format("Last run {}: {}", text_of(trouble, "state"), text_of(trouble, "reason"));
+  if (!undone.empty()) text += fmt::format("; undone: {}", fmt::join(undone, ", "));
+  print_line(shortened(text, 2 * kScreen));
+}
+
 int exit_status(Outlook outlook) {
   switch (outlook) {
     case Outlook::ready: return kDone;
@@ -158,11 +181,13 @@ Result<int> doctor(const Context& context) {
     body["commands_run"] = counted.count;
     body["took_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
     body["exit_status"] = code;
+    body["last_run"] = trouble_of(context);
     print_json("p2pd.doctor/1", std::move(body));
     return code;
   }
   if (context.options.all) print_all(seen);
   print_verdict(all);
+  print_trouble(trouble_of(context));
   return code;
 }
 

@@ -99,12 +99,12 @@ class StopRequests : public Requests {
   int fd_;
 };
 
-/// next_command() for a walk without the service.
+/// Next action where a walk without the service differs from one with it; empty: it does not.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
   if (run.state == RunState::rebooting && context.options.root != "/")
     return "boot that system, then \"p2pctl apply\" again";
   if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" continues";
-  return next_command(run);
+  return "";
 }
 
 Result<void> require_no_options_of_the_plan(const Options& options) {
@@ -142,7 +142,7 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   pollfd stop{stop_fd, POLLIN, 0};
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
   nlohmann::json status = status_of(run, progress.steps());
-  status["next"] = next_here(context, run, stopped);
+  if (std::string next = next_here(context, run, stopped); !next.empty()) status["next"] = std::move(next);
   return print_status(context, std::move(status), {worker.changed(), stopped});
 }
 

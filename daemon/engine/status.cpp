@@ -45,6 +45,8 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   out["status"] = to_string(record->second.status);
   for (const char* key : {"verdict", "summary", "next"})
     if (finding.is_object()) out[key] = finding.value(key, "");
+  const bool failing = out["verdict"] == to_string(Verdict::fail) || out["verdict"] == to_string(Verdict::unknown);
+  if (failing && out["next"] == "") out["next"] = step.value("operator", "");
   return out;
 }
 
@@ -67,31 +69,30 @@ Result<json> entry_of(const Journal& journal, const Run& run) {
   return entry;
 }
 
-/// Next steps of the blocked and failed steps, each once, as sentences.
-std::string instructions(const std::map<std::string, StepRecord>& steps) {
+/// Next steps of the blocked and failed steps of a status, each once, as sentences.
+std::string instructions(const json& steps) {
   std::string text;
-  for (const auto& [id, step] : steps) {
-    if (step.status != StepStatus::blocked && step.status != StepStatus::failed) continue;
-    const json& next = field_of(step.finding, "next");
-    const std::string sentence = next.is_string() ? next.get<std::string>() : "";
-    if (sentence.empty() || text.find(sentence) != text.npos) continue;
-    text += sentence + (sentence.ends_with('.') ? " " : ". ");
+  for (const json& step : steps) {
+    const std::string sentence = step["next"].is_string() ? step["next"].get<std::string>() : "";
+    const bool stuck =
+        step["status"] == to_string(StepStatus::blocked) || step["status"] == to_string(StepStatus::failed);
+    if (stuck && !sentence.empty() && text.find(sentence) == text.npos)
+      text += sentence + (sentence.ends_with('.') ? " " : ". ");
   }
   return text;
 }
 
 }  // namespace
 
-std::string next_command(const Run& run, const std::map<std::string, StepRecord>& steps) {
-  const std::string instructed = instructions(steps);
+std::string next_command(const Run& run, const std::string& instruction) {
   switch (run.state) {
     case RunState::blocked:
-      return (instructed.empty() ? "Resolve that. " : instructed) +
+      return (instruction.empty() ? "Resolve that. " : instruction) +
              "Then \"p2pctl retry\"; the run also continues at the next boot";
     case RunState::rebooting: return "reboot; it continues by itself";
     case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : "\"p2pctl revert\" continues";
     case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";
-    case RunState::failed: return instructed + "\"p2pctl history\" shows every step of it";
+    case RunState::failed: return instruction + "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" continues";
     case RunState::limited:
       return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
@@ -129,7 +130,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"state", to_string(run.state)},
           {"result", run.result},
           {"reason", run.reason},
-          {"next", next_command(run, steps)},
+          {"next", next_command(run, instructions(list))},
           {"started", run.started},
           {"ended", run.ended},
           {"reboots", run.reboots},

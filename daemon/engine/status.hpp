@@ -24,9 +24,8 @@ struct Activity {
 /// Status of a run as JSON, for status.json, the bus and p2pctl status --json.
 nlohmann::json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity = {});
 
-/// Next action of the operator for a run in this state; empty if none is needed. `steps`: that of a step that is
-/// blocked or failed comes first.
-std::string next_command(const Run& run, const std::map<std::string, StepRecord>& steps = {});
+/// Next action of the operator for a run in this state, after `instruction`; empty if none is needed.
+std::string next_command(const Run& run, const std::string& instruction = "");
 
 /// Status from the journal in `state`. A run that ended ready is `idle` unless `proven` (on this boot).
 Result<nlohmann::json> status_in_journal(const std::filesystem::path& state, bool proven);

@@ -204,6 +204,18 @@ class Plans(Case):
         self.assert_refused(self.ctl("explain", "gpu"), 'no step "gpu"')
 
 
+class LastRun(Case):
+    def test_doctor_tells_of_a_failed_run(self):
+        self.assertIsNone(self.json("doctor", self.plan, code=2)["last_run"])
+        blocked = "{gate: a, title: A, check: gpu-inventory, with: {at_least: 9}, operator: Install nine.}"
+        write(self.plan, plan_text(blocked))
+        self.assertRegex(self.ctl("apply", self.plan).stdout, r"(?s)\Ablocked |\nblocked .* next +Add a card; .* Then \"p2pctl retry\"")
+        self.assertRegex(self.ctl("doctor", self.plan).stdout, r"\nLast run blocked: .*2 .*GPU")
+        last = self.json("doctor", self.plan, code=4)["last_run"]
+        self.assertEqual((last["state"], last["undone"]), ("blocked", []))
+        self.assertTrue(last["next"].startswith("Add a card; "), last)
+
+
 class Verify(Case):
     def test_what_others_changed(self):
         self.assertEqual(self.json("verify"), {"schema": "p2pd.verify/1", "drift": False, "changed": []})
