@@ -196,6 +196,13 @@ std::vector<UndoStore::Owner> UndoStore::owners() const {
   return owners;
 }
 
+std::vector<std::string> UndoStore::paths(const Owner& owner) const {
+  std::vector<std::string> paths;
+  for (const Entry& entry : entries_)
+    if (entry.owner == owner && std::ranges::find(paths, entry.path) == paths.end()) paths.push_back(entry.path);
+  return paths;
+}
+
 std::size_t UndoStore::newest_stretch() const {
   std::size_t first = entries_.size();
   while (first > 0 && entries_[first - 1].owner == entries_.back().owner) --first;

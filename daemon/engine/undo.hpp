@@ -51,6 +51,8 @@ class UndoStore : public ChangeRecorder {
   std::optional<Owner> newest_for(std::string_view step) const;
   /// Owners of changes that are in place, each once, oldest first.
   std::vector<Owner> owners() const;
+  /// Paths that `owner` changed, each once.
+  std::vector<std::string> paths(const Owner& owner) const;
   /// Restores the newest group. A file that others changed since is saved aside and named in the result. The
   /// entries stay until forget_newest(), so that a kill in between loses nothing.
   Result<std::vector<std::string>> restore_newest();

@@ -200,6 +200,14 @@ Result<bool> bringing_was_interrupted(const Host& host, std::string_view list) {
   });
 }
 
+std::vector<std::string> brought_packages(const Host& host, std::string_view path) {
+  Names told;
+  if (!path.ends_with(kOwn)) return told;
+  for (const auto& [package, how] : read_list(host, path).value_or(BroughtPackages()))
+    told.push_back(fmt::format("{} {}", package, how == kUpgraded ? how : "installed"));
+  return told;
+}
+
 Result<void> take_brought_packages_away(Host& host, std::string_view list) {
   const std::string own = list_of_change(host, list);
   const BroughtPackages brought = TRY(read_list(host, own));

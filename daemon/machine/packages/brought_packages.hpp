@@ -25,6 +25,10 @@ Result<void> describe_bringing(const Host& host, const std::vector<std::string>&
 /// Checks that `list` was written, and not all of it is installed: apt was killed.
 Result<bool> bringing_was_interrupted(const Host& host, std::string_view list);
 
+/// "gcc-12 installed" or "libc6 upgraded" for each package in the list of a run, whose path an undo record names.
+/// Empty: `path` is not such a list, or it cannot be read.
+std::vector<std::string> brought_packages(const Host& host, std::string_view path);
+
 /// Removes exactly the packages of `list`, then the list. An Error if others would be removed, too. Can be called
 /// again.
 Result<void> take_brought_packages_away(Host& host, std::string_view list);
