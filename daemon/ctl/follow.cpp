@@ -93,7 +93,7 @@ class Picture {
       if (known == earlier_.end()) return "";
       sum += known->second;
     }
-    return sum == 0 ? "" : fmt::format(", about {} left", duration(sum));
+    return sum == 0 ? "" : fmt::format(", about {} left", duration_text(sum));
   }
 
   /// ", 3 min 10 s", and ", earlier 5 min" for a step that took some time before.
@@ -101,9 +101,10 @@ class Picture {
     const std::optional<std::int64_t> from = unix_time(since);
     if (!from) return "";
     const auto before = earlier_.find(step);
-    return ", " + duration(std::max<std::int64_t>(now_ - *from, 0)) +
-           (before == earlier_.end() || before->second < 2 ? ""
-                                                           : fmt::format(" (earlier {})", duration(before->second)));
+    return ", " + duration_text(std::max<std::int64_t>(now_ - *from, 0)) +
+           (before == earlier_.end() || before->second < 2
+                ? ""
+                : fmt::format(" (earlier {})", duration_text(before->second)));
   }
 
   std::vector<std::string> next() const {

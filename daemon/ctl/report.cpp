@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 
@@ -13,12 +14,17 @@
 #include "ctl/status.hpp"
 #include "ctl/verb.hpp"
 #include "engine/journal.hpp"
+#include "engine/undo.hpp"
+#include "machine/packages/brought_packages.hpp"
+#include "machine/packages/package_backup.hpp"
 #include "plan/config.hpp"
 #include "report/document.hpp"
 #include "report/fields.hpp"
 #include "report/page.hpp"
 #include "report/proof.hpp"
+#include "screen/preview.hpp"
 #include "screen/print.hpp"
+#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -45,6 +51,62 @@ json baseline_of(const Context& context, std::vector<std::string>& notes) {
   return text ? parse_json(*text) : json();
 }
 
+/// Packages that the change behind these undo records installed, upgraded or removed.
+json packages_of(const Host& host, const std::vector<std::string>& paths) {
+  json packages = json::array();
+  for (const std::string& path : paths)
+    for (const std::string& package : brought_packages(host, path)) packages.push_back(package);
+  if (std::ranges::find(paths, PackageBackup::kPurging) == paths.end()) return packages;
+  if (const auto backup = read_package_backup(host))
+    for (const PackageBackup::Package& one : backup->packages)
+      packages.push_back(fmt::format("{} {} removed", one.name, one.version));
+  return packages;
+}
+
+/// Changes that are in place, from the undo records: [{run, step, summary, cost, reboot, files, packages}]. The files
+/// are without p2pd's own and dpkg's: the packages stand for these.
+json in_place(const Context& context, const Host& host, std::vector<std::string>& notes) {
+  json changes = json::array();
+  const auto root = context.root();
+  const auto state = Root::open(context.state());
+  if (!root || (!state && state.error().code == ErrorCode::not_found)) return changes;
+  const auto undo = state ? UndoStore::open(*state, *root) : Failure(state.error());
+  if (!undo) {
+    notes.push_back("files and packages that were changed: " +
+                    (undo.error().code == ErrorCode::denied ? "readable by root only" : undo.error().text()));
+    return changes;
+  }
+  for (const UndoStore::Owner& owner : undo->owners()) {
+    const std::vector<std::string> paths = undo->paths(owner);
+    json files = json::array();
+    for (const std::string& path : paths)
+      if (!path.starts_with("/var/lib/p2pd/") && !path.starts_with("/var/lib/dpkg/")) files.push_back(path);
+    const Action* const action = context.registry.action(owner.fix);
+    const auto told = action == nullptr ? Result<Description>(Description()) : action->describe(host, owner.with);
+    changes.push_back({{"run", owner.run},
+                       {"step", owner.step},
+                       {"summary", told ? told->summary : ""},
+                       {"cost", told ? told->cost : ""},
+                       {"reboot", action != nullptr && action->effect == Effect::reboot},
+                       {"files", std::move(files)},
+                       {"packages", packages_of(host, paths)}});
+  }
+  return changes;
+}
+
+/// Actions of the operator before p2pd can go on: [{step, seen, next}].
+json actions_of(const PlanPreview& all) {
+  json actions = json::array();
+  if (!all.blocked) return actions;
+  for (const Obstruction& one : obstructions(all)) {
+    const Standing& first = one.steps.front()->standing;
+    actions.push_back({{"step", first.step->id},
+                       {"seen", one.obstacle.empty() ? first.finding.summary : one.obstacle},
+                       {"next", one.next}});
+  }
+  return actions;
+}
+
 /// Plans of past runs, newest first; plans that no longer exist are left out.
 json walked_plans(const Context& context, const json& history, const Host& host) {
   json plans = json::array();
@@ -64,12 +126,16 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.status = known_or_noted(known_status(context), "state of the run", sources.notes);
   sources.history = known_or_noted(known_history(context, kReportedRuns), "what was done", sources.notes);
   sources.machine = machine_facts(host);
+  sources.machine["text"] = machine_text(host);
   sources.baseline = baseline_of(context, sources.notes);
+  sources.in_place = in_place(context, host, sources.notes);
   sources.plans = walked_plans(context, sources.history, host);
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
   const Plan plan = TRY(context.plan(host));
   sources.plans.push_back(to_json(plan));
-  sources.diagnosis = diagnosis_of(assess(plan, context.registry, host), plan, context.registry);
+  const Assessment seen = assess(plan, context.registry, host);
+  sources.diagnosis = diagnosis_of(seen, plan, context.registry);
+  sources.actions = actions_of(preview_of(plan, context.registry, host, seen));
   return sources;
 }
 

@@ -57,7 +57,18 @@ json verdict_of_run(const json& status) {
   return verdict;
 }
 
-json verdict_of_diagnosis(const json& diagnosis) {
+/// Headline if the plan does not hold; empty if it cannot be told.
+std::string headline_of(const Sources& sources) {
+  const std::string outlook = text_of(sources.diagnosis, "outlook");
+  if (text_of(field_of(sources.diagnosis, "conclusion"), "verdict") != "fail") return {};
+  if (outlook == "impossible") return "P2P is not possible with this hardware";
+  if (const std::size_t things = sources.actions.size(); things > 0)
+    return fmt::format("P2P does not work: you must fix {} thing{}", things, things == 1 ? "" : "s");
+  return outlook == "mendable" ? "P2P does not work; p2pd can fix it" : "P2P cannot work as this machine is";
+}
+
+json verdict_of_diagnosis(const Sources& sources) {
+  const json& diagnosis = sources.diagnosis;
   const json& conclusion = field_of(diagnosis, "conclusion");
   json verdict = {{"state", "diagnosed"},
                   {"tone", "open"},
@@ -74,12 +85,28 @@ json verdict_of_diagnosis(const json& diagnosis) {
   } else if (flag_of(diagnosis, "holds") || text_of(diagnosis, "outlook") == "provable") {
     verdict["headline"] = "Nothing is in the way; P2P is not proven yet";
   } else if (conclusion.is_object()) {
-    const bool shut = text_of(conclusion, "verdict") == "fail";
-    verdict["tone"] = shut ? "bad" : "warn";
-    verdict["headline"] = shut ? "P2P cannot work as this machine is" : "It cannot be told whether P2P works";
+    const std::string headline = headline_of(sources);
+    verdict["tone"] = headline.empty() ? "warn" : "bad";
+    verdict["headline"] = headline.empty() ? "It cannot be told whether P2P works" : headline;
     verdict["text"] = text_of(conclusion, "summary");
+    if (!sources.actions.empty())
+      verdict["next"] = text_of(diagnosis, "outlook") == "impossible" ? "" : "\"sudo p2pctl apply\"";
   }
   return verdict;
+}
+
+/// Actions of the operator: those of the diagnosis, or the next one of each step that stopped the run.
+json actions_of(const Sources& sources, bool ran) {
+  json actions = json::array();
+  for (const json& step : ran ? list_of(sources.status, "steps") : sources.actions) {
+    const std::string status = text_of(step, "status");
+    if (ran && status != "blocked" && status != "failed") continue;
+    json action = {{"step", text_of(step, ran ? "id" : "step")},
+                   {"seen", text_of(step, ran ? "summary" : "seen")},
+                   {"next", text_of(step, "next")}};
+    if (action["next"] != "") actions.push_back(std::move(action));
+  }
+  return actions;
 }
 
 // ---- causes of a missing proof --------------------------------------------------------------------------------------
@@ -139,6 +166,33 @@ json steps_of(const Sources& sources, const PlanWords& words) {
   return steps;
 }
 
+/// Files, packages and cost of the changes in place, added to `changes`; those of older runs as changes of their own.
+void add_in_place(json& changes, const Sources& sources, const PlanWords& words) {
+  for (json& change : changes)
+    change.update({{"run", 0},
+                   {"summary", ""},
+                   {"cost", ""},
+                   {"reboot", false},
+                   {"files", json::array()},
+                   {"packages", json::array()}});
+  for (const json& kept : sources.in_place) {
+    const std::string step = text_of(kept, "step");
+    auto change = std::ranges::find_if(changes, [&](const json& one) {
+      return text_of(one, "step") == step && text_of(one, "status") != "reverted" && one["run"] == 0;
+    });
+    if (change == changes.end()) {
+      changes.push_back({{"step", step}, {"title", words.title(step)}, {"why", words.why(step)}, {"status", "fixed"}});
+      change = std::prev(changes.end());
+    }
+    change->update({{"run", json_number<std::int64_t>(kept, "run")},
+                    {"summary", text_of(kept, "summary")},
+                    {"cost", text_of(kept, "cost")},
+                    {"reboot", flag_of(kept, "reboot")},
+                    {"files", list_of(kept, "files")},
+                    {"packages", list_of(kept, "packages")}});
+  }
+}
+
 // ---- redaction ------------------------------------------------------------------------------------------------------
 
 /// Replaces each `part`, unless it is too short to identify one machine.
@@ -184,22 +238,26 @@ json report_document(const Sources& sources) {
   const PlanWords words(sources.plans);
   const bool ran = number_of(sources.status, "run").value_or(0) > 0;
   const json proof = proof_of(sources);
-  json document = {{"schema", kReportSchema},
-                   {"version", P2PD_VERSION},
-                   {"made", sources.made},
-                   {"redacted", false},
-                   {"notes", sources.notes},
-                   {"verdict", ran ? verdict_of_run(sources.status) : verdict_of_diagnosis(sources.diagnosis)},
-                   {"ran", ran},
-                   {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
-                   {"causes", causes_of(sources, words)},
-                   {"steps", steps_of(sources, words)},
-                   {"proof", proof},
-                   {"pairs", pairs_with(sources.machine, proof)},
-                   {"before", before_of(sources.baseline)},
-                   {"numbers", numbers_of(sources, proof)}};
+  json document = {
+      {"schema", kReportSchema},
+      {"version", P2PD_VERSION},
+      {"made", sources.made},
+      {"redacted", false},
+      {"notes", sources.notes},
+      {"verdict", ran ? verdict_of_run(sources.status) : verdict_of_diagnosis(sources)},
+      {"actions", actions_of(sources, ran)},
+      {"machine", {{"text", text_of(sources.machine, "text")}, {"emulated", text_of(sources.machine, "emulated")}}},
+      {"ran", ran},
+      {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
+      {"causes", causes_of(sources, words)},
+      {"steps", steps_of(sources, words)},
+      {"proof", proof},
+      {"pairs", pairs_with(sources.machine, proof)},
+      {"before", before_of(sources.baseline)},
+      {"numbers", numbers_of(sources, proof)}};
   for (const char* key : {"environment", "gpus", "topology"}) document[key] = list_of(sources.machine, key);
   document.update(timeline_of(sources.history, words));
+  add_in_place(document["changes"], sources, words);
   return document;
 }
 

@@ -16,9 +16,11 @@ struct Sources {
   nlohmann::json status;                           ///< p2pd.status/1
   nlohmann::json history;                          ///< p2pd.history/1
   nlohmann::json diagnosis;                        ///< p2pd.doctor/1; used if nothing has run
+  nlohmann::json actions;                          ///< [{step, seen, next}] of the operator; used with `diagnosis`
+  nlohmann::json in_place;                         ///< [{run, step, summary, cost, reboot, files, packages}]
   nlohmann::json plans = nlohmann::json::array();  ///< texts of the steps: resolved plans, that of the newest run first
   nlohmann::json baseline;         ///< p2pd.bench/1 from before the first change, or {"not_measured": why}
-  nlohmann::json machine;          ///< machine_facts()
+  nlohmann::json machine;          ///< machine_facts(), and `text`: the machine in one line
   std::string made;                ///< ISO 8601 UTC
   std::vector<std::string> notes;  ///< inputs that could not be read
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <ctime>
 #include <optional>
@@ -45,6 +47,14 @@ inline std::optional<std::int64_t> unix_time(const std::string& time) {
   const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   if (end == nullptr || *end != '\0') return std::nullopt;
   return ::timegm(&parts);
+}
+
+/// "45 s", "2 min 5 s", "1 h 3 min", "12 days"
+inline std::string duration_text(std::int64_t seconds) {
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
+  if (seconds < 172'800) return fmt::format("{} h {} min", seconds / 3600, seconds % 3600 / 60);
+  return fmt::format("{} days", seconds / 86'400);
 }
 
 inline bool flag_of(const nlohmann::json& object, const char* key) { return field_of(object, key) == true; }

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+
+#include "report/fields.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -75,8 +78,39 @@ std::string text_element(std::string_view name, std::string_view style, std::str
   return element(name, style, escaped(text));
 }
 
-std::string section(std::string_view heading, const std::string& inner) {
-  return inner.empty() ? "" : element("section", "", text_element("h2", "", heading) + "\n" + inner) + "\n";
+std::string with_commands(std::string_view text) {
+  std::string out;
+  if (text.starts_with("p2pctl ")) {  // "p2pctl apply geforce-p2p  (1 reboot)"
+    const std::size_t end = std::min(text.find("  "), text.size());
+    out = text_element("code", "", text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  while (!text.empty()) {
+    const std::size_t open = text.find('"');
+    const std::size_t close = open == text.npos ? open : text.find('"', open + 1);
+    if (close == text.npos) return out + escaped(text);
+    const std::string_view word = text.substr(open + 1, close - open - 1);
+    out += escaped(text.substr(0, open));
+    out += word.starts_with("p2p") || word.starts_with("sudo p2p") ? text_element("code", "", word)
+                                                                   : escaped(text.substr(open, close + 1 - open));
+    text.remove_prefix(close + 1);
+  }
+  return out;
+}
+
+std::string section(std::string_view id, std::string_view heading, const std::string& inner) {
+  if (inner.empty()) return {};
+  return fmt::format("<section id=\"{}\">{}\n{}</section>\n", id, text_element("h2", "", heading), inner);
+}
+
+std::string folded(std::string_view heading, const std::string& inner) {
+  return inner.empty() ? "" : element("details", "", text_element("summary", "", heading) + "\n" + inner) + "\n";
+}
+
+std::string list_of_texts(const nlohmann::json& texts, std::string_view style) {
+  std::string items;
+  for (const nlohmann::json& text : texts) items += element("li", "", with_commands(text_of(text))) + "\n";
+  return items.empty() ? "" : element("ul", style, items) + "\n";
 }
 
 std::string paragraph(std::string_view text, std::string_view style) {
@@ -89,12 +123,17 @@ std::string time_text(std::string time) {
   return time;
 }
 
+std::string mark(std::string_view style, std::string_view sign, std::string_view meaning) {
+  return fmt::format("<span class=\"{0}\" role=\"img\" aria-label=\"{2}\" title=\"{2}\">{1}</span>", style, sign,
+                     meaning);
+}
+
 std::string verdict_mark(std::string_view verdict) {
-  if (verdict == "pass") return R"(<span class="good" title="holds">✓</span>)";
-  if (verdict == "fail") return R"(<span class="bad" title="does not hold">✗</span>)";
-  if (verdict == "not_applicable") return R"(<span class="faint" title="does not apply">–</span>)";
-  if (verdict.empty()) return R"(<span class="faint" title="not looked at">·</span>)";
-  return R"(<span class="warn" title="not known">?</span>)";
+  if (verdict == "pass") return mark("good", "✓", "passed");
+  if (verdict == "fail") return mark("bad", "✗", "failed");
+  if (verdict == "not_applicable") return mark("faint", "–", "does not apply");
+  if (verdict.empty()) return mark("faint", "·", "not checked");
+  return mark("warn", "?", "not known");
 }
 
 }  // namespace p2pd::ctl

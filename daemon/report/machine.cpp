@@ -76,6 +76,19 @@ std::string machine_text(const Host& host, const std::vector<PciDevice>& devices
                      guest.hypervisor.empty() ? "" : " of ", guest.hypervisor);
 }
 
+/// Sentence about hardware that does not exist; empty: all of it is real as far as is known. A rehearsal hides that it
+/// is a guest, but not its maker's name.
+std::string emulated_text(const Host& host, const std::vector<PciDevice>& devices) {
+  const std::string cpu = value_of(host, "/proc/cpuinfo", "model name", ':');
+  const VirtualMachine guest = virtual_machine(host, devices);
+  if (cpu.starts_with("QEMU TCG") || line_of(host, "/sys/class/dmi/id/sys_vendor") == "p2pd")
+    return "This machine is emulated" + (cpu.empty() ? "" : " (CPU " + cpu + ")") +
+           ": its figures say nothing about real hardware.";
+  if (!guest.guest.value_or(false)) return {};
+  return fmt::format("This is a virtual machine{}{}: the PCIe topology that it shows is not that of the hardware.",
+                     guest.hypervisor.empty() ? "" : " of ", guest.hypervisor);
+}
+
 /// Rows of a table, in the order in which a person needs them.
 json environment_of(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus) {
   const std::string bios =
@@ -232,7 +245,8 @@ json machine_facts(const Host& host) {
   Tree tree(host, devices, addresses, paths);
   for (std::size_t i = 0; i < addresses.size(); ++i)
     tree.add(*std::ranges::find(devices, addresses[i], &PciDevice::address), fmt::format("GPU {}", i));
-  return {{"environment", environment_of(host, devices, addresses)},
+  return {{"emulated", emulated_text(host, devices)},
+          {"environment", environment_of(host, devices, addresses)},
           {"gpus", std::move(gpus)},
           {"topology", std::move(tree).nodes()},
           {"pairs", pairs_of(paths)}};

@@ -6,6 +6,7 @@
 
 #include "base/json_members.hpp"
 #include "engine/journal.hpp"
+#include "plan/plan.hpp"
 #include "report/fields.hpp"
 
 namespace p2pd::ctl {
@@ -119,8 +120,8 @@ std::set<std::int64_t> runs_that_changed(const json& history) {
 PlanWords::PlanWords(const json& plans) {
   for (const json& plan : plans)
     for (const json& step : list_of(plan, "steps"))
-      for (const char* kind : {"state", "requires", "alternative"})
-        if (const std::string id = text_of(step, kind); !id.empty())
+      for (const StepKind kind : kStepKinds)
+        if (const std::string id = text_of(step, std::string(to_string(kind)).c_str()); !id.empty())
           words_.try_emplace(id, text_of(step, "title"), text_of(step, "why"));
 }
 

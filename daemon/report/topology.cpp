@@ -114,6 +114,23 @@ std::string limit_text(const json& pair) {
   return limit > 0 ? fmt::format("{:.1f}", limit) : "?";
 }
 
+std::string table_of_pairs(const json& pairs) {
+  std::string head = R"(<td class="corner"><span>from ↓ to →</span></td>)", body;
+  for (std::size_t to = 0; to < pairs.size(); ++to) head += fmt::format("<th scope=\"col\">{}</th>", to);
+  for (std::size_t from = 0; from < pairs.size(); ++from) {
+    std::string row = fmt::format("<th scope=\"row\">{}</th>", from);
+    for (std::size_t to = 0; to < pairs.size(); ++to) {
+      const json& pair = cell_of(pairs, from, to);
+      row += from == to ? "<td class=\"self\"></td>"
+                        : element("td", "",
+                                  text_element("b", "", class_of(pair)) + text_element("small", "", limit_text(pair)));
+    }
+    body += element("tr", "", row) + "\n";
+  }
+  return element("table", pairs.size() > 4 ? "heat many plain" : "heat plain",
+                 element("thead", "", element("tr", "", head)) + element("tbody", "", body));
+}
+
 /// "28.8 GB/s: Gen4 x16 31.5 GB/s, MaxPayload 256: 91.4 %", with its pairs.
 std::string limits_list(const json& pairs) {
   std::map<std::string, std::vector<std::string>> ways;
@@ -145,34 +162,28 @@ std::string topology_drawing(const json& nodes) {
   std::vector<Placed> rows;
   place(below, "", 0, -1, rows);
   if (rows.empty()) return {};
-  std::string lines, boxes;
+  std::string lines, boxes, words;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     lines += line_of(rows, row);
     boxes += box_of(rows[row], row) + "\n";
+    words += fmt::format("{}{} {} {}", row == 0 ? "" : "; ", text_of(*rows[row].node, "title"),
+                         text_of(*rows[row].node, "detail"), link_text(*rows[row].node));
   }
   return fmt::format(
-      "<svg class=\"tree\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"CPUs, switches and GPUs\">\n{}\n{}</svg>\n",
-      kWidth, rows.size() * kRow, lines, boxes);
+      "<svg class=\"tree\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Tree of CPUs, switches and GPUs: "
+      "{}\">\n{}\n{}</svg>\n",
+      kWidth, rows.size() * kRow, escaped(words), lines, boxes);
 }
 
 std::string pairs_table(const json& pairs) {
   if (pairs.size() < 2) return {};
-  std::string head = R"(<td class="corner"></td>)", body;
-  for (std::size_t to = 0; to < pairs.size(); ++to) head += fmt::format("<th scope=\"col\">{}</th>", to);
-  for (std::size_t from = 0; from < pairs.size(); ++from) {
-    std::string row = fmt::format("<th scope=\"row\">{}</th>", from);
-    for (std::size_t to = 0; to < pairs.size(); ++to) {
-      const json& pair = cell_of(pairs, from, to);
-      row += from == to ? "<td class=\"self\"></td>"
-                        : element("td", "",
-                                  text_element("b", "", class_of(pair)) + text_element("small", "", limit_text(pair)));
-    }
-    body += element("tr", "", row) + "\n";
+  if (pairs.size() == 2) {
+    const std::string path = class_of(cell_of(pairs, 0, 1));
+    return (path == "?" ? "" : paragraph("Path of GPU 0 and GPU 1: " + path + ".")) + limits_list(pairs) + "\n";
   }
-  const std::string table = element("table", pairs.size() > 4 ? "heat many plain" : "heat plain",
-                                    element("thead", "", element("tr", "", head)) + element("tbody", "", body));
-  return element("figure", "map",
-                 element("figcaption", "", "Ways and their limits <small>GB/s one way</small>") + table) +
+  return element(
+             "figure", "map",
+             element("figcaption", "", "Paths and their limits <small>GB/s one way</small>") + table_of_pairs(pairs)) +
          limits_list(pairs) + "\n";
 }
 

@@ -11,7 +11,8 @@ namespace p2pd::ctl {
 /// narrow screen. The thickness of a line is the capacity of its link. Empty if there is nothing to draw.
 std::string topology_drawing(const nlohmann::json& nodes);
 
-/// Table of the path classes of the pairs, and list of their limits (key `pairs`). Empty for fewer than two GPUs.
+/// Path classes of the pairs, as a sentence for two GPUs and a table for more, and list of their limits (key `pairs`).
+/// Empty for fewer than two GPUs.
 std::string pairs_table(const nlohmann::json& pairs);
 
 }  // namespace p2pd::ctl

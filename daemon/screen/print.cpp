@@ -162,12 +162,6 @@ void clear_lines(std::size_t count) {
   if (count > 0) fmt::print("\x1b[{}A\r\x1b[J", count);
 }
 
-std::string duration(std::int64_t seconds) {
-  if (seconds < 60) return fmt::format("{} s", seconds);
-  if (seconds < 3600) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
-  return fmt::format("{} h {} min", seconds / 3600, seconds / 60 % 60);
-}
-
 std::string unified_diff(std::string_view path, const std::string& before, const std::string& after) {
   char name[] = "/tmp/p2pctl-diff-XXXXXX";
   const int fd = ::mkstemp(name);

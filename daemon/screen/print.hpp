@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +39,6 @@ std::size_t print_lines(const std::vector<std::string>& lines);
 
 /// Removes the last `count` lines from the terminal.
 void clear_lines(std::size_t count);
-
-/// "40 s", "3 min 10 s", "2 h 5 min"
-std::string duration(std::int64_t seconds);
 
 /// Unified diff of a file's content against a new one, coloured, from `diff -u` with standard input.
 std::string unified_diff(std::string_view path, const std::string& before, const std::string& after);
