@@ -77,10 +77,10 @@ json event(const char* time, const char* boot, const char* type, const char* ste
 
 json plan() {
   return {{"steps",
-           {{{"state", "acs"},
+           {{{"gate", "acs"},
              {"title", "No port where two GPUs' ways part redirects their traffic"},
              {"why", "Half the bandwidth, or no P2P at all."}},
-            {{"state", "p2p-proven"},
+            {{"goal", "p2p-proven"},
              {"title", "Every pair of GPUs moved right bytes on this boot"},
              {"why", "Only data that was looked at proves P2P."}}}}};
 }
@@ -109,7 +109,7 @@ Sources run_of(const char* state, const char* result, const json& acs, const jso
   for (const auto& [id, one] : {std::pair("acs", &acs), std::pair("p2p-proven", &proof)}) {
     sources.status["steps"].push_back({{"id", id},
                                        {"title", ""},
-                                       {"kind", "state"},
+                                       {"kind", "gate"},
                                        {"status", "holds"},
                                        {"verdict", (*one)["verdict"]},
                                        {"summary", (*one)["summary"]},
@@ -206,10 +206,13 @@ std::string page_of(const char* name, const Sources& sources,
     std::ofstream(std::string(directory) + "/" + name + ".html") << page;
   CHECK(page.starts_with("<!doctype html>"));
   CHECK(page.ends_with("</html>\n"));
-  for (const char* outside : {"http:", "https:", "<script", " src=", "url(", "@import", "<link", "href"})
+  for (const char* outside : {"http:", "https:", "<script", " src=", "url(", "@import", "<link"})
     CHECK(page.find(outside) == std::string::npos);
-  for (const char* tag : {"main",   "section",    "table", "tr",    "td", "th",   "ul",    "ol",   "li", "p",  "div",
-                          "figure", "figcaption", "svg",   "small", "b",  "span", "tspan", "text", "dl", "dd", "h2"}) {
+  for (std::size_t at = page.find("href"); at != std::string::npos; at = page.find("href", at + 1))
+    CHECK(page.compare(at, 7, "href=\"#") == 0);
+  for (const char* tag :
+       {"main", "section", "table", "tr",   "td",    "th",   "ul", "ol", "li", "p",  "div", "figure",  "figcaption",
+        "svg",  "small",   "b",     "span", "tspan", "text", "dl", "dd", "h2", "h3", "nav", "details", "pre"}) {
     const auto count = [&](const std::string& pattern) {
       const std::regex searched(pattern);
       return std::distance(std::sregex_iterator(page.begin(), page.end(), searched), std::sregex_iterator());
@@ -351,18 +354,33 @@ TEST_CASE("report: nothing has run") {
   sources.machine = machine_of(2);
   const std::string page = page_of("nothing-ran", sources);
   for (const char* told : {"P2P cannot work as this machine is", "port 0000:16:02.0 redirects", "Half the bandwidth",
-                           "p2pctl apply geforce-p2p", "Nothing has run on this machine yet", "No benchmark has run"})
+                           "p2pctl apply geforce-p2p", "Nothing has run on this machine yet"})
     CHECK(holds(page, told));
 }
 
 TEST_CASE("report: a run that ended ready, two GPUs") {
   Sources sources = ready_run(2);
   sources.machine = machine_of(2);
+  sources.machine["text"] = "2 x GeForce RTX 4090; Linux 6.8.0-60-generic";
+  sources.machine["emulated"] = "This machine is emulated: its figures say nothing about real hardware.";
+  sources.in_place = {{{"run", 1},
+                       {"step", "acs"},
+                       {"summary", "boot with pci=disable_acs_redir"},
+                       {"cost", "pass no device to a guest"},
+                       {"reboot", true},
+                       {"files", {"/etc/default/grub.d/zz-p2pd.cfg"}},
+                       {"packages", {"gcc-12 installed"}}}};
   const std::string page = page_of("ready-2", sources);
-  for (const char* told : {"Ready: P2P is proven", "made so", "2026-11-22 11:01:05", "boot 2",
-                           "Copy, one way: before, through host memory", "Copy, one way: after", "26.1", "91 %",
-                           "of 28.8", "Tensor parallelism", "Gen4 x16", "2 of 2"})
+  CHECK(page.find("This machine is emulated") < page.find("<dl"));
+  for (const char* told : {"2 x GeForce RTX 4090", "in effect since a reboot", "boot with pci=disable_acs_redir",
+                           "zz-p2pd.cfg", "gcc-12 installed", "pass no device", "<code>sudo p2pctl revert</code>"})
     CHECK(holds(page, told));
+  for (const char* told : {"Ready: P2P is proven", "Boot 1, run 1: 2 min 0 s, from 2026-11-22 11:00:00 UTC",
+                           "+1 min 4 s", "4 min 0 s after the last event of boot 1", "Boot 2, run 1: 3 min 0 s",
+                           "Copy, one way: <b>26.1 GB/s each way</b>, 91 % of the 28.8 that", "17.8 GB/s each",
+                           "through host memory", "Bytes both ways: right", "Tensor parallelism", "Gen4 x16", "2 of 2"})
+    CHECK(holds(page, told));
+  CHECK(!holds(page, "class=\"heat\""));
   CHECK(!holds(page, "fixing"));
 }
 
@@ -370,8 +388,8 @@ TEST_CASE("report: a run that waits for its restart says what it has changed") {
   Sources sources = run_of("rebooting", "", finding("fail", "port 0000:16:02.0 redirects"), finding("unknown", ""));
   sources.history["runs"][0]["steps"][0]["status"] = to_string(StepStatus::pending_reboot);
   const std::string page = page_of("rebooting", sources);
-  CHECK(holds(page, "with the next restart"));
-  CHECK(!holds(page, "Nothing on this machine was changed"));
+  CHECK(holds(page, "with the next reboot"));
+  CHECK(!holds(page, "Nothing on this machine is changed"));
 }
 
 TEST_CASE("steps: every status has a name, and the name leads back to it") {
@@ -386,7 +404,8 @@ TEST_CASE("report: eight GPUs") {
   Sources sources = ready_run(8);
   sources.machine = machine_of(8);
   const std::string page = page_of("ready-8", sources);
-  for (const char* told : {"GPU 7", "ACS redirects", "56 of 56", "SYS", "PIX", "x8 of x16", "slower than it should be"})
+  for (const char* told : {"GPU 7", "ACS redirects", "56 of 56", "SYS", "PIX", "x8 of x16", "slower than it should be",
+                           "Copy, one way: before, through host memory", "Copy, one way: after", "of 28.8"})
     CHECK(holds(page, told));
 }
 
@@ -396,7 +415,7 @@ TEST_CASE("report: one GPU") {
   sources.machine = machine_of(1);
   const std::string page = page_of("one-gpu", sources);
   for (const char* told : {"Blocked: a person is needed", "at least 2 NVIDIA GPUs", "GPU 0"}) CHECK(holds(page, told));
-  CHECK(!holds(page, "Ways and their limits"));
+  CHECK(!holds(page, "Paths and their limits"));
 }
 
 TEST_CASE("report: a run that failed") {
@@ -435,7 +454,7 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
           {{{"step", "p2p-proven"}, {"status", "holds"}, {"finding", finding("pass", "proven again", quick)}}}}});
   sources.history["runs"].push_back(apply);
   sources.plans.insert(sources.plans.begin(),
-                       json{{"steps", {{{"state", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
+                       json{{"steps", {{{"goal", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
   const json document = report_document(sources);
   CHECK(document["looks"] == 38);
   CHECK(document["proof"]["run"] == 1);
@@ -443,7 +462,7 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
   CHECK(document["changes"][0]["step"] == "acs");
   CHECK(document["changes"][0]["title"] == "No port where two GPUs' ways part redirects their traffic");
   CHECK(document["changes"][1]["step"] == "a-later-one");
-  CHECK(holds(page_of("looks", sources), "Looked at again"));
+  CHECK(holds(page_of("looks", sources), "Measured again"));
 }
 
 TEST_CASE("report: the machine as files tell it") {
