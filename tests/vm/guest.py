@@ -14,14 +14,18 @@ above all, is lost. What it had handed to the disk stays, flushed or not: the di
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 import topology
@@ -217,6 +221,28 @@ class Guest:
         """Starts a shell command in the guest; what it prints can be read line by line from `stdout`."""
         return subprocess.Popen(self.ssh_argv(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, errors="replace")
+
+    def typed(self, command, *exchanges, timeout_s=1800):
+        """Runs a command on a terminal of the guest. Each of `exchanges` is a text to wait for, and the keys that are typed then. Returns
+        the exit status and what was shown, without colours and movements of the cursor."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        ssh, *words = self.ssh_argv(command)
+        shown, left, deadline = "", list(exchanges), self.now() + timeout_s
+        with subprocess.Popen([ssh, "-tt", *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
+            os.close(slave)
+            with contextlib.suppress(OSError):  # the other end is closed
+                while piece := os.read(master, 65536):
+                    shown += re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "", piece.decode(errors="replace"))
+                    if left and left[0][0] in shown:
+                        os.write(master, left.pop(0)[1].encode())
+                    if self.now() > deadline:
+                        process.kill()
+                        raise GuestError(f"no end after {timeout_s} s: {command}: {shown[-500:]}")
+        os.close(master)
+        if left:
+            raise GuestError(f"{command}: never shown: {left[0][0]}: {shown[-500:]}")
+        return process.returncode, shown
 
     def run(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
         """Runs a shell command in the guest and returns what it printed; it must succeed."""

@@ -132,6 +132,7 @@ class Machine(Guest):
                     say(f"{status['state']}: {status.get('reason', '')} ({status.get('reboots', 0)} reboots)")
                     expect(status["state"] in wanted, f"it is {status['state']}, not {' or '.join(wanted)}: {status.get('reason')}")
                     return status
+            time.sleep(2)  # a restart that is due is waited for
             self.check_alive()
         raise Unexpected(f"it did not settle in {timeout_s} s")
 
