@@ -147,6 +147,13 @@ def case_bus_activation(machine):
     expect(machine.run(f"stat -c %U /proc/{machine.pid('p2pd.service')}") == "p2pd", "it does not run as p2pd")
 
 
+def case_smoke(machine):
+    """What autopkgtest runs, packaging/debian/tests/smoke; here the machine has the files of the package, and no entry of dpkg."""
+    smoke = (HERE.parents[1] / "packaging/debian/tests/smoke").read_text()
+    machine.write("/root/smoke", 'dpkg-query() { p2pctl --version | cut -d " " -f 2; }\n' + smoke)
+    machine.run("AUTOPKGTEST_TMP=$(mktemp -d) bash /root/smoke")  # which takes a function of that name
+
+
 def case_ends_when_idle(machine):
     drop_in(machine, "p2pd.service", "Environment=P2PD_IDLE_S=1")
     machine.run("systemctl restart p2pd.service")

@@ -26,6 +26,7 @@ RULES = (PACKAGING / "debian/rules").read_text()
 UNITS = sorted(p for p in (ROOT / "units").iterdir() if p.suffix in {".service", ".socket", ".timer", ".path", ".target"} and p.name[:4] == "p2pd")
 # of the tree, not of the package: dpkg's and systemd's own records, and copies of the tables of users
 NOT_OURS = re.compile(r"var/lib/dpkg|var/log|etc/(passwd|group|shadow|gshadow)-?$|etc/\.pwd\.lock|var/lib/systemd(/|$)|etc/systemd(/system)?$")
+ANSWERS = {"DEBEMAIL": "who@builds.example", "DEBFULLNAME": "Who & Builds"}  # for a package
 
 
 def run(*argv, **more):
@@ -68,7 +69,7 @@ class Package(unittest.TestCase):
             raise unittest.SkipTest(f"nothing is built in {BUILD}")
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-package-"))
         cls.addClassCleanup(shutil.rmtree, cls.work)
-        made = run(PACKAGING / "deb", "--build", BUILD, cls.work)
+        made = run(PACKAGING / "deb", "--build", BUILD, cls.work, env={name: value for name, value in os.environ.items() if name not in ANSWERS})
         assert made.returncode == 0, made.stdout
         cls.deb = pathlib.Path(made.stdout.strip().splitlines()[-1])
 
@@ -95,6 +96,26 @@ class Package(unittest.TestCase):
         besides = ["--suppress-tags", "uses-dpkg-database-directly"] if debug else []
         done = run("lintian", "--allow-root", *besides, *self.work.glob("*.changes"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_maintainer(self):
+        """No address that looks as if somebody read it, but the one of who builds the package."""
+        self.assertRegex(run("dpkg-deb", "-f", self.deb, "Maintainer").stdout, r"@[\w.]+\.invalid>$")
+        made = run(PACKAGING / "deb", "--build", BUILD, self.tree, env=os.environ | ANSWERS)
+        self.assertEqual(made.returncode, 0, made.stdout)
+        self.assertEqual(run("dpkg-deb", "-f", made.stdout.split()[-1], "Maintainer").stdout, "Who & Builds <who@builds.example>\n")
+
+    def test_report_of_reportbug(self):
+        """Versions and the verdict on a record of this machine, without its name and path."""
+        self.must("-i", self.deb)
+        report = self.tree / "report"
+        done = run("sh", "-c", 'exec "$1" 3>"$2"', "sh", self.tree / "usr/share/bug/p2pd", report, env={"PATH": f"{BUILD}/bin:/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("p2pctl record", done.stdout)
+        text = report.read_text()
+        self.assertRegex(text, r"\Ap2pctl [\d.]+\nLinux ")
+        self.assertRegex(text, r"(?m)^P2P: ")
+        for word in (os.uname().nodename, "/tmp/"):
+            self.assertNotIn(word, text)
 
     def test_what_it_needs(self):
         needs = {word.split()[0] for word in run("dpkg-deb", "-f", self.deb, "Depends").stdout.split(",")}

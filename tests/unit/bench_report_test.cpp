@@ -198,7 +198,7 @@ TEST_CASE("bench report: the bug report of two GPUs") {
   report.judgement.summary = "not proven: GPU 1 -> GPU 0";
   report.machine["acs"]["0000:00:03.1"] = {"request redirect", "completion redirect"};
   report.machine["registry_options"] = "ForceP2P=17";
-  CHECK(bug_report(report) == R"(p2pd 0.1.0 p2p-bench, not proven: GPU 1 -> GPU 0
+  CHECK(bug_report(report) == R"(p2pd 0.2.0 p2p-bench, not proven: GPU 1 -> GPU 0
 driver 550.90.07 open modules, srcversion 0123456789ABCDEF, CUDA 12.4
 kernel 6.8.0-60-generic, IOMMU domain identity, arguments: amd_iommu=on, iommu=pt
 RegistryDwords: ForceP2P=17
