@@ -3,13 +3,14 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
-from tree import MACHINES, boot, differences, picture, scratch_directory, write  # noqa: E402
+from tree import BOOT_ID, MACHINES, boot, differences, picture, scratch_directory, write  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["P2PD_BUILD"]).resolve()
 P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")
@@ -23,6 +24,15 @@ OPTIONS = ("{gate: b, title: B, check: modprobe-options, fix: modprobe-options,"
 
 def plan_text(*steps, head="name: test\ntitle: test\n"):
     return head + "steps:\n" + "".join(f"  - {step}\n" for step in steps or [STEP])
+
+
+def prove(tree, uses, limited=False, **other):
+    """Writes into a tree what a proof on this boot leaves behind; `other` differs from what is there."""
+    dump = (tree / "lspci-xxxx.txt").read_text()
+    gpus = [f"10de:2684 {address}" for address in re.findall(r"^([0-9a-f:.]{12}) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)]
+    modules = {path.name: (path / "srcversion").read_text().strip() for path in tree.glob("sys/module/nvidia*")}
+    proof = {"machine_id": "", "boot_id": (tree / BOOT_ID).read_text().strip(), "gpus": gpus, "modules": modules, "without": [], "fit_for": uses}
+    write(tree / "run/p2pd" / ("limited" if limited else "ready"), json.dumps(proof | other))
 
 
 class Case(unittest.TestCase):

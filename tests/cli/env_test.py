@@ -11,8 +11,8 @@ import subprocess
 import unittest
 import unittest.mock
 
-from cli_case import Case, STEP, plan_text
-from tree import BOOT_ID, boot, picture, write
+from cli_case import Case, STEP, plan_text, prove
+from tree import boot, picture, write
 
 REPORT = json.loads((pathlib.Path(__file__).resolve().parents[1] / "sim/two-gpus.report.json").read_text())
 USES = ["copies", "nccl", "custom-all-reduce"]
@@ -30,10 +30,7 @@ class Env(Case):
         boot(self.tree)
         dump = (self.tree / "lspci-xxxx.txt").read_text()
         self.addresses = re.findall(r"^([0-9a-f:.]{12}) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)
-        modules = {path.name: (path / "srcversion").read_text().strip() for path in self.tree.glob("sys/module/nvidia*")}
-        proof = {"machine_id": "", "boot_id": (self.tree / BOOT_ID).read_text().strip(), "gpus": [f"10de:2684 {address}" for address in self.addresses],
-                 "modules": modules, "without": [], "fit_for": uses}
-        write(self.tree / "run/p2pd/ready", json.dumps(proof))
+        prove(self.tree, uses)
         finding = {"verdict": "pass", "summary": "", "facts": report or REPORT}
         with sqlite3.connect(self.state / "state.db") as journal:
             journal.execute("INSERT INTO steps SELECT run, 'p2p-proven', status, 0, 0, 0, 0, '', ? FROM steps LIMIT 1", [json.dumps(finding)])

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2pctl is-ready, metrics and features by the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
-import json
-import re
 import struct
 import unittest
 
-from cli_case import Case
-from tree import BOOT_ID, boot, picture, write
+from cli_case import Case, prove
+from tree import boot, picture, write
 
 USES = ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory")
 ALL, LESS = USES[:3], USES[:2]
@@ -20,12 +18,7 @@ class Proven(Case):
         boot(self.tree)
 
     def prove(self, uses, limited=False, **other):
-        """What a proof on this boot leaves behind; `other` differs from what is here."""
-        dump = (self.tree / "lspci-xxxx.txt").read_text()
-        gpus = [f"10de:2684 {address}" for address in re.findall(r"^([0-9a-f:.]{12}) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)]
-        modules = {path.name: (path / "srcversion").read_text().strip() for path in self.tree.glob("sys/module/nvidia*")}
-        proof = {"machine_id": "", "boot_id": (self.tree / BOOT_ID).read_text().strip(), "gpus": gpus, "modules": modules, "without": [], "fit_for": uses}
-        write(self.tree / "run/p2pd" / ("limited" if limited else "ready"), json.dumps(proof | other))
+        prove(self.tree, uses, limited, **other)
         self.before = picture(self.tree)
 
     def assert_ready(self, code, *words, says=r"\A\Z"):
