@@ -1,28 +1,34 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What doctor, plan and catalogue show a person of the machines of today, line by line (cli/screens), of one of them every check and
-command too; that plan and doctor fit on one screen of every machine record, and that doctor says there what to do first; and that each
-machine of today is offered a driver that somebody built for its kernel, or told that p2pd builds it there first.
+command too; that plan and doctor fit on one screen of every machine record, and that doctor says there what to do first; that each
+machine of today is offered a driver that somebody built for its kernel, or told that p2pd builds it there first; and that README.md
+shows these screens.
 
 P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
 """
 import difflib
 import fcntl
+import json
 import os
 import pathlib
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "machines")]
+from bench_test import BENCH, BUILD, fault, gpu_addresses, machine  # noqa: E402
+from cli_case import prove  # noqa: E402
 from maker.todays_cases import todays_cases  # noqa: E402
-from tree import MACHINES  # noqa: E402
+from tree import MACHINES, boot  # noqa: E402
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
 SCREENS = TESTS / "cli/screens"
@@ -38,6 +44,7 @@ FIRST = {
     "rtx4090-x2-secure-boot": "mokutil --import", "rtx4090-x2-vfio": "Give the card back",
     "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
+SHOWN, READY = "ubuntu24-hwe-desktop-rtx4090-x2", "rtx4090-x2-healthy"  # in README.md
 CAPTURED = sorted((TESTS / "machines/captured").glob("*.json"))
 MADE = sorted(record for record in MACHINES.iterdir() if record.is_dir())
 
@@ -62,6 +69,28 @@ def on_terminal(record, *words, columns=COLUMNS):
     os.close(end)
     os.close(terminal)
     return f"$ p2pctl {' '.join(words)}    # exit status {child.wait(120)}\n{text.decode().replace(chr(13), '')}\n"
+
+
+def measured(record, directory):
+    """The line of a proof of P2P between simulated cards in the slots of a record, with the gain over cards without P2P."""
+    before = pathlib.Path(directory, "baseline.json")
+    for faults, words in (([fault("no-peer"), fault("no-peer", **{"from": 1, "to": 0})], ["--save", before]), ([], ["--against", before])):
+        file = pathlib.Path(directory, "simulated.json")
+        file.write_text(json.dumps(machine(2, gpu_addresses(record), faults=faults)))
+        done = subprocess.run([BENCH, "--json", *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+                              env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(BUILD / "sim"), "P2PD_SIM_CUDA": str(file)})
+        report = json.loads(done.stdout)
+    return "; ".join([report["judgement"]["summary"], report["gain"][-1]])
+
+
+def ready(record):
+    """What doctor prints of a record, on each width, once P2P is proven there."""
+    with tempfile.TemporaryDirectory() as directory:
+        tree = pathlib.Path(directory, record)
+        shutil.copytree(MACHINES / record, tree, symlinks=True)
+        boot(tree)
+        prove(tree, ["copies", "nccl", "custom-all-reduce"], summary=measured(record, directory))
+        return {columns: on_terminal(tree, "doctor", columns=columns) for columns in WIDTHS}
 
 
 class Screens(unittest.TestCase):
@@ -100,7 +129,15 @@ class Screens(unittest.TestCase):
                 shown = on_terminal(name, "doctor", columns=columns)
                 self.assertIn(FIRST.get(name, ""), re.sub(r"\s+", " ", shown))
                 now += f"# {name}, {columns} columns\n{shown}"
+        proven = ready(READY)
+        for columns, shown in proven.items():
+            self.assertIn("P2P: READY", shown)
+            self.assertEqual([line for line in shown.splitlines() if len(line) > columns], [])
+            now += f"# {READY} once P2P is proven, {columns} columns\n{shown}"
         self.compare("doctor.txt", now)
+        shows = [on_terminal(SHOWN, "doctor"), proven[COLUMNS]]
+        in_readme = re.findall(r"^    \$ p2pctl doctor\n((?:    .*\n)+)", (TESTS.parent / "README.md").read_text(), re.M)
+        self.assertEqual([re.sub("^    ", "", text, flags=re.M) for text in in_readme], [text.split("\n", 1)[1].rstrip("\n") + "\n" for text in shows])
 
 
 if __name__ == "__main__":

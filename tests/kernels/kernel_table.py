@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""config/kernel-table.yaml: reading and writing it, and the table of README.md that is made of it."""
+"""config/kernel-table.yaml: reading and writing it, and the ranges of README.md that are made of it."""
 
 import pathlib
 import re
@@ -35,33 +35,35 @@ def write(table):
     FILE.write_text(HEAD + "\n" + text)
 
 
-def cell(outcome):
-    for beginning, text in {"builds with ": "with a compat header", "builds": "yes", "fails: ": "no"}.items():
-        if outcome.startswith(beginning):
-            return text
-    return "not tried"
-
-
-def markdown(table):
-    """Releases by kernels, oldest first."""
-    kernels = sorted(table["kernels"], key=by_version)
-    rows = [["release", *(f"{name} ({table['kernels'][name]['distribution']})" for name in kernels)], ["---"] * (len(kernels) + 1)]
-    for release in sorted(table["releases"], key=by_version):
-        outcomes = table["releases"][release]["kernels"]
-        rows.append([release, *(cell(outcomes.get(name, "")) for name in kernels)])
+def ranges(table):
+    """Rows of Markdown: kernels for which the same releases build, and these; "A to B" where each listed release between them does."""
+    releases = sorted(table["releases"], key=by_version)
+    builds = {}  # releases that build, to kernels
+    for kernel in sorted(table["kernels"], key=by_version):
+        these = tuple(name for name in releases if table["releases"][name]["kernels"].get(kernel, "").startswith("builds"))
+        builds.setdefault(these, []).append(f"{kernel} ({table['kernels'][kernel]['distribution']})")
+    rows = [["Linux", "driver releases that build for it"], ["---", "---"]]
+    for these, kernels in builds.items():
+        runs = []
+        for name in these:
+            if runs and releases.index(name) == releases.index(runs[-1][-1]) + 1:
+                runs[-1].append(name)
+            else:
+                runs.append([name])
+        rows.append([", ".join(kernels), ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs) or "none"])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def in_readme():
-    """The table as README.md has it: what begins with its first heading."""
-    return "".join(re.findall(r"^\| release \|.*\n(?:\|.*\n)*", README.read_text(), re.MULTILINE))
+    """The ranges as README.md has them: the table that begins with their heading."""
+    return "".join(re.findall(r"^\| Linux \|.*\n(?:\|.*\n)*", README.read_text(), re.MULTILINE))
 
 
 def put_in_readme(table):
     old = in_readme()
     if not old:
-        raise ValueError(f'{README} has no table that begins with "| release |"')
-    README.write_text(README.read_text().replace(old, markdown(table)))
+        raise ValueError(f'{README} has no table that begins with "| Linux |"')
+    README.write_text(README.read_text().replace(old, ranges(table)))
 
 
 def compat_flags(rules, used, directory):

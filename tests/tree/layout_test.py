@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "actions", "config", "daemon", "packaging",
        "probes", "tests", "units"}
-TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".gitignore"}
+TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore"}
 
 # a room -> the rooms to its left whose headers it may include with quotes; the first row that fits counts
 MACHINE = [f"machine/{room}" for room in ("hardware", "fetch", "catalogue", "boot", "modules", "packages", "driver")]

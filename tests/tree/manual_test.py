@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Manual pages and completions say what the programs and the units are, all of it and no more."""
+"""Manual pages, README.md and completions say what the programs and the units are, all of it and no more."""
 import functools
 import os
 import pathlib
@@ -124,6 +124,8 @@ class Program(Case):
     def test_commands_that_are_shown(self):
         texts = {name: page(name) for name in PAGES}
         texts["p2pd.catalog"] = (UNITS / "p2pd.catalog").read_text()
+        for file in ("README.md", "packaging/debian/NEWS", "packaging/debian/p2pd.bug-script", ".github/ISSUE_TEMPLATE/machine.yaml"):
+            texts[file] = (UNITS.parent / file).read_text()
         for name, text in texts.items():
             shown = shell_words(text)
             self.assertTrue(shown or name == "org.p2pd1.5", name)
