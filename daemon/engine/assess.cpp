@@ -91,6 +91,14 @@ class Obstacles {
   std::map<std::string, Finding>& needs_;
 };
 
+/// "P2P is proven on this boot: 2 ordered pairs, ..." from the summary "proven: 2 ordered pairs, ..." of a proof.
+std::string proven_text(std::string_view summary) {
+  constexpr std::string_view kProven = "proven";
+  std::string text = "P2P is proven on this boot";
+  if (summary.starts_with(kProven)) return text.append(summary.substr(kProven.size()));
+  return summary.empty() ? text : text.append("; ").append(summary);
+}
+
 }  // namespace
 
 std::string_view to_string(Kind kind) {
@@ -157,7 +165,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Host& host) 
     if (proof->limited) proven.next = "\"p2pctl bench\" shows what is wrong, with pair and direction";
     proven.summary = proof->limited
                          ? fmt::format("P2P is proven on this boot, but only for {}", fmt::join(proof->fit_for, ", "))
-                         : "P2P is proven on this boot" + (proof->summary.empty() ? "" : "; " + proof->summary);
+                         : proven_text(proof->summary);
     all.judge_goal(std::move(proven));
   }
   return all;

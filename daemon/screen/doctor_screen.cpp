@@ -140,7 +140,7 @@ void print_verdict(const PlanPreview& all) {
   const auto [colour, text] = verdict_of(all);
   print_line(paint(colour, text));
   if (const Standing* goal = all.seen.goal(); goal != nullptr && goal->finding.proves())
-    print_table({{shortened(goal->finding.summary, 2 * kScreen)}});
+    print_table({{shortened(goal->finding.summary, 3 * kScreen)}});
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::mendable) print_fixes(all);
   print_warnings(all);
