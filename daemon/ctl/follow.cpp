@@ -54,14 +54,14 @@ class Picture {
       : status_(status), earlier_(earlier), now_(now), step_(field_of(status, "step")), steps_(to_do(status)) {}
 
   std::vector<std::string> lines() const {
-    const std::string id = text_of(step_, "id"), doing = text_of(step_, "doing");
+    const std::string id = text_of(step_, "id"), doing = text_of(step_, "doing"), title = text_of(step_, "title");
     const std::string message = harmless(text_of(field_of(status_, "progress"), "message"));
     std::vector<std::string> out = {progress()};
     const std::string time = seconds_since(text_of(step_, "since"), id);
     if (doing == "waiting")
       out.push_back(fmt::format("  waiting{}: {}", time, message));
     else if (!id.empty())
-      out.push_back(fmt::format("  {} {}: {}{}", doing, id, text_of(step_, "title"), time));
+      out.push_back(fmt::format("  {} {}{}{}{}", doing, id, title.empty() ? "" : ": ", title, time));
     if (doing != "waiting" && !message.empty()) out.push_back("    " + paint(Colour::dim, message));
     if (const std::vector<std::string> coming = next(); !coming.empty())
       out.push_back(fmt::format("  then {}", fmt::join(coming, ", ")));
