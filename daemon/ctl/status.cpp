@@ -126,7 +126,7 @@ Result<int> status(const Context& context) {
                 "it runs where systemd does, and for the running system only");
   Service service = TRY(Service::open(options));
   const Result<json> seen = follow(service, context, [&](const json& now) {
-    const bool restarts = text_of(now, "state") == to_string(RunState::rebooting);
+    const bool restarts = at_rest(now) && now.value("reboot_required", false);
     return restarts ? options.watch : options.wait && at_rest(now);
   });
   if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // ended by the user

@@ -152,7 +152,7 @@ std::string sentence_of(const json& matrix, const json& grades) {
   if (value && limit && *limit > 0)
     text +=
         fmt::format(", {:.0f} % of the {} that the path leaves for data", 100 * *value / *limit, number_text(*limit));
-  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)})
+  for (const auto& [from, to] : {std::pair<std::size_t, std::size_t>(0, 1), std::pair<std::size_t, std::size_t>(1, 0)})
     if (const std::string sign = grade_mark(cell_of(grades, from, to)); !sign.empty() && after.is_array())
       text += fmt::format(", {} GPU {} to {}", sign, from, to);
   if (after.is_null()) text.clear();
