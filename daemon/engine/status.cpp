@@ -108,7 +108,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
   for (const json& step : plan.is_object() ? plan.value("steps", json::array()) : json::array()) {
     json known = step_of(step, steps);
     const bool counts = known["kind"] == to_string(StepKind::gate) || known["kind"] == to_string(StepKind::goal);
-    if (!counts && known["verdict"] == "") continue;  // not needed so far
+    if (!counts && known["verdict"] == "" && known["summary"] == "") continue;  // not needed so far
     total += counts ? 1 : 0;
     done += counts && (holds(known) || is_proven(run.state)) ? 1 : 0;
     if (known["id"] == activity.step) title = known["title"];
