@@ -204,6 +204,17 @@ class Plans(Case):
         self.assert_refused(self.ctl("explain", "gpu"), 'no step "gpu"')
 
 
+class OtherMachine(Case):
+    def test_looking_verbs_run_there(self):
+        ssh = self.scratch / "bin/ssh"
+        write(ssh, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+        ssh.chmod(0o755)
+        for words in (["doctor", "-H", "gpu7", "--all", "it's"], ["doctor", "--host=gpu7", "--all", "it's"], ["-H", "gpu7", "doctor", "--all", "it's"]):
+            with self.subTest(words=words):
+                done = subprocess.run([P2PCTL, *words], capture_output=True, text=True, timeout=60, env=os.environ | {"PATH": f"{ssh.parent}:/usr/bin:/bin"})
+                self.assertEqual(done.stdout.splitlines(), ["--", "gpu7", "'p2pctl'", "'doctor'", "'--all'", "'it'\\''s'"], done.stderr)
+
+
 class LastRun(Case):
     def test_doctor_tells_of_a_failed_run(self):
         self.assertIsNone(self.json("doctor", self.plan, code=2)["last_run"])
@@ -233,6 +244,15 @@ class Verify(Case):
         write(self.tree / ours[0].lstrip("/"), "mine\n")
         done = self.ctl("revert")
         self.assertRegex(done.stdout, r"zz-p2pd.cfg was changed since by somebody else; that version is kept as ")
+
+    def test_a_file_of_a_step_that_only_a_fix_required(self):
+        write(self.plan, plan_text(STEP.replace("fix:", "needs: [b], fix:"), OPTIONS.replace("gate: b", "requires: b")))
+        self.apply_to_end()
+        write(self.tree / "etc/modprobe.d/zz-p2pd.conf", "mine\n")
+        self.assertRegex(self.ctl("verify").stdout, r"✗  b  /etc/modprobe.d/zz-p2pd.conf was changed since\n")
+        told = self.ctl("revert").stdout
+        boot(self.tree)
+        self.assertRegex(told + self.ctl("revert").stdout, r"note +/etc/modprobe.d/zz-p2pd.conf was changed since by somebody else; that version is kept as ")
 
     def test_no_undo_record_is_skipped(self):
         self.apply_to_end()
