@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <type_traits>
+
 #include "base/command.hpp"
 #include "ctl/doctor.hpp"
 #include "ctl/verb.hpp"
@@ -113,6 +115,16 @@ Result<void> print_plan_there(const Options& options) {
               "\"p2pctl apply --yes -H HOST\" does not ask for it");
 }
 
+/// Returns what `use` makes of the preview of the plan for the tree.
+template <class Use>
+std::invoke_result_t<Use, const PlanPreview&> with_preview(const Context& context, const Use& use) {
+  const auto runner = TRY(context.runner());
+  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const Plan plan = TRY(context.plan(*host));
+  const Assessment seen = assess(plan, context.registry, *host);
+  return use(preview_of(plan, context.registry, *host, seen));
+}
+
 }  // namespace
 
 Result<bool> wants_changes(const Context& context) {
@@ -122,29 +134,23 @@ Result<bool> wants_changes(const Context& context) {
     TRY(print_plan_there(options));
     return said_yes(options, "Apply this?");
   }
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
-  const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.registry, *host);
-  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
-  if (!all.changes && !all.blocked) return true;
-  print_screen(all);
-  return said_yes(options, all.blocked ? "Start it? It waits until that is settled." : "Apply this?");
+  return with_preview(context, [&](const PlanPreview& all) -> Result<bool> {
+    if (!all.changes && !all.blocked) return true;
+    print_screen(all);
+    return said_yes(options, all.blocked ? "Start it? It waits until that is settled." : "Apply this?");
+  });
 }
 
 Result<int> show_plan(const Context& context) {
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
-  const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.registry, *host);
-  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
-  if (context.options.json)
-    print_json("p2pd.plan-preview/1", to_json(all));
-  else
-    context.options.diff ? print_diff(all) : print_screen(all);
-  if (all.blocked) return kBlocked;
-  const bool settled = all.outlook == Outlook::ready || all.outlook == Outlook::limited;
-  return context.options.detailed_exitcode && (all.changes || !settled) ? kChanges : kDone;
+  return with_preview(context, [&](const PlanPreview& all) -> Result<int> {
+    if (context.options.json)
+      print_json("p2pd.plan-preview/1", to_json(all));
+    else
+      context.options.diff ? print_diff(all) : print_screen(all);
+    if (all.blocked) return kBlocked;
+    const bool settled = all.outlook == Outlook::ready || all.outlook == Outlook::limited;
+    return context.options.detailed_exitcode && (all.changes || !settled) ? kChanges : kDone;
+  });
 }
 
 }  // namespace p2pd::ctl

@@ -26,7 +26,9 @@ using nlohmann::json;
 std::string activity(const json& status) {
   if (!status.value("at_work", false)) return "";
   const json& step = field_of(status, "step");
-  std::string line = fmt::format("{} {}", text_of(step, "doing"), text_of(step, "id"));
+  std::string line = text_of(step, "doing");
+  if (line.empty()) return "";  // between two steps
+  if (const std::string id = text_of(step, "id"); !id.empty()) line += " " + id;
   if (const std::string message = text_of(field_of(status, "progress"), "message"); !message.empty())
     line += ": " + message;
   return line;
