@@ -87,6 +87,7 @@ const Probe kHostMemory = {
     .parameters = kParameters,
     .validate = validate_module_options,
     .check = check,
+    .skip_on_image = true,
 };
 
 }  // namespace p2pd

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """p2pctl on trees: bad ones, links that lead outside of them, and what others than root may see and do."""
+import json
 import os
+import pathlib
 import shutil
 import subprocess
 import unittest
 
+import yaml
+
 from cli_case import Case, KILL_AT, needs_root, P2PCTL, plan_text
 from tree import differences, picture, write
+
+SHIPPED = pathlib.Path(__file__).resolve().parents[2] / "config/plans/geforce-p2p.yaml"
 
 
 class Roots(Case):
@@ -67,6 +73,26 @@ class Roots(Case):
         (self.tree / "proc/cmdline").symlink_to(self.outside / "secret")
         self.assertNotIn("dev/vda", self.ctl("doctor", self.plan).stdout)
         self.assertNotEqual(self.json("doctor", self.plan, code=2)["steps"][0]["verdict"], "pass")
+
+
+class Images(Case):
+    def test_no_check_of_the_plan_misses_the_machine(self):
+        """In the tree of a system that has not booted: what only a machine shows is left to its first boot."""
+        image, steps = self.scratch / "image", []
+        write(image / "etc/os-release", 'ID=debian\nVERSION_ID="12"\n')
+        write(image / "var/lib/dpkg/status", "Package: base-files\nStatus: install ok installed\nArchitecture: amd64\nVersion: 12\n"
+                                             "Maintainer: x <x@example.com>\nDescription: x\n")
+        for step in yaml.safe_load(SHIPPED.read_text())["steps"]:
+            name = next(iter(step.values()))
+            if "goal" not in step:
+                steps.append({"gate": name, "title": name, **{key: step[key] for key in ("check", "fix", "with") if key in step}})
+        self.plan.write_text(json.dumps({"name": "gates", "title": "t", "steps": steps}))
+        done = self.ctl("doctor", self.plan, "--json", root=image)
+        self.assertIn("steps", json.loads(done.stdout), done.stdout)
+        told = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
+        self.assertIn("new-modules", told)
+        for name, step in told.items():
+            self.assertNotRegex(step.get("summary", ""), "/sys/|/proc/", name)
 
 
 @needs_root
