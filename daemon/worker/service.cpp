@@ -25,12 +25,18 @@
 namespace p2pd {
 namespace {
 
-constexpr int kIdleSeconds = 5;
+constexpr std::chrono::seconds kIdle{5};
 /// Pauses before a run is continued whose walk ended in an error: the cause may be transient, and a boot starts the
 /// worker only once.
 constexpr std::chrono::seconds kPauses[] = {std::chrono::seconds(10), std::chrono::seconds(60),
                                             std::chrono::seconds(300)};
 constexpr std::chrono::seconds kLockPatience{30};  // for a prove or reassert of the same boot
+
+/// Seconds in an environment variable, which tests set.
+std::chrono::seconds seconds_of(const char* variable, std::chrono::seconds otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::chrono::seconds(std::atoi(text));
+}
 
 /// Environment of the engine in this program.
 class Service {
@@ -56,12 +62,11 @@ class Service {
       return 1;
     }
     ::sd_notify(0, "READY=1");
-    const char* idle = std::getenv("P2PD_IDLE_S");
-    const auto patience = std::chrono::seconds(idle == nullptr ? kIdleSeconds : std::atoi(idle));
+    const std::chrono::seconds patience = seconds_of("P2PD_IDLE_S", kIdle);
     bool well = start();
     for (const auto* pause = std::begin(kPauses);;) {
       const bool again = !well && pause != std::end(kPauses);
-      const std::optional<Posted> request = mailbox_.wait(again ? *pause++ : patience);
+      const std::optional<Posted> request = mailbox_.wait(again ? seconds_of("P2PD_RETRY_S", *pause++) : patience);
       if (request)
         well = take(*request);
       else if (again && !mailbox_.stopping())

@@ -7,12 +7,13 @@ import os
 import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
 import unittest
 
-from bus_case import Case, ACCESS_DENIED, INVALID_ARGS, BusError, MANAGER, NAME, NOBODY, PROPERTIES, until, Variant
+from bus_case import Case, ACCESS_DENIED, INVALID_ARGS, BusError, MANAGER, NAME, NOBODY, PROPERTIES, until, Variant, write
 
 
 class BadInput(Case):
@@ -269,6 +270,17 @@ class Survives(Case):
         self.assertTrue((self.bus.runtime / "ready").exists())
         self.assertFalse(self.root.bus("NameHasOwner", "s", NAME)[0])
 
+    def test_an_error_at_boot_is_tried_again_three_times(self):
+        """Here that of an open run whose plan is none."""
+        self.apply_held()
+        self.bus.end("walk", signal.SIGKILL)
+        self.bus.hold(False)
+        with contextlib.closing(sqlite3.connect(self.bus.state / "state.db")) as database, database:
+            database.execute("UPDATE runs SET resolved = '{'")
+        self.bus.spawn("walk", self.bus.inside(self.bus.bin / "p2pd-worker", environment={"P2PD_RETRY_S": "0", "P2PD_IDLE_S": "0"}))
+        self.assertEqual(self.bus.processes["walk"].wait(60), 1)
+        self.assertEqual(self.bus.said("walk").count("error: "), 4, self.bus.said("walk"))
+
 
 class Reboots(Case):
     def wait_for_reboot(self):
@@ -342,6 +354,19 @@ class Reboots(Case):
         self.login("CancelScheduledShutdown")
         self.assertEqual(self.root.call("Retry")[0], run)
         until(lambda: self.scheduled()[0] == "reboot", "it goes on")
+
+    def test_it_stays_without_the_service_too(self):
+        for name in ("p2pd", "walk"):
+            self.bus.end(name)
+        schedule, asked = self.bus.tree / "run/systemd/shutdown/scheduled", self.bus.tree / "run/systemctl"
+        write(self.bus.place / "tools/systemctl", "#!/bin/sh\necho \"$@\" >> /run/systemctl\n", 0o755)
+        write(schedule, f"USEC={int((time.time() + 7200) * 1e6)}\nWARN_WALL=1\nMODE=poweroff\n")
+        said = self.assert_ctl(4, "apply", "arguments", "--no-dbus")
+        self.assertRegex(said, r"somebody else has scheduled a poweroff for 20\d\d")
+        self.assertFalse(asked.exists())
+        schedule.unlink()
+        self.bus.ctl("retry", "--no-dbus")
+        self.assertEqual(asked.read_text(), "reboot\n")
 
     def test_a_plan_that_waits_says_for_what(self):
         self.write("etc/p2pd/plans/patient.yaml", "name: patient\ntitle: patient\npolicy: {busy: wait}\nsteps:\n"
