@@ -47,9 +47,7 @@ constexpr std::array<Cause, 15> kCauses = {{
      "Run p2pctl doctor as root: only root can read /proc/iomem."},
     {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but it was not resized",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
-    {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old",
-     "Update the vBIOS with the tool of the card's maker, or leave the card out (\"gpus: {exclude: [...]}\" in "
-     "/etc/p2pd/p2pd.yaml)."},
+    {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old", kUpdateVbios},
     {"card", Verdict::fail, "no size that the card supports is enough",
      "Leave this card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml), unless its maker has a vBIOS with "
      "larger sizes."},

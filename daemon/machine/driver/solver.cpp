@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/units.hpp"
+#include "machine/hardware/bar1.hpp"
 
 namespace p2pd {
 namespace {
@@ -88,7 +89,7 @@ std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine
       return Gate{"bar1-too-small",
                   fmt::format("BAR1 of {} cannot exceed {}, less than {} of VRAM: no driver helps", name_of(gpu),
                               size_text(*gpu.bar1_most_bytes), size_text(*need)),
-                  "Update the card's vBIOS to one with Resizable BAR; in a virtual machine, look at the host instead."};
+                  kUpdateVbios};
     }
   }
   return std::nullopt;
