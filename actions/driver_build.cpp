@@ -25,6 +25,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry))) {
     if (check_build(host, build)) continue;
     kernels.push_back(build.target.release);
+    description.time += time_of_build(host);
     description.commands.push_back(make_of(host, all, build).text());
   }
   description.summary = fmt::format("build modules for {}", fmt::join(kernels, ", "));

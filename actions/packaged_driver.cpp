@@ -46,6 +46,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   description.summary = fmt::format("purge {} packages", list.purged.size() - others.size());
   if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
   if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
+  description.notes.emplace_back("CUDA is gone from the purge to the end of apply");
   description.commands.push_back(purge(list).text());
   return description;
 }

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "base/probe.hpp"
 #include "machine/boot/kernel_arguments.hpp"
@@ -52,27 +51,6 @@ Result<Gpu> look_at(const Host& host, const std::string& address) {
     return fail(ErrorCode::invalid,
                 fmt::format("IOMMU group {} of {} is of type \"{}\"", gpu.group, address, gpu.domain));
   return gpu;
-}
-
-std::optional<std::uint32_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
-/// Number of CPUs in a list such as "0-3,8"; nothing for other text.
-std::optional<std::int64_t> count_cpus(std::string_view list) {
-  std::int64_t count = 0;
-  while (!list.empty()) {
-    const std::string_view range = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(range.size() + 1, list.size()));
-    const std::size_t dash = std::min(range.find('-'), range.size());
-    const auto first = number(range.substr(0, dash));
-    const auto last = dash == range.size() ? first : number(range.substr(dash + 1));
-    if (!first || !last || *last < *first) return std::nullopt;
-    count += std::int64_t{*last} - *first + 1;
-  }
-  return count > 0 ? std::optional(count) : std::nullopt;
 }
 
 /// Number of logical CPUs, offline ones included: the highest number counts, not the number of online CPUs.

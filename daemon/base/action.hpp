@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ struct Description {
   std::vector<std::string> commands;
   std::string cost;                     ///< security cost, one short sentence; may be empty
   std::vector<std::string> notes = {};  ///< facts to know before it is applied
+  std::chrono::minutes time{0};         ///< estimate for this machine, without downloads; 0: less than a minute
 };
 
 /// A fix, as a row of the registry. The engine restores files; `undo` restores only the rest.

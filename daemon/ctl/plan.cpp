@@ -55,15 +55,11 @@ nlohmann::json alternatives(const Plan& plan) {
 nlohmann::json to_json(const PlanPreview& all) {
   nlohmann::json steps = nlohmann::json::array();
   for (const Preview& preview : all.steps) steps.push_back(to_json(preview, all.registry, all.host));
-  return {{"plan", all.plan.name},
-          {"outlook", to_string(all.outlook)},
-          {"changes", all.changes},
-          {"blocked", all.blocked},
-          {"reboots", all.reboots.most},
-          {"reboots_at_most", all.plan.policy.reboots},
-          {"alternatives", alternatives(all.plan)},
-          {"ends", ends(all.seen)},
-          {"steps", std::move(steps)}};
+  return {{"plan", all.plan.name},       {"outlook", to_string(all.outlook)},
+          {"changes", all.changes},      {"blocked", all.blocked},
+          {"reboots", all.reboots.most}, {"reboots_at_most", all.plan.policy.reboots},
+          {"minutes", all.time.count()}, {"alternatives", alternatives(all.plan)},
+          {"ends", ends(all.seen)},      {"steps", std::move(steps)}};
 }
 
 void print_change(const Change& change, bool reboot, const Host& host) {

@@ -201,7 +201,10 @@ void print_screen(const PlanPreview& all) {
   if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
   if (all.changes || proves)
     rows.push_back(
-        {"reboots", fmt::format("{} expected, {} at most", to_string(all.reboots), all.plan.policy.reboots)});
+        {"reboots",
+         fmt::format(
+             "{} expected, {} at most{}", to_string(all.reboots), all.plan.policy.reboots,
+             all.time.count() == 0 ? "" : fmt::format("; about {} min without them and downloads", all.time.count()))});
   print_table(rows);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Every check, file and command: p2pctl plan --diff\n");
 }

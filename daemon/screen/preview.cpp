@@ -25,6 +25,8 @@ PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& h
     const bool needless = all.outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
     all.steps.push_back({s, needless ? Changes{} : teller.tell(s)});
   }
+  for (const Preview& preview : all.steps)
+    for (const Change& change : preview.changes.made) all.time += change.description.time;
   all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
   all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
                 (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));

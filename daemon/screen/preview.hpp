@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ struct PlanPreview {
   const Assessment& seen;
   std::vector<Preview> steps;  ///< in the plan's order
   Outlook outlook = Outlook::ready;
-  bool changes = false;  ///< apply would change something
-  bool blocked = false;  ///< nothing is changed before the operator has acted
-  Reboots reboots{};     ///< expected
+  bool changes = false;          ///< apply would change something
+  bool blocked = false;          ///< nothing is changed before the operator has acted
+  Reboots reboots{};             ///< expected
+  std::chrono::minutes time{0};  ///< estimate of the changes, without downloads and reboots
 
   /// True if the change takes effect with a reboot.
   bool reboots_for(const Preview& preview, const Change& change) const;

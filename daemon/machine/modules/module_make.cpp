@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
-#include <thread>
 
 #include "base/inode.hpp"
 #include "base/log.hpp"
@@ -19,19 +19,21 @@ namespace {
 
 constexpr std::uint64_t kRoomBytes = std::uint64_t{2} << 30;    // source, objects and modules, with debug information
 constexpr std::uint64_t kJobBytes = std::uint64_t{1536} << 20;  // memory for one compiler
-constexpr std::chrono::hours kDeadline{3};                      // usually ten minutes on two cores
-constexpr std::chrono::seconds kTell{30};                       // time between two lines of progress
+constexpr std::chrono::minutes kCpuTime{20};                    // of all compilers of a build together
+constexpr std::chrono::hours kDeadline{3};
+constexpr std::chrono::seconds kTell{30};  // time between two lines of progress
 
 /// Number of compilers at once: as many as there are processors and memory for.
 unsigned jobs(const Host& host) {
-  const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
-  const std::string text = host.line("/proc/meminfo").value_or("");
+  const std::int64_t processors = count_cpus(host.line("/sys/devices/system/cpu/online").value_or("")).value_or(1);
+  const std::string text = host.line("/proc/meminfo").value_or("");  // a record has none
   const std::size_t at = text.find("MemAvailable:");
   const std::size_t digits = at == std::string::npos ? at : text.find_first_of("0123456789", at);
+  if (digits == std::string::npos) return static_cast<unsigned>(processors);
   std::uint64_t available_kib = 0;
-  if (digits == std::string::npos) return 1;
   std::from_chars(text.data() + digits, text.data() + text.size(), available_kib);
-  return static_cast<unsigned>(std::clamp<std::uint64_t>(available_kib * 1024 / kJobBytes, 1, processors));
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>(available_kib * 1024 / kJobBytes, 1, static_cast<std::uint64_t>(processors)));
 }
 
 Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
@@ -55,18 +57,18 @@ Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& 
 /// Writes the output of a build to a file.
 class BuildLog {
  public:
-  BuildLog(std::string release, Descriptor file) : release_(std::move(release)), file_(std::move(file)) {}
+  BuildLog(std::string what, Descriptor file) : what_(std::move(what)), file_(std::move(file)) {}
 
   void take(std::string_view line) {
     ++lines_;
     (void)write_all(file_, std::string(line) + "\n", "build log");  // a log that is cut short does not end the build
     if (std::chrono::steady_clock::now() < next_) return;
     next_ = std::chrono::steady_clock::now() + kTell;
-    log::info("building for {}: {} lines of output, now: {:.120}", release_, lines_, line);
+    log::info("building {}: {} lines of output, now: {:.120}", what_, lines_, line);
   }
 
  private:
-  std::string release_;
+  std::string what_;
   Descriptor file_;
   std::size_t lines_ = 0;
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
@@ -76,7 +78,8 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   const std::string log = build_log_of(build.name);
   if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));  // undo leaves the log, which is for people
   Command make = make_command(host, all, build, scratch);
-  BuildLog output(build.target.release, TRY(host.create(log, std::string(kBuildLogHead) + make.text() + "\n")));
+  BuildLog output(fmt::format("for {}, about {} min", build.target.release, time_of_build(host).count()),
+                  TRY(host.create(log, std::string(kBuildLogHead) + make.text() + "\n")));
   make.on_line = [&](std::string_view line) { output.take(line); };
   log::info("building for {}: {}", build.target.release, make.text());
   const auto made = host.run(make);
@@ -136,6 +139,10 @@ Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& 
 }
 
 }  // namespace
+
+std::chrono::minutes time_of_build(const Host& host) {
+  return std::max(std::chrono::minutes(1), kCpuTime / static_cast<int>(jobs(host)));
+}
 
 Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build) {
   return make_command(host, all, build, unfinished(build.directory));

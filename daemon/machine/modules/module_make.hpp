@@ -11,6 +11,9 @@ namespace p2pd {
 /// A build gets its name only with five modules of the right kernel; the output of a failed one stays in kLogs.
 Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry);
 
+/// Estimated time of one build on this machine.
+std::chrono::minutes time_of_build(const Host& host);
+
 /// Command that builds one of them.
 Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build);
 
