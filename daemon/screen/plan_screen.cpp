@@ -15,8 +15,9 @@
 namespace p2pd::ctl {
 namespace {
 
-constexpr std::size_t kLine = 69;  ///< characters of a row next to its topic
-constexpr std::size_t kNotes = 2;  ///< lines
+constexpr std::size_t kLine = 69;   ///< characters of a row next to its topic
+constexpr std::size_t kNotes = 2;   ///< lines
+constexpr std::size_t kLines = 24;  ///< of a terminal; the prompt has the last one
 
 /// Rows of row_of(), each cut to `lines` lines.
 Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& all, std::size_t lines) {
@@ -176,21 +177,7 @@ std::string heading(const PlanPreview& all) {
   return proof + (all.outlook == Outlook::provable ? "only if that fails, it will" : "p2pctl apply will");
 }
 
-}  // namespace
-
-void print_screen(const PlanPreview& all) {
-  fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
-  print_table({{machine_text(all.host)}});
-  if (all.blocked) {
-    const char* const text = all.outlook == Outlook::impossible
-                                 ? "Not possible with this hardware"
-                                 : "Blocked; p2pctl apply changes nothing before this is settled";
-    fmt::print("\n{}\n", paint(Colour::bold, text));
-    print_table(blocked_rows(all));
-  }
-  print_table(open_rows(all));
-  if (all.outlook == Outlook::impossible || (all.blocked && !all.changes)) return;
-  fmt::print("\n{}\n", paint(Colour::bold, heading(all)));
+Rows change_rows(const PlanPreview& all) {
   Rows rows = Changed(all).rows();
   if (const auto ended = ends(all.seen); !ended.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
@@ -199,14 +186,36 @@ void print_screen(const PlanPreview& all) {
         {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
   const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::mendable;
   if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
-  if (all.changes || proves)
-    rows.push_back(
-        {"reboots",
-         fmt::format(
-             "{} expected, {} at most{}", to_string(all.reboots), all.plan.policy.reboots,
-             all.time.count() == 0 ? "" : fmt::format("; about {} min without them and downloads", all.time.count()))});
-  print_table(rows);
-  if (all.changes) fmt::print("Undo: p2pctl revert.  Every check, file and command: p2pctl plan --diff\n");
+  if (!all.changes && !proves) return rows;
+  const std::string time =
+      all.time.count() == 0 ? "" : fmt::format("; about {} min without them and downloads", all.time.count());
+  rows.push_back(
+      {"reboots", fmt::format("{} expected, {} at most{}", to_string(all.reboots), all.plan.policy.reboots, time)});
+  return rows;
+}
+
+}  // namespace
+
+void print_screen(const PlanPreview& all) {
+  const bool ends_here = all.outlook == Outlook::impossible || (all.blocked && !all.changes);
+  Rows machine = {{machine_text(all.host)}}, obstacles = all.blocked ? blocked_rows(all) : Rows(),
+       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all);
+  const std::size_t others = 2 + (all.blocked ? 2 : 0) + (ends_here ? 0 : 2) + (all.changes ? 1 : 0);
+  fit({&machine, &obstacles, &open, &changes}, kLines - others);
+  fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
+  print_table(machine);
+  if (all.blocked) {
+    const char* const text = all.outlook == Outlook::impossible
+                                 ? "Not possible with this hardware"
+                                 : "Blocked; p2pctl apply changes nothing before this is settled";
+    fmt::print("\n{}\n", paint(Colour::bold, text));
+    print_table(obstacles);
+  }
+  print_table(open);
+  if (ends_here) return;
+  fmt::print("\n{}\n", paint(Colour::bold, heading(all)));
+  print_table(changes);
+  if (all.changes) fmt::print("Undo: p2pctl revert.  Details: p2pctl plan --diff\n");
 }
 
 }  // namespace p2pd::ctl

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/command.hpp"
+#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -74,6 +75,31 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
   return out;
 }
 
+constexpr std::size_t kNarrowest = 30;  ///< columns of the last column, however narrow the terminal is
+
+std::vector<std::size_t> widths_of(const Rows& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  }
+  return widths;
+}
+
+/// Column at which the last text of `row` begins.
+std::size_t indent_of(const std::vector<std::string>& row, const std::vector<std::size_t>& widths) {
+  std::size_t at = 1;
+  for (std::size_t i = 0; i + 1 < row.size(); ++i) at += widths[i] + 2;
+  return at;
+}
+
+std::string laid_out(const std::vector<std::string>& row, const std::vector<std::size_t>& widths) {
+  std::string line = " ";
+  for (std::size_t i = 0; i + 1 < row.size(); ++i) line += row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
+  const std::size_t indent = indent_of(row, widths);
+  return line + (row.empty() ? "" : wrap(row.back(), indent, std::max(terminal_width(), indent + kNarrowest)));
+}
+
 constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< codes of Colour
 
 /// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing
@@ -115,23 +141,38 @@ std::string harmless(std::string_view text) {
 
 void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
 
-void print_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i + 1 < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
-  }
-  const std::size_t width = terminal_width();
-  for (const auto& row : rows) {
-    std::string line = " ";
-    std::size_t at = 1;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const bool last = i + 1 == row.size();
-      line += last ? wrap(row[i], at, std::max(width, at + 30))
-                   : row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
-      at += last ? 0 : widths[i] + 2;
+void print_table(const Rows& rows) {
+  const std::vector<std::size_t> widths = widths_of(rows);
+  for (const auto& row : rows) fmt::print("{}\n", harmless(laid_out(row, widths)));
+}
+
+void fit(const std::vector<Rows*>& tables, std::size_t lines) {
+  if (::isatty(STDOUT_FILENO) != 1) return;
+  struct Text {
+    std::string* text;
+    std::string whole;
+    std::size_t lines;  ///< that it takes
+    std::size_t room;   ///< columns
+  };
+  std::vector<Text> texts;
+  std::size_t total = 0;
+  for (Rows* rows : tables) {
+    const std::vector<std::size_t> widths = widths_of(*rows);
+    for (auto& row : *rows) {
+      const std::string shown = laid_out(row, widths);
+      texts.push_back({&row.back(), row.back(), 1 + static_cast<std::size_t>(std::ranges::count(shown, '\n')),
+                       std::max(terminal_width(), indent_of(row, widths) + kNarrowest) - indent_of(row, widths)});
+      total += texts.back().lines;
     }
-    fmt::print("{}\n", harmless(line));
+  }
+  for (; total > lines; --total) {
+    Text& longest = *std::ranges::max_element(texts, {}, &Text::lines);  // the first of them
+    if (longest.lines <= 1) return;
+    const std::size_t wanted = --longest.lines;
+    for (std::size_t limit = wanted * longest.room; limit > kNarrowest / 2; --limit) {
+      *longest.text = shortened(longest.whole, limit);
+      if (static_cast<std::size_t>(std::ranges::count(wrap(*longest.text, 0, longest.room), '\n')) < wanted) break;
+    }
   }
 }
 

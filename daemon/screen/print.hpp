@@ -10,6 +10,8 @@
 
 namespace p2pd::ctl {
 
+using Rows = std::vector<std::vector<std::string>>;  ///< of a table
+
 enum class Colour { plain, bold, dim, red, green, yellow, blue };
 
 /// Wraps `text` in a colour if standard output is a terminal and NO_COLOR is not set.
@@ -23,7 +25,11 @@ std::string harmless(std::string_view text);
 void print_line(const std::string& text);
 
 /// Prints rows with their columns aligned; the last column wraps to the terminal's width under itself.
-void print_table(const std::vector<std::vector<std::string>>& rows);
+void print_table(const Rows& rows);
+
+/// Shortens texts in the last columns of tables, the longest first, so that print_table() prints all of them on `lines`
+/// lines of the terminal.
+void fit(const std::vector<Rows*>& tables, std::size_t lines);
 
 /// Prints JSON with a schema name in front; bytes that are not UTF-8 are replaced.
 void print_json(std::string_view schema, nlohmann::json body);

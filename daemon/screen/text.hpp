@@ -9,8 +9,6 @@
 
 namespace p2pd::ctl {
 
-using Rows = std::vector<std::vector<std::string>>;  ///< of print_table()
-
 constexpr std::size_t kScreen = 78;  ///< characters in a line of 80 columns
 
 /// `text` if it has at most `limit` characters; otherwise without the parts in parentheses, then cut. Cuts long words.

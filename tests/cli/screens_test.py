@@ -9,6 +9,7 @@ P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
 """
 import difflib
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -103,9 +104,9 @@ class Screens(unittest.TestCase):
         self.assertEqual(now, before, "".join(difflib.unified_diff(before.splitlines(True), now.splitlines(True), "before", "now")))
 
     def test_every_line(self):
-        self.compare("plan.txt", "".join(f"# {name}\n{on_terminal(name, 'plan')}" for name in NAMES))
+        details = f"# {NAMES[0]}\n" + screen(NAMES[0], "doctor", "--all") + screen(NAMES[0], "plan", "--diff")
+        self.compare("plan.txt", "".join(f"# {name}\n{on_terminal(name, 'plan')}" for name in NAMES) + details)
         self.compare("catalogue.txt", "".join(f"# {name}\n{screen(name, 'catalogue')}" for name in NAMES))
-        self.compare("details.txt", f"# {NAMES[0]}\n" + screen(NAMES[0], "doctor", "--all") + screen(NAMES[0], "plan", "--diff"))
 
     def test_none_is_without_a_driver(self):
         for name in NAMES:
@@ -116,7 +117,7 @@ class Screens(unittest.TestCase):
     def test_one_screen(self):
         """With the prompt below it."""
         for record in MADE + CAPTURED:
-            for verb, columns in (("plan", COLUMNS), *(("doctor", columns) for columns in WIDTHS)):
+            for verb, columns in itertools.product(("plan", "doctor"), WIDTHS):
                 with self.subTest(record.name, verb=verb, columns=columns):
                     shown = on_terminal(record, verb, columns=columns).splitlines()[1:-1]
                     self.assertLess(len(shown), ROWS, "\n".join(shown))
