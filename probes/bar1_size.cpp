@@ -49,8 +49,8 @@ constexpr std::array<Cause, 15> kCauses = {{
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old", kUpdateVbios},
     {"card", Verdict::fail, "no size that the card supports is enough",
-     "Leave this card out (\"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml), unless its maker has a vBIOS with "
-     "larger sizes."},
+     "Ask the card's maker for a vBIOS with larger sizes. If two other cards are enough, leave this one out: \"gpus: "
+     "{exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml."},
     {"unreadable", Verdict::fail, "the reason is not readable for this user",
      "Run p2pctl doctor as root: root can read why."},
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",

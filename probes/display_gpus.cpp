@@ -148,9 +148,9 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     finding.verdict = Verdict::fail;
     finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(words.taken, "; "));
     finding.next =
-        "Plug the monitor into the board's own graphics or a GPU of another maker, make that the primary display in "
-        "the "
-        "firmware setup (BIOS), and power off and on.";
+        "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
+        "and "
+        "power off and on.";
     return;
   }
   if (!words.hidden.empty() && display_engine_in_use) {

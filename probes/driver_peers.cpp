@@ -31,7 +31,7 @@ constexpr Status kStatuses[] = {
      "Load a driver patched for P2P: \"p2pctl plan\" tells which. In a virtual machine, give the GPUs one "
      "x-nv-gpudirect-clique on its host instead."},
     {"GNS", "GPU not supported: the stock module is loaded, or BAR1 is smaller than VRAM",
-     "Look at the checks nvidia-modules and bar1-size (p2pctl doctor), then load the patched modules."},
+     "Look at the checks nvidia-modules and bar1-size (p2pctl doctor --all), then load the patched modules."},
     {"TNS", "topology not supported: the GPUs are below different root complexes",
      "Load a driver patched for P2P, or move the cards below one root complex."},
     {"DR", "disabled by a registry key",
@@ -155,7 +155,13 @@ std::vector<std::string> not_driven(const Host& host, const std::vector<std::str
 /// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine,
 /// either.
 void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
-  constexpr std::string_view kLeaveOut = "leave it out: \"gpus: {exclude: [...]}\" in /etc/p2pd/p2pd.yaml.";
+  std::vector<std::string> cards;  // their addresses, without the driver
+  for (const std::string& gpu : missing) cards.push_back(gpu.substr(0, gpu.find(' ')));
+  const std::string leave_out =
+      gpus.size() < missing.size() + 2
+          ? ""
+          : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
+                        fmt::join(cards, "\", \""));
   const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });
   finding.verdict = given ? Verdict::unknown : Verdict::fail;
   finding.summary = fmt::format(
@@ -166,10 +172,12 @@ void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const
     finding.next =
         "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
   else if (given)
-    finding.next = fmt::format("Give the card back to this system, or {}", kLeaveOut);
+    finding.next =
+        fmt::format("Take {} out of the guest and away from vfio-pci (modprobe.d, driver_override), and reboot{}.",
+                    fmt::join(cards, ", "), leave_out);
   else
-    finding.next = fmt::format(
-        "Where it is to take part, the kernel log tells why the driver does not have it; else {}", kLeaveOut);
+    finding.next =
+        fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(cards, ", "), leave_out);
 }
 
 void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {

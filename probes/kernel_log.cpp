@@ -88,6 +88,14 @@ nlohmann::json facts_of(const Match& match) {
           {"cause", match.signature->cause}, {"fix", match.signature->fix}, {"source", match.signature->source}};
 }
 
+/// " (0000:02:00.0)": the device that the first line blames; empty: it names none.
+std::string about(const Match& match) {
+  const auto device = blamed_device(match.first);
+  if (!device) return "";
+  return fmt::format(" ({:04x}:{:02x}:{:02x}{})", device->domain.value_or(0), device->bus, device->device,
+                     device->function ? fmt::format(".{}", *device->function) : "");
+}
+
 void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& finding) {
   const std::string doubt = log.whole ? "" : "; read from lines of text, which a program's name can forge";
   const Match* leading = nullptr;
@@ -104,7 +112,8 @@ void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& fin
     finding.danger = worst->signature->cause;
   if (leading != nullptr) {
     finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("{}: {}{}{}", leading->signature->id, leading->signature->cause, ids, doubt);
+    finding.summary =
+        fmt::format("{}: {}{}{}{}", leading->signature->id, leading->signature->cause, about(*leading), ids, doubt);
     finding.next = leading->signature->fix;
     return;
   }

@@ -72,8 +72,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts["not_shown"] = not_shown;
   if (wrong.empty()) {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("nvidia {} runs with {} registry keys, none known to be wrong", version,
-                                  finding.facts["registry_dwords"].size());
+    const std::size_t keys = finding.facts["registry_dwords"].size();
+    finding.summary = keys == 0 ? fmt::format("nvidia {} runs without registry keys", version)
+                                : fmt::format("none of nvidia {}'s {} registry keys prevents P2P", version, keys);
     if (!not_shown.empty())
       finding.summary += fmt::format("; not among the options that it shows: {}", fmt::join(not_shown, ", "));
     return finding;

@@ -122,14 +122,14 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
     refuse(
         finding,
         fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
-        "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
+        "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
   } else if (running.own_modules) {
     finding.summary += ", its modules by p2pd";
   } else if (running.stock_p2p) {
     finding.summary += ", its own P2P switched on";
   } else if (running.needs_built && install.packaged_modules()) {
     refuse(finding, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
-           "Use the driver that \"p2pctl doctor\" names for this machine (driver-catalogue).");
+           "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
   }
 }
 

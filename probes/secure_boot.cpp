@@ -83,9 +83,9 @@ std::pair<std::string, std::string> key_making(const Host& host) {
 
 std::string next_step(const Host& host, const Json& facts) {
   constexpr std::string_view kBlueScreen =
-      "reboot with somebody at the console: the blue screen \"Perform MOK management\" wants Enroll MOK, Continue, "
-      "Yes, the password that "
-      "mokutil asked for, Reboot. Or turn Secure Boot off in the firmware.";
+      "reboot with somebody at the console: the blue screen wants Enroll MOK, Continue, Yes, mokutil's password, "
+      "Reboot. "
+      "Or turn Secure Boot off.";
   const Json& key = facts["local_key"];
   if (facts["secure_boot"] != true)
     return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key "

@@ -26,7 +26,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!gpus.empty()) {
     finding.summary =
         fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", fmt::join(gpus, ", "));
-    finding.next = "Remove the card from the guest's configuration and from vfio-pci (modprobe.d, vfio-pci.ids=).";
+    finding.next =
+        fmt::format("Take {} out of the guest and away from vfio-pci (modprobe.d, vfio-pci.ids=), and reboot.",
+                    fmt::join(gpus, ", "));
   } else if (!others.empty()) {
     finding.summary = fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",
                                   fmt::join(others, ", "));

@@ -65,8 +65,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.verdict = Verdict::fail;
   finding.summary += ", and drivers refuse P2P behind its emulated chipset";
   finding.next =
-      "Run p2pd on the host of this guest; or give both GPUs the same clique there (QEMU: vfio-pci, "
-      "x-nv-gpudirect-clique=0) and make sure that its ACS and IOMMU permit it.";
+      "On the host, give these GPUs the same clique (QEMU: vfio-pci, x-nv-gpudirect-clique=0), with iommu=pt and "
+      "without "
+      "ACS redirection; or take them out of the guest and run p2pd on the host.";
   return finding;
 }
 

@@ -39,6 +39,9 @@ constexpr std::string_view kSteps = R"sh(find /etc/p2pd/plans /usr/lib/p2pd/plan
     -exec sed -nE 's/^ *- *\{?(gate|goal|requires|alternative|upkeep): *([a-z0-9-]+).*/\2/p' '{}' + 2>/dev/null | sort -u)sh";
 constexpr std::string_view kPlans = R"sh(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -n 's/\.yaml$//p')sh";
 
+// The options of p2p-bench, which `bench` passes on.
+constexpr std::string_view kBench = R"sh(p2p-bench --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)sh";
+
 constexpr std::string_view kBash = R"sh(# SPDX-License-Identifier: MIT
 # bash completion of p2pctl, made by "p2pctl completion bash"
 _p2pctl() {{
@@ -52,6 +55,7 @@ _p2pctl() {{
   else
     case $verb in
 {cases}    esac
+    [ "$verb" != bench ] || words="$words $({bench})"
     case $word in
       -*) ;;
       *) case $verb in
@@ -86,6 +90,7 @@ _p2pctl() {{
   case $words[2] in
     {planned}) compadd -- $({plans}) ;;
     explain) compadd -- $({steps}) ;;
+    bench) compadd -- $({bench}) ;;
   esac
   _files
 }}
@@ -101,7 +106,11 @@ end
 function __p2pctl_steps
   {steps}
 end
+function __p2pctl_bench
+  {bench}
+end
 complete -c p2pctl -n __fish_use_subcommand -f -a '--help --version'
+complete -c p2pctl -n '__fish_seen_subcommand_from bench' -f -a '(__p2pctl_bench)'
 {cases}complete -c p2pctl -n '__fish_seen_subcommand_from {fish_planned}' -f -a '(__p2pctl_plans)'
 complete -c p2pctl -n '__fish_seen_subcommand_from explain' -f -a '(__p2pctl_steps)'
 complete -c p2pctl -s H -l host -x -a '(__fish_print_hostnames)'
@@ -139,7 +148,7 @@ Result<int> completion(const Context& context) {
                                            : kFish),
              fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("described", described), fmt::arg("cases", cases),
              fmt::arg("planned", fmt::join(planned, "|")), fmt::arg("fish_planned", fmt::join(planned, " ")),
-             fmt::arg("plans", kPlans), fmt::arg("steps", kSteps));
+             fmt::arg("plans", kPlans), fmt::arg("steps", kSteps), fmt::arg("bench", kBench));
   return kDone;
 }
 

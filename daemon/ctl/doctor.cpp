@@ -48,9 +48,8 @@ Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry)
     case Outlook::ready: return {""};
     case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable:
-      return {fmt::format("p2pctl apply {}  (proves it; changes nothing where it passes)", plan.name)};
-    case Outlook::mendable:
-      return {fmt::format("p2pctl apply {}  ({})", plan.name, reboots_text(seen.reboots(registry)))};
+      return {fmt::format("{}  (proves it; changes nothing where it passes)", apply_command(plan))};
+    case Outlook::mendable: return {fmt::format("{}  ({})", apply_command(plan), reboots_text(seen.reboots(registry)))};
     default: break;
   }
   return {person.empty() ? "" : person.front()->next, false};

@@ -25,8 +25,9 @@ Result<int> explain(const Context& context) {
     std::vector<std::string_view> ids;
     for (const Step& s : plan.steps) ids.push_back(s.id);
     const std::string near = nearest(context.options.name, ids);
-    return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
-                near.empty() ? "\"p2pctl doctor\" lists those that are checked" : "did you mean \"" + near + "\"?");
+    return fail(
+        ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
+        near.empty() ? "\"p2pctl doctor --all\" lists those that are checked" : "did you mean \"" + near + "\"?");
   }
   const Probe& probe = *context.registry.probe(step->check);
   const Action* action = step->fix.empty() ? nullptr : context.registry.action(step->fix);

@@ -42,7 +42,7 @@ void takes_walk(CLI::App& app, Options& o) {
 }
 void takes_status(CLI::App& app, Options& o) {
   takes_service(app, o);
-  app.add_flag("--watch", o.watch, "show its steps as they change, until interrupted");
+  app.add_flag("--watch", o.watch, "show its steps as they change, until a planned restart or Ctrl-C");
   app.add_flag("--wait", o.wait, "return when the run has ended or waits");
 }
 void takes_apply(CLI::App& app, Options& o) {
@@ -210,13 +210,7 @@ int main(int argc, char** argv, const Registry& registry) {
   app.set_version_flag("--version", "p2pctl " P2PD_VERSION);
   app.add_option("-H,--host", context.options.host,
                  "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
-  app.require_subcommand(argc > 1 ? 1 : 0);
   app.footer(kFooter);
-  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
-    const std::vector<CLI::App*> verb = at->get_subcommands();
-    return fmt::format("p2pctl: {}\n  next: \"p2pctl {}--help\" shows what it takes\n", harmless(error.what()),
-                       verb.empty() ? "" : verb.front()->get_name() + " ");
-  });
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));
@@ -231,8 +225,15 @@ int main(int argc, char** argv, const Registry& registry) {
   }
   try {
     app.parse(argc, argv);
+    if (chosen == nullptr && argc > 1) throw CLI::RequiredError("A verb");
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kDone : kError;
+    const std::vector<CLI::App*> verb = app.get_subcommands();
+    context.options.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+    return print_error(context, {ErrorCode::invalid, harmless(error.what()),
+                                 fmt::format("\"p2pctl {}--help\" shows what it takes",
+                                             verb.empty() ? "" : verb.front()->get_name() + " ")});
   }
   if (chosen == nullptr) {
     fmt::print("{}", app.help());

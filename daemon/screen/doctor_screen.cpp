@@ -20,6 +20,10 @@ constexpr std::size_t kFixes = 5;                                ///< failing st
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
 
+bool does_the_rest(const PlanPreview& all) {
+  return all.changes || std::ranges::any_of(all.steps, &Preview::fixed_later);
+}
+
 /// Colour and text of the verdict.
 std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
   if (all.seen.goal() == nullptr && all.outlook == Outlook::ready)
@@ -34,7 +38,7 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
   if (!all.blocked)
     return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}).", reboots_text(all.reboots))};
   return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}.", things(obstructions(all).size()),
-                                   all.changes ? "; p2pd does the rest" : "")};
+                                   does_the_rest(all) ? "; p2pd does the rest" : "")};
 }
 
 /// `next` as an instruction below a heading that names the firmware setup.
@@ -54,9 +58,10 @@ void print_obstructions(const std::vector<const Obstruction*>& some, const std::
   for (const Obstruction* one : some) {
     std::vector<std::string> ids;
     for (const Preview* preview : one->steps) ids.push_back(preview->standing.step->id);
-    const std::string& seen = one->obstacle.empty() ? one->steps.front()->standing.finding.summary : one->obstacle;
-    rows.push_back(
-        {fmt::format("{}.", ++number), shortened(fmt::format("{}: {}", fmt::join(ids, ", "), seen), 2 * kScreen)});
+    const std::string text = one->obstacle.empty() ? fmt::format("{}: {}", fmt::join(ids, ", "),
+                                                                 one->steps.front()->standing.finding.summary)
+                                                   : one->obstacle;  // begins with the name of its step
+    rows.push_back({fmt::format("{}.", ++number), shortened(text, 2 * (text_width() - 5))});
     rows.push_back({"", paint(Colour::bold, below_heading(one->next))});
   }
   print_table(rows);
@@ -113,8 +118,7 @@ void print_warnings(const PlanPreview& all) {
 }
 
 std::string next_text(const PlanPreview& all) {
-  const std::string apply =
-      fmt::format("sudo p2pctl apply{}", all.plan.name == "geforce-p2p" ? "" : " " + all.plan.name);
+  const std::string apply = apply_command(all.plan);
   switch (all.outlook) {
     case Outlook::ready:
     case Outlook::impossible: return "";
@@ -129,7 +133,7 @@ std::string next_text(const PlanPreview& all) {
 std::string counts(const PlanPreview& all) {
   const auto passed = std::ranges::count(all.seen.steps, Standing::Kind::holds, &Standing::kind);
   const auto failed = std::ranges::count_if(all.seen.steps, &Standing::is_failing);
-  return fmt::format("Checks: {} passed, {} failed, {} open. All: p2pctl doctor --all", passed, failed,
+  return fmt::format("Checks: {} passed, {} failed, {} open (p2pctl doctor --all)", passed, failed,
                      static_cast<std::ptrdiff_t>(all.seen.steps.size()) - passed - failed);
 }
 

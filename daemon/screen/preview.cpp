@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "screen/preview.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "plan/config.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -34,6 +37,10 @@ PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& h
   return all;
 }
 
+std::string apply_command(const Plan& plan) {
+  return fmt::format("sudo p2pctl apply{}", plan.name == Config().plan ? "" : " " + plan.name);
+}
+
 std::string reboots_text(const Reboots& reboots) { return (reboots.most == 0 ? "no" : to_string(reboots)) + " reboot"; }
 
 std::vector<Obstruction> obstructions(const PlanPreview& all) {
@@ -59,7 +66,7 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   if (s.kind == Standing::Kind::waits)
     return {dim("·"), dim(s.step->id),
             dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
-                : summary.empty() ? "waits for the steps above"
+                : summary.empty() ? "not checked before the steps above hold"
                                   : "waits; now: " + summary)};
   if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
   const bool planned =

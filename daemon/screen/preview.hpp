@@ -17,6 +17,8 @@ struct Preview {
   bool blocked() const { return standing.kind == Standing::Kind::blocked || !changes.obstacle.empty(); }
   const std::string& obstacle() const { return changes.obstacle.empty() ? standing.obstacle : changes.obstacle; }
   const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
+  /// True if p2pd fixes the step as soon as something else is out of the way.
+  bool fixed_later() const { return blocked() && !obstacle().empty() && standing.step->can_be_mended(); }
 };
 
 /// Preview of a whole plan. Refers to the objects that it was made from.
@@ -37,6 +39,9 @@ struct PlanPreview {
 };
 
 PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen);
+
+/// "sudo p2pctl apply", with the name of a plan that is not the default one.
+std::string apply_command(const Plan& plan);
 
 /// "no reboot", "0 or 1 reboot"
 std::string reboots_text(const Reboots& reboots);

@@ -139,6 +139,8 @@ std::string harmless(std::string_view text) {
   return out;
 }
 
+std::size_t text_width() { return std::min(kScreen, terminal_width() - 2); }
+
 void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
 
 void print_table(const Rows& rows) {

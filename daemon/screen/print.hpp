@@ -21,6 +21,9 @@ std::string paint(Colour colour, std::string_view text);
 /// record or patch.
 std::string harmless(std::string_view text);
 
+/// Characters of a line that reads well: 78, or what the terminal has.
+std::size_t text_width();
+
 /// Prints a line, wrapped to the terminal's width.
 void print_line(const std::string& text);
 

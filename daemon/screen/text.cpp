@@ -52,6 +52,9 @@ std::string shortened(const std::string& text, std::size_t limit) {
   std::string out = shortened_words(text);
   if (out.size() > limit) out = without_parentheses(out);
   if (out.size() <= limit) return out;
+  if (const std::size_t clause = out.rfind("; ", limit); clause != out.npos) return out.substr(0, clause);
+  if (const std::size_t clause = out.rfind(": ", limit); clause != out.npos && clause > limit / 2)
+    return out.substr(0, clause);
   return out.substr(0, out.rfind(' ', limit - 2)) + " …";
 }
 

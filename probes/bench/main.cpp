@@ -252,6 +252,9 @@ int start(int argc, char** argv) {
   app.add_flag("--alone", options.asked.alone)->group("");
   app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
   app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return fmt::format("p2p-bench: {}\n  next: \"p2p-bench --help\" shows what it takes\n", error.what());
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -231,7 +231,7 @@ class Verify(Case):
     def test_what_others_changed(self):
         self.assertEqual(self.json("verify"), {"schema": "p2pd.verify/1", "drift": False, "changed": []})
         self.apply_to_end()
-        self.assertEqual(self.ctl("verify").stdout, "Everything is as p2pd left it.\n")
+        self.assertEqual(self.ctl("verify").stdout, "Everything is as p2pd left it. P2P is not proven on this boot.\n")
         ours = [path for path in picture(self.tree) if path.endswith("zz-p2pd.cfg")]
         self.assertEqual(len(ours), 1)
         write(self.tree / ours[0].lstrip("/"), "GRUB_CMDLINE_LINUX=quiet\n")

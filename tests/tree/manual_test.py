@@ -11,7 +11,7 @@ import unittest
 
 from manual import BIN, Case, items, MAN, needs, page, part, run, UNITS, whole
 
-PAGES = ["p2pctl.1", "p2pd.plan.5", "org.p2pd1.5", "p2pd.8"]
+PAGES = ["p2p-bench.1", "p2pctl.1", "p2pd.plan.5", "org.p2pd1.5", "p2pd.8"]
 MADE_AT_RUN_TIME = {"p2pd-job.service"}
 UNIT_KINDS = {".service", ".socket", ".timer", ".path", ".target"}
 
@@ -67,7 +67,7 @@ def verb_items():
     found = {}
     for head, text in items(whole("p2pctl.1", "VERBS")):
         name = re.match(r"Cm ([a-z-]+(?: [a-z-]+)*)", head)[1]
-        found[name] = head + "\n" + text
+        found[name] = head + "\n" + (page("p2p-bench.1") if name == "bench" else text)
     return found
 
 

@@ -274,7 +274,7 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
   for (const std::string& generation : generations(machine))
     if (const auto evidence = entry.architectures.find(generation);
         evidence != entry.architectures.end() && evidence->second != "reported")
-      notes.push_back(fmt::format("no report of P2P between {} cards with it", generation));
+      notes.push_back(fmt::format("no report of P2P between {} cards with this build", generation));
   if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried)
     notes.push_back(std::move(verdict.reason));
   return notes;

@@ -43,8 +43,8 @@ Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDe
 
 /// Next step of the operator if no size that the card supports covers its VRAM.
 inline constexpr const char* kUpdateVbios =
-    "Update the vBIOS with the tool of the card's maker, or leave the card out (\"gpus: {exclude: [...]}\" in "
-    "/etc/p2pd/p2pd.yaml).";
+    "Update the vBIOS with the tool of the card's maker. If two other cards are enough, leave this one out: "
+    "\"gpus: {exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml.";
 
 /// "32768 MiB"
 std::string mib(std::uint64_t bytes);

@@ -114,7 +114,7 @@ Result<std::optional<BuildFailure>> build_failure(std::string_view log) {
   if (const auto line = std::ranges::find_if(lines, is_error); line != lines.end()) {
     BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
     failure.cause = "the build stopped at: " + failure.line;
-    failure.next = "Choose a driver that is known to build on this kernel (p2pctl doctor, driver-catalogue).";
+    failure.next = "Choose a driver that is known to build on this kernel (p2pctl catalogue).";
     return Found(std::move(failure));
   }
   const auto line = std::ranges::find_if(lines, is_passed_on);

@@ -3,6 +3,7 @@
 
 from .cards import RTX3090, RTX4090, RTXA6000
 from .cases import IVHD, RESIZED, TWO_4090, card, epyc, mapped, port
+from .config_space import MIB
 from .driver_answer import command, informations
 from .installed import (KERNEL, PATCHED, efi, headers, information, installed, kernel_image, kernel_log, load_lines, loaded,
                         modules, nouveau_loaded, packages, userspace)
@@ -159,14 +160,27 @@ def xid31():
                        outlook="person")
 
 
+def on_monitor():
+    card_0 = "sys/class/drm/card0"
+    return {f"{card_0}/device": ("link", "../../../bus/pci/devices/0000:01:00.0"), f"{card_0}-DP-1/status": "connected\n",
+            f"{card_0}-DP-1/enabled": "enabled\n", f"{card_0}-HDMI-A-1/status": "disconnected\n", f"{card_0}-HDMI-A-1/enabled": "disabled\n"}
+
+
 def display():
-    name, card_0 = "rtx4090-x2-display", "sys/class/drm/card0"
-    files = {f"{card_0}/device": ("link", "../../../bus/pci/devices/0000:01:00.0"), f"{card_0}-DP-1/status": "connected\n",
-             f"{card_0}-DP-1/enabled": "enabled\n", f"{card_0}-HDMI-A-1/status": "disconnected\n", f"{card_0}-HDMI-A-1/enabled": "disabled\n"}
+    name = "rtx4090-x2-display"
     return healthy_but(name, "Two RTX 4090, a monitor on the first", "aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules "
-                       "PR 49 (a framebuffer at the start of BAR1)", installed() | TWO_4090 | files, "display-gpus",
+                       "PR 49 (a framebuffer at the start of BAR1)", installed() | TWO_4090 | on_monitor(), "display-gpus",
                        "a framebuffer takes the start of BAR1: pairs with that GPU are refused, or copy garbage while the driver calls them OK",
                        outlook="person")
+
+
+def first_day():
+    name, small = "rtx4090-x2-first-day", dict(bar1=256 * MIB)
+    files = proprietary_files() | efi(secure_boot=True) | on_monitor()
+    return healthy_but(name, "Two RTX 4090 as on the first day: nothing set in the firmware, a monitor, the distribution's driver",
+                       "the cases above, at once", files, "bar1-size",
+                       "three things in the firmware setup; all else p2pd does: BAR1 of 256 MiB, Secure Boot, a monitor on a GPU", [],
+                       epyc(port("01.1", card(**small)), port("03.1", card(**small), number=2), above4g=0xc0000000), outlook="person")
 
 
 def professional():
@@ -183,4 +197,4 @@ def professional():
 
 def driver_cases():
     return [nouveau(), proprietary(), stock_still_loaded(), dkms_shadow(), mismatch(), no_headers(), kernel_without_modules(),
-            secure_boot(), dpkg_broken(), dwords(), xid31(), display(), professional()]
+            secure_boot(), dpkg_broken(), dwords(), xid31(), display(), first_day(), professional()]
