@@ -219,7 +219,8 @@ TEST_CASE("acs-redirection: cleared where GPUs part and nowhere else, and given 
   CHECK(bus.runner.ran.empty());
 }
 
-TEST_CASE("acs-redirection: what a killed apply kept stays what was first; another boot's is not written back") {
+TEST_CASE(
+    "acs-redirection: after a killed apply the first value stays kept, that of another boot is not written back") {
   Sysfs bus;
   bus.file("var/lib/p2pd/acs/1-acs/one", "0000:00:01.0 0x007f\n0000:09:00.0 0x001d\n");
   REQUIRE(kAcsRedirectionAction.apply(bus.host, {}));

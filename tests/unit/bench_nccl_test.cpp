@@ -54,7 +54,7 @@ TEST_CASE("nccl library: none is found") {
   CHECK(none.notes.empty());
 }
 
-TEST_CASE("nccl library: the dynamic linker's comes first, then wheels; others are named") {
+TEST_CASE("nccl library: the dynamic linker's comes first, then wheels, and others are named") {
   System system;
   const std::string first = system.put("preset"), second = system.put("lib");
   const std::string third = system.wheel("usr/lib/python3/dist-packages");

@@ -103,7 +103,7 @@ TEST_CASE("driver-build: built once, a hit the second time, undone without a tra
   CHECK(world.picture() == before);
 }
 
-TEST_CASE("driver-build: every bootable kernel with headers; the newest must have them") {
+TEST_CASE("driver-build: every bootable kernel with headers is built for, and the newest must have them") {
   World world;
   world.kernel("6.1.0-2-amd64");
   world.file("boot/vmlinuz-5.10.0-1-amd64", "");  // old, without headers

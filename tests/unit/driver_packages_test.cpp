@@ -181,7 +181,7 @@ TEST_CASE("driver packages: what came with it, and what only looks so") {
   CHECK_FALSE(goes(driver + package("orphan", automatic), "orphan"));  // not needed before either: not ours to judge
 }
 
-TEST_CASE("apt: what comes from the network is read by its own user; root reads only .deb files of the way back") {
+TEST_CASE("apt: its own user reads what comes from the network, root reads only .deb files of the way back") {
   const auto as_root = [](const Command& command) { return command.text().find(kAptAsRoot) != std::string::npos; };
   CHECK_FALSE(as_root(apt_get({"install", "x"})));
   CHECK_FALSE(as_root(update_command()));

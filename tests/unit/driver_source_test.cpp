@@ -28,7 +28,7 @@ struct World : Forks {
 
 }  // namespace
 
-TEST_CASE("driver-source: made once, applied twice; undone without a trace") {
+TEST_CASE("driver-source: made once, applied twice, undone without a trace") {
   World world;
   const std::string before = world.picture();
   CHECK(world.check(kDriverSource)->summary == "the source of test/main is not made yet");

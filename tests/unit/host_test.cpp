@@ -70,7 +70,7 @@ TEST_CASE("a link is recorded first, and takes the place of another one") {
   CHECK_FALSE(machine.host.files().read_link("/lib/other"));
 }
 
-TEST_CASE("an attribute is recorded first and written in place, unless the value is in force; none is made") {
+TEST_CASE("an attribute is recorded first and written in place, unless the value is in force, and none is created") {
   Machine machine;
   machine.spill("sys/enabled", "always [madvise] never\n");
   const auto inode = [&] { return machine.host.files().stat("/sys/enabled")->st_ino; };
@@ -91,7 +91,7 @@ TEST_CASE("an attribute is recorded first and written in place, unless the value
   CHECK(machine.host.files().read("/sys/enabled").value() == "never");
 }
 
-TEST_CASE("an attribute of procfs takes a value; a refused one is an error that names it") {
+TEST_CASE("an attribute of procfs takes a value, and a refused one is an error that names it") {
   CannedRunner runner;
   Host host(Root::open("/").value(), runner);
   const std::string name = "/proc/self/comm", before = host.line(name).value();

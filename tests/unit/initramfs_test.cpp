@@ -70,7 +70,7 @@ TEST_CASE("initramfs: stale by what its list shows") {
   }
 }
 
-TEST_CASE("initramfs: what cannot be listed is not known; a kernel without an image is no concern") {
+TEST_CASE("initramfs: an image that cannot be listed is not known, a kernel without an image is ignored") {
   World world;
   world.runner.on(kList, "", 1, "premature end of archive");
   CHECK_FALSE(kInitramfs.check(world.host, {}));

@@ -79,7 +79,7 @@ bool is_set_aside(const TemporaryDirectory& state) {
 
 }  // namespace
 
-TEST_CASE("journal: a read that fails is an error of that call; the database stays where it is") {
+TEST_CASE("journal: a read that fails is an error of that call, and the database stays where it is") {
   TemporaryDirectory state;
   make_journal(state.path());
   const auto access = GENERATE(Journal::Access::write, Journal::Access::read);

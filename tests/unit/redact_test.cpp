@@ -73,7 +73,7 @@ TEST_CASE("redact: user info of URLs, wherever they stand") {
     CHECK(without_user_info(text).size() <= std::string_view(text).size());
 }
 
-TEST_CASE("redact: addresses, logins, homes and people; what only looks like one stays") {
+TEST_CASE("redact: addresses, logins, homes and people are removed, what only looks like one stays") {
   const Identity identity{"box7.acme.example", "", {"jo", "Jo Doe", "nvidia"}};
   const char* const rows[][2] = {
       {"from 10.0.0.7:80, 192.168.1.20. And", "from address:80, address. And"},

@@ -148,8 +148,7 @@ TEST_CASE("driver-userspace: a failed installer is told by its log") {
   CHECK_FALSE(fs::exists(world.directory / "var/cache/p2pd/installer"));
 }
 
-TEST_CASE(
-    "driver-userspace: after a killed installer its own files go, on record; where dpkg cannot answer, none goes") {
+TEST_CASE("driver-userspace: files of a killed installer are recorded and removed, none where dpkg cannot answer") {
   struct Answers : CommandRunner {
     Result<CommandResult> run(const Command& command) override {
       return command.argv[0] == "find" ? CommandResult{0, "/usr/bin/nvidia-smi\n/usr/share/nvidia-smi\n", ""} : dpkg;

@@ -94,7 +94,7 @@ TEST_CASE("a change has one name while it is made and while it is undone, anothe
   CHECK_FALSE(undo.newest());
 }
 
-TEST_CASE("what somebody generated anew stays; what somebody edited is kept aside") {
+TEST_CASE("what somebody generated anew stays, what somebody edited is kept aside") {
   Trees trees;
   Root root = trees.root();
   UndoStore undo = trees.open();

@@ -26,7 +26,7 @@ std::string chain(const std::string& extra = "") {
 
 }  // namespace
 
-TEST_CASE("needs: what a step needs is brought first, and what that needs before it; the step has no fix of its own") {
+TEST_CASE("needs: what a step without a fix needs is brought first, and what that needs before it") {
   World world;
   const auto run = world.apply(chain());
   INFO((run ? run->reason : run.error().message));

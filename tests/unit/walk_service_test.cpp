@@ -95,8 +95,7 @@ TEST_CASE("before a restart, what cannot be told is not waited for") {
   CHECK(run->state == RunState::rebooting);
 }
 
-TEST_CASE("on a rollback, who uses the machine is waited for, and not without bound; forward, for as long as it takes",
-          "[attack]") {
+TEST_CASE("users of the machine are waited for: on a rollback with a bound, forward without one", "[attack]") {
   World world;
   world.write("live/idle", "yes");
   REQUIRE(world.settle(world.apply(needs_idle("{busy: wait}")))->result == "done");
@@ -136,7 +135,7 @@ TEST_CASE("on a rollback, who uses the machine is waited for, and not without bo
   }
 }
 
-TEST_CASE("a restart that is called off is a pause; resumed, it is the same restart and counted once") {
+TEST_CASE("a restart that is called off is a pause, and resumed it is the same restart, counted once") {
   World world;
   world.calls_off = true;
   const std::string plan = plan_of({"a:boot"});
@@ -257,7 +256,7 @@ TEST_CASE("what was proven on another machine, of which the disk is a copy, is n
   CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->plan == "verify");
 }
 
-TEST_CASE("a plan that only looks, applied once, is proven at each boot too; what was undone is not") {
+TEST_CASE("a plan that only looks, applied once, is proven at each boot, and what was undone is not") {
   World world;
   const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
   world.write("live/p", "yes");

@@ -151,7 +151,7 @@ TEST_CASE("nothing is changed while a person is needed, wherever in the plan") {
   CHECK(state(world.settle(world.start([](Walk& walk) { return walk.request(Event::retry); }))) == "idle");
 }
 
-TEST_CASE("what is right only once a fix has run is judged after it; where that did not help, it is taken back") {
+TEST_CASE("what is right only once a fix has run is judged after it, and undone where it did not help") {
   World world;
   const std::string before = world.tree();
   SECTION("what was found wrong then") {
@@ -307,7 +307,7 @@ TEST_CASE("a power cut in a commit is no crash of the trial that was proven befo
   CHECK(world.has("default/a"));
 }
 
-TEST_CASE("a power cut in an ordinary fix is resumed; in a hazard it counts, twice fails") {
+TEST_CASE("a power cut in an ordinary fix is resumed, in a hazard it counts, and twice fails") {
   const bool hazard = GENERATE(false, true);
   World world;
   const std::string before = world.tree();
