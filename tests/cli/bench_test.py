@@ -560,9 +560,13 @@ class Unfit(Case):
         self.one_line(done, NOTHING, "^p2p-bench: no CUDA driver")
 
     def test_errors_of_the_driver(self):
-        for number, code, pattern in ((803, ERROR, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), (802, ERROR, "CUDA_ERROR_SYSTEM_NOT_READY"), (100, ERROR, "CUDA_ERROR_NO_DEVICE")):
+        for number, name, cause, fix in (
+                (803, "SYSTEM_DRIVER_MISMATCH", ": libraries and loaded kernel module are of different versions", "Reboot; if it stays, install"),
+                (802, "SYSTEM_NOT_READY", "$", "systemctl start nvidia-fabricmanager"), (100, "NO_DEVICE", "$", "p2pctl doctor")):
             with self.subTest(number):
-                self.one_line(self.bench(machine(2, init_error=number)), code, pattern)
+                done = self.bench(machine(2, init_error=number))
+                self.one_line(done, ERROR, f"the CUDA driver does not start: CUDA_ERROR_{name}{cause}")
+                self.assertIn(fix, done.stderr)
 
     def test_one_gpu(self):
         self.one_line(self.bench(machine(1)), NOTHING, "^there is one GPU")
