@@ -169,6 +169,11 @@ TEST_CASE("cuda-toolkit: apt's lists are fetched where they are stale, or where 
     REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));
     CHECK(tries(update) == 1);
   }
+  SECTION("a source that hangs does not hold a run for hours") {
+    for (const char* bound : {"-oAcquire::http::Timeout=20", "-oAcquire::https::Timeout=20", "-oAcquire::Retries=1"})
+      CHECK(std::ranges::count(update_command().argv, bound) == 1);
+    CHECK(update_command().deadline == std::chrono::minutes(10));
+  }
   SECTION("404: once, then it is told") {
     machine.runner.on(update);
     machine.runner.on(fetch, "", 100, "E: Unable to fetch some archives, maybe run apt-get update");
