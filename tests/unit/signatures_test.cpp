@@ -41,7 +41,7 @@ TEST_CASE("a row of the kernel's log matches from the start of a record, others 
 }
 
 TEST_CASE("each row of programs is found in what one prints") {
-  // in the programs themselves: driver_peers_test.cpp, bench_judge_test.cpp, bench_cli_test.py
+  // in the programs themselves: driver_peers_test.cpp, bench_judge_test.cpp, cli/bench_test.py
   const auto id = [](const char* output) { return program_failure(output) ? program_failure(output)->id : "none"; };
   CHECK(id("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.86") ==
         "nvml-mismatch");
