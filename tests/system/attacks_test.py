@@ -8,6 +8,7 @@ nodes that are held) are unit tests with the tag [attack]: "tests/run attack" ru
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -165,8 +166,22 @@ int main(int argc, char** argv) {
 PROGRAMS = ["nvidia-smi", "p2p-bench", "modinfo", "modprobe", "depmod", "dpkg", "dpkg-query", "dpkg-deb", "apt-get", "apt-cache", "lsinitramfs",
             "lsinitrd", "grub-probe", "grub-mkconfig", "grub-script-check", "grub-editenv", "systemctl", "update-alternatives", "gcc", "gcc-12",
             "make", "git", "mokutil", "docker", "nvidia-ctk", "update-initramfs", "sh", "find", "dkms", "nvidia-uninstall", "kmod", "lspci"]
-LOOKS = (["doctor"], ["doctor", "p2p-atomics"], ["plan"], ["plan", "verify"], ["catalogue"], ["explain", "p2p-proven"], ["status"], ["history"],
-         ["is-ready"], ["metrics"], ["features"], ["report", "-"], ["report", "--json"])
+FORK = {"schema": "p2pd.catalogue/2",
+        "releases": {"9.9.9": {"commit": "1" * 40, "known": "verified", "runfile": {"path": "/x/NVIDIA-Linux-x86_64-9.9.9.run", "bytes": 1,
+                                                                                   "sha256": "0" * 64, "known": "verified"}}},
+        "patches": {"test/main": {"repository": "file:///srv/none", "branch": "main", "commit": "2" * 40, "known": "verified",
+                                  "base": "9.9.9", "architectures": {"Ada": "reported"}}}}
+LOOKS = (["doctor"], ["doctor", "p2p-atomics"], ["plan"], ["plan", "--diff"], ["plan", "verify"], ["catalogue"],
+         ["catalogue", "diff", "test/main", "--mirror", "file:///srv/none"], ["explain", "p2p-proven"], ["status"], ["verify"], ["gain"],
+         ["history"], ["bench", "--quick"], ["is-ready"], ["env"], ["metrics"], ["features"], ["report", "-"], ["report", "--json"],
+         ["record", "record"])
+
+
+def looking_verbs():
+    """All verbs but those that change or control a run, and logs, which takes no tree."""
+    groups = re.findall(r"^(To look|For applications|For help).*:\n((?:  .*\n)+)",
+                        subprocess.run([BUILD / "bin/p2pctl", "--help"], capture_output=True, text=True, check=True).stdout, re.M)
+    return {line.split()[0] for _, lines in groups for line in lines.splitlines()} - {"logs"}
 
 
 def hostile_tree(place):
@@ -185,18 +200,21 @@ def hostile_tree(place):
             shutil.copy(program, tree / folder / name)
     apt = tree / "etc/apt/apt.conf.d/99hostile"
     apt.parent.mkdir(parents=True, exist_ok=True)
+    (tree / "etc/p2pd/catalogue.d").mkdir(parents=True)
+    (tree / "etc/p2pd/catalogue.d/fork.yaml").write_text(json.dumps(FORK))
     apt.write_text('Dir::Bin::dpkg "/usr/bin/dpkg";\nAPT::Update::Pre-Invoke {"/usr/bin/sh";};\nDPkg::Pre-Invoke {"/usr/bin/sh";};\n')
     return tree
 
 
 def case_hostile_tree(scenarios):
     """Looking at a tree starts nothing of it, whoever looks."""
+    expect(looking_verbs() <= {words[0] for words in LOOKS}, f"not tried: {looking_verbs() - {words[0] for words in LOOKS}}")
     with tempfile.TemporaryDirectory(dir=scenarios.work) as place:
         tree = hostile_tree(pathlib.Path(place))
         started = subprocess.run(["chroot", tree, "/usr/bin/nvidia-smi"], check=False).returncode
         expect(started == 0 and (tree / "marks/nvidia-smi").exists(), "its programs leave no mark: the test tests nothing")
         (tree / "marks/nvidia-smi").unlink()
-        for number, words in enumerate([*LOOKS, ["record", f"{place}/record"]]):
+        for number, words in enumerate(LOOKS):
             done = subprocess.run([BUILD / "bin/p2pctl", *words, "--root", tree], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, timeout=120, cwd=place, check=False)
             marks = sorted(path.name for path in (tree / "marks").iterdir())
