@@ -96,9 +96,7 @@ void takes_record(CLI::App& app, Options& o) {
 }
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "file to write (default: p2pd-report.html); \"-\": standard output");
-  app.add_flag(
-      "--no-redact", o.no_redact,
-      "keep what is otherwise removed: serial numbers, UUIDs, network addresses, names of hosts, people and processes");
+  app.add_flag("--no-redact", o.no_redact, "keep what is otherwise removed; the manual page p2pctl(1) lists it");
   takes_bus(app, o);
 }
 void takes_file(CLI::App& app, Options& o) {

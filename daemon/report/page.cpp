@@ -174,8 +174,8 @@ std::string report_page(const json& document) {
   body += "<nav aria-label=\"Sections\">" + anchors + "</nav>\n" + element("div", "sections", sections) + "\n";
   if (flag_of(document, "redacted"))
     body += element("footer", "",
-                    paragraph("Left out: serial numbers, UUIDs, addresses of the network, names of hosts, people, "
-                              "processes, containers and private units, and machine id.",
+                    paragraph("Redacted: words that identify this machine or its users are removed; the manual page "
+                              "p2pctl(1) lists them under \"report\".",
                               "faint"));
   const std::string title = "P2P report: " + text_of(field_of(document, "verdict"), "headline");
   return fmt::format(kSkeleton, fmt::arg("title", escaped(title)), fmt::arg("style", kStyle),

@@ -3,9 +3,13 @@
 // P2PD_REPORT_PAGES names a directory in which the pages are left to be looked at.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <regex>
+#include <set>
+#include <sstream>
 
 #include "catch.hpp"
 #include "engine/journal.hpp"
@@ -291,29 +295,36 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
   for (const char* known : {"box7", "0123456789abcdef", "GPU-5b694366", "Not redacted"}) CHECK(holds(whole, known));
 }
 
+/// What p2pctl(1) says is left out of a report, and a word of that kind.
+constexpr struct {
+  const char* promise;
+  const char* sentinel;
+} kLeftOut[] = {{"serial numbers", "XK1234567"},
+                {"UUIDs", "5b694366"},
+                {"GUIDs", "e41d:2d03:0065:1234"},
+                {"MAC", "52:54:00:ab:cd:ef"},
+                {"IP addresses", "203.0.113.9"},
+                {"IP addresses", "2001:db8::7334"},
+                {"names of disks by id", "S7KGNJ0W"},
+                {"host name", "box7"},
+                {"domain", "nfs1"},
+                {"machine id", "0123456789abcdef"},
+                {"accounts with a user id from 1000 on", "jodoe"},
+                {"full names", "Jo Doe"},
+                {"home directories", "homer"},
+                {"USER@HOST", "alice"},
+                {"user and password of URLs", "s3cret"},
+                {"hosts of URLs", "mirror.corp"},
+                {"names of processes", "torchrun"},
+                {"containers", "pod-a7"},
+                {"units", "acme-train"},
+                {"private kernel arguments", "/exports/pxe"}};
+
 TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
   const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe"}};
-  const char* const sentinels[] = {"203.0.113.9",
-                                   "2001:db8::7334",
-                                   "52:54:00:ab:cd:ef",
-                                   "s3cret",
-                                   "jodoe",
-                                   "Jo Doe",
-                                   "acme-train",
-                                   "box7",
-                                   "nfs1",
-                                   "mirror.corp",
-                                   "XK1234567",
-                                   "5b694366",
-                                   "0123456789abcdef",
-                                   "e41d:2d03:0065:1234",
-                                   "S7KGNJ0W",
-                                   "pod-a7",
-                                   "alice",
-                                   "torchrun"};
   const std::string all =
       "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, "
-      "https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, "
+      "https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, /home/homer/x, nfsroot=10.0.0.1:/exports/pxe "
       "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, "
       "GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
       "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process "
@@ -332,12 +343,39 @@ TEST_CASE("report: of a list of sentinels none is in any form of a redacted repo
   const std::string whole = document.dump();
   redact(document, identity);
   const std::string text = document.dump(), page = report_page(document);
-  for (const char* sentinel : sentinels) {
-    INFO(sentinel);
+  for (const auto& [promise, sentinel] : kLeftOut) {
+    INFO(promise << ": " << sentinel);
     CHECK(holds(whole, sentinel));
     CHECK(!holds(text, sentinel));
     CHECK(!holds(page, sentinel));
   }
+}
+
+TEST_CASE("report: the manual page says what a redacted report leaves out, and no more") {
+  std::ifstream file(P2PD_SOURCE_DIR "/units/man/p2pctl.1");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::ranges::replace(text, '\n', ' ');
+  const std::string begin = "Left out, as far as their form or the accounts of this machine tell them: ";
+  const std::size_t at = text.find(begin), end = text.find(". What stays:", at);
+  REQUIRE(end != std::string::npos);
+  std::string list = text.substr(at + begin.size(), end - at - begin.size());
+  for (const auto& row : kLeftOut) {
+    INFO(row.promise);
+    CHECK(holds(text.substr(at, end - at), row.promise));
+    if (const std::size_t found = list.find(row.promise); found != std::string::npos)
+      list.erase(found, std::string_view(row.promise).size());
+  }
+  for (const char c : {',', '(', ')'}) std::ranges::replace(list, c, ' ');
+  std::istringstream rest(list);
+  for (std::string word; rest >> word;) {
+    INFO("without a sentinel: " << word);
+    CHECK(std::set<std::string>{"and", "but", "people", "the", "their", "NVIDIA's", "GitHub's", "distributions'",
+                                "system's"}
+              .contains(word));
+  }
+  json document = report_document(ready_run(2));
+  redact(document, {});
+  CHECK(holds(report_page(document), "p2pctl(1) lists them"));
 }
 
 TEST_CASE("report: nothing has run") {
