@@ -222,11 +222,11 @@ class Guest:
         return subprocess.Popen(self.ssh_argv(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, errors="replace")
 
-    def typed(self, command, *exchanges, timeout_s=1800):
-        """Runs a command on a terminal of the guest. Each of `exchanges` is a text to wait for, and the keys that are typed then. Returns
+    def typed(self, command, *exchanges, columns=80, timeout_s=1800):
+        """Runs a command on a terminal of the guest, of 24 lines. Each of `exchanges` is a text to wait for, and the keys that are typed then. Returns
         the exit status and what was shown, without colours and movements of the cursor."""
         master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         ssh, *words = self.ssh_argv(command)
         shown, left, deadline = "", list(exchanges), self.now() + timeout_s
         with subprocess.Popen([ssh, "-tt", *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:

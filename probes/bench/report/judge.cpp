@@ -183,7 +183,8 @@ std::string proof(const Measurement& run) {
       fmt::format("proven: {}, {} of right bytes", count_name(run.pairs.size(), "ordered pair"), size_name(bytes));
   if (rates.empty()) return text;
   const auto [slowest, fastest] = std::ranges::minmax(rates);
-  return text + fmt::format(", {:.1f} to {:.1f} GB/s", slowest, fastest);
+  const std::string least = fmt::format("{:.1f}", slowest), most = fmt::format("{:.1f}", fastest);
+  return fmt::format("{}, {} GB/s", text, least == most ? least : least + " to " + most);
 }
 
 std::string summary_of(const Judgement& judgement, const Measurement& run) {
