@@ -74,7 +74,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.verdict = Verdict::pass;
     const std::size_t keys = finding.facts["registry_dwords"].size();
     finding.summary = keys == 0 ? fmt::format("nvidia {} runs without registry keys", version)
-                                : fmt::format("none of nvidia {}'s {} registry keys prevents P2P", version, keys);
+                                : fmt::format("nvidia {} runs with {} registry key{}; none prevents P2P", version, keys,
+                                              keys == 1 ? "" : "s");
     if (!not_shown.empty())
       finding.summary += fmt::format("; not among the options that it shows: {}", fmt::join(not_shown, ", "));
     return finding;

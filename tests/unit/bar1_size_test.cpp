@@ -81,8 +81,8 @@ TEST_CASE("bar1-size: who can help is told apart") {
                                          {kSmall, {}, "driver_option", "NVreg_EnableResizableBar=1"},
                                          {none, kTight, "firmware", "Above 4G Decoding"},
                                          {vbios, kTight, "vbios", "Update the vBIOS"},
-                                         {converted, {}, "card", "Leave this card out"},
-                                         {silent, {}, "card", "Leave this card out"},
+                                         {converted, {}, "card", "leave this one out"},
+                                         {silent, {}, "card", "leave this one out"},
                                          {user, {}, "unreadable", "as root"}}) {
     CAPTURE(row.cause);
     const Finding finding = two(row.gpu, row.port);

@@ -90,7 +90,7 @@ TEST_CASE("options-in-force: what is configured, is the loaded module's") {
   machine.configure(
       "options nvidia NVreg_EnableResizableBar=0x1 NVreg_RegistryDwords=ForceP2P=0x11 NVreg_TemporaryFilePath=/var");
   CHECK(look().summary == "the loaded modules run with their 3 configured options");
-  CHECK(machine.look().summary == "nvidia 570.86.16 runs with 1 registry keys, none known to be wrong");
+  CHECK(machine.look().summary == "nvidia 570.86.16 runs with 1 registry key; none prevents P2P");
   machine.configure("options nvidia NVreg_EnableMSI=0");
   const Finding loaded_before = look();
   CHECK(loaded_before.verdict == Verdict::fail);
