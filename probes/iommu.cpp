@@ -12,6 +12,7 @@
 
 #include "base/probe.hpp"
 #include "machine/boot/kernel_arguments.hpp"
+#include "machine/boot/kernels.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/virtual_machine.hpp"

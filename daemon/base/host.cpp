@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace p2pd {
 namespace {
@@ -21,12 +20,6 @@ constexpr std::array<std::string_view, 6> kProgramDirectories = {"/usr/local/sbi
 std::string version_of(const struct stat& file) {
   return fmt::format("{} {} {} {}.{} {}.{}", file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec,
                      file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec);
-}
-
-std::optional<std::uint32_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
 bool executable(const RootReader& files, std::string_view path) {
@@ -150,20 +143,6 @@ Result<CommandResult> Host::run(const Command& command) {
   CommandResult result = TRY(runner_->run(command));
   TRY(require_success(command, result));
   return result;
-}
-
-std::optional<std::int64_t> count_cpus(std::string_view list) {
-  std::int64_t count = 0;
-  while (!list.empty()) {
-    const std::string_view range = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(range.size() + 1, list.size()));
-    const std::size_t dash = std::min(range.find('-'), range.size());
-    const auto first = number(range.substr(0, dash));
-    const auto last = dash == range.size() ? first : number(range.substr(dash + 1));
-    if (!first || !last || *last < *first) return std::nullopt;
-    count += std::int64_t{*last} - *first + 1;
-  }
-  return count > 0 ? std::optional(count) : std::nullopt;
 }
 
 }  // namespace p2pd

@@ -119,7 +119,4 @@ class Host {
   std::shared_ptr<std::map<std::string, AboutFile>> about_files_ = std::make_shared<std::map<std::string, AboutFile>>();
 };
 
-/// Number of CPUs in a list of sysfs such as "0-3,8"; nothing for other text.
-std::optional<std::int64_t> count_cpus(std::string_view list);
-
 }  // namespace p2pd

@@ -133,7 +133,7 @@ std::string next_text(const PlanPreview& all) {
 std::string counts(const PlanPreview& all) {
   const auto passed = std::ranges::count(all.seen.steps, Standing::Kind::holds, &Standing::kind);
   const auto failed = std::ranges::count_if(all.seen.steps, &Standing::is_failing);
-  return fmt::format("Checks: {} passed, {} failed, {} open (p2pctl doctor --all)", passed, failed,
+  return fmt::format("Checks: {} passed, {} failed, {} open: p2pctl doctor --all", passed, failed,
                      static_cast<std::ptrdiff_t>(all.seen.steps.size()) - passed - failed);
 }
 

@@ -52,10 +52,10 @@ std::string shortened(const std::string& text, std::size_t limit) {
   std::string out = shortened_words(text);
   if (out.size() > limit) out = without_parentheses(out);
   if (out.size() <= limit) return out;
-  if (const std::size_t clause = out.rfind("; ", limit); clause != out.npos) return out.substr(0, clause);
-  if (const std::size_t clause = out.rfind(": ", limit); clause != out.npos && clause > limit / 2)
-    return out.substr(0, clause);
-  return out.substr(0, out.rfind(' ', limit - 2)) + " …";
+  std::size_t end = out.rfind("; ", limit - 2);
+  if (end == out.npos) end = out.rfind(": ", limit - 2);
+  if (end == out.npos || end < limit / 2) end = out.rfind(' ', limit - 2);
+  return out.substr(0, end) + " …";
 }
 
 std::string machine_text(const Host& host) {

@@ -64,7 +64,7 @@ class Works(Case):
     def test_plan_says_first_what_blocks_it(self):
         self.use("rtx4090-x3-one-for-guest")
         told = self.ctl("plan").stdout
-        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Remove .*-> +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
+        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +iommu .*blocked by +no-vfio: .*next +Take .*-> +options .*\nThen p2pctl apply will\n options +set ForceP2P=0x11, ")
         self.assertEqual(told.count("blocked by"), 1)
         self.assertNotIn("✓", told)
         self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+options nvidia NVreg_RegistryDwords=")

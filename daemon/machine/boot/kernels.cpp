@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/version_order.hpp"
 
@@ -77,6 +78,25 @@ Result<std::vector<Kernel>> bootable_kernels(const Host& host) {
   std::vector<Kernel> kernels;
   for (const std::string& version : versions) kernels.push_back(kernel_of(host, version));
   return kernels;
+}
+
+std::optional<std::int64_t> count_cpus(std::string_view list) {
+  const auto number = [](std::string_view text) -> std::optional<std::uint32_t> {
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+  };
+  std::int64_t count = 0;
+  while (!list.empty()) {
+    const std::string_view range = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(range.size() + 1, list.size()));
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto first = number(range.substr(0, dash));
+    const auto last = dash == range.size() ? first : number(range.substr(dash + 1));
+    if (!first || !last || *last < *first) return std::nullopt;
+    count += std::int64_t{*last} - *first + 1;
+  }
+  return count > 0 ? std::optional(count) : std::nullopt;
 }
 
 }  // namespace p2pd

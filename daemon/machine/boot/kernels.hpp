@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/host.hpp"
@@ -22,5 +25,8 @@ Kernel kernel_of(const Host& host, const std::string& version);
 
 /// Kernels in /boot, the newest last by Debian's order of versions; not_found if there are none.
 Result<std::vector<Kernel>> bootable_kernels(const Host& host);
+
+/// Number of CPUs in a list of sysfs such as "0-3,8"; nothing for other text.
+std::optional<std::int64_t> count_cpus(std::string_view list);
 
 }  // namespace p2pd

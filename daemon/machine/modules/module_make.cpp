@@ -10,6 +10,7 @@
 
 #include "base/inode.hpp"
 #include "base/log.hpp"
+#include "machine/boot/kernels.hpp"
 #include "machine/catalogue/patched_source.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/build_log.hpp"
