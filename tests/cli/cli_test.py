@@ -226,6 +226,13 @@ class LastRun(Case):
         self.assertEqual((last["state"], last["undone"]), ("blocked", []))
         self.assertTrue(last["next"].startswith("Add a card; "), last)
 
+    def test_what_is_in_the_way_says_what_to_do(self):
+        """Not the step that needs it."""
+        self.use("rtx4090-x2-dpkg-broken")
+        told = json.loads(self.ctl("apply", "--json").stdout.splitlines()[-1])
+        self.assertTrue(told["reason"].startswith("driver needs packages: dpkg was interrupted"), told["reason"])
+        self.assertTrue(told["next"].startswith('Run "dpkg --configure -a"'), told["next"])
+
 
 class Verify(Case):
     def test_what_others_changed(self):

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "made_tree.hpp"
@@ -52,6 +56,20 @@ TEST_CASE("package-state: sound passes, by files alone") {
   CHECK(finding.verdict == Verdict::pass);
   CHECK(finding.summary == "dpkg is sound, 1 packages; a reboot is asked for");
   CHECK(machine.runner.ran.empty());
+}
+
+TEST_CASE("package-state: what an installation has begun is no fault before it ends") {
+  Machine machine;
+  machine.put(kStatus, kLibc + "Package: hostname\nStatus: install ok half-configured\n");
+  machine.put("var/lib/dpkg/lock-frontend", "");
+  struct stat lock {};
+  REQUIRE(::stat((machine.directory / "var/lib/dpkg/lock-frontend").c_str(), &lock) == 0);
+  machine.put("proc/4711/comm", "apt-get\n");
+  machine.put("proc/locks", fmt::format("1: POSIX  ADVISORY  WRITE 4711 {:02x}:{:02x}:{} 0 EOF\n", ::major(lock.st_dev),
+                                        ::minor(lock.st_dev), lock.st_ino));
+  CHECK(machine.look()->verdict == Verdict::not_applicable);
+  machine.put("proc/locks", "");
+  CHECK(machine.fails().summary.find("dpkg was interrupted: 1 packages half installed, hostname first") == 0);
 }
 
 TEST_CASE("package-state: interrupted packages and unwritten updates fail") {

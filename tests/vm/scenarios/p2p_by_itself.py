@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A driver that gives P2P by itself, and nothing has run: ready by the proof alone, without a reboot, now and at the next boot.
 
-No file outside of p2pd's own state changes."""
+No file outside of p2pd's own state changes, but for NCCL's setting, which revert takes back."""
 from scenario import expect, expect_as_at_first, expect_files_kept, say
 
 STARTS = "delivered"
@@ -21,9 +21,11 @@ def run(machine):
     expect(machine.status()["run"] == 0, "something has run already")
     doctor = machine.ssh("p2pctl doctor", 120)
     expect(doctor.returncode == 2 and "p2pctl apply" in doctor.stdout, f"doctor, before: {doctor.returncode}\n{doctor.stdout}")
-    with expect_files_kept(machine):
+    with expect_files_kept(machine, but="/etc/nccl.conf"):
         told = machine.told("apply", 900)
-        expect(told.get("changed") is False and told["result"] == "ready", str(told)[:400])
+        fixed = [step["id"] for step in told["steps"] if step["status"] == "fixed"]
+        expect(told["result"] == "ready" and fixed == ["nccl"], f"{fixed}: {str(told)[:400]}")
+        expect("NCCL_P2P_LEVEL=" in machine.run("cat /etc/nccl.conf"), "NCCL's setting is not there")
         say(f"{told['reason']}; gates that do not hold: {[step['id'] for step in told['steps'] if step['verdict'] == 'fail']}")
         expect_proven(machine, told)
         expect(machine.ssh("p2pctl doctor", 120).returncode == 0, "doctor does not agree")
@@ -34,4 +36,5 @@ def run(machine):
     machine.run("systemctl start --wait p2pd-prove.service", 900)
     expect_proven(machine, machine.status())
     expect(machine.run(LOADED) == loaded, "another driver is loaded on the next boot")
-    expect_as_at_first(machine.look("proven again"), first)
+    machine.turn_back("idle")
+    expect_as_at_first(machine.look("reverted"), first)
