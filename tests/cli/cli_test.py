@@ -229,7 +229,7 @@ class LastRun(Case):
     def test_what_is_in_the_way_says_what_to_do(self):
         """Not the step that needs it."""
         self.use("rtx4090-x2-dpkg-broken")
-        told = json.loads(self.ctl("apply", "--json").stdout.splitlines()[-1])
+        told = self.json("apply", code=4)
         self.assertTrue(told["reason"].startswith("driver needs packages: dpkg was interrupted"), told["reason"])
         self.assertTrue(told["next"].startswith('Run "dpkg --configure -a"'), told["next"])
 
