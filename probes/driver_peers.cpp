@@ -134,50 +134,50 @@ std::string refusal(const nlohmann::json& pair) {
   return {};
 }
 
-/// Members of `gpus` without an answer, with their drivers: "0000:03:00.0 (nouveau)". None if answers have no
-/// addresses.
-std::vector<std::string> not_driven(const Host& host, const std::vector<std::string>& gpus,
-                                    const nlohmann::json& facts) {
+/// Members of `gpus` without an answer. None if answers have no addresses.
+std::vector<std::string> not_driven(const std::vector<std::string>& gpus, const nlohmann::json& facts) {
   std::set<std::string> answered;
   for (const nlohmann::json& gpu : facts["gpus"])
     if (gpu.is_object() && gpu.contains("address") && gpu["address"].is_string())
       answered.insert(gpu["address"].get<std::string>());
   for (const nlohmann::json& pair : facts["pairs"]) answered.insert(pair["from"].get<std::string>());
   std::vector<std::string> missing;
-  for (const std::string& gpu : gpus) {
-    if (answered.contains(gpu)) continue;
-    const std::string driver = pci_driver(host, gpu);
-    missing.push_back(fmt::format("{} ({})", gpu, driver.empty() ? "no driver" : driver));
-  }
+  for (const std::string& gpu : gpus)
+    if (!answered.contains(gpu)) missing.push_back(gpu);
   return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
 }
 
 /// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine,
 /// either.
-void judge_absence(Finding& finding, const std::vector<std::string>& gpus, const std::vector<std::string>& missing) {
-  std::vector<std::string> cards;  // their addresses, without the driver
-  for (const std::string& gpu : missing) cards.push_back(gpu.substr(0, gpu.find(' ')));
+void judge_absence(const Host& host, Finding& finding, const std::vector<std::string>& gpus,
+                   const std::vector<std::string>& missing) {
+  std::vector<std::string> named;  // "0000:03:00.0 (nouveau)"
+  bool given = false;
+  for (const std::string& gpu : missing) {
+    const std::string driver = pci_driver(host, gpu);
+    named.push_back(fmt::format("{} ({})", gpu, driver.empty() ? "no driver" : driver));
+    given = given || driver == "vfio-pci";
+  }
   const std::string leave_out =
       gpus.size() < missing.size() + 2
           ? ""
           : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
-                        fmt::join(cards, "\", \""));
-  const bool given = std::ranges::any_of(missing, [](const std::string& gpu) { return gpu.ends_with("(vfio-pci)"); });
+                        fmt::join(missing, "\", \""));
   finding.verdict = given ? Verdict::unknown : Verdict::fail;
   finding.summary = fmt::format(
       "the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
       gpus.size() * (gpus.size() - 1),
-      missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(missing, ", ")));
+      missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(named, ", ")));
   if (missing.empty())
     finding.next =
         "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
   else if (given)
     finding.next =
         fmt::format("Take {} out of the guest and away from vfio-pci (modprobe.d, driver_override), and reboot{}.",
-                    fmt::join(cards, ", "), leave_out);
+                    fmt::join(missing, ", "), leave_out);
   else
     finding.next =
-        fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(cards, ", "), leave_out);
+        fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(missing, ", "), leave_out);
 }
 
 void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {
@@ -192,7 +192,7 @@ void judge(const Host& host, Finding& finding, const std::vector<std::string>& g
   }
   finding.verdict = Verdict::fail;
   if (pairs.size() < gpus.size() * (gpus.size() - 1)) {
-    judge_absence(finding, gpus, not_driven(host, gpus, finding.facts));
+    judge_absence(host, finding, gpus, not_driven(gpus, finding.facts));
     return;
   }
   if (refused.empty()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // package-state: dpkg is in a consistent state.
 // Fixes install packages, and dpkg refuses after an interruption. package-activity checks for a running
-// one. Reads dpkg's status and updates, apt.conf.d, preferences.d.
-// Reference: dpkg(1), "package states"; unattended-upgrade(8); apt_preferences(5).
+// one, of which nothing is told before it ends. Reads dpkg's status and updates, apt.conf.d, preferences.d,
+// /proc/locks. Reference: dpkg(1), "package states"; unattended-upgrade(8); apt_preferences(5).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -133,8 +133,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts["pins"] = pins(host);
   finding.facts["unattended_upgrades"] = unattended_upgrades(host, packages);
   judge(finding);
-  const auto locks = package_locks(host).value_or(std::nullopt);
-  if (finding.verdict == Verdict::fail && locks && !locks->empty()) {
+  if (finding.verdict != Verdict::fail) return finding;
+  if (const auto locks = package_locks(host).value_or(std::nullopt); locks && !locks->empty()) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = fmt::format("process {} {} installs packages now: what it leaves is told once it has ended",
                                   locks->front().pid, locks->front().process);

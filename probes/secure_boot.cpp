@@ -84,8 +84,7 @@ std::pair<std::string, std::string> key_making(const Host& host) {
 std::string next_step(const Host& host, const Json& facts) {
   constexpr std::string_view kBlueScreen =
       "reboot with somebody at the console: the blue screen wants Enroll MOK, Continue, Yes, mokutil's password, "
-      "Reboot. "
-      "Or turn Secure Boot off.";
+      "Reboot. Or turn Secure Boot off.";
   const Json& key = facts["local_key"];
   if (facts["secure_boot"] != true)
     return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key "

@@ -66,8 +66,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.summary += ", and drivers refuse P2P behind its emulated chipset";
   finding.next =
       "On the host, give these GPUs the same clique (QEMU: vfio-pci, x-nv-gpudirect-clique=0), with iommu=pt and "
-      "without "
-      "ACS redirection; or take them out of the guest and run p2pd on the host.";
+      "without ACS redirection; or take them out of the guest and run p2pd on the host.";
   return finding;
 }
 

@@ -181,7 +181,7 @@ TEST_CASE("driver packages: what came with it, and what only looks so") {
   CHECK_FALSE(goes(driver + package("orphan", automatic), "orphan"));  // not needed before either: not ours to judge
 }
 
-TEST_CASE("apt: its own user reads what comes from the network, root reads only .deb files of the way back") {
+TEST_CASE("apt: user _apt reads what comes from the network, root reads only .deb files of the package backup") {
   const auto as_root = [](const Command& command) { return command.text().find(kAptAsRoot) != std::string::npos; };
   CHECK_FALSE(as_root(apt_get({"install", "x"})));
   CHECK_FALSE(as_root(update_command()));
