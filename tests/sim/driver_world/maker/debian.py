@@ -8,12 +8,11 @@ libnvidia-gpucomp, newer relations to dkms, firmware, units and rules of udev be
 nvidia-settings of versions of their own. Module names, install lines, alternatives and diversions are those of Debian 12."""
 
 import dataclasses
-import pathlib
 
 from . import libraries, source, tree
-from .debs import Package
+from .debs import Package, Texts
 
-HERE = pathlib.Path(__file__).resolve().parents[1] / "debian"
+TEXTS = Texts("debian.files")
 LIB, CURRENT = "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current"
 CUDA = ", ".join(f"libcuda-{v}-1" for v in ("11.8", "12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "12.8"))
 CLEANUP, LEGACY = "nvidia-installer-cleanup", "nvidia-legacy-check (>= 495)"
@@ -38,24 +37,6 @@ RELEASES = {
 }
 
 
-def text(name, **values):
-    content = (HERE / name).read_text()
-    for key, value in values.items():
-        content = content.replace(f"@{key.upper()}@", value)
-    return content
-
-
-def scripts(package, folder=HERE, **values):
-    found = {}
-    for path in folder.glob(f"{package}.*"):
-        if path.suffix[1:] in ("preinst", "postinst", "prerm", "postrm"):
-            content = path.read_text()
-            for key, value in values.items():
-                content = content.replace(f"@{key.upper()}@", value)
-            found[path.suffix[1:]] = content
-    return found
-
-
 def libs(names, version, given=None, folder=CURRENT):
     return {f"{folder}/{name}": entry for lib in names for name, entry in libraries.library(lib, version, given).items()}
 
@@ -63,9 +44,9 @@ def libs(names, version, given=None, folder=CURRENT):
 def support_packages(release):
     """What has versions of its own, and stays while the driver is upgraded."""
     def glx(name, relations, **more):
-        return Package(name, GLX, relations, scripts=scripts(name), section="contrib/libs", **more)
+        return Package(name, GLX, relations, scripts=TEXTS.scripts(name), section="contrib/libs", **more)
     return [
-        glx("update-glx", {"Pre-Depends": "dpkg (>= 1.17.21)"}, files={"usr/sbin/update-glx": ("program", text("update-glx"))}),
+        glx("update-glx", {"Pre-Depends": "dpkg (>= 1.17.21)"}, files={"usr/sbin/update-glx": ("program", TEXTS.text("update-glx"))}),
         glx("glx-alternative-mesa", {"Multi-Arch": "foreign", "Depends": f"update-glx (= {GLX})", "Recommends": "glx-diversions"},
             triggers="interest-await register-glx-alternative-mesa\n"),
         glx("glx-diversions", {"Multi-Arch": "foreign", "Pre-Depends": CLEANUP, "Depends": f"glx-alternative-mesa (= {GLX})"}),
@@ -73,10 +54,10 @@ def support_packages(release):
             {"Multi-Arch": "foreign", "Pre-Depends": "dpkg (>= 1.17.21)", "Suggests": "nvidia-driver | nvidia-driver-any",
              "Depends": f"update-glx (= {GLX}), glx-diversions (= {GLX}), glx-alternative-mesa"},
             triggers="interest-await register-glx-alternative-nvidia\n",
-            files={"usr/share/initramfs-tools/hooks/zz_nvidia-blacklists-nouveau": ("program", text("zz_nvidia-blacklists-nouveau"))}),
+            files={"usr/share/initramfs-tools/hooks/zz_nvidia-blacklists-nouveau": ("program", TEXTS.text("zz_nvidia-blacklists-nouveau"))}),
         Package(CLEANUP, release.support, {"Multi-Arch": "foreign", "Conflicts": "nvidia-current, nvidia-driver-binary"},
                 {"usr/lib/nvidia/alternate-install-present": "Please use the Debian packages instead of the .run file.\n",
-                 "usr/lib/nvidia/pre-install": ("program", text("pre-install"))}, scripts(CLEANUP), "contrib/misc"),
+                 "usr/lib/nvidia/pre-install": ("program", TEXTS.text("pre-install"))}, TEXTS.scripts(CLEANUP), "contrib/misc"),
         Package("nvidia-support", release.support, {"Multi-Arch": "foreign"}, section="contrib/misc"),
         Package("nvidia-kernel-common", release.support, {"Multi-Arch": "foreign"},
                 {f"{release.lib}/udev/rules.d/60-nvidia-kernel-common.rules": 'DRIVER=="nvidia", ENV{NVIDIA_DEVICE}="1"\n'},
@@ -85,15 +66,15 @@ def support_packages(release):
 
 
 def kernel_packages(release, v, r):
-    conf = {f"etc/nvidia/current-open/{name}": text(name) for name in
+    conf = {f"etc/nvidia/current-open/{name}": TEXTS.text(name) for name in
             ("nvidia-modprobe.conf", "nvidia-blacklists-nouveau.conf", "nvidia-load.conf", "nvidia-options.conf")}
-    sources = {**source.kernel_open(v, True), "dkms.conf": text("dkms.conf", version=v)}
+    sources = {**source.kernel_open(v, True), "dkms.conf": TEXTS.text("dkms.conf", version=v)}
     return [
         Package(release.dkms_package, r,
                 {"Multi-Arch": "foreign", "Pre-Depends": CLEANUP,
                  "Provides": f"nvidia-open-kernel-{v}, nvidia-open-kernel-dkms-any (= {v})",
                  "Depends": f"firmware-nvidia-gsp (= {v}) | firmware-nvidia-gsp-{v}, nvidia-open-kernel-support--v1, dkms (>= {release.dkms})"},
-                tree.below(f"usr/src/nvidia-current-open-{v}", sources), scripts("nvidia-kernel-open-dkms", version=v), "contrib/kernel"),
+                tree.below(f"usr/src/nvidia-current-open-{v}", sources), TEXTS.scripts("nvidia-kernel-open-dkms", version=v), "contrib/kernel"),
         Package("nvidia-open-kernel-support", r,
                 {"Multi-Arch": "foreign", "Conflicts": f"nvidia-open-kernel-support-{v}",
                  "Provides": f"nvidia-kernel-support-any, nvidia-open-kernel-support--v1, nvidia-open-kernel-support-{v}",
@@ -139,7 +120,7 @@ def program_packages(release, v, r):
         Package("nvidia-alternative", r,
                 {"Multi-Arch": "foreign", "Pre-Depends": f"dpkg (>= 1.17.21), {LEGACY}", "Depends": "glx-alternative-nvidia (>= 1.2)",
                  "Provides": f"nvidia-alternative--kmod-alias, nvidia-alternative-{v}, nvidia-alternative-any"},
-                {"usr/lib/nvidia/current-open/.keep": ""}, scripts("nvidia-alternative"),
+                {"usr/lib/nvidia/current-open/.keep": ""}, TEXTS.scripts("nvidia-alternative"),
                 triggers="interest-await register-nvidia-alternative\ninterest-await /etc/nvidia/current-open\n"
                          "interest-await /usr/lib/nvidia/current\ninterest-await /usr/lib/x86_64-linux-gnu/nvidia/current\n"),
         Package("nvidia-legacy-check", r, {"Multi-Arch": "foreign", "Pre-Depends": f"pciutils, {CLEANUP} (>= 20151021)"}),
@@ -163,8 +144,8 @@ def program_packages(release, v, r):
                 {"Multi-Arch": "foreign", "Pre-Depends": "init-system-helpers (>= 1.54~)",
                  "Depends": "libnvidia-cfg1 | libnvidia-cfg.so.1 | libnvidia-cfg1-any, adduser"},
                 {"usr/bin/nvidia-persistenced": libraries.program("nvidia-persistenced", v),
-                 f"{release.lib}/systemd/system/nvidia-persistenced.service": text("nvidia-persistenced.service")},
-                scripts("nvidia-persistenced"), "contrib/utils"),
+                 f"{release.lib}/systemd/system/nvidia-persistenced.service": TEXTS.text("nvidia-persistenced.service")},
+                TEXTS.scripts("nvidia-persistenced"), "contrib/utils"),
     ]
 
 

@@ -5,10 +5,29 @@ import dataclasses
 import gzip
 import hashlib
 import pathlib
+import re
 import tempfile
 import time
 
 from . import tree
+
+
+class Texts:
+    """Scripts and files of packages, from one file of this folder's parent: each below "==> NAME <==", as "tail -n +1" prints several."""
+    def __init__(self, name):
+        parts = re.split(r"(?m)^==> (\S+) <==\n", (pathlib.Path(__file__).resolve().parents[1] / name).read_text() + "\n")
+        self.texts = {name: content[:-1] for name, content in zip(parts[1::2], parts[2::2])}  # an empty line ends each
+
+    def text(self, name, **values):
+        content = self.texts[name]
+        for key, value in values.items():
+            content = content.replace(f"@{key.upper()}@", value)
+        return content
+
+    def scripts(self, package, **values):
+        """Maintainer scripts of a package: "postinst" and the like to text."""
+        named = {kind: f"{package}.{kind}" for kind in ("preinst", "postinst", "prerm", "postrm")}
+        return {kind: self.text(name, **values) for kind, name in named.items() if name in self.texts}
 
 
 @dataclasses.dataclass

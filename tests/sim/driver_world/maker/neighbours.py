@@ -2,12 +2,11 @@
 """What stands beside the driver and is not part of it, in a flat archive as NVIDIA's for CUDA: purge patterns of guides
 (^nvidia-.*, libnvidia-*, cuda*, nsight*, libcudnn*) take it along, and a driver swap has to spare it."""
 
-import pathlib
 
 from . import debian
-from .debs import Package
+from .debs import Package, Texts
 
-HERE = pathlib.Path(__file__).resolve().parents[1] / "cuda"
+TEXTS = Texts("cuda.files")
 TOOLKIT, CONTAINER, NSIGHT = "12.8.1-1", "1.17.6-1", "2025.1.1.2-1"
 
 
@@ -22,13 +21,13 @@ def packages():
         Package("nsight-compute", NSIGHT, {"Depends": "nsight-compute-2025.1.1"}, section="devel"),
         Package("cuda-toolkit-12-8", TOOLKIT, {"Depends": "cuda-toolkit-config-common, cuda-nvcc-12-8 (>= 12.8.93), nsight-compute-2025.1.1"},
                 {"usr/local/cuda-12.8/version.json": '{"cuda": {"name": "CUDA SDK", "version": "12.8.1"}}\n'},
-                debian.scripts("cuda-toolkit-12-8", HERE), "devel"),
+                TEXTS.scripts("cuda-toolkit-12-8"), "devel"),
         Package("libcudnn9-cuda-12", "9.8.0.87-1", {}, debian.libs(["libcudnn"], "9.8.0", folder=debian.LIB), section="libs"),
         Package("libnvidia-container1", CONTAINER, {"Depends": "libc6 (>= 2.14)"},
                 debian.libs(["libnvidia-container"], "1.17.6", folder=debian.LIB), section="libs"),
         Package("libnvidia-container-tools", CONTAINER, {"Depends": f"libnvidia-container1 (>= {CONTAINER})"}, section="utils"),
         Package("nvidia-container-toolkit-base", CONTAINER, {},
-                {"usr/bin/nvidia-ctk": ("program", (HERE / "nvidia-ctk").read_text()),
-                 "etc/nvidia-container-runtime/config.toml": (HERE / "config.toml").read_text()}, section="utils"),
+                {"usr/bin/nvidia-ctk": ("program", TEXTS.text("nvidia-ctk")),
+                 "etc/nvidia-container-runtime/config.toml": TEXTS.text("config.toml")}, section="utils"),
         Package("nvidia-container-toolkit", CONTAINER, {"Depends": container}, section="utils"),
     ]

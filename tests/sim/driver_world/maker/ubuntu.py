@@ -14,9 +14,9 @@ import struct
 import tempfile
 
 from . import debian, libraries, source, tree
-from .debs import Package
+from .debs import Package, Texts
 
-HERE = pathlib.Path(__file__).resolve().parents[1] / "ubuntu"
+TEXTS = Texts("ubuntu.files")
 LIB = debian.LIB
 CUDA = ", ".join(f"libcuda-{v}-1" for v in ("11.8", "12.0", "12.1", "12.2", "12.3", "12.4", "12.5", "12.6", "12.7", "12.8"))
 
@@ -36,13 +36,6 @@ RELEASES = {
 DEPENDS = {"nvidia": "", "nvidia-modeset": "nvidia", "nvidia-drm": "nvidia-modeset", "nvidia-uvm": "nvidia", "nvidia-peermem": "nvidia"}
 
 
-def text(name, **values):
-    content = (HERE / name).read_text()
-    for key, value in values.items():
-        content = content.replace(f"@{key.upper()}@", value)
-    return content
-
-
 def alone(provides, **relations):
     """Relations of a package of which one flavour can be installed."""
     return {"Provides": provides, "Conflicts": provides, "Replaces": provides, **relations}
@@ -54,18 +47,18 @@ def just(package, v):
 
 
 def kernel_packages(v, r):
-    sources = {**source.kernel_open(v, True), "dkms.conf": text("dkms.conf", version=v)}
+    sources = {**source.kernel_open(v, True), "dkms.conf": TEXTS.text("dkms.conf", version=v)}
     return [
         Package("nvidia-dkms-570-open", r,
                 alone("nvidia-dkms-kernel", **{"Multi-Arch": "foreign", "Depends":
                       f"dkms, {just('nvidia-kernel-source-570-open', v)}, {just('nvidia-kernel-common-570', v)}"}),
-                scripts=debian.scripts("nvidia-dkms-570-open", HERE, version=v)),
+                scripts=TEXTS.scripts("nvidia-dkms-570-open", version=v)),
         Package("nvidia-kernel-source-570-open", r, alone("nvidia-kernel-source", **{"Multi-Arch": "foreign"}),
                 tree.below(f"usr/src/nvidia-{v}", sources)),
         Package("nvidia-kernel-common-570", r,
                 alone("nvidia-kernel-common", Depends=f"nvidia-firmware-570-{v}", Recommends="nvidia-modprobe"),
-                {"lib/modprobe.d/nvidia-graphics-drivers.conf": text("nvidia-graphics-drivers.conf"),
-                 "etc/modprobe.d/nvidia-graphics-drivers-kms.conf": text("nvidia-graphics-drivers-kms.conf"),
+                {"lib/modprobe.d/nvidia-graphics-drivers.conf": TEXTS.text("nvidia-graphics-drivers.conf"),
+                 "etc/modprobe.d/nvidia-graphics-drivers-kms.conf": TEXTS.text("nvidia-graphics-drivers-kms.conf"),
                  "lib/udev/rules.d/71-nvidia.rules": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", RUN+="/sbin/modprobe nvidia-uvm"\n'}),
         Package(f"nvidia-firmware-570-{v}", r, {"Breaks": f"nvidia-firmware-570-server-{v}", "Replaces": f"nvidia-firmware-570-server-{v}"},
                 tree.below(f"lib/firmware/nvidia/{v}", libraries.firmware(v))),
@@ -96,8 +89,8 @@ def user_packages(v, r, given):
         Package("nvidia-compute-utils-570", r,
                 alone("nvidia-compute-utils, nvidia-persistenced", Depends="libnvidia-compute-570, adduser"),
                 {"usr/bin/nvidia-persistenced": libraries.program("nvidia-persistenced", v),
-                 "lib/systemd/system/nvidia-persistenced.service": text("nvidia-persistenced.service")},
-                debian.scripts("nvidia-compute-utils-570", HERE)),
+                 "lib/systemd/system/nvidia-persistenced.service": TEXTS.text("nvidia-persistenced.service")},
+                TEXTS.scripts("nvidia-compute-utils-570")),
         Package("xserver-xorg-video-nvidia-570", r,
                 alone("xorg-driver-binary, nvidia-driver-binary", Depends=f"libnvidia-cfg1-570 (= {r})"),
                 {f"{LIB}/nvidia/xorg/nvidia_drv.so": libraries.built("libnvidia-glcore", v)}, section="non-free/x11"),
@@ -141,7 +134,7 @@ def prebuilt_packages(release, kernel, v, own):
         return Package(name, own, relations, files or {}, scripts or {}, "restricted/kernel", source="linux-restricted-modules")
     return [
         package(modules, {"Depends": f"linux-image-{kernel} | linux-image-unsigned-{kernel}, {common}, {objects} (= {own}), {signed} (= {own})"},
-                scripts=debian.scripts("linux-modules-nvidia", HERE, kernel=kernel)),
+                scripts=TEXTS.scripts("linux-modules-nvidia", kernel=kernel)),
         package(objects, {"Recommends": modules}, {f"{bits}/{module}.o": linkable(module, v, kernel) for module in DEPENDS}),
         package(signed, {}, {f"{bits}/{module}.ko.sig": signature() for module in DEPENDS}),
         package(f"linux-modules-nvidia-570-open-{release.series}",
