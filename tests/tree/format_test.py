@@ -29,7 +29,7 @@ def main():
     if not unformatted("--assume-filename=daemon/seed.cpp", text="int  main( ){return 0 ;}\n"):
         print("clang-format passes a file that is not formatted")
         return 1
-    files = subprocess.run(["git", "ls-files", "*.cpp", "*.hpp", "*.cu"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    files = subprocess.run(["git", "ls-files", "*.cpp", "*.hpp", "*.cu", "*.cuh"], cwd=ROOT, capture_output=True, text=True).stdout.split()
     bad = [name for start in range(0, len(files), 50) for name in unformatted(*files[start:start + 50])]
     for name in bad:
         print(f"{name}: not formatted: clang-format -i {name}")

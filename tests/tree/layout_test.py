@@ -71,7 +71,7 @@ SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?|(sys|linux|asm|net|netinet|arpa)/[a-z0-9_
 
 SPDX = "SPDX-License-Identifier: MIT"
 LOADED_INTO_QEMU = {"tests/vm/gpu/simulated_gpu.c": "SPDX-License-Identifier: GPL-2.0-or-later"}
-NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
+NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
 # Spelled in two halves, so that this file does not hold them.
 NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]
 AT_MOST = 1200  # tracked files: what can be made is made by the build
@@ -99,7 +99,7 @@ def include_breaches(root, names):
     """"FILE:LINE: <header>: why" of each forbidden #include."""
     breaches = []
     for name in names:
-        if not name.endswith((".cpp", ".hpp", ".c", ".h", ".cu")):
+        if not name.endswith((".cpp", ".hpp", ".c", ".h", ".cu", ".cuh")):
             continue
         for number, line in enumerate(text(root, name).splitlines(), 1):
             found = re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line)
@@ -131,7 +131,7 @@ def room_graph(root, names):
     graph = {room: set() for room, _ in ROOMS}
     for name in names:
         room, _ = room_of(name)
-        if room and name.endswith((".cpp", ".hpp", ".cu")):
+        if room and name.endswith((".cpp", ".hpp", ".cu", ".cuh")):
             for header in re.findall(r'^\s*#\s*include "([^"]+)/[^"/]+"', text(root, name), re.M):
                 graph[room] |= {places[place] for place in (header, "/".join(header.split("/")[:2])) if places.get(place, room) != room}
     return graph
@@ -331,7 +331,7 @@ class Layout(unittest.TestCase):
         self.assertEqual(cycle, {}, "a cycle")
         for room in (room for row in rows for room in row):
             lines = sum(text(ROOT, n).count("\n") for n in self.names
-                        if room_of(n)[0] == room and n.endswith((".cpp", ".hpp", ".cu")) and (room not in ("probes/bench", "probes", "actions", "tests")))
+                        if room_of(n)[0] == room and n.endswith((".cpp", ".hpp", ".cu", ".cuh")) and (room not in ("probes/bench", "probes", "actions", "tests")))
             print(f"{room:24}{lines or '':>6}  {', '.join(sorted(graph[room]))}")
             self.assertLessEqual(lines, ROOM_LINES, f"{room} is two rooms")
 
