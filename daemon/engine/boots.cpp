@@ -5,14 +5,6 @@
 #include "engine/walk.hpp"
 
 namespace p2pd {
-namespace {
-
-constexpr int kSecondsBetweenLooks = 10;
-// Longest wait for users of the machine before the reboot that ends a rollback: the time of an upgrade with a DKMS
-// build. Only that reboot ends a process that hangs in the driver.
-constexpr int kRollbackPatience = 15 * 60;
-
-}  // namespace
 
 /// Records a boot that is new to the run. An unexpected boot counts as a crash.
 Result<std::optional<Walk::Outcome>> Walk::note_boot() {

@@ -17,6 +17,7 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
 
 /// Undoes the changes of this run, or of all runs, newest first.
 Result<Walk::Outcome> Walk::roll_back() {
+  if (const std::optional<Outcome> stopped = TRY(before_revert())) return *stopped;
   for (;;) {
     const std::optional<Outcome> asked = asked_for();
     if (asked && asked->event == Event::revert) TRY(move(*asked));

@@ -33,6 +33,7 @@ Result<Run> Walk::walk() {
       return event == Event::revert ? revert() : run_;
     }
     TRY(move(*outcome));
+    TRY(after_end());
     const bool rolling_back = run_.state == RunState::reverting;
     if (event == Event::reboot_due &&
         TRY(s_.rebooter.reboot(plan_.policy.reboot, reason, rolling_back)) == Rebooter::Outcome::called_off &&
@@ -59,6 +60,7 @@ Result<Walk::Outcome> Walk::pass() {
     Pass pass;
     if (const std::optional<Outcome> found = TRY(look(pass, goal_first))) return *found;
     if (pass.seen.outlook() == Outlook::ready) return arrive(pass);
+    if (pass.blockers.empty() && !fixable(pass.seen).empty()) TRY(before_change(pass));
     if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
     if (!pass.blockers.empty()) {
       mended.clear();
@@ -214,7 +216,10 @@ Result<std::string> Walk::keep_up(const Assessment& seen) {
     const bool its_turn =
         s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
     const bool due = s.kind == Standing::Kind::fixable || its_turn;
-    if (due && !check(*s.step).holds()) TRY(apply_fix(*s.step, own));  // the proof may have settled it
+    if (due && !check(*s.step).holds()) {  // the proof may have settled it
+      TRY(before_change(own));
+      if (own.blockers.empty()) TRY(apply_fix(*s.step, own));
+    }
     const Finding finding = check(*s.step);
     record(s.step->id).finding = to_json(finding);
     if (!finding.holds())

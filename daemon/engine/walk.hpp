@@ -98,6 +98,9 @@ class Walk {
   Result<std::optional<Outcome>> wait_a_while(const std::string& why);
   std::string in_use() const;
   Result<std::optional<Outcome>> wait_until_idle();
+  Result<void> before_change(Pass& pass);
+  Result<std::optional<Outcome>> before_revert();
+  Result<void> after_end();
   Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
   bool refuses_trial(const Step& step) const;
@@ -144,6 +147,10 @@ class Walk {
   // names of plans for runs that only check or repeat changes
   static constexpr std::string_view kVerify = "verify";
   static constexpr std::string_view kEachBoot = "each-boot";
+  static constexpr int kSecondsBetweenLooks = 10;
+  /// Longest wait for users of the machine on a rollback, in seconds: the time of an upgrade with a DKMS build. Only
+  /// the reboot at its end ends a process that hangs in the driver.
+  static constexpr int kRollbackPatience = 15 * 60;
   static constexpr int kCrashes = 2;  ///< crashes after which a step fails; one may have been a power cut
 
   Seams s_;

@@ -39,6 +39,7 @@ constexpr Word kWords[] = {
     {"given-back", "undone after the failure"},
     {"reverted", "undone, as asked"},
     {"proven-again", "what was proven before is proven again"},
+    {"hooks", "hooks ran"},
     {"not-idle", "the machine is restarted although it is in use"},
     {"settled", "every step holds"},
     {"proven", "ready"},

@@ -194,10 +194,21 @@ class FakeRequests : public Requests {
   int& quiet_;
 };
 
-class NoCommands : public CommandRunner {
+/// Runs run-parts on a directory of the world, and nothing else.
+class Hooks : public CommandRunner {
  public:
-  Result<CommandResult> run(const Command& command) override { return fail(ErrorCode::not_found, command.text()); }
+  explicit Hooks(fs::path root) : root_(std::move(root)) {}
+  Result<CommandResult> run(const Command& command) override {
+    if (command.argv.front() != "run-parts") return fail(ErrorCode::not_found, command.text());
+    Command parts = command;
+    parts.argv.back() = root_.string() + parts.argv.back();
+    parts.environment["WORLD"] = root_;
+    return ProcessRunner().run(parts);
+  }
   int stop_fd() const override { return -1; }
+
+ private:
+  fs::path root_;
 };
 
 }  // namespace
@@ -207,6 +218,12 @@ World::World() { write("etc/shared", "user\n"); }
 Registry World::registry() { return {kProbes, kActions}; }
 
 void World::write(const std::string& path, const std::string& text) const { root_.put(path, text); }
+
+void World::hook(const std::string& path, const std::string& script) const {
+  write("sys/bus/pci/devices/none", "");  // the world is no image
+  write("etc/p2pd/hooks/" + path, "#!/bin/sh\n" + script + "\n");
+  fs::permissions(root_.path() / "etc/p2pd/hooks" / path, fs::perms(0755));
+}
 
 std::string World::read(const std::string& path) const {
   std::ifstream file(root_.path() / path);
@@ -228,7 +245,7 @@ std::string World::tree() const {
 }
 
 Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
-  NoCommands commands;
+  Hooks commands(root_.path());
   const Root root = TRY(Root::open(root_.path()));
   UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state_.path())), root));
   Journal journal = TRY(Journal::open(state_.path(), Journal::Access::write));

@@ -37,8 +37,11 @@ class World {
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   std::string read(const std::string& path) const;
+  /// Writes a hook, "before-change.d/drain"; the shell script finds the world's files in $WORLD.
+  void hook(const std::string& path, const std::string& script) const;
   void remove(const std::string& path) const { std::filesystem::remove(root_.path() / path); }
   bool has(const std::string& path) const { return std::filesystem::exists(root_.path() / path); }
+  std::filesystem::path path(const std::string& path) const { return root_.path() / path; }
   std::string tree() const;  ///< every file and its content, but for /now and /boot-id
 
   /// A new process of the worker, on the boot that is running.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kDriverVersion = 12080;  // CUDA 12.8, of the 570 drivers
 constexpr int kFreeMib = 80;           // the least that p2p-bench works with: what it touches is memory of the host
-constexpr int kPatience = 5;           // emulated processors are slow
+constexpr int kPatience = 10;          // emulated processors are slow
 constexpr double kShare = 0.88;        // of what packet headers leave, as good boards reach it
 constexpr double kLatencyNs = 1200;
 

@@ -6,7 +6,7 @@ from scenario import expect, expect_as_at_first, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
-WAITS_S = 15 * 60  # kRollbackPatience of daemon/engine/boots.cpp
+WAITS_S = 15 * 60  # kRollbackPatience of daemon/engine/walk.hpp
 SLOW_S = 10 * 60   # for all that is undone, and for systemd, which waits for a process that does not end
 
 HUNG = """nvidia-modprobe -c=0 -c=1
