@@ -151,6 +151,14 @@ TEST_CASE("bench advice: wrong data switches P2P off") {
     report.measurement.wrong.push_back({"load", 1, 0, 8, 0, 1, WrongKind::lost, "", "", ""});
     CHECK(holds(line(report, "NCCL_P2P_DISABLE=1"), ": wrong data on 1 pair (GPU 1 -> GPU 0: store lost)"));
   }
+  SECTION("of the use that depends on the test") {
+    report.measurement.wrong.push_back({kGraphReduce, 1, 0, 8, 0, 1, WrongKind::lost, "", "", ""});
+    CHECK(line(report, "NCCL_P2P_DISABLE").empty());
+    CHECK(
+        holds(line(report, "--disable-custom-all-reduce of vLLM and SGLang"), "NCCL is not affected: wrong data on 1"));
+    report.measurement.wrong = {{"atomics", 1, 0, 8, 0, 1, WrongKind::lost, "", "", ""}};
+    CHECK(line(report, "--disable-custom-all-reduce").empty());
+  }
   SECTION("in a collective, unless it is wrong without P2P, too") {
     report.measurement.collectives = nccl({{"P2P/CUMEM", 2}}, "", 20);
     report.measurement.collectives->results[0].wrong = 3;

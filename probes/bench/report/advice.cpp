@@ -115,10 +115,20 @@ std::string wrong_data(const Measurement& run) {
   return fmt::format("{} {}: {}", on->name, size_name(on->bytes), count_name(on->wrong, "wrong element"));
 }
 
+/// Switches off what depends on a test that saw wrong data.
 std::string wrong_line(const Measurement& run) {
   const std::string what = wrong_data(run);
   if (what.empty()) return {};
-  return "NCCL_P2P_DISABLE=1, and vLLM with --disable-custom-all-reduce, until this is repaired: " + what;
+  const auto harms = [&](P2pUse use) {
+    return run.wrong.empty() || std::ranges::any_of(run.wrong, [&](const Wrong& wrong) {
+             return concerns({.test = wrong.test, .text = {}}, use);
+           });
+  };
+  if (harms(P2pUse::nccl))
+    return "NCCL_P2P_DISABLE=1, and vLLM with --disable-custom-all-reduce, until this is repaired: " + what;
+  if (harms(P2pUse::custom_all_reduce))
+    return "--disable-custom-all-reduce of vLLM and SGLang, until this is repaired; NCCL is not affected: " + what;
+  return {};
 }
 
 std::string parallelism_line(const Report& report) {
