@@ -3,7 +3,7 @@
 #include "fuzz.hpp"
 #include "probes/bench/report/report.hpp"
 
-void p2pd::fuzz::run(std::string_view input) {
+FUZZ(bench) {
   namespace b = p2pd::bench;
   const auto json = parse_json(input);
   b::Report report;

@@ -64,7 +64,7 @@ void read_kernel_table(std::string_view json, std::string_view input) {
 }  // namespace
 }  // namespace p2pd::fuzz
 
-void p2pd::fuzz::run(std::string_view input) {
+FUZZ(catalogue) {
   static const Catalogue shipped = parse_catalogue({shipped_catalogue()}).value();
   const auto file = catalogue_file("input", input);
   if (!file) return require(file.error().message.starts_with("input:"), "an error that does not say where");

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -15,8 +14,21 @@
 
 namespace p2pd::fuzz {
 
-/// What the target says of one input.
-void run(std::string_view input);
+using Target = void (*)(std::string_view input);
+
+/// Every target by its name.
+inline std::map<std::string_view, Target>& targets() {
+  static std::map<std::string_view, Target> all;
+  return all;
+}
+
+/// FUZZ(name) { ... }: what the target `name` says of one `input`.
+#define FUZZ(name)                                                                       \
+  namespace p2pd::fuzz {                                                                 \
+  void run_##name(std::string_view input);                                               \
+  [[maybe_unused]] const bool kHas_##name = targets().emplace(#name, run_##name).second; \
+  }                                                                                      \
+  void p2pd::fuzz::run_##name(std::string_view input)
 
 /// Ends the target with a finding unless `condition`.
 inline void require(bool condition, std::string_view what) {
@@ -38,8 +50,3 @@ struct Tree {
 };
 
 }  // namespace p2pd::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  p2pd::fuzz::run({reinterpret_cast<const char*>(data), size});
-  return 0;
-}

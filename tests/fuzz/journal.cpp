@@ -26,7 +26,7 @@ void read_all(const Journal& journal) {
 
 }  // namespace
 
-void p2pd::fuzz::run(std::string_view input) {
+FUZZ(journal) {
   static const Tree tree;
   const std::filesystem::path state = tree.directory / "state";
   std::filesystem::remove_all(state);

@@ -10,7 +10,7 @@ namespace p2pd {
 extern const Probe kKernelLog;
 }
 
-void p2pd::fuzz::run(std::string_view input) {
+FUZZ(kernel_log) {
   static const Tree tree;
   static const bool once = [] {
     tree.write("/lspci-xxxx.txt", "0000:01:00.0 GPU\n00: de 10 84 26 00 00 00 00 a1 00 00 03 00 00 00 00\n\n");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Any text as an lspci dump, any bytes as extended configuration space: lists that loop end, nothing is read beyond.
-#include "machine/hardware/pci.hpp"
-
+// PCI configuration space, and the probes that read it.
 #include <algorithm>
 
+#include "base/probe.hpp"
 #include "fuzz.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace {
 
@@ -23,7 +23,8 @@ void walk(const p2pd::PciDevice& device) {
 
 }  // namespace
 
-void p2pd::fuzz::run(std::string_view input) {
+/// Any text as an lspci dump, any bytes as extended configuration space: lists that loop end, nothing is read beyond.
+FUZZ(pci) {
   static const Tree tree;
   PciDevice device;
   device.config.assign(0x100, 0);
@@ -34,4 +35,23 @@ void p2pd::fuzz::run(std::string_view input) {
   const auto devices = pci_devices(tree.host);
   if (!devices) return;
   for (const PciDevice& found : *devices) walk(found);
+}
+
+namespace p2pd {
+extern const Probe kAcsRedirection;
+extern const Probe kBar1Size;
+extern const Probe kBridgeWindows;
+extern const Probe kPcieLinks;
+}  // namespace p2pd
+
+/// Any text as an lspci dump: the probes of the PCIe path end, and a fail says what to do.
+FUZZ(pcie_probes) {
+  static const Tree tree;
+  tree.write("/lspci-xxxx.txt", input);
+  for (const Probe* probe : {&kAcsRedirection, &kBar1Size, &kBridgeWindows, &kPcieLinks}) {
+    const auto finding = probe->check(tree.host, Parameters::object());
+    if (!finding) continue;
+    require(!finding->summary.empty(), "nothing said");
+    require(finding->verdict != Verdict::fail || !finding->next.empty(), "a fail without a next step");
+  }
 }

@@ -7,7 +7,7 @@
 
 #include "fuzz.hpp"
 
-void p2pd::fuzz::run(std::string_view input) {
+FUZZ(record) {
   namespace fs = std::filesystem;
   const auto record = parse_record(std::string(input));
   if (!record) {

@@ -17,7 +17,6 @@
 
 #include "base/root.hpp"
 #include "catch.hpp"
-#include "live_root.hpp"
 #include "temporary.hpp"
 
 using namespace p2pd;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "catch.hpp"
 #include "changed_record.hpp"
-#include "record_into.hpp"
+#include "machines.hpp"
 
 namespace p2pd {
 extern const Probe kGpudirectRdma;

@@ -3,7 +3,7 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "grub_machine.hpp"
-#include "live_root.hpp"
+#include "temporary.hpp"
 
 namespace p2pd {
 extern const Probe kKernelCmdline;

@@ -9,7 +9,6 @@
 #include "base/recorded.hpp"
 #include "base/signatures.hpp"
 #include "catch.hpp"
-#include "finding_ids.hpp"
 #include "kernel_log_lines.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "temporary.hpp"

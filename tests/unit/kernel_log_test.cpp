@@ -11,7 +11,7 @@
 #include "base/recorded.hpp"
 #include "base/signatures.hpp"
 #include "catch.hpp"
-#include "finding_ids.hpp"
+#include "kernel_log_lines.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {

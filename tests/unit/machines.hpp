@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "catch.hpp"
+#include "record/record.hpp"
+
 namespace p2pd::test {
 
 /// The directory of a machine record (tests/machines/README.md).
@@ -20,6 +23,13 @@ inline std::vector<std::string> machine_names() {
     if (entry.is_directory()) names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;
+}
+
+/// Records `host`, and unpacks the text of the record into `directory`.
+inline MachineRecord record_into(const Host& host, const std::filesystem::path& directory) {
+  MachineRecord record = parse_record(to_text(record_machine(host, "copy").value())).value();
+  REQUIRE(unpack(record, directory));
+  return record;
 }
 
 }  // namespace p2pd::test

@@ -6,7 +6,6 @@
 #include "base/action.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
-#include "live_root.hpp"
 #include "machine/driver/gpu_services.hpp"
 #include "machine/driver/loaded_driver.hpp"
 #include "temporary.hpp"

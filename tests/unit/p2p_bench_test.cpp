@@ -6,7 +6,6 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
-#include "live_root.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {

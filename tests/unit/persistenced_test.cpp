@@ -6,8 +6,8 @@
 #include "base/action.hpp"
 #include "catch.hpp"
 #include "engine/undo.hpp"
-#include "live_root.hpp"
 #include "made_tree.hpp"
+#include "temporary.hpp"
 
 namespace p2pd {
 extern const Probe kPersistenced;

@@ -11,7 +11,6 @@
 #include "machines.hpp"
 #include "made_module.hpp"
 #include "probes/registry.hpp"
-#include "record_into.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

@@ -11,7 +11,6 @@
 #include "machine/hardware/pci.hpp"
 #include "machines.hpp"
 #include "record/redact.hpp"
-#include "record_into.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

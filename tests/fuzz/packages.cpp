@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is asked for
-// is one that was read, and nothing is left below what the text clears at its end.
-#include "machine/packages/apt_conf.hpp"
-
+// Texts of apt and dpkg.
 #include <algorithm>
 
 #include "fuzz.hpp"
+#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
-void p2pd::fuzz::run(std::string_view input) {
+/// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is asked for
+/// is one that was read, and nothing is left below what the text clears at its end.
+FUZZ(apt_conf) {
   static const Tree tree;
   static const std::string kFile = "/etc/apt/apt.conf.d/50fuzz";
   constexpr std::string_view kUpper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -37,4 +38,34 @@ void p2pd::fuzz::run(std::string_view input) {
   std::filesystem::remove(tree.directory / "/etc/apt/apt.conf.d/60clear");
   require(cleared.has_value(), "a #clear that is an error");
   require(std::ranges::count(*cleared, name, &AptOption::name) == 0, "a name that outlives its #clear");
+}
+
+namespace p2pd::fuzz {
+namespace {
+
+std::string paragraph(const DpkgPackage& package) {
+  return "Package: " + package.name + "\nStatus: " + package.want + " " + package.flag + " " + package.state +
+         "\nArchitecture: " + package.architecture + "\nVersion: " + package.version + "\n\n";
+}
+
+}  // namespace
+}  // namespace p2pd::fuzz
+
+/// Any text as dpkg's status file: what is taken has a name and a state, and written out again it reads the same.
+FUZZ(dpkg_status) {
+  const auto packages = parse_dpkg_status(input);
+  if (!packages) {
+    require(packages.error().code == ErrorCode::invalid, "an error of another kind");
+    return;
+  }
+  std::string written;
+  for (const DpkgPackage& package : *packages) {
+    require(!package.name.empty() && !package.state.empty(), "a package without name or state");
+    require(!package.interrupted() || !package.installed() || package.flag != "ok", "installed and interrupted");
+    written += paragraph(package);
+  }
+  const auto again = parse_dpkg_status(written);
+  require(again.has_value() && again->size() == packages->size(), "written out, it reads otherwise");
+  for (std::size_t i = 0; i < packages->size(); ++i)
+    require(paragraph((*again)[i]) == paragraph((*packages)[i]), "a package that changed on the way");
 }

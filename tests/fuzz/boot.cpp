@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Texts of the boot loader and the kernel: grub.cfg, /proc/cmdline, mountinfo.
+#include "fuzz.hpp"
+#include "machine/boot/grub.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/boot/mounts.hpp"
+
+/// Any text as grub.cfg, grubenv and custom.cfg; a trial entry made of what it boots is read back with its arguments.
+FUZZ(grub) {
+  const std::vector<std::string> arguments = {"iommu=pt", "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0"};
+  const auto custom = split_grub_custom(input);
+  if (custom) require(custom->user.size() + custom->trial.size() <= input.size(), "custom.cfg grows");
+  (void)noted_arguments(input);
+  const auto menu = parse_grub(input);
+  if (!menu) return;
+  const auto entry = default_grub_entry(*menu, parse_grub_environment(input));
+  if (!entry || *entry == nullptr || (*entry)->submenu || (*entry)->loads.empty()) return;
+  const auto trial = parse_grub(grub_trial(**entry, arguments));
+  require(trial.has_value(), "a trial entry that cannot be read");
+  require(trial->entries.size() == 1, "a trial that is not one entry");
+  require(trial->entries[0].id == kTrialId, "a trial entry of another id");
+}
+
+/// Any text as /proc/cmdline; the arguments that are good for GRUB come back out of our drop-in as they went in.
+FUZZ(kernel_arguments) {
+  const std::vector<KernelArgument> line = parse_kernel_line(input);
+  std::vector<std::string> good;
+  for (const KernelArgument& argument : line) {
+    const ArgumentState state = argument_state(argument, line);
+    require(!state.in_force || !state.running.empty() || argument.key.empty(), "in force, but nothing runs");
+    if (validate_kernel_arguments({{"arguments", {argument.text()}}})) good.push_back(argument.text());
+  }
+  if (good.empty()) return;
+  const std::vector<std::string> wanted = wanted_kernel_arguments({{"arguments", good}});
+  require(noted_arguments(grub_drop_in(wanted)) == wanted, "a drop-in that notes other arguments");
+  require(merged_arguments(wanted, wanted) == wanted, "merging what is there changes it");
+}
+
+/// Any text as /proc/self/mountinfo: what is taken is found again at its own mount point, and errors name the line.
+FUZZ(mounts) {
+  static const Tree tree;
+  const auto mounts = parse_mounts(input);
+  if (!mounts) {
+    require(mounts.error().code == ErrorCode::invalid, "an error of another kind");
+    require(mounts.error().message.starts_with("line "), "an error that does not say where");
+    return;
+  }
+  for (const Mount& mount : *mounts) {
+    require(!mount.point.empty() && !mount.device.empty() && !mount.type.empty() && !mount.source.empty(),
+            "a mount that lacks something");
+    const Mount* found = mount_above(*mounts, mount.point);
+    require(found != nullptr && found->point == mount.point, "a mount point that lies on another mount");
+    require(found >= &mount, "an earlier mount hides a later one");
+    require(layer_below(tree.host, mount.device).empty(), "a layer below a device that is not there");
+  }
+}

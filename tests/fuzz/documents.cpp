@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// Plans, the configuration, requests, and events of a run.
+#include "actions/registry.hpp"
+#include "base/parameters.hpp"
+#include "base/yaml.hpp"
+#include "engine/transitions.hpp"
+#include "fuzz.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "plan/config.hpp"
+#include "plan/plan.hpp"
+#include "probes/registry.hpp"
+#include "protocol/request.hpp"
+
+/// Any text as a plan: it is refused with its file and line, or what is written of it reads as the same plan.
+FUZZ(plan) {
+  const Registry registry{probes(), actions()};
+  const auto plan = parse_plan(input, "input", registry);
+  if (!plan)
+    return require(plan.error().message.starts_with("input:"), "an error without its file: " + plan.error().message);
+  const auto again = parse_plan(to_json(*plan).dump(), "again", registry);
+  require(again.has_value(), "a resolved plan that cannot be read");
+  require(to_json(*again) == to_json(*plan), "a resolved plan that reads as another");
+}
+
+namespace {
+
+p2pd::Result<std::vector<p2pd::GpuModel>> models_of(std::string_view yaml) {
+  const p2pd::yaml::Node root = TRY(p2pd::yaml::parse(yaml, "input"));
+  const nlohmann::json table = TRY(root.json());
+  p2pd::fuzz::require(p2pd::parse_json(table.dump()) == table, "YAML that is no JSON");
+  return p2pd::parse_gpu_models(table.dump());
+}
+
+}  // namespace
+
+/// Any text as p2pd.yaml, and as gpus.yaml, from YAML to JSON to models.
+FUZZ(config) {
+  const auto config = parse_config(input, "input");
+  if (config) require(!config->plan.empty() && !config->log_level.empty(), "a setting without a value");
+  const auto models = models_of(input);
+  if (models) require(!models->empty(), "a table without GPUs");
+}
+
+/// Any line on the worker's socket: it is refused, or asks for what somebody may ask for, of a plan by its name.
+FUZZ(requests) {
+  const auto request = request_from_json(parse_json(input));
+  if (!request) {
+    const nlohmann::json answer = to_json(Answer(Failure(request.error())));
+    return require(!answer["error"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).empty(),
+                   "no answer");
+  }
+  require(request->plan.empty() || is_name(request->plan), "a plan that is no name: " + request->plan);
+  require(request->kind == Request::Kind::apply || (request->plan.empty() && request->reboot),
+          "options where there are none");
+}
+
+/// Any sequence of events: names go both ways, revert is always allowed, what is being undone is not walked on.
+FUZZ(transitions) {
+  constexpr unsigned kEvents = static_cast<unsigned>(Event::given_back) + 1;
+  RunState state = RunState::idle;
+  for (const char byte : input) {
+    const auto event = static_cast<Event>(static_cast<unsigned char>(byte) % kEvents);
+    require(!to_string(event).empty() && run_state(to_string(state)) == state, "a name that is not its own");
+    require(next_state(state, Event::revert) == RunState::reverting, "a state that cannot be reverted");
+    const auto next = next_state(state, event);
+    if (!next) continue;
+    require(state != RunState::reverting || *next != RunState::walking, "walked on while undoing");
+    require(is_open(state) || event == Event::apply || event == Event::retry || event == Event::revert,
+            "an ended run that moves unasked");
+    state = *next;
+  }
+  (void)run_state(input);
+}
