@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // driver-source: makes the module source of the entry in the cache: NVIDIA's release with a fork's patch applied.
-// Fetches both at their pinned commits, from mirrors (repositories, or bundles in a directory) first; a server that
-// refuses ids is asked for the tag or branch. The patch is the fork's change of C files below kernel-open/ and src/,
-// and nothing else of the fork. The tree gets its name only when it is complete and matches the pins. Writes
-// /var/cache/p2pd/sources/VERSION-COMMIT, .json (facts) and .patch (for people); undo removes them. Reference:
-// git-fetch(1); git-apply(1); gitattributes(5); git-config(1), protocol.allow and transfer.fsckObjects.
+// Takes that tree from a mirror with a signed manifest; else fetches both at their pinned commits, from mirrors
+// (repositories, or bundles in a directory) first; a server that refuses ids is asked for the tag or branch. The patch
+// is the fork's change of C files below kernel-open/ and src/, and nothing else of the fork. The tree gets its name
+// only when it is complete and matches the pins. Writes /var/cache/p2pd/sources/VERSION-COMMIT, .json (facts) and
+// .patch (for people); undo removes them. Reference: git-fetch(1); git-apply(1); gitattributes(5); git-config(1),
+// protocol.allow and transfer.fsckObjects.
 #include <fmt/format.h>
 
 #include "base/action.hpp"
@@ -20,6 +21,8 @@ constexpr Parameter kParameters[] = {
     kEntryParameter,
     {"mirrors", Parameter::Type::strings, false,
      "URLs of repositories, of what lies above OWNER/NAME, of a .bundle or a directory with COMMIT.bundle"},
+    kMirrorParameter,
+    kTrustedKeysParameter,
 };
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
@@ -27,6 +30,8 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(all, parameters));
   Description description;
   description.summary = fmt::format("fetch the module source of {}, patch {}", entry.base_version, entry.id);
+  if (const MirrorPlace mirror = mirror_of(parameters))
+    description.notes.push_back(fmt::format("{}/{}.tar.gz is tried first", mirror.url, mirrored_source(entry)));
   description.commands.push_back(
       fmt::format("git fetch --depth=1 {} {}", all.releases_at,
                   entry.base_commit.empty() ? "refs/tags/" + entry.base_version : entry.base_commit));
@@ -36,13 +41,19 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   description.commands.push_back(fmt::format("git apply {}    # {}\"p2pctl catalogue diff {}\" shows it",
                                              source_patch_of(entry),
                                              entry.diffstat.empty() ? "" : entry.diffstat + "; ", entry.id));
-  if (const auto machine = machine_of(host, all)) description.notes = notes_on(all, entry, *machine);
+  if (const auto machine = machine_of(host, all))
+    for (std::string& note : notes_on(all, entry, *machine)) description.notes.push_back(std::move(note));
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
-  return stage_source(host, all, TRY(staged_entry(all, parameters)), mirrors_of(parameters));
+  return stage_source(host, all, TRY(staged_entry(all, parameters)), mirrors_of(parameters), mirror_of(parameters));
+}
+
+Result<void> validate(const Parameters& parameters) {
+  TRY(validate_staging(parameters));
+  return check_mirror(mirror_of(parameters));
 }
 
 }  // namespace
@@ -54,7 +65,7 @@ const Action kDriverSourceAction = {
     .does = "makes the entry's module source: NVIDIA's pinned release with the pinned patch",
     .parameters = kParameters,
     .effect = Effect::live,
-    .validate = validate_staging,
+    .validate = validate,
     .describe = describe,
     .apply = apply,
     .new_kernel = apply,

@@ -10,7 +10,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/module_build.hpp"
+#include "machine/modules/mirrored_build.hpp"
 
 namespace p2pd {
 namespace {
@@ -46,6 +46,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                                        {"built", record.has_value()},
                                        {"modules", record ? record->at("modules") : nlohmann::json()}});
     finding.evidence.push_back({build.directory, record ? "five modules, as they were built" : record.error().message});
+    if (!record || !record->contains("mirror")) continue;
+    finding.facts["builds"].back()["mirror"] = record->at("mirror");
+    finding.evidence.push_back({build.directory, origin_of(*record)});
   }
   finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = fmt::format("modules of {} are {}built for {}", entry.id, lacking.empty() ? "" : "not ",

@@ -132,6 +132,17 @@ void takes_catalogue(CLI::App& app, Options& o) {
   }
 }
 
+void takes_mirror(CLI::App& app, Options& o) {
+  app.require_subcommand(1);
+  CLI::App* make =
+      app.add_subcommand("make", "copy this machine's builds, sources and runfiles into DIR, and sign them");
+  make->add_option("DIR", o.directory, "directory that a web server serves, or that others mount")->required();
+  make->add_option("--key", o.key, "file with the private Ed25519 key, in PEM");
+  make->add_option("--valid-days", o.valid_days, "days until others refuse it (default: 90)")
+      ->check(CLI::Range(1, 3650));
+  make->fallthrough();
+}
+
 constexpr std::string_view kLook = "To look (changes nothing)", kChange = "To change", kRun = "While a run is open",
                            kUse = "For applications and fleets", kHelp = "For help from others";
 constexpr Verb kVerbs[] = {
@@ -160,6 +171,8 @@ constexpr Verb kVerbs[] = {
     {kUse, "env", "print P2P settings for applications, with reasons", takes_application, env},
     {kUse, "metrics", "print the state for the textfile collector of Prometheus' node_exporter", takes_file, metrics},
     {kUse, "features", "print the state for Kubernetes' node feature discovery", takes_file, features},
+    {kUse, "mirror", "make a signed mirror of what was built here, so that others compile nothing", takes_mirror,
+     make_mirror},
     {kHelp, "report", "write a report of this machine and of the last run as one HTML file", takes_page, write_report},
     {kHelp, "record", "capture this machine into one file that --root reads", takes_record, record},
     {kHelp, "logs", "show p2pd's messages in the system's journal", takes_lines, logs},

@@ -67,6 +67,8 @@ struct Options {
   std::string branch;
   std::string id;
   std::vector<std::string> runfile_hosts;
+  std::string key;                 ///< `mirror make`: file with the private key
+  int valid_days = 90;             ///< `mirror make`
   std::vector<std::string> uses;   ///< `is-ready --for`
   std::string application;         ///< `env --for`; empty: all
   std::string format = "sh";       ///< `env --format`
@@ -163,6 +165,7 @@ Result<int> explain(const Context& context);
 Result<int> record(const Context& context);
 Result<int> write_report(const Context& context);
 Result<int> catalogue(const Context& context);
+Result<int> make_mirror(const Context& context);
 Result<int> catalogue_add(const Context& context);
 Result<int> catalogue_allow(const Context& context);
 Result<int> catalogue_diff(const Context& context);

@@ -22,8 +22,34 @@ std::vector<fs::path> config_directories() {
   return {"/etc/p2pd", shipped / "lib/p2pd"};
 }
 
+namespace {
+
+Result<MirrorPlace> read_mirror(const yaml::Node& root) {
+  Parameters found = Parameters::object();
+  if (root.has("mirror")) found["mirror"] = TRY(TRY(root.at("mirror")).text());
+  if (root.has("trusted_keys")) found["trusted_keys"] = TRY(TRY(root.at("trusted_keys")).texts());
+  MirrorPlace mirror = mirror_of(found);
+  if (const auto sound = check_mirror(mirror); !sound) return Failure(root.error(sound.error().message));
+  return mirror;
+}
+
+/// Names the mirror to each fix that takes one, and to those that only ask mirrors for what the catalogue pins.
+void add_mirror(Step& step, const MirrorPlace& mirror, const Registry& registry) {
+  const Action* const fix = registry.action(step.fix);
+  const auto takes = [&](std::string_view name) {
+    return fix != nullptr && std::ranges::find(fix->parameters, name, &Parameter::name) != fix->parameters.end();
+  };
+  if (takes("mirror") && step.with.emplace("mirror", mirror.url).second)
+    step.with["trusted_keys"] = mirror.trusted_keys;
+  else if (takes("mirrors") && !takes("mirror"))
+    step.with["mirrors"].push_back(mirror.url);  // after the plan's own
+}
+
+}  // namespace
+
 Result<Config> parse_config(std::string_view text, std::string_view file) {
-  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s", "nccl", "gpus"};
+  static constexpr std::string_view kKeys[] = {"plan", "log_level", "apply_on_boot", "reboot_delay_s",
+                                               "nccl", "gpus",      "mirror",        "trusted_keys"};
   static constexpr std::string_view kBooleans[] = {"false", "true"};
   static constexpr std::string_view kLevels[] = {"trace", "debug", "info", "warning", "error"};
   const yaml::Node root = TRY(yaml::parse(text, file));
@@ -43,6 +69,7 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
     config.nccl = TRY(TRY(root.at("nccl")).text());
     if (!config.nccl.starts_with('/')) return Failure(TRY(root.at("nccl")).error("expected an absolute path"));
   }
+  config.mirror = TRY(read_mirror(root));
   config.left_out_gpus = TRY(read_left_out_gpus(root));
   return config;
 }
@@ -92,6 +119,8 @@ Result<Plan> load_plan(const Config& config, const std::string& name, const Regi
     if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
   for (Step& step : plan.steps)
     if (step.kind == StepKind::goal && !config.nccl.empty()) step.with.emplace("nccl", config.nccl);
+  for (Step& step : plan.steps)
+    if (config.mirror) add_mirror(step, config.mirror, registry);
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "machine/catalogue/mirror.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {
@@ -22,6 +23,7 @@ struct Config {
   std::vector<std::string> left_out_gpus = {};  ///< for every plan
   int reboot_delay_s = 60;                      ///< seconds from the announcement of a restart to the restart
   std::string nccl = {};                        ///< path of the libnccl of full proofs; empty: it is looked for
+  MirrorPlace mirror = {};                      ///< for every fix that takes one
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);
@@ -32,7 +34,7 @@ bool is_plan_file(std::string_view word);
 
 /// Loads a plan by name from config_directories(), or by path, relative to the current directory, if
 /// is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan; the plan's own `nccl`
-/// counts.
+/// and `mirror` count.
 Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry);
 
 }  // namespace p2pd

@@ -56,7 +56,7 @@ LIBRARIES = [
     ("yaml-cpp/*", ["daemon/base/yaml.*"]),
     ("pci/*", ["daemon/machine/hardware/pci.cpp"]),
     ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/statement.*"]),
-    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_tree.cpp", "daemon/base/record_content.cpp"]),
+    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_tree.cpp", "daemon/machine/fetch/signature.cpp", "daemon/base/record_content.cpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
     ("systemd/*", ["daemon/bus/*", "daemon/worker/*", "daemon/ctl/*", "daemon/*.cpp"]),

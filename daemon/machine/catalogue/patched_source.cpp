@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t kRecordLimit = 1U << 16;                  // bytes
 constexpr std::uint64_t kPatchLimit = 4U << 20;                 // bytes
 constexpr std::uint64_t kRoomBytes = std::uint64_t{768} << 20;  // twice 70 MB of objects, 100 MB of files
+constexpr std::chrono::minutes kTarDeadline{10};
 const std::vector<std::string> kParts = {"kernel-open", "src"};
 
 bool is_part(std::string_view path) { return path.starts_with("kernel-open/") || path.starts_with("src/"); }
@@ -169,19 +170,55 @@ std::string record_of(const CatalogueEntry& entry, const PatchedSource& source) 
   return record.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+/// Moves tree, record and patch from `scratch` to their places.
+Result<void> give_names(Host& host, const CatalogueEntry& entry, const std::string& scratch) {
+  TRY(host.remove_tree(source_of(entry)));
+  TRY(host.move(scratch + "/patch", source_patch_of(entry)));
+  TRY(host.move(scratch + "/record", source_record_of(entry)));
+  return host.move(scratch + "/tree", source_of(entry));
+}
+
+/// Id of the tree in `directory`, if it is the one in its record, and both are of the pins of `entry`; `file`: the
+/// record, for the Error.
+Result<std::string> check_tree(const Host& host, const CatalogueEntry& entry, const std::string& directory,
+                               std::string_view text, const std::string& file) {
+  const auto record = parse_json(text);
+  const auto noted = [&](const char* key) {
+    return record.is_object() && record.contains(key) && record[key].is_string() ? record[key].get<std::string>() : "";
+  };
+  const std::string tree = noted("tree"), found = TRY(git_tree_id(host.files(), directory));
+  const bool ours = noted("commit") == entry.commit && noted("release") == entry.base_version &&
+                    (entry.base_commit.empty() || noted("base_commit") == entry.base_commit) &&
+                    (entry.tree.empty() || tree == entry.tree) && !tree.empty();
+  if (!ours) return fail(ErrorCode::invalid, file + " is of another source");
+  if (found == tree) return tree;
+  return fail(ErrorCode::invalid, fmt::format("{} holds tree {}, and {} was staged there", directory, found, tree));
+}
+
 Result<void> lay_down(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::string& scratch,
                       const std::vector<std::string>& mirrors) {
   GitStore store = TRY(GitStore::make(host, scratch));
   const PatchedSource made = TRY(make_patched_source(host, store, all, entry, mirrors));
-  const std::string tree = scratch + "/tree", record = scratch + "/record", patch = scratch + "/patch";
+  TRY(host.make_directory(scratch + "/tree"));
+  TRY(store.check_out(scratch + "/tree"));
+  TRY(host.create(scratch + "/record", record_of(entry, made)));
+  TRY(host.create(scratch + "/patch", made.patch));
+  return give_names(host, entry, scratch);
+}
+
+/// Takes tree, record and patch from the mirror.
+Result<void> take_source(Host& host, const CatalogueEntry& entry, const std::string& scratch,
+                         const MirrorPlace& place) {
+  const Mirror mirror = TRY(Mirror::open(host, place));
+  const std::string name = mirrored_source(entry), tree = scratch + "/tree";
+  for (const auto& [suffix, file] : {std::pair(".json", "/record"), {".patch", "/patch"}, {".tar.gz", "/tar"}})
+    TRY(mirror.fetch(host, name + suffix, scratch + file));
   TRY(host.make_directory(tree));
-  TRY(store.check_out(tree));
-  TRY(host.create(record, record_of(entry, made)));
-  TRY(host.create(patch, made.patch));
-  TRY(host.remove_tree(source_of(entry)));
-  TRY(host.move(patch, source_patch_of(entry)));
-  TRY(host.move(record, source_record_of(entry)));
-  return host.move(tree, source_of(entry));
+  Command unpack{{"tar", "-xz", "--no-same-owner", "--file=" + scratch + "/tar", "--directory=" + tree}};
+  unpack.deadline = kTarDeadline;
+  TRY(host.run(unpack));
+  TRY(check_tree(host, entry, tree, TRY(host.files().read(scratch + "/record", kRecordLimit)), name));
+  return give_names(host, entry, scratch);
 }
 
 }  // namespace
@@ -229,31 +266,30 @@ std::string source_of(const CatalogueEntry& entry) {
 std::string source_record_of(const CatalogueEntry& entry) { return source_of(entry) + ".json"; }
 std::string source_patch_of(const CatalogueEntry& entry) { return source_of(entry) + ".patch"; }
 
+std::string mirrored_source(const CatalogueEntry& entry) {
+  return std::string(kMirrorSources) + source_of(entry).substr(kSources.size() + 1);
+}
+
 Result<std::string> check_source(const Host& host, const CatalogueEntry& entry) {
   const std::string directory = source_of(entry), file = source_record_of(entry);
   if (!host.files().exists(directory)) return fail(ErrorCode::not_found, directory + " is not there");
-  const auto record = parse_json(TRY(host.files().read(file, kRecordLimit)));
-  const auto noted = [&](const char* key) {
-    return record.is_object() && record.contains(key) && record[key].is_string() ? record[key].get<std::string>() : "";
-  };
-  const std::string tree = noted("tree");
-  const bool ours = noted("commit") == entry.commit && noted("release") == entry.base_version &&
-                    (entry.base_commit.empty() || noted("base_commit") == entry.base_commit) &&
-                    (entry.tree.empty() || tree == entry.tree) && !tree.empty();
-  if (!ours) return fail(ErrorCode::invalid, file + " is of another source");
-  const std::string found = TRY(git_tree_id(host.files(), directory));
-  if (found == tree) return tree;
-  return fail(ErrorCode::invalid, fmt::format("{} holds tree {}, and {} was staged there", directory, found, tree));
+  return check_tree(host, entry, directory, TRY(host.files().read(file, kRecordLimit)), file);
 }
 
 Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
-                          const std::vector<std::string>& mirrors) {
+                          const std::vector<std::string>& mirrors, const MirrorPlace& mirror) {
   if (check_source(host, entry)) return {};
   TRY(need_room(host, source_of(entry), kRoomBytes));
   for (const std::string& file : {source_record_of(entry), source_patch_of(entry)})
     TRY(host.will_change(file, Restore::discarded));
-  const std::string scratch = TRY(make_unfinished(host, source_of(entry)));
-  auto done = lay_down(host, all, entry, scratch, mirrors);
+  std::string scratch = TRY(make_unfinished(host, source_of(entry)));
+  Result<void> done = fail(ErrorCode::not_found, "no mirror");
+  if (mirror) done = take_source(host, entry, scratch, mirror);
+  if (!done && done.error().code != ErrorCode::interrupted) {
+    if (mirror) log::warning("mirror refused: {}; the source is made here", done.error().message);
+    scratch = TRY(make_unfinished(host, source_of(entry)));
+    done = lay_down(host, all, entry, scratch, mirrors);
+  }
   const auto cleared = host.remove_tree(scratch);  // removed after a failure, too: git cannot continue with it
   if (!done) return done;
   TRY(cleared);

@@ -6,6 +6,7 @@
 
 #include "base/host.hpp"
 #include "machine/catalogue/catalogue.hpp"
+#include "machine/catalogue/mirror.hpp"
 #include "machine/fetch/git_store.hpp"
 
 namespace p2pd {
@@ -41,9 +42,13 @@ std::string source_record_of(const CatalogueEntry& entry);
 /// Path of the patch beside it, for people.
 std::string source_patch_of(const CatalogueEntry& entry);
 
-/// Makes the source of `entry` and writes it to source_of(), record and patch beside it; all of them, or none.
+/// Name of the source on a mirror: "sources/570.211.01-0e943687150e", with .tar.gz, .json and .patch.
+std::string mirrored_source(const CatalogueEntry& entry);
+
+/// Writes the source of `entry` to source_of(), record and patch beside it; all of them, or none. Takes them from
+/// `mirror` if it has that tree, else makes them.
 Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
-                          const std::vector<std::string>& mirrors);
+                          const std::vector<std::string>& mirrors, const MirrorPlace& mirror = {});
 
 /// Id of the tree at source_of(), if it is what was staged of these pins. not_found: nothing is there;
 /// invalid: something else is.

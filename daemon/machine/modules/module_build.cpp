@@ -10,8 +10,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kRecordLimit = 1U << 20;  // bytes
-
 /// Files that distinguish builds of a kernel release: distributions rebuild a release under the same name.
 constexpr std::string_view kHeaderFiles[] = {"Module.symvers", "include/generated/autoconf.h",
                                              "include/generated/utsversion.h", "include/generated/package.h",
@@ -70,7 +68,7 @@ Result<std::vector<ModuleBuild>> wanted_builds(const Host& host, const Catalogue
 
 Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
   const std::string path = build.directory + std::string(kBuildRecord);
-  const auto record = parse_json(TRY(host.files().read(path, kRecordLimit)));
+  const auto record = parse_json(TRY(host.files().read(path, kBuildRecordLimit)));
   if (!record.is_object() || record.value("made_of", nlohmann::json()) != build.made_of)
     return fail(ErrorCode::invalid, path + " is not the record of this build");
   nlohmann::json modules = TRY(describe_modules(host, build, build.directory));

@@ -44,5 +44,6 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build);
 Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& build, const std::string& directory);
 
 inline constexpr std::string_view kBuildRecord = "/build.json";  ///< file in the directory of a build
+inline constexpr std::size_t kBuildRecordLimit = 1U << 20;       ///< bytes
 
 }  // namespace p2pd

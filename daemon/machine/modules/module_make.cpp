@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/inode.hpp"
 #include "base/log.hpp"
@@ -14,6 +15,7 @@
 #include "machine/catalogue/patched_source.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/build_log.hpp"
+#include "machine/modules/mirrored_build.hpp"
 
 namespace p2pd {
 namespace {
@@ -94,10 +96,13 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
       fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
 }
 
-/// Moves modules and build record to a directory that only needs its name.
-Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch) {
+/// Moves modules and build record to a directory that only needs its name. `mirror`: its part of the record; may be
+/// null.
+Result<std::string> collect(Host& host, const ModuleBuild& build, const std::string& scratch,
+                            const nlohmann::json& mirror) {
   const std::string from = scratch + "/source/kernel-open", to = scratch + "/build";
   nlohmann::json record = {{"made_of", build.made_of}, {"rules", build.rules}};
+  if (!mirror.is_null()) record["mirror"] = mirror;
   const std::string compiler = TRY(host.output_of({{build.target.compiler->text(), "--version"}, {}, {}}));
   record["compiler_version"] = compiler.substr(0, compiler.find('\n'));
   record["modules"] = TRY_IN("the build succeeded, but", describe_modules(host, build, from));
@@ -113,20 +118,21 @@ Result<std::string> collect(Host& host, const ModuleBuild& build, const std::str
 }
 
 Result<void> build_in(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build,
-                      const std::string& scratch) {
+                      const std::string& scratch, const nlohmann::json& mirror) {
   TRY(host.run({{"cp", "-a", "--reflink=auto", source_of(entry), scratch + "/source"}, {}, {}, kDeadline}));
   for (const std::string& rule : build.rules) {
     const std::string& header = all.compat_rules.at(rule).include;
     TRY(host.create(fmt::format("{}/compat/{}", scratch, header), TRY(compat_header(host, header))));
   }
   TRY(run_make(host, all, build, scratch));
-  const std::string made = TRY(collect(host, build, scratch));
+  const std::string made = TRY(collect(host, build, scratch, mirror));
   TRY(host.remove_tree(build.directory));
   TRY(host.move(made, build.directory));
   return host.remove_tree(build_log_of(build.name));
 }
 
-Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build) {
+Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& entry, const ModuleBuild& build,
+                        const nlohmann::json& mirror) {
   const std::string compiler = build.target.compiler->text();
   if (!host.has_program(compiler))
     return fail(ErrorCode::not_found,
@@ -134,9 +140,20 @@ Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& 
                 "apt-get install " + compiler);
   TRY(need_room(host, build.directory, kRoomBytes));
   const std::string scratch = TRY(make_unfinished(host, build.directory));
-  const auto done = build_in(host, all, entry, build, scratch);
+  const auto done = build_in(host, all, entry, build, scratch, mirror);
   const auto cleared = host.remove_tree(scratch);
   return done ? cleared : done;
+}
+
+/// Takes `build` from the mirror. Returns null if it is there, else the part of its record that says why not.
+Result<nlohmann::json> refusal(Host& host, const MirrorPlace& place, const Result<Mirror>& mirror,
+                               const ModuleBuild& build) {
+  const auto taken = mirror ? take_build(host, *mirror, build) : Failure(mirror.error());
+  if (taken) log::info("modules for {} taken from {}", build.target.release, place.url);
+  if (taken) return nlohmann::json();
+  if (taken.error().code == ErrorCode::interrupted) return Failure(taken.error());
+  log::warning("mirror refused: {}; modules for {} are built here", taken.error().message, build.target.release);
+  return nlohmann::json{{"url", place.url}, {"refused", taken.error().message}};
 }
 
 }  // namespace
@@ -149,13 +166,20 @@ Command make_of(const Host& host, const Catalogue& all, const ModuleBuild& build
   return make_command(host, all, build, unfinished(build.directory));
 }
 
-Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry) {
+Result<void> make_builds(Host& host, const Catalogue& all, const CatalogueEntry& entry, const MirrorPlace& place) {
+  std::optional<Result<Mirror>> mirror;  // asked for the first build that is missing
   bool source_checked = false;
   for (const ModuleBuild& build : TRY(wanted_builds(host, all, entry))) {
     if (check_build(host, build)) continue;
+    nlohmann::json refused;
+    if (place) {
+      if (!mirror) mirror = Mirror::open(host, place);
+      refused = TRY(refusal(host, place, *mirror, build));
+      if (refused.is_null()) continue;
+    }
     if (!source_checked) TRY_IN("the source", check_source(host, entry));
     source_checked = true;
-    TRY(make_build(host, all, entry, build));
+    TRY(make_build(host, all, entry, build, refused));
   }
   return {};
 }
