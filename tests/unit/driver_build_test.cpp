@@ -1,91 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "machine/catalogue/patched_source.hpp"
-#include "machine/fetch/git_tree.hpp"
-#include "machine/modules/module_build.hpp"
-#include "staged.hpp"
-
-namespace p2pd {
-extern const Probe kDriverBuild;
-extern const Action kDriverBuildAction;
-}  // namespace p2pd
+#include "buildable.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
 using namespace p2pd::test;
 
-namespace {
-
-constexpr char kRelease[] = "6.1.0-1-amd64";
-
-/// "12" where /usr/bin/gcc-12 is installed.
-std::string installed_gcc_major() {
-  for (int major = 30; major > 7; --major)
-    if (fs::exists(fmt::format("/usr/bin/gcc-{}", major))) return std::to_string(major);
-  return {};
-}
-
-/// A host with a staged source that obeys `make modules`: five files of a .modinfo section, compiled in no time.
-struct World : Staged {
-  World() : gcc(installed_gcc_major()) {
-    program_named("gcc-" + gcc);
-    kernel(kRelease);
-    source("Makefile",
-           "M = nvidia nvidia-modeset nvidia-drm nvidia-uvm nvidia-peermem\n"
-           "modules: $(M:%=kernel-open/%.ko)\n"
-           "kernel-open/%.ko: kernel-open/%.c\n"
-           "\t$(CC) $(KCFLAGS) -r -nostdlib -Wl,--build-id -DRELEASE='\"$(KERNEL_UNAME)\"' -o $@ $<\n");
-    for (const std::string_view module : kModuleNames) source(fmt::format("kernel-open/{}.c", module), code("RELEASE"));
-    pin();
-  }
-  static std::string code(const std::string& release) {
-    return "static const char a[] __attribute__((section(\".modinfo\"), used)) = \"vermagic=\" " + release +
-           " \" SMP mod_unload\";\n"
-           "static const char b[] __attribute__((section(\".modinfo\"), used)) = \"srcversion=0123456789ABCDEF\";\n"
-           "static const char c[] __attribute__((section(\".modinfo\"), used)) = \"version=9.9.9\";\n";
-  }
-  void kernel(const std::string& release) const {
-    file("boot/vmlinuz-" + release, "");
-    file("boot/config-" + release,
-         fmt::format("CONFIG_CC_VERSION_TEXT=\"gcc-{} (Debian {}.2.0-14) {}.2.0\"\n", gcc, gcc, gcc));
-    file("lib/modules/" + release + "/build/Makefile", "");
-    file("lib/modules/" + release + "/build/include/linux/pci.h",
-         "int pci_resize_resource(struct pci_dev *, int, int);\n");
-  }
-  void source(const std::string& path, const std::string& content) const { file("srv/source/" + path, content); }
-  /// Stages what source() wrote, as driver-source would.
-  void pin() {
-    const std::string tree = git_tree_id(Root::open(directory.path()).value(), "/srv/source").value();
-    patch()["commit"] = git_object_id("commit", tree);
-    const std::string staged = source_of(entry());
-    fs::create_directories((directory / staged).parent_path());
-    fs::copy(directory / "srv/source", directory / staged, fs::copy_options::recursive);
-    const nlohmann::json record = {
-        {"release", "9.9.9"}, {"base_commit", release()["commit"]}, {"commit", patch()["commit"]}, {"tree", tree}};
-    file(source_record_of(entry()), record.dump());
-  }
-  std::vector<ModuleBuild> builds() {
-    const Host machine = host();
-    return wanted_builds(machine, catalogue(machine).value(), entry()).value();
-  }
-  Error failed_apply() {
-    const auto applied = apply(kDriverBuildAction);
-    REQUIRE_FALSE(applied);
-    UNSCOPED_INFO(applied.error().message << " next: " << applied.error().next);
-    return applied.error();
-  }
-  /// Neither a build nor what becomes one.
-  bool nothing_built() const {
-    const fs::path at = directory / "var/cache/p2pd/builds";
-    return !fs::exists(at) || fs::is_empty(at);
-  }
-
-  std::string gcc;
-};
-
-}  // namespace
-
 TEST_CASE("driver-build: built once, a hit the second time, undone without a trace") {
-  World world;
+  Buildable world;
   const std::string before = world.picture();
   CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);
   REQUIRE(world.apply(kDriverBuildAction));
@@ -104,7 +25,7 @@ TEST_CASE("driver-build: built once, a hit the second time, undone without a tra
 }
 
 TEST_CASE("driver-build: every bootable kernel with headers is built for, and the newest must have them") {
-  World world;
+  Buildable world;
   world.kernel("6.1.0-2-amd64");
   world.file("boot/vmlinuz-5.10.0-1-amd64", "");  // old, without headers
   REQUIRE(world.apply(kDriverBuildAction));
@@ -119,7 +40,7 @@ TEST_CASE("driver-build: every bootable kernel with headers is built for, and th
 }
 
 TEST_CASE("driver-build: one more kernel is one more build, another compiler or rule is another build") {
-  World world;
+  Buildable world;
   REQUIRE(world.apply(kDriverBuildAction));
   const std::string first = world.builds()[0].directory;
   world.file(fmt::format("lib/modules/{}/build/Module.symvers", kRelease), "0x1 x\n");
@@ -132,12 +53,12 @@ TEST_CASE("driver-build: one more kernel is one more build, another compiler or 
 }
 
 TEST_CASE("driver-build: a compat header is forced in where the kernel's headers hold the pattern, and only there") {
-  World world;
+  Buildable world;
   world.drop_in["compat_rules"]["test-rule"] = {
       {"header", "include/linux/pci.h"}, {"pattern", "exclude_bars"}, {"include", "test-rule.h"}, {"why", "x"}};
   world.release()["compat"] = {"test-rule"};
   world.source("kernel-open/nvidia.c",
-               World::code("RELEASE") + "#ifndef COMPAT\n#error the new argument is missing\n#endif\n");
+               Buildable::code("RELEASE") + "#ifndef COMPAT\n#error the new argument is missing\n#endif\n");
   world.pin();
   CHECK(world.failed_apply().message.find("#error the new argument is missing") != std::string::npos);
   world.file(fmt::format("lib/modules/{}/build/include/linux/pci.h", kRelease), "int exclude_bars;\n");
@@ -150,7 +71,7 @@ TEST_CASE("driver-build: a compat header is forced in where the kernel's headers
 }
 
 TEST_CASE("driver-build: a header that is gone from the kernel is made up for, where the source includes it") {
-  World world;
+  Buildable world;
   world.drop_in["compat_rules"]["test-rule"] = {{"header", "include/linux/old.h"},
                                                 {"pattern", "old_function"},
                                                 {"gone", true},
@@ -158,7 +79,7 @@ TEST_CASE("driver-build: a header that is gone from the kernel is made up for, w
                                                 {"why", "x"}};
   world.release()["compat"] = {"test-rule"};
   world.source("kernel-open/nvidia.c",
-               World::code("RELEASE") + "#ifdef COMPAT\n#error forced in\n#endif\n#include <linux/old.h>\n");
+               Buildable::code("RELEASE") + "#ifdef COMPAT\n#error forced in\n#endif\n#include <linux/old.h>\n");
   world.pin();
   world.file("etc/p2pd/compat/linux/old.h", "#define COMPAT 1\n");
   world.file(fmt::format("lib/modules/{}/build/include/linux/old.h", kRelease), "int old_function;\n");
@@ -175,9 +96,9 @@ TEST_CASE("driver-build: a header that is gone from the kernel is made up for, w
 }
 
 TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which the error names") {
-  World world;
+  Buildable world;
   const std::string before = world.picture();
-  world.source("kernel-open/nvidia-peermem.c", World::code("RELEASE") + "#error late\nint x = y;\n");
+  world.source("kernel-open/nvidia-peermem.c", Buildable::code("RELEASE") + "#error late\nint x = y;\n");
   world.pin();
   const Error error = world.failed_apply();
   CHECK(error.message.find("nvidia-peermem.c:4:2: error: #error late") != std::string::npos);
@@ -189,8 +110,8 @@ TEST_CASE("driver-build: a build that fails late leaves nothing but a log, which
 }
 
 TEST_CASE("driver-build: four modules, or those of another kernel, are no build") {
-  World world;
-  world.source("kernel-open/nvidia-drm.c", World::code("\"5.10.0-1-amd64\""));
+  Buildable world;
+  world.source("kernel-open/nvidia-drm.c", Buildable::code("\"5.10.0-1-amd64\""));
   world.pin();
   CHECK(world.failed_apply().message.find("is for kernel '5.10.0-1-amd64 SMP mod_unload', not 6.1.0-1-amd64") !=
         std::string::npos);
@@ -202,7 +123,7 @@ TEST_CASE("driver-build: four modules, or those of another kernel, are no build"
 }
 
 TEST_CASE("driver-build: no space left, and a killed make, are told as such") {
-  World world;
+  Buildable world;
   world.source("Makefile", "modules:\n\tcat Makefile > /dev/full\n");
   world.pin();
   CHECK(world.failed_apply().message.find("No space left on device") != std::string::npos);
@@ -216,7 +137,7 @@ TEST_CASE("driver-build: no space left, and a killed make, are told as such") {
 }
 
 TEST_CASE("driver-build: a damaged module is no pass and is built anew, as is what a kill left") {
-  World world;
+  Buildable world;
   const std::string before = world.picture();
   REQUIRE(world.apply(kDriverBuildAction));
   const std::string directory = world.builds()[0].directory.substr(1);
@@ -235,7 +156,7 @@ TEST_CASE("driver-build: a damaged module is no pass and is built anew, as is wh
 }
 
 TEST_CASE("driver-build: a record of an older p2pd, without build ids, is one of this build") {
-  World world;
+  Buildable world;
   REQUIRE(world.apply(kDriverBuildAction));
   const std::string path = world.builds()[0].directory.substr(1) + "/build.json";
   std::ifstream file(world.directory / path);
@@ -250,14 +171,14 @@ TEST_CASE("driver-build: a record of an older p2pd, without build ids, is one of
 }
 
 TEST_CASE("driver-build: an edited source is not built") {
-  World world;
+  Buildable world;
   world.file(source_of(world.entry()) + "/kernel-open/nvidia.c", "edited\n");
   CHECK(world.failed_apply().message.starts_with("the source: "));
   CHECK(world.runner.count("make") == 0);
 }
 
 TEST_CASE("driver-build: kbuild against installed kernel headers, with the compat header that they need") {
-  World world;
+  Buildable world;
   std::string release;
   std::error_code none;
   for (const auto& found : fs::directory_iterator("/lib/modules", none))

@@ -163,7 +163,8 @@ Result<void> add_build(MirrorMaker& maker, const Host& machine, const std::strin
 }
 
 Result<void> add_source(MirrorMaker& maker, const Host& machine, const CatalogueEntry& entry) {
-  const auto sound = check_source(machine, entry);
+  auto sound = check_source(machine, entry);
+  if (sound && !machine.files().exists(source_patch_of(entry))) sound = fail(ErrorCode::not_found, "it has no patch");
   if (!sound) maker.skip(source_of(entry), sound.error());
   if (!sound) return {};
   const std::string at = mirrored_source(entry);
