@@ -74,6 +74,7 @@ TEST_CASE("mirror: what is not sound in the cache is left out, and named") {
   CHECK_FALSE(fs::exists(world.served("manifest")));
   world.forget_build();
   world.with.erase("mirror");
+  fs::remove_all(world.directory / "var/cache/p2pd/sources");
   world.pin();
   world.file(source_patch_of(world.entry()), "a patch\n");
   world.file("var/cache/p2pd/builds/none/build.json", "{}");

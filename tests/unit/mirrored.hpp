@@ -59,7 +59,7 @@ struct Mirrored : Buildable {
     REQUIRE(apply(kDriverBuildAction));
     file(source_patch_of(entry()), "a patch\n");
     REQUIRE(make());
-    forget_build();
+    undo();
     with = both;
   }
   Result<MirrorMade> make(std::chrono::days valid = std::chrono::days(1)) {
@@ -93,8 +93,8 @@ struct Mirrored : Buildable {
     const std::string reason = mirror.value("refused", "");
     CHECK(runner.count("make") == before + (reason.empty() ? 0 : 1));
     CHECK(mirror.value("url", "") == mirror_of(with).url);
-    CHECK(finding.evidence.back().text == (reason.empty() ? "taken from " + mirror_of(with).url
-                                                          : fmt::format("mirror refused: {}; built here", reason)));
+    CHECK(finding.evidence.back().value == (reason.empty() ? "taken from " + mirror_of(with).url
+                                                           : fmt::format("mirror refused: {}; built here", reason)));
     return reason;
   }
 

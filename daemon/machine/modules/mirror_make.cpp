@@ -28,9 +28,9 @@ class MirrorMaker {
   MirrorMaker(const Host& machine, Host& here, const MirrorOrder& order)
       : machine_(machine), here_(here), order_(order) {}
 
-  /// Makes the directory; refuses one in which others could put links in the way.
+  /// Makes the directory if it is missing; refuses one in which others could put links in the way.
   Result<void> open() {
-    TRY(here_.make_directory(order_.directory));
+    if (!here_.files().exists(order_.directory)) TRY(here_.make_directory(order_.directory));
     const auto info = TRY(here_.files().stat(order_.directory));
     if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
     return fail(ErrorCode::denied, order_.directory + " is not a directory that you alone can write to",
