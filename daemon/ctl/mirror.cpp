@@ -72,8 +72,8 @@ Result<int> make_mirror(const Context& context) {
   std::error_code error;
   std::string directory = fs::absolute(context.options.directory, error).lexically_normal();
   if (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
-  const MirrorOrder order{directory, TRY(key_in(here, context.options.key)),
-                          std::chrono::days(context.options.valid_days)};
+  KeyFile key = TRY(key_in(here, context.options.key));
+  const MirrorOrder order{directory, std::move(key), std::chrono::days(context.options.valid_days)};
   return told(context, directory, TRY(p2pd::make_mirror(machine, TRY(catalogue(machine)), here, order)));
 }
 

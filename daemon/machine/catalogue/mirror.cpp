@@ -97,7 +97,8 @@ Result<std::vector<KeyFile>> trusted(const Host& host, const MirrorPlace& place)
     if ((mode & (S_IWGRP | S_IWOTH)) != 0)
       return fail(ErrorCode::invalid, fmt::format("others than its owner can change the trusted key {}", file),
                   "chmod go-w " + file);
-    keys.push_back({file, TRY_IN("trusted_keys", host.files().read(file, kKeyLimit))});
+    std::string pem = TRY_IN("trusted_keys", host.files().read(file, kKeyLimit));
+    keys.push_back({file, std::move(pem)});
   }
   return keys;
 }

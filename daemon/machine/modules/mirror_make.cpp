@@ -109,7 +109,8 @@ class MirrorMaker {
   Result<void> list(const std::string& path) {
     const std::string file = order_.directory + "/" + path;
     const auto bytes = static_cast<std::uint64_t>(TRY(here_.files().stat(file)).st_size);
-    made_.manifest.files[path] = {bytes, TRY(sha256_of_file(here_, file))};
+    const std::string sum = TRY(sha256_of_file(here_, file));
+    made_.manifest.files[path] = {bytes, sum};
     return {};
   }
 
@@ -117,7 +118,8 @@ class MirrorMaker {
   Result<void> keep_listed() {
     const auto text = here_.files().read(order_.directory + std::string(kMirrorManifest), kManifestLimit);
     if (!text) return {};
-    const auto before = read_manifest(*text, {TRY(public_key_of(order_.key))});
+    const KeyFile key = TRY(public_key_of(order_.key));
+    const auto before = read_manifest(*text, {key});
     if (!before) skip("the present manifest", before.error());
     if (!before) return {};
     for (const auto& [path, file] : before->files) {
