@@ -7,6 +7,7 @@ import functools
 import http.server
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -99,10 +100,10 @@ class Machine:
         print(f"{name}: {count} compilers, {seconds:.1f} compile-seconds, {taken} bytes from the mirror, apply {self.seconds:.1f} s", flush=True)
 
 
-def hide_sources(tree):
-    """Neither repositories nor runfiles but those of the mirror."""
+def lose_sources(tree):
+    """No repositories and no runfiles but those of the mirror."""
     for name in ("git", "http"):
-        tree.file(f"/srv/driver-world/{name}").rename(tree.file(f"/srv/driver-world/{name}.hidden"))
+        shutil.rmtree(tree.file(f"/srv/driver-world/{name}"))
 
 
 def canary(tree, key):
@@ -140,7 +141,7 @@ def follower(tree, first, served, public):
     """Takes all of it from the mirror; its compiler fails."""
     machine = Machine(tree, NONE)
     machine.uses(served.url, public)
-    hide_sources(tree)
+    lose_sources(tree)
     status, told = tree.p2pctl("plan", tree.plan(STEPS), live=True)
     changes = [change["change"] for step in told.get("steps", []) for change in step.get("changes", [])]
     t(f"{tree.name}: plan says so", f"take modules for {tree.kernel} from the mirror" in changes, tree.said)
@@ -156,7 +157,7 @@ def follower(tree, first, served, public):
       all(any(word in path for path in asked) for word in (f"NVIDIA-Linux-x86_64-{VERSION}.run", ".tar.gz", "/nvidia-uvm.ko")), asked)
     t(f"{tree.name}: modprobe would load them", tree.srcversion("nvidia") == tree.staged()["nvidia"]["srcversion"], tree.loaded("nvidia"))
     before = tree.snapshot()
-    t(f"{tree.name}: a second run changes nothing", machine.apply() and not (lines := tree.differences(before)), tree.said)
+    t(f"{tree.name}: a second run changes nothing", machine.apply() and not tree.differences(before), tree.said)
     status, run = tree.p2pctl("revert", live=True)
     t(f"{tree.name}: revert takes it back", status == 0 and not tree.file("/var/cache/p2pd/builds").exists(), tree.said)
 
