@@ -7,8 +7,9 @@
         machine.reboot()
 
 A script calls arguments() first, which starts it once more in mounts and processes of its own: what it mounts or starts ends
-with it, however it ends. There is no kernel and no boot loader: /proc/cmdline is what GRUB would give, from the first entry of
-grub.cfg, or from the one that grub-reboot chose.
+with it, however it ends. Several machines may be up at once; each has a network of its own, or, after arguments(network=True),
+all share one with the script, which has nothing but the loopback device. There is no kernel and no boot loader: /proc/cmdline
+is what GRUB would give, from the first entry of grub.cfg, or from the one that grub-reboot chose.
 """
 import contextlib
 import os
@@ -59,15 +60,18 @@ def remove_cgroups(of=None):
             remove_cgroup(path)
 
 
-def arguments():
-    """The tree that the command line names, a folder to work in, and the other words; in namespaces of this script's own."""
+def arguments(network=False):
+    """The tree that the command line names, a folder to work in, and the other words; in namespaces of this script's own, with
+    `network` in a network of its own, too."""
     if len(sys.argv) < 2:
         raise SystemExit(sys.modules["__main__"].__doc__)
     root = pathlib.Path(sys.argv[1]).resolve()
     if not (root / "srv/archive").is_dir():
         raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
     if "SYSTEMD_TESTS_CGROUP" not in os.environ:
-        raise SystemExit(again_in_namespaces())
+        raise SystemExit(again_in_namespaces(["--net"] if network else []))
+    if network:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     # in memory, in mounts of our own: nothing is left of it; systemd-nspawn, too, notes something there
     place = pathlib.Path("/run/systemd")
     place.mkdir(exist_ok=True)
@@ -75,14 +79,14 @@ def arguments():
     return root, place / "tests", sys.argv[2:]
 
 
-def again_in_namespaces():
+def again_in_namespaces(more):
     """The exit status of this script, run with mounts and processes of its own."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     remove_cgroups()
     # the shell is process 1 of them, and buries who lost his parent: a machine does not go down while one of its own is unburied
     inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
-                              "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
+                              "--kill-child", "--mount-proc", *more, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
                              env={**os.environ, "SYSTEMD_TESTS_CGROUP": OURS + str(os.getpid())})
     try:
         return inner.wait()
@@ -145,10 +149,12 @@ def below(pid):
 # ---- the machine ------------------------------------------------------------------------------------------------------
 
 class Machine:
-    """An overlay of trees, the upmost first. `files`: path to text of what is written before it boots."""
+    """An overlay of trees, the upmost first. `files`: path to text of what is written before it boots. `network`: "private", or
+    "shared" with the script."""
 
-    def __init__(self, work, name, lowers, files=None):
-        self.name, self.work, self.lowers, self.files = name, work / name, lowers, files or {}
+    def __init__(self, work, name, lowers, files=None, network="private"):
+        self.name, self.work, self.lowers, self.files, self.network = name, work / name, lowers, files or {}, network
+        self.cgroup = f"{os.environ['SYSTEMD_TESTS_CGROUP']}/{name}"
         self.upper = self.work / "upper"
         self.path = self.work / "tree"
         self.boots = []      # the kernel command line of each
@@ -173,7 +179,7 @@ class Machine:
     def __exit__(self, *_):
         self.cut()
         for folder in CGROUPS:
-            remove_cgroup(folder / os.environ["SYSTEMD_TESTS_CGROUP"])
+            remove_cgroup(folder / self.cgroup)
         self.mounts.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
@@ -196,9 +202,10 @@ class Machine:
             make = "".join(f"mkdir -p {folder}/$0 && " for folder in CGROUPS)
             with open(self.work / "console", "ab") as console:
                 process = subprocess.Popen(
-                    ["sh", "-c", make + enter + 'exec "$@"', os.environ["SYSTEMD_TESTS_CGROUP"],
+                    ["sh", "-c", make + enter + 'exec "$@"', self.cgroup,
                      "systemd-nspawn", "--quiet", "-D", self.path, "-M", self.name, "--boot", "--register=no", "--keep-unit",
-                     "--private-network", "--link-journal=no", "--console=read-only", "--resolv-conf=off", "--timezone=off",
+                     *(["--private-network"] if self.network == "private" else []),
+                     "--link-journal=no", "--console=read-only", "--resolv-conf=off", "--timezone=off",
                      f"--bind-ro={self.work}/command-line:/run/command-line"],
                     stdin=subprocess.DEVNULL, stdout=console, stderr=console)
             leader = self.leader_of(process)
