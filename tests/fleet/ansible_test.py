@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""ansible_test.py ROOT DEB [CASE]...: Ansible rolls p2pd out to four booted machines, over ssh, as README.md types it. Needs root.
+
+ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package. The cases follow
+each other on the same machines. Prints "ok NAME" or "FAIL NAME: why" a scenario.
+"""
+import hashlib
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+from fleet import CONFIG, MORE, PLANS, TOP, environment, fleet, key_pair, known_hosts, names, simulated, address  # noqa: E402
+from machine import arguments  # noqa: E402
+from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
+
+COUNT = 4
+LIMIT_S = 900
+README = (TOP / "README.md").read_text().split("## Many machines\n")[1].split("\n## ")[0]
+TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text) for text in (README, (TOP / "packaging/ansible/README.md").read_text()))
+FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # that a machine gets back as they were
+# written by any program that is installed or removed
+MOVING = re.compile(r"(etc/(passwd|group|shadow|gshadow)-|etc/ld\.so\.cache|boot/grub/grubenv|var/cache/(apt|ldconfig|debconf)/.*|.*/__pycache__/.*)$")
+
+
+class Control:
+    """The machine that runs Ansible: a folder with an inventory, and all machines of it."""
+
+    def __init__(self, place, root, deb, machines):
+        self.place, self.machines = place, machines
+        (place / "packaging").symlink_to(TOP / "packaging")
+        (place / "known_hosts").write_text(known_hosts(root, COUNT))
+        (place / "p2pd.yaml").write_text(CONFIG)
+        for name, text in PLANS.items():
+            (place / f"{name}.yaml").write_text(text)
+        (place / "machines.yaml").write_text(
+            "all:\n  hosts:\n" + "".join(f"    {name}: {{ansible_host: {address(number)}}}\n" for number, name in enumerate(names(COUNT), 1)) +
+            f"""  vars:
+    ansible_user: root
+    ansible_ssh_private_key_file: {place}/key
+    ansible_ssh_common_args: -o UserKnownHostsFile={place}/known_hosts -o ConnectTimeout=5
+    ansible_python_interpreter: /usr/bin/python3
+    machine_deb: {deb}
+    machine_config: {place}/p2pd.yaml
+    machine_plans: [{', '.join(f'{place}/{name}.yaml' for name in PLANS)}]
+    machine_settle_s: 240
+    machine_reboot_s: 90
+""")
+
+    def type(self, command, *words, status=0):
+        """Runs a command of README.md with more words; what it printed."""
+        done = subprocess.run(["bash", "-c", " ".join([command, *map(shlex.quote, words)])], cwd=self.place, env=environment(self.place),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False)
+        expect((done.returncode == 0) == (status == 0), f"{command} {' '.join(words)} ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def check(self, *words):
+        return self.type(COMMANDS[1], *words)
+
+    def rollout(self, *words, **more):
+        return self.type(COMMANDS[2], *words, **more)
+
+    def uninstall(self, *words):
+        return self.type(COMMANDS[3], *words)
+
+
+def recap(text):
+    """Host to its counts, as Ansible's last lines have them."""
+    return {host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", counts)}
+            for host, counts in re.findall(r"(?m)^(gpu\d)\s*:\s*(ok=.*)$", text.split("PLAY RECAP")[-1])}
+
+
+def files_of(machine):
+    """Path to digest of what a machine should get back."""
+    found = {}
+    for path in (path for folder in FOLDERS for path in (machine.path / folder).rglob("*")):
+        name = str(path.relative_to(machine.path))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file() and not MOVING.match(name):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def differences(before, after):
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def is_ready(machine):
+    return machine.shell("p2pctl is-ready").returncode == 0
+
+
+def expect_ready(machine, boots):
+    expect(is_ready(machine), f"{machine.name} is not ready: {machine.status()}")
+    expect(len(machine.boots) == boots and ARGUMENT in machine.boots[-1], f"{machine.name}: {machine.boots}")
+
+
+def expect_untouched(machine, before):
+    expect(machine.shell("command -v p2pctl").returncode != 0, f"{machine.name} has p2pd")
+    expect(not (found := differences(before[machine.name], files_of(machine))), f"{machine.name} is not as it was: {found}")
+
+
+# ---- the cases, in this order -----------------------------------------------------------------------------------------
+
+def case_installs_the_collection(control, before):
+    control.type(COMMANDS[0])
+    lint = control.type("cd .ansible/collections/ansible_collections/p2pd/fleet && ansible-lint --offline --profile production")
+    expect(re.search(r"0 failure\(s\), 0 warning\(s\) on 1\d files", lint), lint)
+
+
+def case_check_before_p2pd_is_installed(control, before):
+    said = control.check()
+    expect(said.count("p2pd is not installed here") == COUNT, said)
+    for machine in control.machines:
+        expect_untouched(machine, before)
+
+
+def case_blocked(control, before):
+    """It says what it needs and is as it was; nothing is begun on the others."""
+    first, *others = control.machines
+    said = control.rollout("-e", "machine_plan=stuck", status=1)
+    expect("gpu1 is not ready: blocked" in said and "no NVIDIA GPU on the PCI bus" in said and "It is reverted" in said, said)
+    expect(set(recap(said)) == {"gpu1"} and len(first.boots) == 1, f"{first.boots} {said}")
+    expect(first.status()["state"] == "idle" and not any((first.path / "var/lib/p2pd/undo").glob("*")), f"{first.status()}")
+    for machine in others:
+        expect_untouched(machine, before)
+
+
+def case_canary_first(control, before):
+    """As README.md types it."""
+    said = control.type(TYPED[0])
+    counts = recap(said)
+    expect(len(counts) == COUNT and all(one["changed"] > 0 and one["failed"] == 0 for one in counts.values()), said)
+    for machine in control.machines:
+        expect_ready(machine, 2)
+    runs = [machine.status() for machine in control.machines]
+    first, *others = runs
+    expect(all(first["ended"] < one["started"] for one in others), f"not one first: {[(one['started'], one['ended']) for one in runs]}")
+    expect(max(one["started"] for one in others) < min(one["ended"] for one in others), "the others were not at work at once")
+    print(f"  gpu1 {first['started']} to {first['ended']}, the others from {min(one['started'] for one in others)}")
+
+
+def case_again(control, before):
+    runs = [machine.status()["run"] for machine in control.machines]
+    said = control.rollout()
+    expect({host: one["changed"] for host, one in recap(said).items()} == dict.fromkeys(names(COUNT), 0), said)
+    for machine, run in zip(control.machines, runs):
+        expect_ready(machine, 2)
+        expect(machine.status()["run"] == run, f"{machine.name} had another run")
+    facts = control.type("ansible -i machines.yaml all -m setup -a filter=ansible_local")
+    expect(facts.count('"ready": true') == COUNT and facts.count('"state": "ready"') == COUNT, facts)
+
+
+def case_check_shows_the_plan(control, before):
+    pictures = [files_of(machine) for machine in control.machines]
+    runs = [machine.status()["run"] for machine in control.machines]
+    expect(MORE not in control.check(), "a plan of nothing to do names an argument")
+    said = control.check("-e", "machine_plan=more")
+    expect(said.count(MORE) >= COUNT, said)
+    expect(all(one["changed"] == 1 for one in recap(said).values()), said)
+    for machine, picture, run in zip(control.machines, pictures, runs):
+        expect(not (found := differences(picture, files_of(machine))), f"{machine.name} was changed: {found}")
+        expect(machine.status()["run"] == run and len(machine.boots) == 2, f"{machine.name} had another run")
+
+
+def case_uninstall(control, before):
+    said = control.uninstall()
+    expect(all(one["failed"] == 0 for one in recap(said).values()), said)
+    for machine in control.machines:
+        expect_untouched(machine, before)
+        expect(machine.boots[-1] == machine.boots[0] and len(machine.boots) == 3, f"{machine.name}: {machine.boots}")
+    said = control.uninstall()
+    expect({host: one["changed"] for host, one in recap(said).items()} == dict.fromkeys(names(COUNT), 0), said)
+
+
+def case_second_fails(control, before):
+    """One after the other: the roll stops at gpu2, which is as it was; two are not begun with."""
+    control.machines[1].write("/etc/broken", "")
+    said = control.rollout("-e", '{"machine_serial": 1}', status=1)
+    first, second, *others = control.machines
+    expect("gpu2 is not ready: failed" in said and "It is reverted" in said, said)
+    expect(set(recap(said)) == {"gpu1", "gpu2"}, said)
+    expect_ready(first, 4)
+    expect(not is_ready(second) and len(second.boots) == 5 and second.boots[-1] == second.boots[0], f"{second.boots}")
+    expect(not any((second.path / "var/lib/p2pd/undo").glob("*")) and second.status()["state"] == "failed", f"{second.status()}")
+    for name in ("boot/grub/grub.cfg", "etc/default/grub"):
+        expect(name not in differences(before[second.name], files_of(second)), f"{name} is not as it was")
+    for machine in others:
+        expect_untouched(machine, before)
+
+
+def case_one_of_a_batch_fails(control, before):
+    """The others of its batch are not left half way."""
+    said = control.rollout(status=1)
+    expect("gpu2 is not ready" in said and recap(said)["gpu1"]["changed"] == 0, said)
+    for machine in control.machines[2:]:
+        expect_ready(machine, 4)
+    expect(not is_ready(control.machines[1]), "gpu2 is ready")
+
+
+def case_one_is_unreachable(control, before):
+    """It is named; nothing is begun on the others of its batch."""
+    (control.machines[1].path / "etc/broken").unlink()
+    control.machines[3].run("systemctl stop ssh")
+    boots = [len(machine.boots) for machine in control.machines]
+    said = control.rollout(status=1)
+    expect(re.search(r"gpu4\]: UNREACHABLE!", said) and recap(said)["gpu4"]["unreachable"] == 1, said)
+    expect([len(machine.boots) for machine in control.machines] == boots, "one was restarted")
+    for machine in control.machines:
+        expect(is_ready(machine) == (machine.name != "gpu2"), f"{machine.name}: {machine.status()}")
+    control.machines[3].run("systemctl start ssh")
+
+
+def case_one_does_not_come_back(control, before):
+    """From its reboot: it is named, and the others of its batch become ready."""
+    control.uninstall("--limit", "gpu2,gpu3")
+    control.machines[2].run("systemctl -q disable ssh")
+    said = control.rollout("-e", "machine_reboot_s=30", status=1)
+    expect("gpu3 is not ready" in said and "NOT reverted" in said, said)
+    expect(is_ready(control.machines[1]) and is_ready(control.machines[3]), "gpu2 or gpu4 is not ready")
+
+
+def main():
+    root, work, words = arguments(network=True)
+    if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
+        raise SystemExit(__doc__)
+    scenarios = Scenarios(root, work, words[1:], with_p2pd=False)
+    place = work / "control"
+    place.mkdir(parents=True)
+    key = key_pair(place)
+    layers = [simulated(work, ["ssh"]), root]
+    cases = scenarios.wanted(cases_of(globals()))
+    with fleet(work, layers, COUNT, key, lambda number: {}) as machines:
+        control = Control(place, root, debs[0].resolve(), machines)
+        before = {machine.name: files_of(machine) for machine in machines}
+        for case in cases:
+            scenarios.case(case, control, before)
+    return scenarios.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
