@@ -23,10 +23,8 @@ steps:
   - {{gate: argument, title: The kernel has it, check: kernel-cmdline, fix: kernel-cmdline, with: {{arguments: [{ARGUMENT}]}}}}
   - {{goal: proof, title: P2P is proven, check: p2p-bench, with: {{mode: quick}}}}
 """
-MORE = "test.more=1"
 PLANS = {
     "pair": PLAN,
-    "more": PLAN.replace("name: pair", "name: more").replace(ARGUMENT, f"{ARGUMENT}, {MORE}"),
     "stuck": PLAN.partition("  - ")[0].replace("pair", "stuck") + "  - {gate: gpus, title: Ninety GPUs, check: gpu-inventory, with: {at_least: 90}}\n",
 }
 CONFIG = "plan: pair\nreboot_delay_s: 1\n"
