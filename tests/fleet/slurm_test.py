@@ -87,6 +87,7 @@ def case_what_is_proven_is_resumed(slurm):
     """Over the reboot of its run; features of slurm.conf stay."""
     slurm.first.apply("pair")
     slurm.first.ends("ready")
+    slurm.first.until("systemctl show p2pd-prove.service -p InactiveEnterTimestampMonotonic | grep -q '=[1-9]'", "the proof of this boot is made", 60)
     slurm.until("gpu1", "resumed, with feature p2p", given)
     expect(slurm.node("gpu1")[2] == ["rack7", "p2p"], f"{slurm.node('gpu1')}")
     expect(drained_by_us(*slurm.node("gpu2")), f"{slurm.node('gpu2')}")
