@@ -21,9 +21,10 @@ using namespace std::chrono_literals;
 constexpr std::string_view kHooks = "/etc/p2pd/hooks";
 constexpr std::chrono::milliseconds kDeadline = 5min;
 
-/// Checks that root alone can change a program or its directory.
+/// Checks that root alone can change a program, or what it is a link to, or a directory.
 Result<void> check_owner(const Host& host, const std::string& path) {
-  const struct stat found = TRY(host.files().stat(path));
+  struct stat found {};
+  if (::stat(TRY(host.files().real_path(path)).c_str(), &found) != 0) return fail_errno(path);
   if ((found.st_uid == 0 || found.st_uid == ::geteuid()) && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
   return fail(ErrorCode::denied, path + " is not run: others than root can change it",
               fmt::format("sudo chown root {0} && sudo chmod go-w {0}", path));

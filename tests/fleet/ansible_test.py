@@ -22,8 +22,9 @@ from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
 
 COUNT = 4
 LIMIT_S = 900
-README = (TOP / "README.md").read_text().split("## Many machines\n")[1].split("\n## ")[0]
-TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text) for text in (README, (TOP / "packaging/ansible/README.md").read_text()))
+MANY_MACHINES = (TOP / "README.md").read_text().split("## Many machines\n")[1].split("\n## ")[0]
+TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text)
+                   for text in (MANY_MACHINES, (TOP / "packaging/ansible/README.md").read_text()))
 FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # that a machine gets back as they were
 # written by any program that is installed or removed
 MOVING = re.compile(r"(etc/(passwd|group|shadow|gshadow)-|etc/ld\.so\.cache|boot/grub/grubenv|var/cache/(apt|ldconfig|debconf)/.*|.*/__pycache__/.*)$")
@@ -114,6 +115,7 @@ def expect_untouched(machine, before):
 # ---- the cases, in this order -----------------------------------------------------------------------------------------
 
 def case_installs_the_collection(control, before):
+    expect(TYPED == COMMANDS[:3], f"README.md types something else: {TYPED}")
     control.type(COMMANDS[0])
     lint = control.type("cd .ansible/collections/ansible_collections/p2pd/fleet && ansible-lint --offline --profile production")
     expect(re.search(r"0 failure\(s\), 0 warning\(s\) on 1\d files", lint), lint)
@@ -150,8 +152,7 @@ def case_check_shows_the_plan(control, before):
 
 
 def case_canary_first(control, before):
-    """As README.md types it."""
-    said = control.type(TYPED[0])
+    said = control.rollout()
     counts = recap(said)
     expect(len(counts) == COUNT and all(one["changed"] > 0 and one["failed"] == 0 for one in counts.values()), said)
     for machine in control.machines:

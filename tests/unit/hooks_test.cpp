@@ -92,6 +92,15 @@ TEST_CASE("a revert asks the hooks before, waits for them with a bound, and tell
   CHECK_FALSE(world.has("live/a"));
 }
 
+TEST_CASE("a hook can be a link") {
+  World world;
+  world.hook("elsewhere", kNote);
+  std::filesystem::create_directories(world.path("etc/p2pd/hooks/before-change.d"));
+  std::filesystem::create_symlink("../elsewhere", world.path("etc/p2pd/hooks/before-change.d/linked"));
+  REQUIRE(world.apply(plan_of({"a:live"}))->result == "done");
+  CHECK(world.read("said") == "linked test \n");
+}
+
 TEST_CASE("a hook that others can change is not run") {
   World world;
   note_all(world);

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""images_test.py ROOT DEB [CASE]...: a machine that cloud-init makes ready by packaging/images/user-data.yaml, and the script for MAAS.
+Needs root.
+
+ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package, which a web server
+has. Filled into the user data are the package's address and hash, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
+"""
+import functools
+import hashlib
+import http.server
+import json
+import pathlib
+import sys
+import threading
+
+import yaml
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+from fleet import PLANS, TOP, fleet, key_pair, simulated  # noqa: E402
+from machine import arguments  # noqa: E402
+from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
+
+SEED = "/var/lib/cloud/seed/nocloud"
+MAAS = TOP / "packaging/images/maas-p2pd-doctor"
+DOCTOR = "RESULT_PATH=/run/result.yaml sh /run/maas-p2pd-doctor"
+
+
+def filled_in(address, deb):
+    """user-data.yaml with its three places filled in."""
+    text = (TOP / "packaging/images/user-data.yaml").read_text()
+    for old, new in (("https://mirror.example/p2pd_0.2.0_amd64.deb", f"{address}/{deb.name}"),
+                     (" SHA256]", f" {hashlib.sha256(deb.read_bytes()).hexdigest()}]"), ("plan: geforce-p2p", "plan: pair")):
+        expect(text.count(old) == 1, f"the user data does not have one {old}")
+        text = text.replace(old, new)
+    return text
+
+
+def serve(folder):
+    """A web server of a folder, on the loopback device; its address."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    handler.log_message = lambda *_: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+# ---- the cases, in this order -----------------------------------------------------------------------------------------
+
+def case_cloud_init_makes_it_ready(machine):
+    status = machine.ends("ready")
+    expect(len(machine.boots) == 2 and ARGUMENT in machine.boots[-1] and status["reboots"] == 1, f"{machine.boots}, {status}")
+    said = machine.run("p2pctl is-ready && cloud-init status --wait --long", timeout_s=120)
+    expect("status: done" in said, said)
+    log = machine.read("/var/log/cloud-init.log")
+    expect("Failed" not in log and "Traceback" not in log, log[-3000:])
+
+
+def case_the_next_boot_begins_nothing(machine):
+    run = machine.status()["run"]
+    machine.reboot()
+    machine.until("p2pctl is-ready", "it is ready again")
+    runs = [one for one in json.loads(machine.run("p2pctl history --json"))["runs"] if one["plan"] == "pair"]
+    expect(len(runs) == 1 and len(machine.boots) == 3, f"after run {run}: {runs}, {machine.boots}")
+
+
+def case_maas_tells_that_nothing_is_left_to_fix(machine):
+    machine.run(f"cat >/run/maas-p2pd-doctor <<'END'\n{MAAS.read_text()}\nEND")
+    machine.run(DOCTOR)
+    expect(yaml.safe_load(machine.run("cat /run/result.yaml")) == {"status": "passed"}, "it did not pass")
+
+
+def case_maas_tells_what_a_person_has_to_fix(machine):
+    machine.run("sed -i 's/plan: .*/plan: stuck/' /etc/p2pd/p2pd.yaml")
+    done = machine.shell(DOCTOR)
+    expect(done.returncode == 4 and "Ninety GPUs" in done.stdout, f"{done.returncode}: {done.stdout}")
+    expect(yaml.safe_load(machine.run("cat /run/result.yaml")) == {"status": "failed"}, "it passed")
+
+
+def case_maas_can_read_the_header(_):
+    header = MAAS.read_text().split("# --- Start MAAS 1.0 script metadata ---\n")[1].split("# --- End MAAS 1.0 script metadata ---\n")[0]
+    known = yaml.safe_load("\n".join(line.removeprefix("# ") for line in header.splitlines()))
+    expect(known["name"] == MAAS.name.removeprefix("maas-") and known["script_type"] == "testing", f"{known}")
+    expect(set(known) <= {"name", "title", "description", "script_type", "hardware_type", "parallel", "timeout", "packages"}, f"{known}")
+
+
+def main():
+    root, work, words = arguments(network=True)
+    if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
+        raise SystemExit(__doc__)
+    scenarios = Scenarios(root, work, words[1:], with_p2pd=False)
+    place = work / "control"
+    place.mkdir(parents=True)
+    address = serve(words[0])
+    files = {f"{SEED}/user-data": filled_in(address, debs[0]), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
+             **{f"/etc/p2pd/plans/{name}.yaml": text for name, text in PLANS.items()}}
+    cases = scenarios.wanted(cases_of(globals()))
+    with fleet(work, [simulated(work, []), root], 1, key_pair(place), lambda number: files) as (machine,):
+        for case in cases:
+            scenarios.case(case, machine)
+    return scenarios.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
