@@ -13,9 +13,9 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import CONFIG, MORE, PLANS, TOP, address, fleet, key_pair, simulated  # noqa: E402
+from fleet import CONFIG, PLANS, TOP, address, fleet, key_pair, simulated  # noqa: E402
 from machine import arguments  # noqa: E402
-from service import Scenarios, cases_of, expect  # noqa: E402
+from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
 
 SCRIPT = "/usr/share/p2pd/slurm/p2pd-slurm"
 CHECK_S = 5  # between health checks
@@ -154,23 +154,30 @@ def case_hooks(slurm):
     slurm.until("gpu1", "resumed once no run is open", given)
 
 
+def hooks_of(machine, run):
+    """The directories of hooks that passed in a run."""
+    history = json.loads(machine.run("p2pctl history --json"))
+    return [event["text"] for event in history["events"] if event["type"] == "hooks" and event["run"] == run]
+
+
 def case_p2pd_waits_for_jobs(slurm):
-    """The hooks in p2pd's own hands: a run waits for the job, over its reboot nothing else lands here, then the node is back."""
+    """The hooks in p2pd's own hands: a revert waits for the job; the node is drained until a run has made it ready again."""
     for when in ("before-change", "after-ready", "on-failure"):
         slurm.first.run(f"mkdir -p /etc/p2pd/hooks/{when}.d && ln -sf {SCRIPT} /etc/p2pd/hooks/{when}.d/slurm")
     boots = len(slurm.first.boots)
-    with slurm.control.beside("srun -w gpu1 sleep 20"):
+    with slurm.control.beside("srun -w gpu1 sleep 60"):
         slurm.until("gpu1", "a job runs", lambda state, *_: state == "ALLOCATED")
-        slurm.first.run("p2pctl apply more --no-block")
+        slurm.first.run("p2pctl revert --no-block")
         slurm.first.until(lambda: "jobs run on node gpu1" in slurm.first.run("p2pctl status"), "p2pd waits for the job", 30)
-        expect(len(slurm.first.boots) == boots and MORE not in slurm.first.read("/boot/grub/grub.cfg"), "it was changed under the job")
         slurm.until("gpu1", "drained", lambda state, reason, _: "DRAIN" in state and reason == "p2pd: it changes this machine")
-    slurm.first.ends("ready")
-    expect(len(slurm.first.boots) == boots + 1 and MORE in slurm.first.boots[-1], f"{slurm.first.boots}")
+        expect(len(slurm.first.boots) == boots and ARGUMENT in slurm.first.read("/boot/grub/grub.cfg"), "it was changed under the job")
+    run = slurm.first.ends("reverted")["run"]
+    slurm.until("gpu1", "drained", drained_by_us)
+    expect(hooks_of(slurm.first, run) == ["before-change.d", "on-failure.d"], f"{hooks_of(slurm.first, run)}")
+    run = slurm.first.apply("pair")
+    slurm.first.ends("ready", run)
     slurm.until("gpu1", "resumed", given)
-    run, history = slurm.first.status()["run"], json.loads(slurm.first.run("p2pctl history --json"))
-    events = [event["text"] for event in history["events"] if event["type"] == "hooks" and event["run"] == run]
-    expect(events == ["before-change.d", "after-ready.d"], f"{events}")
+    expect(hooks_of(slurm.first, run) == ["before-change.d", "after-ready.d"], f"{hooks_of(slurm.first, run)}")
 
 
 def case_slurmctld_is_away(slurm):
