@@ -222,6 +222,7 @@ int main(int argc, char** argv, const Registry& registry) {
   app.add_option("-H,--host", context.options.host,
                  "[USER@]HOST: of that machine, over ssh; with the verbs that take it");
   app.footer(kFooter);
+  app.require_subcommand(0, 1);  // "plan verify" is a plan, not the verb
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));

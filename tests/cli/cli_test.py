@@ -160,6 +160,11 @@ class Plans(Case):
             with self.subTest(path=str(path)):
                 self.assert_refused(self.ctl("apply", path), pattern)
 
+    def test_a_plan_that_is_called_like_a_verb(self):
+        done = self.ctl("plan", "verify", root=MACHINES / "rtx4090-x2-healthy")
+        self.assertRegex(done.stdout, "^verify: P2P over PCIe works between the GPUs")
+        self.assert_refused(self.ctl("apply", "verify", "--nonsense"), "--nonsense")
+
     def test_a_file_in_the_current_directory(self):
         write(self.scratch / "trial.yaml", plan_text(head="name: trial\ntitle: test\n"))
         for words in (["plan", "trial.yaml"], ["doctor", "trial.yaml"], ["explain", "--plan", "trial.yaml", "a"], ["apply", "trial.yaml"]):
