@@ -176,8 +176,10 @@ TEST_CASE("cuda-toolkit: apt's lists are fetched where they are stale, or where 
   }
   SECTION("404: once, then it is told") {
     machine.runner.on(update);
-    machine.runner.on(fetch, "", 100, "E: Unable to fetch some archives, maybe run apt-get update");
-    CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message.find("Unable to fetch") != std::string::npos);
+    machine.runner.on(fetch, "", 100,  // what apt prints with --download-only
+                      "E: Failed to fetch http://mirror/./cuda_1.deb  404  Not Found [IP: 127.0.0.1 80]\n"
+                      "E: Some files failed to download");
+    CHECK(kCudaToolkitAction.apply(machine.host, kWith).error().message.find("404  Not Found") != std::string::npos);
     CHECK(tries(update) == 1);
     CHECK(tries(fetch) == 2);
     CHECK(tries(command(install).text()) == 0);

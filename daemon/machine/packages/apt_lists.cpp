@@ -18,7 +18,7 @@ constexpr const char* kTouchedByUpdate[] = {"/var/lib/apt/lists", "/var/lib/apt/
                                             "/var/lib/apt/periodic/update-success-stamp"};
 constexpr std::time_t kDay = 86'400;
 constexpr std::chrono::minutes kUpdateDeadline{10};
-constexpr std::string_view kBlame[] = {"Unable to locate", "no installation candidate", "Unable to fetch",
+constexpr std::string_view kBlame[] = {"Unable to locate", "no installation candidate", "Failed to fetch",
                                        "unmet dependencies", "held broken packages"};
 
 }  // namespace
