@@ -174,7 +174,7 @@ FORK = {"schema": "p2pd.catalogue/2",
 LOOKS = (["doctor"], ["doctor", "p2p-atomics"], ["plan"], ["plan", "--diff"], ["plan", "verify"], ["catalogue"],
          ["catalogue", "diff", "test/main", "--mirror", "file:///srv/none"], ["explain", "p2p-proven"], ["status"], ["verify"], ["gain"],
          ["history"], ["bench", "--quick"], ["is-ready"], ["env"], ["metrics"], ["features"], ["report", "-"], ["report", "--json"],
-         ["record", "record"])
+         ["record", "record"], ["mirror", "make", "out", "--key", "mirror.key"])
 
 
 def looking_verbs():
@@ -214,6 +214,8 @@ def case_hostile_tree(scenarios):
         started = subprocess.run(["chroot", tree, "/usr/bin/nvidia-smi"], check=False).returncode
         expect(started == 0 and (tree / "marks/nvidia-smi").exists(), "its programs leave no mark: the test tests nothing")
         (tree / "marks/nvidia-smi").unlink()
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "mirror.key"], cwd=place, check=True)
+        (pathlib.Path(place) / "mirror.key").chmod(0o600)
         for number, words in enumerate(LOOKS):
             done = subprocess.run([BUILD / "bin/p2pctl", *words, "--root", tree], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, timeout=120, cwd=place, check=False)
