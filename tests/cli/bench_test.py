@@ -38,10 +38,10 @@ def gpu_addresses(record):
 
 
 def machine(gpus, addresses=None, **more):
-    """A simulated machine of healthy Gen4 cards. A handshake waits for 5 s, as long as a loaded host may take; 1 s where one may hang."""
+    """A simulated machine of healthy Gen4 cards. A handshake waits for 5 s, as long as a loaded host may take, where none hangs."""
     names = addresses or [f"0000:{i + 1:02x}:00.0" for i in range(gpus)]
     names = [a if a.count(":") == 2 else "0000:" + a for a in names]
-    return {"link": LINK, "patience": 5 if "faults" in more else 25,
+    return {"link": LINK, "patience": 1 if "faults" in more else 25,
             "devices": [{"name": "NVIDIA GeForce RTX 4090", "uuid": f"{i + 1:032x}", "address": names[i], "memory_mib": 128,
                          "free_mib": 96, "sm": [8, 9], "multiprocessors": 8} for i in range(gpus)]} | more
 
