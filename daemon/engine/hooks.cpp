@@ -52,8 +52,8 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
 Result<void> Walk::before_change(Pass& pass) {
   if (!is_untouched() || plan_.only_checks() || run_.plan == kEachBoot) return {};
   const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
-  if (!ran) pass.blockers.push_back(ran.error().text());
-  if (ran && *ran) TRY(s_.journal.save(run_, event("hooks", "", std::string(kBeforeChange))));
+  if (ran) return note_hooks(kBeforeChange, ran);
+  pass.blockers.push_back(ran.error().text());
   return {};
 }
 
@@ -64,10 +64,8 @@ Result<std::optional<Walk::Outcome>> Walk::before_revert() {
   if (run_.rollback != Rollback::all || begun) return std::nullopt;
   for (int waited = 0;; waited += kSecondsBetweenLooks) {
     const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
-    if (ran && !*ran) return std::nullopt;
     if (ran || waited >= kRollbackPatience) {
-      TRY(s_.journal.save(run_,
-                          event(ran ? "hooks" : "warning", "", ran ? std::string(kBeforeChange) : ran.error().text())));
+      TRY(note_hooks(kBeforeChange, ran));
       return std::nullopt;
     }
     const std::optional<Outcome> asked = TRY(wait_a_while(ran.error().text()));
@@ -75,15 +73,19 @@ Result<std::optional<Walk::Outcome>> Walk::before_revert() {
   }
 }
 
-/// Runs the hooks after a run that has ended. One that fails is a warning.
+/// Runs the hooks after a run that has ended.
 Result<void> Walk::after_end() {
   if (is_open(run_.state) || run_.plan == kEachBoot || run_.result == "superseded") return {};
   const bool well = is_proven(run_.state) || run_.result == "done";
   const std::string_view hooks = well ? kAfterReady : kOnFailure;
-  const Result<bool> ran = run_hooks(s_.host, hooks, run_);
+  return note_hooks(hooks, run_hooks(s_.host, hooks, run_));
+}
+
+/// Records that hooks ran, if there are any. One that failed is a warning.
+Result<void> Walk::note_hooks(std::string_view directory, const Result<bool>& ran) {
   if (ran && !*ran) return {};
   if (!ran) log::warning("{}", ran.error().text());
-  return s_.journal.save(run_, event(ran ? "hooks" : "warning", "", ran ? std::string(hooks) : ran.error().text()));
+  return s_.journal.save(run_, event(ran ? "hooks" : "warning", "", ran ? std::string(directory) : ran.error().text()));
 }
 
 }  // namespace p2pd

@@ -101,6 +101,7 @@ class Walk {
   Result<void> before_change(Pass& pass);
   Result<std::optional<Outcome>> before_revert();
   Result<void> after_end();
+  Result<void> note_hooks(std::string_view directory, const Result<bool>& ran);
   Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);
   bool follows_a_change(const Step& step) const;
   bool refuses_trial(const Step& step) const;

@@ -16,9 +16,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import CONFIG, PLANS, TOP, environment, fleet, key_pair, known_hosts, names, simulated, address  # noqa: E402
-from machine import arguments  # noqa: E402
-from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
+from fleet import CONFIG, PLANS, TOP, address, begin, environment, fleet, key_pair, known_hosts, names, simulated  # noqa: E402
+from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 COUNT = 4
 LIMIT_S = 900
@@ -238,17 +237,12 @@ def case_one_does_not_come_back(control, before):
 
 
 def main():
-    root, work, words = arguments(network=True)
-    if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
-        raise SystemExit(__doc__)
-    scenarios = Scenarios(root, work, words[1:], with_p2pd=False)
-    place = work / "control"
-    place.mkdir(parents=True)
+    root, work, place, deb, scenarios = begin()
     key = key_pair(place)
     layers = [simulated(work, ["ssh"]), root]
     cases = scenarios.wanted(cases_of(globals()))
     with fleet(work, layers, COUNT, key, lambda number: {}) as machines:
-        control = Control(place, root, debs[0].resolve(), machines)
+        control = Control(place, root, deb, machines)
         before = {machine.name: files_of(machine) for machine in machines}
         for case in cases:
             scenarios.case(case, control, before)

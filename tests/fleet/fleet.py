@@ -14,7 +14,8 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/system"))
-from service import ARGUMENT, BUILD, ServiceMachine  # noqa: E402
+from machine import arguments  # noqa: E402
+from service import ARGUMENT, BUILD, Scenarios, ServiceMachine  # noqa: E402
 
 PLAN = f"""# SPDX-License-Identifier: MIT
 name: pair
@@ -77,6 +78,17 @@ def fleet(work, layers, count, key, files):
                      "/etc/ssh/sshd_config.d/fleet.conf": f"ListenAddress {address(number)}\nUseDNS no\n", **files(number)}
             machines.append(stack.enter_context(ServiceMachine(work, name, layers, given, network="shared")))
         yield machines
+
+
+def begin():
+    """Of a script called with ROOT DEB [CASE]...: the tree, a folder to work in, one in it for what is no machine, p2pd's package, and
+    the scenarios."""
+    root, work, words = arguments(network=True)
+    if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
+        raise SystemExit(sys.modules["__main__"].__doc__)
+    place = work / "control"
+    place.mkdir(parents=True)
+    return root, work, place, debs[0].resolve(), Scenarios(root, work, words[1:], with_p2pd=False)
 
 
 def key_pair(place):

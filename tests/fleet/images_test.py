@@ -18,9 +18,8 @@ import yaml
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import PLANS, TOP, fleet, key_pair, simulated  # noqa: E402
-from machine import arguments  # noqa: E402
-from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
+from fleet import PLANS, TOP, begin, fleet, key_pair, simulated  # noqa: E402
+from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 SEED = "/var/lib/cloud/seed/nocloud"
 MAAS = TOP / "packaging/images/maas-p2pd-doctor"
@@ -86,14 +85,9 @@ def case_maas_can_read_the_header(_):
 
 
 def main():
-    root, work, words = arguments(network=True)
-    if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
-        raise SystemExit(__doc__)
-    scenarios = Scenarios(root, work, words[1:], with_p2pd=False)
-    place = work / "control"
-    place.mkdir(parents=True)
-    address = serve(words[0])
-    files = {f"{SEED}/user-data": filled_in(address, debs[0]), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
+    root, work, place, deb, scenarios = begin()
+    address = serve(deb.parent)
+    files = {f"{SEED}/user-data": filled_in(address, deb), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
              **{f"/etc/p2pd/plans/{name}.yaml": text for name, text in PLANS.items()}}
     cases = scenarios.wanted(cases_of(globals()))
     with fleet(work, [simulated(work, []), root], 1, key_pair(place), lambda number: files) as (machine,):
