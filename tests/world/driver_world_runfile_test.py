@@ -13,7 +13,7 @@ import unittest
 sys.dont_write_bytecode = True
 WORLD = pathlib.Path(__file__).resolve().parents[1] / "sim/driver_world"
 sys.path.insert(0, str(WORLD))
-from maker import runfile  # noqa: E402
+from maker import debian, runfile  # noqa: E402
 
 VERSIONS = ["570.86.15", "570.148.08"]
 USERSPACE = ["--silent", "--no-kernel-modules", "--no-kernel-module-source"]
@@ -146,7 +146,7 @@ class Traps(Case):
         self.accepted("--no-nouveau-check")
 
     def test_a_hook_of_the_distribution_ends_it(self):
-        self.put("usr/lib/nvidia/pre-install", (WORLD / "debian/pre-install").read_text(), 0o755)
+        self.put("usr/lib/nvidia/pre-install", debian.TEXTS.text("pre-install"), 0o755)
         self.assertEqual(self.install(*USERSPACE).returncode, 1)
         self.assertFalse(self.has("usr/bin/nvidia-smi"))
         self.accepted("--no-distro-scripts")
