@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "base/directories.hpp"
@@ -19,6 +21,7 @@
 #include "machine/packages/package_backup.hpp"
 #include "plan/config.hpp"
 #include "report/document.hpp"
+#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/page.hpp"
 #include "report/proof.hpp"
@@ -120,6 +123,18 @@ json walked_plans(const Context& context, const json& history, const Host& host)
   return plans;
 }
 
+/// Report of a soak that --soak names; null: none does.
+Result<json> soak_file(const std::string& path) {
+  if (path.empty()) return json();
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) return fail_errno("cannot read " + path);
+  json report = parse_json(text);
+  if (!soak_of(report).is_null()) return report;
+  return fail(ErrorCode::invalid, path + " is no report of a soak",
+              "\"p2pctl bench --soak MINUTES --save FILE\" writes one.");
+}
+
 Result<Sources> sources_of(const Context& context, const Host& host) {
   Sources sources;
   sources.made = iso_time(std::chrono::system_clock::now());
@@ -128,6 +143,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.machine = machine_facts(host);
   sources.machine["text"] = machine_text(host);
   sources.baseline = baseline_of(context, sources.notes);
+  sources.soak = TRY(soak_file(context.options.soak));
   sources.in_place = in_place(context, host, sources.notes);
   sources.plans = walked_plans(context, sources.history, host);
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;

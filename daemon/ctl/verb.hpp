@@ -56,6 +56,7 @@ struct Options {
   bool diff = false;  ///< `plan`: every check, file and command
   bool all = false;   ///< `doctor`: every check
   bool no_redact = false;
+  std::string soak;     ///< `report`: file of "p2pctl bench --soak --save"
   bool unpack = false;  ///< `record`: the file `name` into `directory`
   std::string directory;
   int lines = 20;

@@ -9,6 +9,7 @@
 
 #include "record/private_words.hpp"
 #include "record/redact.hpp"
+#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
 #include "report/timeline.hpp"
@@ -254,6 +255,7 @@ json report_document(const Sources& sources) {
       {"proof", proof},
       {"pairs", pairs_with(sources.machine, proof)},
       {"before", before_of(sources.baseline)},
+      {"soak", soak_of(sources.soak)},
       {"numbers", numbers_of(sources, proof)}};
   for (const char* key : {"environment", "gpus", "topology"}) document[key] = list_of(sources.machine, key);
   document.update(timeline_of(sources.history, words));

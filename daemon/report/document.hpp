@@ -20,6 +20,7 @@ struct Sources {
   nlohmann::json in_place;                         ///< [{run, step, summary, cost, reboot, files, packages}]
   nlohmann::json plans = nlohmann::json::array();  ///< texts of the steps: resolved plans, that of the newest run first
   nlohmann::json baseline;         ///< p2pd.bench/1 from before the first change, or {"not_measured": why}
+  nlohmann::json soak;             ///< p2pd.bench/1 of "p2pctl bench --soak"
   nlohmann::json machine;          ///< machine_facts(), and `text`: the machine in one line
   std::string made;                ///< ISO 8601 UTC
   std::vector<std::string> notes;  ///< inputs that could not be read

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Before and after: maps of a measurement in one scale of colours, or sentences for two GPUs.
-#include "report/heat_map.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
+#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/html.hpp"
 

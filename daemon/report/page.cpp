@@ -6,12 +6,11 @@
 
 #include <algorithm>
 
+#include "report/drawings.hpp"
 #include "report/fields.hpp"
-#include "report/heat_map.hpp"
 #include "report/html.hpp"
 #include "report/proof.hpp"
 #include "report/tables.hpp"
-#include "report/topology.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -145,6 +144,7 @@ struct Part {
 constexpr Part kBeforeAfter = {"before-after", "Before and after", measured_section};
 constexpr Part kChecks = {"checks", "Checks", checks_section};
 constexpr Part kParts[] = {{"remarks", "Remarks", remarks_section},
+                           {"soak", "Soak", soak_section},
                            {"advice", "Advice", advice_of},
                            {"changes", "Changes", changes_section},
                            {"timeline", "Timeline", timeline_section}};

@@ -171,6 +171,7 @@ json proof_of(const Sources& sources) {
   proof["kernel_log"] = texts_of(bench, "kernel_log");
   proof["advice"] = texts_of(bench, "advice");
   proof["gain"] = texts_of(bench, "gain");
+  proof["side_by_side"] = texts_of(bench, "side_by_side");
   proof["limits"] = limits_of(bench);
   proof["bytes"] = bytes_of(bench);
   proof["matrices"] = matrices_of(bench, is_bench_report(sources.baseline) ? sources.baseline : json());
@@ -181,7 +182,8 @@ json proof_of(const Sources& sources) {
 
 std::vector<std::string> gain_of(const json& proof) {
   std::vector<std::string> lines;
-  for (const json& line : list_of(proof, "gain")) lines.push_back(text_of(line));
+  for (const char* part : {"gain", "side_by_side"})
+    for (const json& line : list_of(proof, part)) lines.push_back(text_of(line));
   if (const std::string nccl = text_of(proof, "collectives"); !nccl.empty()) lines.push_back(nccl);
   for (const json& row : list_of(proof, "all_reduces")) {
     const auto before = number_of(row, "before_us"), after = number_of(row, "after_us");

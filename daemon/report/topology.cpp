@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "report/topology.hpp"
+#include "report/drawings.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

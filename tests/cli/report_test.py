@@ -220,6 +220,27 @@ class Report(Case):
         left_out = dict.fromkeys(("copy_gb_s", "chase_ns", "copy_both_gb_s", "busy_gb_s", "store_gb_s", "load_gb_s"))
         write(self.state / "baseline.json", json.dumps({**bench, "pairs": [{**one, **left_out} for one in bench["pairs"]]}))
 
+    def test_soak(self):
+        """Rate and temperature over time, from a file of p2p-bench; another file is an error."""
+        gpu = {"link_gt_s": 16, "link_width": 16, "temperature_c": 60, "replays": 0, "throttle": 0}
+        samples = [{"seconds": 60 * i, "rounds": i, "checked_bytes": i << 40, "wrong": 0, "slowest_gb_s": 24 + i, "aer": {},
+                    "gpus": [gpu, {**gpu, "temperature_c": None if i else 70}]} for i in range(3)]
+        soak = self.scratch / "soak.json"
+        soak.write_text(json.dumps({"soak": {"minutes": 2, "ended": "complete", "samples": samples}}))
+        words = self.page("--soak", soak)
+        self.assertIn("2.0 minutes, ended: complete; 2.00 TiB checked, 0 wrong", words)
+        self.assertIn("Slowest copy: 24.0 to 26.0 GB/s", words)
+        self.assertIn("Hottest GPU: 60.0 to 70.0 °C", words)
+        page = self.report("-", "--soak", soak).stdout
+        self.assertEqual(re.findall(r'<polyline class="(\w+)" points="([^"]*)"', page)[0], ("rate", "0.0,9.2 320.0,4.6 640.0,0.0 "))
+        for text in ("{}", "[", '{"soak": {"samples": []}}', json.dumps({"soak": {"minutes": [], "samples": [7, {"gpus": 1}]}})):
+            soak.write_text(text)
+            done = self.ctl("report", "-", "--soak", soak, cwd=self.scratch)
+            self.assertIn(done.returncode, (0, 1))
+            if done.returncode:
+                self.assertRegex(done.stderr, "is no report of a soak\n  next: ")
+        self.report("-", "--soak", self.scratch / "none", code=1)
+
     def test_file(self):
         done = self.report()
         self.assertRegex(done.stderr, "nothing has run on this machine yet")
