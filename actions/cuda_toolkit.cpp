@@ -20,22 +20,28 @@ constexpr std::uint64_t kRoomBytes = std::uint64_t{8} << 30;  // unpacked; apt c
 
 std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cuda_package(parameters); }
 
+Result<void> need_version(const Parameters& parameters) {
+  if (parameters.at("version") != kChosenCuda) return {};
+  return fail(ErrorCode::state, "it is not known which CUDA the driver runs",
+              "Give the toolkit's version in the plan, like 12-8.");
+}
+
 Result<Description> describe(const Host& host, const Parameters& parameters) {
+  TRY(need_version(parameters));
   Description description;
   description.summary = "install the CUDA toolkit " + cuda_package(parameters);
   if (!host.has_program(cuda_folder(parameters) + "/bin/nvcc"))
     TRY(describe_bringing(host, {cuda_package(parameters)}, description));
-  if (host.files().read(kCudaProfile).value_or("") != cuda_profile(parameters))
-    description.files.push_back({std::string(kCudaProfile), FileState::Kind::regular, cuda_profile(parameters)});
+  const std::string profile = cuda_profile(parameters, cuda_host_compiler(host, parameters).value_or(""));
+  if (host.files().read(kCudaProfile).value_or("") != profile)
+    description.files.push_back({std::string(kCudaProfile), FileState::Kind::regular, profile});
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
+  TRY(need_version(parameters));
   const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
-  if (const std::string compiler = parameters.value("host_compiler", std::string());
-      !compiler.empty() && !host.has_program(compiler))
-    return fail(ErrorCode::not_found, "the compiler that nvcc is to call is not installed: " + compiler,
-                "Install the package that brings it, or give another one as host_compiler.");
+  TRY(cuda_host_compiler(host, parameters));  // one that is named
   if (!host.has_program(nvcc) || TRY(bringing_was_interrupted(host, list_of(parameters)))) {
     TRY(need_room(host, "/usr/local", kRoomBytes));
     TRY(bring_packages(host, {cuda_package(parameters)}, list_of(parameters)));
@@ -43,7 +49,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
       return fail(ErrorCode::state, fmt::format("{} is installed, but {} is missing", cuda_package(parameters), nvcc),
                   "Read /var/log/apt/term.log.");
   }
-  return host.write_own(kCudaProfile, cuda_profile(parameters));
+  return host.write_own(kCudaProfile, cuda_profile(parameters, TRY(cuda_host_compiler(host, parameters))));
 }
 
 Result<void> undo(Host& host, const Parameters& parameters) {

@@ -7,10 +7,13 @@
 
 #include "machine/boot/kernel_arguments.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/cdi.hpp"
+#include "machine/driver/cuda_toolkit.hpp"
 #include "machine/driver/driver_update.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
 #include "machine/hardware/acs_port.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "machine/modules/module_install.hpp"
@@ -51,6 +54,22 @@ Result<std::string> userspace_for(const Host& host, const std::string& id, bool 
   const auto update = offered ? driver_update(host) : DriverUpdate();
   const bool stays = keeps_packages(*entry, TRY(machine_of(host, all))) || (update && update->build == id);
   return std::string(stays ? kKeepPackages : kRunfile);
+}
+
+/// CUDA toolkit for the driver that is chosen, or for the one that stays: all drivers of a branch run the same CUDA.
+Result<std::string> chosen_toolkit(const Host& host) {
+  const Catalogue all = TRY(catalogue(host));
+  const std::string id = TRY(chosen_entry(host));
+  auto entry = std::ranges::find(all.entries, id, &CatalogueEntry::id);
+  if (entry == all.entries.end()) {
+    const auto loaded = nvidia_version(host);
+    const std::string version = loaded ? loaded->version : TRY(installed_libcuda(host));
+    const std::string branch = version.substr(0, version.find('.') + 1);
+    entry = std::ranges::find_if(all.entries, [&](const CatalogueEntry& one) {
+      return !branch.empty() && one.base_version.starts_with(branch);
+    });
+  }
+  return toolkit_for(host, entry == all.entries.end() ? "" : entry->cuda);
 }
 
 Result<std::string> chosen_acs_argument(const Host& host) {
@@ -94,7 +113,8 @@ Plan of_an_image(Plan plan, const Registry& registry) {
 Plan resolve(Plan plan, const Registry& registry, const Host& host) {
   const bool offered = plan.driver == DriverWanted::offered && !is_image(host);
   const Open kOpen[] = {{"entry", kChosenEntry, offered ? offered_entry : chosen_entry},
-                        {"arguments", kChosenAcsArgument, chosen_acs_argument}};
+                        {"arguments", kChosenAcsArgument, chosen_acs_argument},
+                        {"version", kChosenCuda, chosen_toolkit}};
   if (is_image(host)) plan = of_an_image(std::move(plan), registry);
   for (const Open& open : kOpen) {
     const std::vector<nlohmann::json*> values = open_values(plan, open);

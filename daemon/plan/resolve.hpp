@@ -12,6 +12,7 @@ namespace p2pd {
 ///   running driver gives P2P already;
 /// - `userspace: chosen` becomes keep if the installed packages have that entry's version, else runfile;
 /// - kernel argument `pci=disable_acs_redir=chosen` names the ports at which ACS redirects traffic between GPUs;
+/// - `version: chosen` of a CUDA toolkit becomes the newest that the driver runs;
 /// - steps whose check is skip_on_image are removed from the plan of an image: its first boot checks them.
 /// If there is nothing to choose, or the machine cannot be read, the word stays: a check gives the reason, and the next
 /// walk chooses again.

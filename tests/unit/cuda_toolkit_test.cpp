@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "machine/driver/cuda_toolkit.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -82,6 +84,7 @@ bool has_room(const Host& host) {
 TEST_CASE("cuda-toolkit: only plain versions and compilers") {
   const auto valid = [](const Parameters& with) { return static_cast<bool>(validate_cuda_toolkit(with)); };
   CHECK(valid(kWith));
+  CHECK(valid({{"version", "chosen"}, {"host_compiler", "chosen"}}));
   CHECK(valid({{"version", "11-0"}, {"host_compiler", "/usr/bin/g++-12"}}));
   for (const char* version : {"", "12", "12.8", "12-", "-8", "12-8-1", "12-8;x", "latest"})
     CHECK_FALSE(valid({{"version", version}}));
@@ -106,6 +109,63 @@ TEST_CASE("cuda-toolkit: nvcc, the PATH, and the compiler that it calls") {
   REQUIRE(kCudaToolkitAction.apply(machine.host, with));
   CHECK(machine.look(with).verdict == Verdict::pass);
   CHECK(machine.text("/etc/profile.d/p2pd-cuda.sh").ends_with("\nexport CUDAHOSTCXX=/usr/bin/g++-12\n"));
+}
+
+TEST_CASE("cuda-toolkit: the newest that the driver runs, of those that are there, then of those that apt offers") {
+  Machine machine;
+  const auto chosen = [&](const char* runs) { return toolkit_for(machine.host, runs).value(); };
+  machine.runner.on("apt-cache pkgnames cuda-toolkit-", "", 100);
+  CHECK(chosen("12.9") == "12-9");  // apt says what it lacks
+  machine.runner.on("apt-cache pkgnames cuda-toolkit-",
+                    "cuda-toolkit-12-8\ncuda-toolkit-13-0\ncuda-toolkit-12-8-config-common\ncuda-toolkit-12-10\n"
+                    "cuda-toolkit-config-common\ncuda-toolkit-11-8\n");
+  CHECK(chosen("12.9") == "12-8");
+  CHECK(chosen("13.2") == "13-0");
+  CHECK(chosen("12.10") == "12-10");  // a number, not a decimal
+  CHECK(chosen("11.4") == "11-4");
+  for (const char* folder : {"cuda-11.8", "cuda-12.6", "cuda-13.1", "cuda-12.7.old", "cuda-x.y"}) {
+    machine.put(fmt::format("usr/local/{}/bin/nvcc", folder), "");
+    fs::permissions(machine.directory / "usr/local" / folder / "bin/nvcc", fs::perms(0755));
+  }
+  machine.put("usr/local/cuda-12.8/bin/nvcc", "");  // not a program
+  CHECK(chosen("12.9") == "12-6");
+  CHECK_FALSE(toolkit_for(machine.host, ""));
+}
+
+TEST_CASE("cuda-toolkit: without a version that is known nothing is installed") {
+  Machine machine;
+  const Parameters with = {{"version", "chosen"}};
+  CHECK(machine.look(with).summary == "it is not known which CUDA the driver runs");
+  CHECK(kCudaToolkitAction.describe(machine.host, with).error().next ==
+        "Give the toolkit's version in the plan, like 12-8.");
+  CHECK_FALSE(kCudaToolkitAction.apply(machine.host, with));
+  CHECK(machine.runner.ran.empty());
+}
+
+TEST_CASE("cuda-toolkit: the compiler that is chosen is one that the toolkit takes") {
+  Machine machine;
+  machine.nvcc();
+  const Parameters with = {{"version", "12-8"}, {"host_compiler", "chosen"}};
+  const auto chosen = [&] { return cuda_host_compiler(machine.host, with); };
+  const auto program = [&](const std::string& name) {
+    machine.put("usr/bin/" + name, "");
+    fs::permissions(machine.directory / "usr/bin" / name, fs::perms(0755));
+  };
+  CHECK(chosen().value() == "");  // its limit is not known
+  machine.put("usr/local/cuda-12.8/include/crt/host_config.h", "#if __GNUC__ > 14\n#error\n");
+  CHECK(chosen().error().message == "the toolkit takes g++ up to 14, and none is installed");
+  program("x86_64-linux-gnu-g++-15");
+  fs::create_symlink("x86_64-linux-gnu-g++-15", machine.directory / "usr/bin/g++");
+  CHECK(machine.look(with).summary == "the toolkit takes g++ up to 14, and 15 is installed");
+  CHECK(machine.look(with).next == "Install g++-14, or one that is older.");
+  program("g++-12");
+  program("g++-13");
+  CHECK(chosen().value() == "/usr/bin/g++-13");
+  REQUIRE(kCudaToolkitAction.apply(machine.host, with));
+  CHECK(machine.text("/etc/profile.d/p2pd-cuda.sh").ends_with("\nexport CUDAHOSTCXX=/usr/bin/g++-13\n"));
+  CHECK(machine.look(with).verdict == Verdict::pass);
+  machine.put("usr/local/cuda-12.8/include/crt/host_config.h", "#if __GNUC__ > 15\n");
+  CHECK(chosen().value() == "");  // the default one will do
 }
 
 TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away") {

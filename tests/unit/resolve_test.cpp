@@ -53,6 +53,19 @@ TEST_CASE("resolve: the entry is the solver's, none where P2P works already, and
   }
 }
 
+TEST_CASE("resolve: the CUDA toolkit is for the driver that is chosen, or for the one that stays") {
+  const std::string runs = choice_on("rtx4090-x2-am5").entry->cuda;
+  for (const auto& [record, version] :
+       {std::pair<const char*, std::string>{"rtx4090-x2-am5", runs}, {"rtxa6000-x2", "13.0"}, {"no-gpu", "chosen"}}) {
+    CAPTURE(record);
+    std::string package = version;
+    std::ranges::replace(package, '.', '-');
+    const Plan plan = resolved_on(record, plan_of({{{"version", "chosen"}}, {{"version", "12-1"}}}));
+    CHECK(plan.steps[0].with["version"] == package);
+    CHECK(plan.steps[1].with["version"] == "12-1");
+  }
+}
+
 TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
   const Choice choice = choice_on("rtx4090-x2-am5");
   const auto chosen = [](const std::string& release, const std::string& commit) {

@@ -18,6 +18,7 @@ from world_tree import BUILD, DRIVER_WORLD, HERE, VERSION, Cases, Tree, argument
 
 RECORD = BUILD / "machines/rtx4090-x2-iommu-default"
 REPORT = HERE.parent / "sim/two-gpus.report.json"
+TOOLKIT = ("cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common")
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 # what a kernel would show: files, which the stand-ins write to
 MOUNTS = """ && mount --bind "$dir/../sys" "$dir/sys" && mount --bind "$dir/../driver" "$dir/proc/driver" &&
@@ -160,6 +161,16 @@ def helpless(tree):
     tree.as_found()
 
 
+def workstation(tree):
+    """The toolkit that the driver runs comes by apt, on the PATH of who logs in, and goes again."""
+    status, told, _ = tree.walk("apply", "workstation")
+    need(status == 0 and told.get("result") == "ready", f"{status} {told} {history(tree)}")
+    need("cuda-toolkit" in fixed(tree), fixed(tree))
+    said = tree.run("sh", "-c", ". /etc/profile && command -v nvcc && nvcc")
+    need(said.startswith("/usr/local/cuda-12.8/bin/nvcc") and "release 12.8" in said, said)
+    back(tree)
+
+
 def main():
     root, work, _ = arguments()
     cases = Cases()
@@ -175,6 +186,11 @@ def main():
     other = Machine(work, "other", ground)
     cases.runs("where the new modules do not load, the machine ends as it was found", lambda: helpless(other))
     other.close()
+    bare = Tree(work, "bare", ground)
+    bare.run("apt-get", "--yes", "purge", *TOOLKIT)
+    third = Machine(work, "workstation", bare)
+    cases.runs("a workstation: the CUDA toolkit, too, and back", lambda: workstation(third))
+    third.close()
     return 1 if cases.failed else 0
 
 
