@@ -11,8 +11,11 @@
 
 #include "base/json_members.hpp"
 #include "base/probe.hpp"
+#include "machine/driver/driver_fit.hpp"
+#include "machine/driver/machine.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/p2p_use.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 
@@ -25,8 +28,11 @@ constexpr Parameter kParameters[] = {
      "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics, wanted managed memory and NCCL too"},
     {"nccl", Parameter::Type::string, false, "path of the libnccl to use in mode full; otherwise it is looked for"},
     {"fit_for", Parameter::Type::strings, false,
-     "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl and custom-all-reduce)"},
+     "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory (nccl and "
+     "custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
+    {"beside", Parameter::Type::strings, false,
+     "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf"},
     {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
 };
 
@@ -43,6 +49,23 @@ Finding not_running() {
   finding.verdict = Verdict::not_applicable;
   finding.summary = "this system is not running: P2P is proven after its boot";
   return finding;
+}
+
+/// Known defect of the driver build that p2pd installed, with these GPUs, that makes a test of wanted memory unsafe;
+/// empty: none is known.
+Result<std::string> unsafe_memory(const Host& host, const std::vector<std::string>& wanted) {
+  const auto is_memory = [](const std::string& use) { return use.ends_with("-memory"); };
+  const auto build = installed_build(host);
+  if (!build || std::ranges::none_of(wanted, is_memory)) return std::string();
+  const Catalogue all = TRY(catalogue(host));
+  const Machine machine = TRY(machine_of(host, all));
+  for (const CatalogueEntry& entry : all.entries) {
+    if (entry.commit != build->commit || (!build->release.empty() && entry.base_version != build->release)) continue;
+    for (const Defect* defect : defects_on(entry, machine))
+      if (is_memory(defect->use) && std::ranges::count(wanted, defect->use) != 0)
+        return fmt::format("{} is not tested with {}: {}", defect->use, entry.id, defect->text);
+  }
+  return std::string();
 }
 
 /// Report that the program printed, for any exit status; without members if it printed none.
@@ -97,15 +120,24 @@ Finding judged(const nlohmann::json& report, const std::string& program, const s
 
 Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   if (!host.live()) return not_running();
+  if (std::string unsafe = TRY(unsafe_memory(host, parameters.value("fit_for", std::vector<std::string>())));
+      !unsafe.empty()) {
+    Finding finding;
+    finding.verdict = Verdict::fail;
+    finding.summary = std::move(unsafe);
+    finding.next = "Leave that use out of fit_for, or choose a build without this defect: \"p2pctl catalogue\".";
+    return finding;
+  }
   Command command = bench_command(host, {"--json"});
   const std::string mode = parameters.value("mode", "default");
   if (mode != "default") command.argv.push_back("--" + mode);
   if (mode == "full" && parameters.contains("nccl"))
     command.argv.insert(command.argv.end(), {"--nccl", parameters["nccl"].get<std::string>()});
-  if (parameters.contains("fit_for"))
-    command.argv.insert(
-        command.argv.end(),
-        {"--for", fmt::format("{}", fmt::join(parameters["fit_for"].get<std::vector<std::string>>(), ","))});
+  for (const auto& [parameter, option] : {std::pair("fit_for", "--for"), std::pair("beside", "--beside")})
+    if (parameters.contains(parameter))
+      command.argv.insert(
+          command.argv.end(),
+          {option, fmt::format("{}", fmt::join(parameters[parameter].get<std::vector<std::string>>(), ","))});
   if (parameters.contains("thresholds"))
     command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
   const std::string against = parameters.value("against", "");

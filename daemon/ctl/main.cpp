@@ -72,9 +72,9 @@ void takes_words(CLI::App& app, Options&) {
 }
 void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
-  app.add_option(
-         "--for", o.uses,
-         "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory (default: what the plan wants)")
+  app.add_option("--for", o.uses,
+                 "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory "
+                 "(default: what the plan wants)")
       ->delimiter(',')
       ->allow_extra_args(false);
 }
@@ -96,6 +96,7 @@ void takes_record(CLI::App& app, Options& o) {
 }
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "file to write (default: p2pd-report.html); \"-\": standard output");
+  app.add_option("--soak", o.soak, "draw this file of \"p2pctl bench --soak MINUTES --save\", too");
   app.add_flag("--no-redact", o.no_redact, "keep what is otherwise removed; the manual page p2pctl(1) lists it");
   takes_bus(app, o);
 }

@@ -45,6 +45,7 @@ struct Options : Apart {
   std::string against;
   std::string thresholds;
   std::vector<std::string> wanted;
+  std::vector<std::string> beside;  ///< benchmarks of others to run, too
   bool worker = false;
   std::string collective_worker;  ///< "on" or "off": P2P
 };
@@ -121,7 +122,9 @@ Result<Report> run(const Options& options, const Root& root) {
   };
   if (soaks) listener.soak().print_to(options.json ? stderr : stdout, follow);
   Apart apart = options;
-  apart.asked.managed = std::ranges::find(report.wanted, P2pUse::managed_memory) != report.wanted.end();
+  const auto wants = [&](P2pUse use) { return std::ranges::find(report.wanted, use) != report.wanted.end(); };
+  apart.asked.managed = wants(P2pUse::managed_memory);
+  apart.asked.compressible = wants(P2pUse::compressible_memory);
   Result<Measurement> found = measure_apart(apart, runner, listener);
   if (!found && found.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
@@ -139,6 +142,7 @@ Result<Report> run(const Options& options, const Root& root) {
   report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
   report.kernel_log.insert(report.kernel_log.begin(), followed.begin(), followed.end());
   if (!log.not_readable().empty()) report.measurement.not_run["kernel log"] = log.not_readable();
+  if (report.measurement.gpus.size() > 1) report.others = run_others(runner, report.measurement, options.beside);
   report.judgement = judge(report.measurement, report.paths, report.thresholds, report.kernel_log, report.wanted);
   return report;
 }
@@ -164,6 +168,7 @@ Result<void> print(const Options& options, const Report& report) {
   if (options.json) {
     nlohmann::json document = to_json(report);
     document["gain"] = gains;
+    if (!report.others.empty()) document["side_by_side"] = side_by_side(report.measurement, report.others);
     document["advice"] = advice(report);
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (const auto why = report.measurement.not_run.find(kEverything); why != report.measurement.not_run.end()) {
@@ -174,7 +179,8 @@ Result<void> print(const Options& options, const Report& report) {
     const char* off = std::getenv("NO_COLOR");
     fmt::print("{}", matrices(report, ::isatty(STDOUT_FILENO) == 1 && (off == nullptr || *off == '\0')));
     if (options.phases) fmt::print("\n{}", phase_table(report.measurement));
-    for (const std::string& line : gains) fmt::print("{}\n", line);
+    for (const auto& lines : {gains, side_by_side(report.measurement, report.others)})
+      for (const std::string& line : lines) fmt::print("{}\n", line);
   }
   return {};
 }
@@ -217,9 +223,10 @@ int start(int argc, char** argv) {
       "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
       "5 fit for less than what was asked for, 130 a soak was interrupted with nothing wrong until then."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
-  app.add_flag("--full", options.asked.full,
-               "IPC, an all-reduce in CUDA graphs, atomics, wanted managed memory and NCCL too, and all repetitions of "
-               "the handshakes");
+  app.add_flag(
+      "--full", options.asked.full,
+      "IPC, an all-reduce in CUDA graphs, atomics, wanted kinds of memory and NCCL too, and all repetitions of "
+      "the handshakes");
   app.add_option("--soak", options.asked.soak_minutes,
                  "MINUTES: repeat copies, stores, loads and the all-reduce of --full over all pairs, a line a minute,\n"
                  "until the first wrong byte; SIGINT ends it with its results")
@@ -228,6 +235,10 @@ int start(int argc, char** argv) {
   app.add_flag("--collectives", options.collectives,
                "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");
   app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")->take_last();
+  app.add_option(
+         "--beside", options.beside,
+         "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf")
+      ->delimiter(',');
   app.add_flag("--driver-peers", options.driver_peers,
                "print as JSON what the driver says of each pair; measure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
@@ -236,7 +247,8 @@ int start(int argc, char** argv) {
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
   app.add_option("--for", options.wanted,
-                 "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory (nccl,custom-all-reduce)")
+                 "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory,\n"
+                 "compressible-memory (nccl,custom-all-reduce)")
       ->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
   app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")
@@ -249,6 +261,7 @@ int start(int argc, char** argv) {
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
   app.add_flag("--worker", options.worker)->group("");
   app.add_flag("--managed", options.asked.managed)->group("");
+  app.add_flag("--compressible", options.asked.compressible)->group("");
   app.add_flag("--alone", options.asked.alone)->group("");
   app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
   app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);

@@ -204,6 +204,9 @@ constexpr char kEverything[] = "everything";
 /// drivers the migration takes all GPUs down until a reboot.
 constexpr char kManaged[] = "managed";
 
+/// Key of Pair::verified_bytes: compressible memory of a peer is loaded, then stored to.
+constexpr char kCompressible[] = "compressible";
+
 /// Key of Pair::verified_bytes: bytes that `to` loaded from `from` and added in the all-reduce, see AllReduce.
 constexpr char kGraphReduce[] = "graph-all-reduce";
 

@@ -163,7 +163,7 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   command.argv = {"/proc/self/exe", "--worker", "--root", apart.root, "--deadline", std::to_string(apart.deadline_s)};
   for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
                                   std::pair("--sweep", apart.asked.sweep), std::pair("--managed", apart.asked.managed),
-                                  std::pair("--alone", alone)})
+                                  std::pair("--compressible", apart.asked.compressible), std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
   if (apart.asked.soak_minutes > 0)
     command.argv.insert(command.argv.end(), {"--soak", fmt::format("{}", apart.asked.soak_minutes)});

@@ -331,7 +331,7 @@ class Faults(Case):
 class Uses(Case):
     """--for: what has to work, and what a machine is fit for all the same."""
 
-    LAST = {"atomics": "not_tested", "managed-memory": "not_tested"}
+    LAST = {"atomics": "not_tested", "managed-memory": "not_tested", "compressible-memory": "not_tested"}
 
     def fit(self, report):
         return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
@@ -352,7 +352,7 @@ class Uses(Case):
                     grades = {r["grade"] for r in report["judgement"]["remarks"] if r["transfer"].startswith("load")}
                     self.assertEqual(grades, {"warn" if code == PROVEN else "fail"})
                     if code == LIMITED:
-                        self.assertRegex(report["judgement"]["summary"], "^fit for copies, nccl; not for custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: load")
+                        self.assertRegex(report["judgement"]["summary"], "^fit for copies, nccl; not for custom-all-reduce; not tested for atomics, managed-memory, compressible-memory: GPU 0 -> GPU 1: load")
         text = self.bench(description, "--quick", code=LIMITED).stdout
         self.assertRegex(text, r"^fit for copies, nccl; not for custom-all-reduce")
 
@@ -370,82 +370,8 @@ class Uses(Case):
         for words in ("nvshmem", "nccl,nvshmem", "NCCL", ""):
             with self.subTest(words):
                 done = self.bench(machine(2), "--quick", "--for", words, code=ERROR)
-                self.assertRegex(done.stderr, r"^p2p-bench: --for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory$")
+                self.assertRegex(done.stderr, r"^p2p-bench: --for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory$")
                 self.assertEqual(done.stdout, "")
-
-
-class ManagedMemory(Case):
-    """Tested only where it is wanted by name, with --full; a fault of it is told apart from what the other uses rest on."""
-
-    WANTED = "--full", "--for", "copies,nccl,managed-memory"
-    BOTH = {(0, 1), (1, 0)}
-
-    def fit(self, report):
-        return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
-
-    def verified(self, report):
-        return {(p["from"], p["to"]): p["verified_bytes"]["managed"] for p in report["pairs"] if "managed" in p["verified_bytes"]}
-
-    def test_only_where_it_is_wanted(self):
-        for mode in ("--quick",), (), ("--full",):
-            for faults in [], [fault("managed-fault")]:
-                with self.subTest(mode=mode, faults=faults):
-                    report = self.report(machine(2, faults=faults), *mode)
-                    self.assertEqual((self.verified(report), self.fit(report)["managed-memory"]), ({}, "not_tested"))
-                    why = report["judgement"]["fit"][-1]["why"]
-                    self.assertEqual(why, "only where it is asked for: on some drivers it takes all GPUs down until a reboot")
-
-    def test_not_without_a_second_process(self):
-        """A quick run does not count that against the machine."""
-        faulty = machine(2, faults=[fault("managed-fault")])
-        report = self.report(faulty, "--for", "managed-memory", code=LIMITED)
-        self.assertEqual(self.fails(report), [f"GPU {a} -> GPU {b}: managed was not tested: only --full tests it" for a, b in sorted(self.BOTH)])
-        report = self.report(faulty, "--quick", "--for", "managed-memory")
-        self.assertEqual(self.fit(report)["managed-memory"], "not_tested")
-
-    def test_right(self):
-        report = self.report(machine(2), *self.WANTED)
-        self.assertEqual(self.verified(report), dict.fromkeys(self.BOTH, 8 << 20))
-        self.assertEqual(self.fit(report)["managed-memory"], "fit")
-        self.assertEqual([p["name"] for p in report["phases"]][-2:], ["atomics", "managed memory"])
-
-    def test_wrong_loads(self):
-        report = self.report(machine(2, faults=[fault("wrong-byte", engine="load", at=5000)]), *self.WANTED, code=LIMITED)
-        wrong = [w for w in report["wrong"] if w["test"] == "managed"]
-        self.assertEqual([(w["from"], w["to"], w["offset"], w["words"]) for w in wrong], [(0, 1, 5000, 1)])
-        self.assertRegex(wrong[0]["detail"], "^loaded from where they lie")
-        self.assertEqual((self.fit(report)["nccl"], self.fit(report)["managed-memory"]), ("fit", "unfit"))
-
-    def test_wrong_migration(self):
-        report = self.report(machine(2, faults=[fault("dead-direction", engine="copy")]), *self.WANTED, code=NOT_PROVEN)
-        wrong = [w for w in report["wrong"] if w["test"] == "managed"]
-        self.assertEqual([(w["from"], w["to"], w["kind"], w["words"]) for w in wrong], [(0, 1, "dropped", (4 << 20) // 8)])
-        self.assertRegex(wrong[0]["detail"], "^loaded after they migrated")
-
-    def test_a_migration_that_faults(self):
-        """What was found before is kept, and nothing is tried after it."""
-        report = self.report(machine(2, faults=[fault("managed-fault")]), *self.WANTED, code=LIMITED)
-        first, second = self.fails(report)
-        self.assertRegex(first, r"^GPU 0 -> GPU 1: faulted at managed \(.*\): the second process: migration: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS$")
-        self.assertRegex(second, r"^GPU 1 -> GPU 0: managed was not tested: the second process: .*\(over GPU 0 -> GPU 1\)$")
-        self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "fit", "custom-all-reduce": "fit", "atomics": "not_tested", "managed-memory": "unfit"})
-        report = self.report(machine(2, faults=[fault("managed-fault")]), *self.WANTED, "--collectives", code=LIMITED)
-        self.assertRegex(report["collectives"]["not_run"], "^the GPUs may be down")
-
-    def test_gpus_that_are_down(self):
-        """The Xid of the second process is expected, those that say that the GPUs want a reboot are not."""
-        description = machine(2, faults=[fault("managed-fault")], kernel_log=str(self.kernel_log()))
-        report = self.report(description, *self.WANTED, root=self.scratch / "root", code=NOT_PROVEN)
-        self.assertEqual([re.search(r"Xid \(PCI:0000:(\d\d):00\): (\d+)", line).groups() for line in report["kernel_log"]],
-                         [("01", "154"), ("02", "154")])
-        self.assertEqual({fit for use, fit in self.fit(report).items()}, {"unfit"})
-        self.assertRegex(self.fails(report)[0], "^GPU 0 -> GPU 1: faulted at managed ")
-
-    def test_not_supported(self):
-        description = machine(2)
-        description["devices"][1]["managed"] = False
-        report = self.report(description, *self.WANTED, code=LIMITED)
-        self.assertTrue(all("managed was not tested: not supported" in line for line in self.fails(report)), self.fails(report))
 
 
 class Excluded(Case):

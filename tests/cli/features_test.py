@@ -23,7 +23,7 @@ class Features(Case):
     def test_nothing_has_run(self):
         done = self.ctl("features")
         self.assertEqual(done.returncode, 0, done.stderr)
-        fit = {f"{NAMESPACE}p2pd.fit-for-{use}": "false" for use in ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory")}
+        fit = {f"{NAMESPACE}p2pd.fit-for-{use}": "false" for use in ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory", "compressible-memory")}
         self.assertEqual(self.labels(done.stdout), {NAMESPACE + "p2pd.ready": "false", NAMESPACE + "p2pd.state": "idle"} | fit)
         self.assertEqual(self.json("features")["labels"], self.labels(done.stdout))
 

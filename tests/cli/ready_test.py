@@ -7,7 +7,7 @@ import unittest
 from cli_case import Case, prove
 from tree import boot, picture, write
 
-USES = ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory")
+USES = ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory", "compressible-memory")
 ALL, LESS = USES[:3], USES[:2]
 NAMESPACE = "feature.node.kubernetes.io/p2pd."
 
@@ -101,7 +101,7 @@ class Proven(Case):
                 self.prove(LESS if limited else ALL, limited)
             for use in ("nvshmem", "NCCL", "", "custom_all_reduce", "nccl,atomics,x", "all", "-"):
                 with self.subTest(use=use, limited=limited):
-                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory$")
+                    self.assert_refused(self.ctl("is-ready", "--for", use), "--for: .* is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory$")
         done = self.ctl("is-ready", "nccl")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("nccl", done.stdout + done.stderr)

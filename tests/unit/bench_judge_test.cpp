@@ -300,7 +300,8 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
   CHECK_FALSE(judgement.proven);
   CHECK(judgement.remarks.size() == 1);  // and not that it was not tested as well
   CHECK(judgement.summary ==
-        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory: GPU 0 -> GPU 1: "
+        "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory, compressible-memory: "
+        "GPU 0 -> GPU 1: "
         "store: 512 wrong words in 256 MiB, one at byte 4096: misroute (data of another "
         "pair); holds what GPU 2 sent to GPU 3; 0x1 in place of 0x2");
   CHECK(judgement.grades[0][1] == Grade::fail);
@@ -447,7 +448,8 @@ TEST_CASE("bench judge: atomics count only where they are wanted") {
   bench.wanted = {P2pUse::nccl, P2pUse::atomics};
   CHECK(bench.judged().limited);
   CHECK(bench.judged().summary ==
-        "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory: GPU 0 -> GPU 1: "
+        "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory, compressible-memory: "
+        "GPU 0 -> GPU 1: "
         "atomics came out wrong: sum 12 in place of 20");
   bench.run.atomics[0] = {0, 1, true, ""};
   CHECK(bench.judged().remarks.empty());
@@ -463,8 +465,8 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
   Bench bench;
   bench.run.not_run[kManaged] = "only where it is asked for";
   CHECK(bench.judged().proven);
-  CHECK(bench.judged().fit.back().use == P2pUse::managed_memory);
-  CHECK(bench.judged().fit.back().why == "only where it is asked for");
+  const Judgement judgement = bench.judged();
+  CHECK(std::ranges::find(judgement.fit, P2pUse::managed_memory, &Fitness::use)->why == "only where it is asked for");
   bench.wanted = {P2pUse::nccl, P2pUse::managed_memory};
   CHECK(bench.judged().limited);
   CHECK(bench.judged().remarks.at(0).text == "GPU 0 -> GPU 1: managed was not tested: only where it is asked for");
@@ -480,8 +482,9 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
     bench.run.wrong = {{kManaged, 0, 1, 4U << 20, 0, 0, kind, "the second process: no answer", "", ""}};
     bench.there().verified_bytes.erase(kManaged);
     CHECK(bench.judged().limited);
-    CHECK(bench.judged().summary.starts_with(
-        "fit for copies, nccl, custom-all-reduce; not for managed-memory; not tested for atomics: GPU 0 -> GPU 1: "));
+    CHECK(
+        bench.judged().summary.starts_with("fit for copies, nccl, custom-all-reduce; not for managed-memory; not "
+                                           "tested for atomics, compressible-memory: GPU 0 -> GPU 1: "));
     CHECK(bench.judged().summary.find(to_string(kind)) != std::string::npos);
     CHECK(fit(bench.judged(), P2pUse::nccl) == Fitness::Kind::fit);
   }
@@ -498,7 +501,7 @@ TEST_CASE("bench judge: reads that are wrong leave copies and NCCL") {
   CHECK(judgement.limited);
   CHECK(
       judgement.summary.starts_with("fit for copies, nccl; not for custom-all-reduce; not tested for atomics, "
-                                    "managed-memory: GPU 0 -> GPU 1: load-plain"));
+                                    "managed-memory, compressible-memory: GPU 0 -> GPU 1: load-plain"));
   CHECK(judgement.grades[0][1] == Grade::fail);
   bench.wanted = {P2pUse::nccl};
   CHECK(bench.judged().proven);
@@ -544,6 +547,7 @@ TEST_CASE("bench judge: what concerns no one use, or copies, leaves none") {
 TEST_CASE("bench judge: names of uses") {
   CHECK(uses_from({"nccl", "nccl", "copies"}).value() == Uses{P2pUse::nccl, P2pUse::copies});
   CHECK(uses_from({"nvshmem"}).error().message ==
-        "\"nvshmem\" is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory");
+        "\"nvshmem\" is not a use of P2P; known: copies, nccl, custom-all-reduce, atomics, managed-memory, "
+        "compressible-memory");
   CHECK(uses_from({}).error().message == "no use of P2P is given");
 }

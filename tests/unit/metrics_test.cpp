@@ -110,6 +110,7 @@ p2pd_ready 1
 # HELP p2pd_fit_for Whether P2P is proven on this boot for this use.
 # TYPE p2pd_fit_for gauge
 p2pd_fit_for{use="atomics"} 0
+p2pd_fit_for{use="compressible-memory"} 0
 p2pd_fit_for{use="copies"} 1
 p2pd_fit_for{use="custom-all-reduce"} 0
 p2pd_fit_for{use="managed-memory"} 0

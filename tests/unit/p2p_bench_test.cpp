@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -6,6 +7,7 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
+#include "machine/catalogue/catalogue.hpp"
 #include "temporary.hpp"
 
 namespace p2pd {
@@ -138,4 +140,30 @@ TEST_CASE("p2p-baseline: a machine that cannot be measured is asked once") {
   const auto finding = kP2pBaseline.check(*live.host, with);
   CHECK(finding->verdict == Verdict::pass);
   CHECK(finding->summary == "tried before the first change: the CUDA driver does not start");
+}
+
+TEST_CASE("p2p-bench: memory that the installed build is known to break is not tested") {
+  Live live;
+  if (!live.host) return;
+  const Catalogue all = catalogue(*live.host).value();
+  const auto breaks = [](const CatalogueEntry& entry) {
+    return std::ranges::any_of(entry.defects, [](const Defect& one) { return one.use == "compressible-memory"; });
+  };
+  const auto entry = std::ranges::find_if(all.entries, breaks);
+  REQUIRE(entry != all.entries.end());
+  const std::string source = "/usr/src/p2pd-nvidia-" + entry->base_version;
+  std::filesystem::create_directories(live.directory / source.substr(1));
+  live.write(source + "/dkms.conf", "# Written by p2pd for " + entry->id + ", commit " + entry->commit + "; gone\n");
+  const auto ran = [&] {
+    return std::ranges::count(live.runner.ran, "p2p-bench",
+                              [](const std::string& command) { return command.substr(0, 9); });
+  };
+  const Parameters with = {{"mode", "full"}, {"fit_for", {"nccl", "compressible-memory"}}};
+  const auto finding = kP2pBench.check(*live.host, with);
+  REQUIRE(finding);
+  CHECK(finding->verdict == Verdict::fail);
+  CHECK(finding->summary.starts_with("compressible-memory is not tested with " + entry->id + ": peer access to"));
+  CHECK(ran() == 0);
+  CHECK(kP2pBench.check(*live.host, {{"mode", "full"}, {"fit_for", {"nccl"}}}));
+  CHECK(ran() == 1);
 }

@@ -117,7 +117,8 @@ std::string one_line(std::string text) {
 }  // namespace
 
 std::string_view to_string(P2pUse use) {
-  constexpr std::string_view kNames[] = {"copies", "nccl", "custom-all-reduce", "atomics", "managed-memory"};
+  constexpr std::string_view kNames[] = {"copies",  "nccl",           "custom-all-reduce",
+                                         "atomics", "managed-memory", "compressible-memory"};
   static_assert(std::size(kNames) == std::size(kP2pUses));
   return kNames[static_cast<std::size_t>(use)];
 }

@@ -12,14 +12,15 @@ namespace p2pd {
 
 /// Uses of P2P by programs. probes/bench/report/fit.cpp lists what each needs.
 enum class P2pUse {
-  copies,             ///< cudaMemcpyPeer: PyTorch's Tensor.to, pipelines
-  nccl,               ///< NCCL: copies, stores with flags, memory mapped by cuMem
-  custom_all_reduce,  ///< vLLM and SGLang: kernels that load from a peer, over IPC
-  atomics,            ///< NVSHMEM, one-shot all-to-all
-  managed_memory,     ///< cudaMallocManaged: pages that GPUs load from each other and that migrate between them
+  copies,               ///< cudaMemcpyPeer: PyTorch's Tensor.to, pipelines
+  nccl,                 ///< NCCL: copies, stores with flags, memory mapped by cuMem
+  custom_all_reduce,    ///< vLLM and SGLang: kernels that load from a peer, over IPC
+  atomics,              ///< NVSHMEM, one-shot all-to-all
+  managed_memory,       ///< cudaMallocManaged: pages that GPUs load from each other and that migrate between them
+  compressible_memory,  ///< cuMemCreate with CU_MEM_ALLOCATION_COMP_GENERIC
 };
-inline constexpr P2pUse kP2pUses[] = {P2pUse::copies, P2pUse::nccl, P2pUse::custom_all_reduce, P2pUse::atomics,
-                                      P2pUse::managed_memory};
+inline constexpr P2pUse kP2pUses[] = {P2pUse::copies,  P2pUse::nccl,           P2pUse::custom_all_reduce,
+                                      P2pUse::atomics, P2pUse::managed_memory, P2pUse::compressible_memory};
 
 std::string_view to_string(P2pUse use);
 

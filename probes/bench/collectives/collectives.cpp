@@ -95,15 +95,20 @@ Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveR
   return both;
 }
 
-Command collective_command(const CollectiveRuns& runs, bool p2p) {
-  Command command = {.argv = {runs.program, "--collective-worker", p2p ? "on" : "off", "--nccl", runs.library},
-                     .deadline = runs.deadline};
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    command.environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (const std::size_t equals = text.find('='); equals != std::string_view::npos)
+      variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
+  return variables;
+}
+
+Command collective_command(const CollectiveRuns& runs, bool p2p) {
+  Command command = {.argv = {runs.program, "--collective-worker", p2p ? "on" : "off", "--nccl", runs.library},
+                     .environment = own_environment(),
+                     .deadline = runs.deadline};
   if (!runs.p2p_level.empty()) command.environment.emplace("NCCL_P2P_LEVEL", runs.p2p_level);
   command.environment["CUDA_VISIBLE_DEVICES"] = runs.gpus;  // ranks are then numbers of GPUs
   return command;

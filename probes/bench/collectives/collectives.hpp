@@ -53,6 +53,8 @@ Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveR
 
 // Steps of the functions above.
 
+/// Variables of this process.
+std::map<std::string, std::string> own_environment();
 /// Command of a worker. It gets this process's environment, so that the user's settings for NCCL and CUDA apply, but
 /// for the choice of GPUs.
 Command collective_command(const CollectiveRuns& runs, bool p2p);

@@ -46,8 +46,9 @@ std::vector<std::string> candidates(CommandRunner& runner, const std::string& sy
   return paths;
 }
 
-/// Reason why root must not load `file`, a canonical path: somebody else can replace it; empty: nobody can.
-std::string unsafe(const fs::path& file) {
+}  // namespace
+
+std::string unsafe_for_root(const std::string& file) {
   for (fs::path part = file;; part = part.parent_path()) {
     struct stat info {};
     if (::lstat(part.c_str(), &info) != 0) return "cannot be examined";
@@ -58,8 +59,6 @@ std::string unsafe(const fs::path& file) {
     if (part == part.parent_path()) return {};
   }
 }
-
-}  // namespace
 
 Result<Functions> load(const std::string& path) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -84,7 +83,7 @@ Library find_library(CommandRunner& runner, const std::string& configured, const
     seen.push_back(file);
     const std::string why = error                               ? error.message()
                             : !fs::is_regular_file(file, error) ? "not a file"
-                            : as_root                           ? unsafe(file)
+                            : as_root                           ? unsafe_for_root(file)
                                                                 : "";
     if (!why.empty()) {
       library.notes.push_back(fmt::format("not loaded: {}: {}", path, why));

@@ -55,6 +55,7 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
+  CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED = 107,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID = 134,
   CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 141,
@@ -77,6 +78,7 @@ constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 constexpr unsigned CU_MEM_ATTACH_GLOBAL = 1;
 constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
+constexpr unsigned char CU_MEM_ALLOCATION_COMP_GENERIC = 1;
 
 enum CUstreamCaptureMode : int { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 enum CUjitInputType : int { CU_JIT_INPUT_PTX = 1 };
@@ -187,6 +189,7 @@ struct CUmemPoolProps {
     CUmemAllocationGranularity_flags flags)                                                                         \
   F(cuMemCreate, CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* properties,    \
     unsigned long long flags)                                                                                       \
+  F(cuMemGetAllocationPropertiesFromHandle, CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle)   \
   F(cuMemRelease, CUmemGenericAllocationHandle handle)                                                              \
   F(cuMemAddressReserve, CUdeviceptr* pointer, std::size_t bytes, std::size_t alignment, CUdeviceptr wanted,        \
     unsigned long long flags)                                                                                       \

@@ -7,10 +7,12 @@ namespace p2pd::bench {
 
 using namespace cuda;
 
-Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 bytes, bool shareable) {
+Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 bytes, Kind kind) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  properties.requestedHandleTypes =
+      kind == Kind::shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  if (kind == Kind::compressible) properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
   properties.location = where;
   std::size_t unit = 0;
   CU(driver, cuMemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
@@ -18,6 +20,11 @@ Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 byt
   CUmemGenericAllocationHandle handle = 0;
   CU(driver, cuMemCreate(&handle, bytes, &properties, 0));
   Mapped memory(driver, handle, bytes);
+  if (kind == Kind::compressible) {
+    CU(driver, cuMemGetAllocationPropertiesFromHandle(&properties, handle));
+    if (properties.allocFlags.compressionType != CU_MEM_ALLOCATION_COMP_GENERIC)
+      return fail(ErrorCode::invalid, "not supported: the driver gives memory that is not compressed");
+  }
   TRY(memory.map());
   return memory;
 }

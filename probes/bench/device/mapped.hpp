@@ -11,8 +11,14 @@ namespace p2pd::bench {
 /// it until granted.
 class Mapped {
  public:
-  /// Rounds `bytes` up to the driver's allocation granularity; `shareable`: share() may be called.
-  static Result<Mapped> create(const Driver& driver, cuda::CUmemLocation where, u64 bytes, bool shareable = false);
+  enum class Kind {
+    plain,
+    shareable,     ///< share() may be called
+    compressible,  ///< the GPU may compress what is in it
+  };
+  /// Rounds `bytes` up to the driver's allocation granularity. An Error, too: the driver gave plain memory for
+  /// compressible.
+  static Result<Mapped> create(const Driver& driver, cuda::CUmemLocation where, u64 bytes, Kind kind = Kind::plain);
   /// Maps memory that another process shared; `bytes` as there.
   static Result<Mapped> import(const Driver& driver, int descriptor, u64 bytes);
 

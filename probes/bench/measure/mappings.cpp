@@ -142,8 +142,9 @@ Result<std::set<int>> host_nodes(const Bench& bench) {
 std::vector<Mapped> allocate(const Bench& bench, HostMemory& memory) {
   std::vector<Mapped> chunks;
   while (memory.bytes < memory.wanted_bytes && memory.problem.empty()) {
-    Result<Mapped> chunk = Mapped::create(bench.driver, host_memory_of(memory.node),
-                                          std::min<u64>(kHostChunk, memory.wanted_bytes - memory.bytes), true);
+    Result<Mapped> chunk =
+        Mapped::create(bench.driver, host_memory_of(memory.node),
+                       std::min<u64>(kHostChunk, memory.wanted_bytes - memory.bytes), Mapped::Kind::shareable);
     Result<void> granted;
     for (const OpenGpu& gpu : bench.gpus)
       if (chunk && granted) granted = chunk->grant(gpu.device());

@@ -52,7 +52,7 @@ Result<Shared> shared_memory(const Bench& bench, const OpenGpu& gpu, u64 bytes) 
       !device_has(bench.driver, gpu.device(), CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
     return fail(ErrorCode::invalid, "the GPU has no memory that goes by file descriptor");
   TRY(gpu.use());
-  Mapped memory = TRY(Mapped::create(bench.driver, memory_of(gpu.device()), bytes, true));
+  Mapped memory = TRY(Mapped::create(bench.driver, memory_of(gpu.device()), bytes, Mapped::Kind::shareable));
   TRY(memory.grant(gpu.device()));
   Descriptor descriptor = TRY(memory.share());
   return Shared{std::move(memory), std::move(descriptor)};

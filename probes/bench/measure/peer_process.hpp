@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 
 #include "probes/bench/measure/channel.hpp"
@@ -11,7 +12,7 @@
 namespace p2pd::bench {
 
 /// Second process with contexts of its own, which enables peers in descending order. It writes into memory of
-/// the first through CUDA IPC, then reduces in CUDA graphs, contends with atomics and shares managed memory; each of
+/// the first through CUDA IPC, then reduces in CUDA graphs, contends with atomics and shares memory; each of
 /// these may kill it.
 class PeerProcess {
  public:
@@ -36,9 +37,9 @@ class PeerProcess {
   bool all_reduce(Bench& bench, int one, int other, u64 bytes, u64 replays);
   /// Fills Measurement::atomics for every ordered pair that claims native atomics; the others get a reason in not_run.
   Result<void> contend(Bench& bench);
-  /// Tests kManaged on every ordered pair, unless no_managed() has a reason against it; then checks that the GPUs still
-  /// work. If the other process ends, the pair of the last request gets a Wrong.
-  Result<void> prove_managed(Bench& bench);
+  /// Tests kCompressible and kManaged on every ordered pair, unless untested_memory() has a reason against it; then
+  /// checks that the GPUs still work. If the other process ends, the pair of the last request gets a Wrong.
+  Result<void> prove_memory(Bench& bench);
   /// Forgets the process, which exits by itself: the caller exits, too, and does not wait for it.
   void leave() {
     process_ = -1;
@@ -67,7 +68,7 @@ Result<void> soak(Bench& bench, PeerProcess& other, const Host& host);
 /// Error if a GPU no longer works for this process.
 Result<void> still_working(const Bench& bench);
 
-/// Reason why managed memory is not tested in this run; empty: it is.
-std::string no_managed(const Asked& asked);
+/// Reasons why kinds of memory are not tested in this run, by test.
+std::map<std::string, std::string> untested_memory(const Asked& asked);
 
 }  // namespace p2pd::bench

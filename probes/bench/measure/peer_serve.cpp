@@ -46,7 +46,8 @@ bool reply(int channel, const Result<nlohmann::json>& answer) {
 
 /// Answer to a request about two GPUs.
 Result<nlohmann::json> answer_to(const Second& second, const nlohmann::json& request, CUdevice from, CUdevice to) {
-  if (request.at("do") == "managed") return share_managed(second, from, to, request.at("key").get<u64>());
+  if (request.at("do") == "share")
+    return share_memory(second, request.at("test").get<std::string>(), from, to, request.at("key").get<u64>());
   if (request.at("do") == "contend") return contend(second, from, to);
   return reduce_in_graph(second, from, to, request.at("bytes").get<u64>(), request.at("replays").get<u64>(),
                          request.at("keys").get<std::array<u64, 2>>());

@@ -14,9 +14,8 @@
 //     {"not_run": why} if it cannot be tried.
 //   {"do": "contend", "from": device, "to": device}
 //     Answer: {"problem": ""}, exact, or the error found; {"not_run": why} if it cannot be tried.
-//   {"do": "managed", "from": device, "to": device, "key": n}
-//     Answer: {"looks": [seen, ...]}, the results on `to` before the migration and after; {"not_run": why} if it cannot
-//     be tried.
+//   {"do": "share", "test": kManaged or kCompressible, "from": device, "to": device, "key": n}
+//     Answer: {"looks": [seen, ...]}, the results on `to`, up to two; {"not_run": why} if it cannot be tried.
 //
 // A "seen" is {"wrong", "right", "at": [...], "value": [...]}, as in Seen.
 // {"error": "..."} reports a CUDA error; the process then exits, as its contexts are unusable.
@@ -117,8 +116,9 @@ Result<nlohmann::json> reduce_in_graph(const Second& second, cuda::CUdevice one,
 /// Lets two GPUs at once add to a sum and draw tickets in the memory of `to`.
 Result<nlohmann::json> contend(const Second& second, cuda::CUdevice from, cuda::CUdevice to);
 
-/// Fills pages on `from`, loads them on `to`, then migrates them there.
-Result<nlohmann::json> share_managed(const Second& second, cuda::CUdevice from, cuda::CUdevice to, u64 key);
+/// Fills memory on `from` and verifies it on `to`; `test` tells its kind.
+Result<nlohmann::json> share_memory(const Second& second, const std::string& test, cuda::CUdevice from,
+                                    cuda::CUdevice to, u64 key);
 
 /// Operations of each thread of a contention, and number of threads on each GPU.
 constexpr u64 kContendEach = 16;

@@ -208,7 +208,7 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
   TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, as what follows: it may kill the second process
   bench.phases.begin("atomics");
   TRY_IN("atomics", other->contend(bench));
-  TRY_IN("managed memory", other->prove_managed(bench));  // last: it may take the machine down
+  TRY(other->prove_memory(bench));  // last: it may take the machine down
   other->leave();
   return {};
 }
@@ -268,7 +268,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
     phases.end();
     return found;
   }
-  if (const std::string why = no_managed(asked); !why.empty()) found.not_run[kManaged] = why;
+  found.not_run.merge(untested_memory(asked));
   auto finding_paths = std::async(std::launch::async, [&] { return paths_of(host, found); });
   Result<void> opened = open_all(gpus);
   const std::vector<std::vector<Path>> paths = finding_paths.get();

@@ -21,9 +21,10 @@ struct Asked {
   bool quick = false;  ///< bytes and one size of speed: for every boot
   bool full =
       false;  ///< also a second process, for IPC, all-reduce and atomics, and every repetition of the handshakes
-  bool managed = false;     ///< with `full`: managed memory, too
-  double soak_minutes = 0;  ///< above 0: repeats copies, stores, loads and the all-reduce that long; with `full`
-  bool sweep = false;       ///< an address tag in every 2 MiB page of free memory
+  bool managed = false;       ///< with `full`: managed memory, too
+  bool compressible = false;  ///< with `full`: compressible memory, too
+  double soak_minutes = 0;    ///< above 0: repeats copies, stores, loads and the all-reduce that long; with `full`
+  bool sweep = false;         ///< an address tag in every 2 MiB page of free memory
   bool alone =
       false;  ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
   std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part

@@ -3,7 +3,7 @@
 // boards kernels load wrong data from a peer while copies and stores are right, so that NCCL is exact and vLLM's
 // all-reduce is not. Reference: NCCL, src/transport/p2p.cc (stores into the receiver's buffer; loads only with
 // NCCL_P2P_READ_ENABLE); vLLM, csrc/custom_all_reduce.cuh (flags are stored, data is loaded, in CUDA graphs); NVSHMEM,
-// its requirement of native atomics. Managed memory is tested only on request: see kManaged.
+// its requirement of native atomics. Managed and compressible memory are tested only on request.
 #include "probes/bench/report/fit.hpp"
 
 #include <fmt/format.h>
@@ -32,6 +32,7 @@ constexpr std::string_view kCustomToo[] = {"store-timed",    "store-writer-reads
                                            "chase",          kGraphReduce};
 constexpr std::string_view kAtomics[] = {"atomics"};
 constexpr std::string_view kManagedMemory[] = {kManaged};
+constexpr std::string_view kCompressibleMemory[] = {kCompressible};
 
 /// Use, and the tests, or rules, that it depends on: those that must have run, and others that must not be wrong. Every
 /// use depends on copies, too: every program needs them.
@@ -43,7 +44,7 @@ struct UseRow {
 constexpr UseRow kUseRows[] = {
     {P2pUse::copies, kCopyEngine, kCopiesToo},       {P2pUse::nccl, kStores, kNcclToo},
     {P2pUse::custom_all_reduce, kLoads, kCustomToo}, {P2pUse::atomics, kAtomics, {}},
-    {P2pUse::managed_memory, kManagedMemory, {}},
+    {P2pUse::managed_memory, kManagedMemory, {}},    {P2pUse::compressible_memory, kCompressibleMemory, {}},
 };
 static_assert(std::size(kUseRows) == std::size(kP2pUses));
 

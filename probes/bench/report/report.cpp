@@ -213,6 +213,7 @@ nlohmann::json to_json(const Report& report) {
   document["judgement"] = json_of(report.judgement);
   document["kernel_log"] = report.kernel_log;
   document["machine"] = report.machine;
+  for (const Other& other : report.others) document["beside"].push_back(to_json(other));
   make_plain(document);
   return document;
 }

@@ -7,6 +7,7 @@
 #include "base/json.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "machine/hardware/pcie_path.hpp"
+#include "probes/bench/collectives/others.hpp"
 #include "probes/bench/measurement.hpp"
 #include "probes/bench/report/judge.hpp"
 
@@ -20,6 +21,7 @@ struct Report {
   Uses wanted = usual_uses();
   Judgement judgement;
   std::vector<std::string> kernel_log;                ///< faults of these GPUs since the run began, see KernelLog
+  std::vector<Other> others;                          ///< other benchmarks that were run, too
   nlohmann::json machine = nlohmann::json::object();  ///< see machine_facts
 };
 

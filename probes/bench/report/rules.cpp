@@ -158,7 +158,7 @@ bool judge_access(const Case& c) {
 
 void judge_bytes(const Case& c) {
   for (const std::string_view test : essential_tests(c.wanted))
-    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged))
+    if (c.run.mode != "quick" || (test != "atomics" && test != kManaged && test != kCompressible))
       judge_tested(c, test);  // a quick run leaves these out
 }
 

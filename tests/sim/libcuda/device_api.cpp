@@ -65,6 +65,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = model.minor; break;
       case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = 0; break;
       case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: *value = model.managed ? 1 : 0; break;
+      case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED: *value = model.compressible ? 1 : 0; break;
       case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:

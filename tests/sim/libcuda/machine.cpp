@@ -85,6 +85,7 @@ DeviceModel read_device(Object object) {
   device.compute_mode = object.number("compute_mode", 3).value_or(0);
   device.atomics = object.yes("atomics").value_or(false);
   device.managed = object.yes("managed").value_or(true);
+  device.compressible = object.yes("compressible").value_or(true);
   const json sm = object.find("sm") != nullptr ? *object.find("sm") : json::array({8U, 0U});
   if (!sm.is_array() || sm.size() != 2 || !sm[0].is_number_unsigned() || !sm[1].is_number_unsigned())
     object.broken("sm is not like [8, 9]");
@@ -113,6 +114,7 @@ void read_fault(Object object, Machine& machine) {
   fault.engine = read_engine(object, object.text("engine").value_or("any"));
   if (fault.wrong == Wrong::lost_stores || fault.wrong == Wrong::private_mirror) fault.engine = Engine::store;
   fault.graph = object.yes("graph").value_or(false);
+  fault.compressible = object.yes("compressible").value_or(false);
   fault.at = object.natural("at").value_or(0);
   if (fault.wrong == Wrong::alias && fault.at == 0) object.broken("alias wants \"at\", the bytes after which it wraps");
   fault.after = object.natural("after").value_or(0);

@@ -54,6 +54,7 @@ struct Fault {
   std::optional<int> to;
   std::optional<Engine> engine;  ///< none: any
   bool graph = false;            ///< only what a CUDA graph replays
+  bool compressible = false;     ///< only of compressible memory
   u64 at = 0;
   u64 after = 0;  ///< transfers that go well before it starts
   int other = 0;
@@ -86,7 +87,8 @@ struct DeviceModel {
   int multiprocessors = 0;
   int compute_mode = 0;
   bool atomics = false;
-  bool managed = true;  ///< managed memory that GPUs use at the same time
+  bool managed = true;       ///< managed memory that GPUs use at the same time
+  bool compressible = true;  ///< memory that it compresses
 };
 
 /// The simulated machine, as its JSON file describes it.

@@ -83,8 +83,22 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes, co
     if (!host && !here.has(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     auto memory = host ? take_host_memory(here, bytes) : take_memory(here, properties->location.id, bytes);
     if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    memory->compressible = properties->allocFlags.compressionType == CU_MEM_ALLOCATION_COMP_GENERIC && !host &&
+                           here.machine.device(properties->location.id).compressible;
     const bool exportable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     *handle = here.allocations.add(std::make_shared<Allocation>(Allocation{std::move(memory), exportable}));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
+  return with_driver([&](Driver& here) {
+    const auto found = here.allocations.find(handle);
+    if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *properties = {};
+    properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties->location = {CU_MEM_LOCATION_TYPE_DEVICE, found->memory->device()};
+    properties->allocFlags.compressionType = found->memory->compressible ? CU_MEM_ALLOCATION_COMP_GENERIC : 0;
     return CUDA_SUCCESS;
   });
 }

@@ -34,6 +34,8 @@ class Memory {
   int device() const { return device_; }
   u64 bytes() const { return bytes_; }
 
+  bool compressible = false;
+
  private:
   Memory(int fd, int device, u64 bytes, std::atomic<u64>* used);
   int fd_;

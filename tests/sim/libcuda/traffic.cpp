@@ -133,8 +133,9 @@ Window Operation::open(u64 address, u64 bytes, Use use) {
   if (range.managed != nullptr) range.device = touch(range);
   const int owner = window.device();
   if (owner == kHost || owner == device()) return window;
-  const Effects load = use == Use::store ? Effects{} : cross(owner, device(), Engine::load);
-  const Effects store = use == Use::load ? Effects{} : cross(device(), owner, Engine::store);
+  const bool compressible = range.memory != nullptr && range.memory->compressible;
+  const Effects load = use == Use::store ? Effects{} : cross(owner, device(), Engine::load, compressible);
+  const Effects store = use == Use::load ? Effects{} : cross(device(), owner, Engine::store, compressible);
   disturb(window, load, store);
   if (use != Use::store) window.mirror_ = simulation_.machine.fault(Wrong::private_mirror, device(), owner);
   window.disturbed_ |= window.mirror_ != nullptr;
@@ -201,10 +202,11 @@ bool Operation::atomics(Wrong wrong, const Window& window) const {
   return owner != kHost && owner != device() && simulation_.machine.fault(wrong, device(), owner) != nullptr;
 }
 
-Effects Operation::cross(int from, int to, Engine engine) {
+Effects Operation::cross(int from, int to, Engine engine, bool compressible) {
   Effects effects;
   for (Fault& fault : simulation_.machine.faults) {
-    if (!fault.covers(from, to, engine) || (fault.graph && !replayed)) continue;
+    if (!fault.covers(from, to, engine) || (fault.graph && !replayed) || (fault.compressible && !compressible))
+      continue;
     const u64 number = fault.transfers++;
     if (number < fault.after) continue;
     switch (fault.wrong) {

@@ -169,7 +169,7 @@ class Operation {
   /// Managed memory goes to another device, or to the host.
   void prefetch(u64 address, int to);
   /// Counts a transfer, and gives what becomes of it. Does not return when it hangs.
-  Effects cross(int from, int to, Engine engine);
+  Effects cross(int from, int to, Engine engine, bool compressible = false);
 
   const Grid grid;
   bool replayed = false;  ///< a CUDA graph does it
