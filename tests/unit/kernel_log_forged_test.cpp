@@ -189,6 +189,9 @@ TEST_CASE("p2p-bench: only faults of its GPUs and of the ports above them count,
            "pcieport 0000:00:02.0: AER: Uncorrected (Non-Fatal) error received: 0000:02:00.0",
            "pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:02:00.0",
            "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+           "NVRM: nvAssertOkFailedNoLog: Assertion failed: Requested object not found [NV_ERR_OBJECT_NOT_FOUND] "
+           "(0x00000057) returned from pRmApi->Control( pRmApi, hClient, hDevice, "
+           "NV0080_CTRL_CMD_INTERNAL_MEMSYS_SET_ZBC_REFERENCED, &params, sizeof(params)) @ mem_mgr_gm107.c:283",
        }) {
     CAPTURE(text);
     CHECK(machine.heard(record(text)).empty());
@@ -199,6 +202,7 @@ TEST_CASE("p2p-bench: an assertion of the driver without an address counts where
   const Machine machine;
   for (const char* text : {
            "NVRM: nvAssertFailedNoLog: Assertion failed: 0 == (physAddr & (RM_PAGE_SIZE_HUGE - 1)) @ mmu_walk.c:1",
+           "NVRM: nvAssertFailed: Assertion failed: (shifted >> pField->shift) == value @ field_desc.h:272",
            "NVRM: GPU1 nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)",
        }) {
     CAPTURE(text);

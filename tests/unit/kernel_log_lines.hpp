@@ -142,6 +142,11 @@ inline const std::vector<std::pair<std::string, std::string>>& kernel_lines() {
       {"pcie-uncorrectable",
        "nvidia 0000:01:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Inaccessible, (Unregistered "
        "Agent ID)"},
+      {"zbc-not-referenced",
+       "NVRM: nvAssertOkFailedNoLog: Assertion failed: Requested object not found [NV_ERR_OBJECT_NOT_FOUND] "
+       "(0x00000057) "
+       "returned from pRmApi->Control( pRmApi, hClient, hDevice, NV0080_CTRL_CMD_INTERNAL_MEMSYS_SET_ZBC_REFERENCED, "
+       "&params, sizeof(params)) @ mem_mgr_gm107.c:283"},
       {"nvrm-assertion",
        "NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: 0 == (physAddr & (RM_PAGE_SIZE_HUGE - 1)) @ "
        "mem_mgr_gm107.c:1312"},

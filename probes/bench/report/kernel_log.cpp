@@ -31,9 +31,9 @@ bool refutes(const std::vector<Signature>& rows, const std::string& text, const 
   const auto device = blamed_device(text);
   if (device && !gpus.hold(*device)) return false;
   if (xid().starts(text)) return expected <= 0 || !is_of(text, expected);
-  return std::ranges::any_of(rows, [&](const Signature& row) {
-    return row.refutes_proof && (device || (!row.gpu_only && gpus.hold_all_gpus())) && row.matches(text);
-  });
+  const auto row =
+      std::ranges::find_if(rows, [&](const Signature& one) { return one.matches(text); });  // the first leads
+  return row != rows.end() && row->refutes_proof && (device || (!row->gpu_only && gpus.hold_all_gpus()));
 }
 
 }  // namespace
