@@ -58,7 +58,7 @@ Result<std::string> unsafe_memory(const Host& host, const std::vector<std::strin
   const auto build = installed_build(host);
   if (!build || std::ranges::none_of(wanted, is_memory)) return std::string();
   const Catalogue all = TRY(catalogue(host));
-  const Machine machine = TRY(machine_of(host, all));
+  const Machine machine = machine_of(host, all).value_or(Machine());  // where it cannot be read, all defects count
   for (const CatalogueEntry& entry : all.entries) {
     if (entry.commit != build->commit || (!build->release.empty() && entry.base_version != build->release)) continue;
     for (const Defect* defect : defects_on(entry, machine))
