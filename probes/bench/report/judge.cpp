@@ -36,6 +36,9 @@ static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1)
 constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
+/// Tests of the second process, whose end concerns only the uses that rest on them.
+bool runs_apart(std::string_view test) { return test == kManaged || test == kCompressible || test == kGraphReduce; }
+
 /// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory and the all-reduce have a
 /// process of their own: a fault there concerns nothing else, unless the kernel log or a later transfer shows that the
 /// GPUs are down.
@@ -45,7 +48,7 @@ void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
   remarks.push_back(
       {Grade::fail, wrong.from, wrong.to, "bytes",
        fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail),
-       wrong.test == kManaged || wrong.test == kGraphReduce ? wrong.test : ""});
+       runs_apart(wrong.test) ? wrong.test : ""});
 }
 
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
