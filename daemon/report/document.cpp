@@ -9,9 +9,9 @@
 
 #include "record/private_words.hpp"
 #include "record/redact.hpp"
-#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
+#include "report/sections.hpp"
 #include "report/timeline.hpp"
 
 namespace p2pd::ctl {

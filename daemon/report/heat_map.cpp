@@ -6,9 +6,9 @@
 #include <cmath>
 #include <functional>
 
-#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/html.hpp"
+#include "report/sections.hpp"
 
 namespace p2pd::ctl {
 namespace {

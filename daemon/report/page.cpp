@@ -6,11 +6,10 @@
 
 #include <algorithm>
 
-#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/html.hpp"
 #include "report/proof.hpp"
-#include "report/tables.hpp"
+#include "report/sections.hpp"
 
 namespace p2pd::ctl {
 namespace {

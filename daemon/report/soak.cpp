@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "report/drawings.hpp"
 #include "report/fields.hpp"
 #include "report/html.hpp"
+#include "report/sections.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -33,8 +32,8 @@ std::optional<std::pair<double, double>> range_of(const json& points, std::size_
   std::optional<std::pair<double, double>> range;
   for (const json& point : points)
     if (const auto value = number_of(item_of(point, column)))
-      range = {std::min(range.value_or(std::pair(*value, 0)).first, *value),
-               std::max(range.value_or(std::pair(0, *value)).second, *value)};
+      range = range ? std::pair(std::min(range->first, *value), std::max(range->second, *value))
+                    : std::pair(*value, *value);
   return range;
 }
 

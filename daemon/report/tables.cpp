@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sections of a page in words and tables: changes, checks, timeline, environment.
-#include "report/tables.hpp"
+#include "report/sections.hpp"
 
 #include <fmt/format.h>
 #include <time.h>

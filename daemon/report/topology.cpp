@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "report/drawings.hpp"
+#include "report/sections.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

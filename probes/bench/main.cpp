@@ -58,10 +58,7 @@ GpuFunctions gpus_of(const Host& host, const Surroundings& around) {
 }
 
 bool ended_at_managed(const Measurement& found) {
-  const auto ended = [](const Wrong& w) {
-    return w.test == kManaged && (w.kind == WrongKind::faulted || w.kind == WrongKind::hung);
-  };
-  return std::ranges::any_of(found.wrong, ended);
+  return std::ranges::any_of(found.wrong, [](const Wrong& w) { return w.test == kManaged && is_end(w.kind); });
 }
 
 /// Adds settings of NCCL by somebody that this run overrides.

@@ -214,6 +214,8 @@ constexpr char kGraphReduce[] = "graph-all-reduce";
 constexpr char kHostMemory[] = "host-memory";
 
 std::string_view to_string(WrongKind kind);
+/// True if a GPU or its process ended at that: faulted or hung.
+inline bool is_end(WrongKind kind) { return kind == WrongKind::faulted || kind == WrongKind::hung; }
 void to_json(nlohmann::json& json, const Measurement& measurement);
 void to_json(nlohmann::json& json, const Collectives& collectives);
 void to_json(nlohmann::json& json, const SoakSample& sample);

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/report/machine.hpp"
 
 namespace p2pd::bench {
@@ -31,13 +32,9 @@ std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> out{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_MODULE_LOADING", "EAGER"}};
   if (std::error_code error; ::geteuid() == 0 && (std::filesystem::create_directories(kKernelCache, error) || !error))
     out["CUDA_CACHE_PATH"] = kKernelCache;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    const std::size_t equals = text.find('=');
-    const std::string_view name = text.substr(0, equals);
+  for (const auto& [name, value] : own_environment()) {
     const bool of_tests = name.starts_with("P2PD_SIM_") || name.starts_with("P2PD_LIE") || name == "P2PD_REAL_LIBCUDA";
-    if (equals != text.npos && (name == "LD_LIBRARY_PATH" || name.starts_with("NCCL_") || of_tests))
-      out[std::string(name)] = text.substr(equals + 1);
+    if (name == "LD_LIBRARY_PATH" || name.starts_with("NCCL_") || of_tests) out[name] = value;
   }
   return out;
 }

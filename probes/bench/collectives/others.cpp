@@ -91,8 +91,7 @@ std::string refused(const std::string& program) {
 }
 
 Other run_other(CommandRunner& runner, const Measurement& run, const std::string& program) {
-  const auto down = [](const Wrong& w) { return w.kind == WrongKind::faulted || w.kind == WrongKind::hung; };
-  if (std::ranges::any_of(run.wrong, down)) return {program, "a GPU faulted or hung before"};
+  if (std::ranges::any_of(run.wrong, is_end, &Wrong::kind)) return {program, "a GPU faulted or hung before"};
   if (std::ranges::find(kOthers, name_of(program)) == std::end(kOthers))
     return {program, fmt::format("its output is not known, unlike that of {}", fmt::join(kOthers, ", "))};
   if (std::string why = refused(program); !why.empty()) return {program, std::move(why)};
@@ -110,13 +109,8 @@ Other run_other(CommandRunner& runner, const Measurement& run, const std::string
   return parse_other(program, result->output);
 }
 
-double middle(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 std::string cell(const std::vector<double>& values, int digits) {
-  return values.empty() ? "-" : fmt::format("{:.{}f}", middle(values), digits);
+  return values.empty() ? "-" : fmt::format("{:.{}f}", median(values), digits);
 }
 
 std::vector<double> values_of(const Other::Matrix& matrix) {

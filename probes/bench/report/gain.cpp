@@ -175,12 +175,6 @@ void compare_collectives(const Measurement& before, const Measurement& after, Ga
   }
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 std::string summary(const Gains& gains, bool proven) {
   std::vector<std::string> parts;
   if (!gains.copies.empty()) {

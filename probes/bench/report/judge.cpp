@@ -52,7 +52,7 @@ void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
 }
 
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
-  if (wrong.kind == WrongKind::faulted || wrong.kind == WrongKind::hung) return judge_end(wrong, remarks);
+  if (is_end(wrong.kind)) return judge_end(wrong, remarks);
   std::string text = fmt::format("{}: {} in {}, one at byte {}: {} ({})", wrong.test,
                                  count_name(wrong.words, "wrong word"), size_name(wrong.bytes), wrong.offset,
                                  to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));

@@ -50,6 +50,12 @@ std::string count_name(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 std::optional<double> median_of(const std::optional<Figure>& figure) {
   if (!figure || !std::isfinite(figure->median) || figure->median <= 0) return std::nullopt;
   return figure->median;

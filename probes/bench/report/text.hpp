@@ -26,6 +26,8 @@ std::string size_name(std::uint64_t bytes);
 /// "1 pair", "12 pairs"
 std::string count_name(std::size_t count, std::string_view noun);
 
+/// Median of at least one value.
+double median(std::vector<double> values);
 /// Median that can be used in a ratio; nothing if there is none.
 std::optional<double> median_of(const std::optional<Figure>& figure);
 

@@ -7,6 +7,13 @@
 
 namespace p2pd::ctl {
 
+// Sections of a page, from a document of schema p2pd.report/1.
+
+std::string changes_section(const nlohmann::json& document);
+std::string checks_section(const nlohmann::json& document);
+std::string timeline_section(const nlohmann::json& document);
+std::string environment_section(const nlohmann::json& document);
+
 /// Section of the measurement of a document of schema p2pd.report/1, before and after: sentences for two GPUs, maps for
 /// more. Rows of a map send, columns receive; all maps share one scale of seven steps of one colour. Each cell has its
 /// number, its share of the limit, and a mark if it was judged bad, so that no information depends on colour alone.
