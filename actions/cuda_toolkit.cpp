@@ -10,13 +10,10 @@
 #include <fmt/format.h>
 
 #include "base/action.hpp"
-#include "machine/catalogue/staging.hpp"
 #include "machine/packages/brought_packages.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kRoomBytes = std::uint64_t{8} << 30;  // unpacked; apt checks the space for archives
 
 std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cuda_package(parameters); }
 
@@ -43,7 +40,6 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
   TRY(cuda_host_compiler(host, parameters));  // one that is named
   if (!host.has_program(nvcc) || TRY(bringing_was_interrupted(host, list_of(parameters)))) {
-    TRY(need_room(host, "/usr/local", kRoomBytes));
     TRY(bring_packages(host, {cuda_package(parameters)}, list_of(parameters)));
     if (!host.has_program(nvcc))
       return fail(ErrorCode::state, fmt::format("{} is installed, but {} is missing", cuda_package(parameters), nvcc),

@@ -91,6 +91,10 @@ def case_nothing_upgraded_for_it(tree):
     refuses(tree, "change libcudnn9-cuda-12 from ", {"Depends": "libcudnn9-cuda-12 (>= 99)"}, {"Package": "libcudnn9-cuda-12"})
 
 
+def case_no_room_for_it(tree):
+    refuses(tree, " MiB free, and 1073741824 are needed", {"Installed-Size": str(1 << 40)})
+
+
 def case_killed(tree):
     kill_when(tree, ("apply", plan(tree)), " install ", 1)
     need(lists(tree), "no list of what comes")

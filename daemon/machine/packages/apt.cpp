@@ -103,6 +103,21 @@ Result<AptPlan> simulated(const Host& host, Command command) {
   return parse_apt_plan(TRY(host.output_of(command)));
 }
 
+Result<std::uint64_t> unpacked_bytes(const Host& host, const AptPlan& plan) {
+  Command command;
+  command.argv = {"apt-cache", "show"};
+  for (const auto& [package, version] : plan.installs) command.argv.push_back(package + "=" + version);
+  std::uint64_t bytes = 0;
+  std::istringstream lines(TRY(host.output_of(command)));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t kib = 0;
+    if (words >> name >> kib && name == "Installed-Size:") bytes += kib << 10;
+  }
+  return bytes;
+}
+
 Result<void> require_plan(const AptPlan& plan, const std::vector<std::string>& installs,
                           const std::vector<std::string>& removes) {
   std::set<std::string> installed;

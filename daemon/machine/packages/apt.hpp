@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -34,6 +35,9 @@ AptPlan parse_apt_plan(std::string_view output);
 
 /// Simulates an apt_get(); an Error is apt's own refusal.
 Result<AptPlan> simulated(const Host& host, Command command);
+
+/// Bytes that the new packages of `plan` take once unpacked, as their control files say; 0: none says it.
+Result<std::uint64_t> unpacked_bytes(const Host& host, const AptPlan& plan);
 
 /// Checks that `plan` installs and removes exactly these packages, given as DpkgPackage::id(); the Error names missing
 /// and additional ones.

@@ -13,6 +13,7 @@
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
 #include "machine/boot/package_locks.hpp"
+#include "machine/catalogue/staging.hpp"
 #include "machine/modules/toolchain.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/apt_lists.hpp"
@@ -27,7 +28,8 @@ using BroughtPackages = std::map<std::string, std::string>;
 
 constexpr const char* kUpgraded = "upgraded";
 
-constexpr const char* kOwn = "/packages";  // list of a run, in its directory below place_of()
+constexpr std::string_view kUsr = "/usr/.";  // where packages unpack nearly all
+constexpr const char* kOwn = "/packages";    // list of a run, in its directory below place_of()
 
 std::string place_of(std::string_view list) { return fmt::format("{}.d", list); }
 
@@ -96,22 +98,23 @@ bool is_of_release(const Distribution& system, const std::string& origins) {
 struct Bringing {
   BroughtPackages brought;
   Names upgrades;  ///< "libc6 from 2.36-9 to 2.36-10"
+  AptPlan plan;
 };
 
 /// New and upgraded packages of an installation; the Error names everything else that it would do.
 Result<Bringing> to_be_brought(const Host& host, const Names& names) {
-  const AptPlan plan = TRY(plan_of(host, names));
+  Bringing out;
+  out.plan = TRY(plan_of(host, names));
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
   const Distribution system = distribution(host);
-  Bringing out;
   Names objections, foreign;
-  for (const std::string& package : plan.removes) objections.push_back("remove " + package);
-  for (const auto& [package, version] : plan.installs) {
+  for (const std::string& package : out.plan.removes) objections.push_back("remove " + package);
+  for (const auto& [package, version] : out.plan.installs) {
     const DpkgPackage* now = find(all, package);
     const bool changes = now != nullptr && now->present();
     if (driver_role(package.substr(0, package.find(':'))) != DriverRole::none) {
       objections.push_back(fmt::format("install {}, which belongs to a driver", package));
-    } else if (changes && !is_of_release(system, plan.origins.at(package))) {
+    } else if (changes && !is_of_release(system, out.plan.origins.at(package))) {
       objections.push_back(
           fmt::format("change {} from {} to {}, which this release does not have", package, now->version, version));
       foreign.push_back(package);
@@ -134,6 +137,7 @@ Result<Bringing> to_be_brought(const Host& host, const Names& names) {
 Result<void> bring(Host& host, const Names& names, std::string_view list) {
   Bringing coming = TRY(to_be_brought(host, names));
   if (coming.brought.empty()) return {};
+  TRY(need_room(host, kUsr, TRY(unpacked_bytes(host, coming.plan))));  // apt checks the space for archives only
   TRY(fetch_archives(host, bring_command(names)));
   BroughtPackages brought = TRY(read_list(host, list));  // packages of an earlier try, which saw what was there before
   brought.merge(coming.brought);
