@@ -28,8 +28,7 @@ constexpr Parameter kParameters[] = {
      "\"quick\": bytes and one rate; \"default\"; \"full\": IPC, atomics, wanted managed memory and NCCL too"},
     {"nccl", Parameter::Type::string, false, "path of the libnccl to use in mode full; otherwise it is looked for"},
     {"fit_for", Parameter::Type::strings, false,
-     "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory (nccl and "
-     "custom-all-reduce)"},
+     "uses that must work, of those that p2p-bench --help lists (nccl and custom-all-reduce)"},
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
     {"beside", Parameter::Type::strings, false,
      "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf"},

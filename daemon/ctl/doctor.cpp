@@ -49,7 +49,7 @@ Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry)
     case Outlook::limited: return {seen.goal()->finding.next};
     case Outlook::provable:
       return {fmt::format("{}  (proves it; changes nothing where it passes)", apply_command(plan))};
-    case Outlook::mendable: return {fmt::format("{}  ({})", apply_command(plan), reboots_text(seen.reboots(registry)))};
+    case Outlook::fixable: return {fmt::format("{}  ({})", apply_command(plan), reboots_text(seen.reboots(registry)))};
     default: break;
   }
   return {person.empty() ? "" : person.front()->next, false};
@@ -140,7 +140,7 @@ int exit_status(Outlook outlook) {
     case Outlook::ready: return kDone;
     case Outlook::limited: return kLimited;
     case Outlook::provable:
-    case Outlook::mendable: return kChanges;
+    case Outlook::fixable: return kChanges;
     default: return kBlocked;
   }
 }

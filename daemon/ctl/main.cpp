@@ -72,9 +72,7 @@ void takes_words(CLI::App& app, Options&) {
 }
 void takes_uses(CLI::App& app, Options& o) {
   takes_host(app, o);
-  app.add_option("--for", o.uses,
-                 "uses that must work: copies, nccl, custom-all-reduce, atomics, managed-memory, compressible-memory "
-                 "(default: what the plan wants)")
+  app.add_option("--for", o.uses, fmt::format("uses that must work: {} (default: what the plan wants)", known_uses()))
       ->delimiter(',')
       ->allow_extra_args(false);
 }

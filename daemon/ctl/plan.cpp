@@ -77,7 +77,7 @@ const char* verdict_text(const PlanPreview& all) {
   if (all.outlook == Outlook::provable)
     return all.changes ? "p2pctl apply proves P2P first; only where that fails are these changes made."
                        : "p2pctl apply proves P2P; there is nothing to change.";
-  return all.changes ? "p2pctl apply makes these changes; p2pctl revert takes them back." : "Nothing to do.";
+  return all.changes ? "p2pctl apply makes these changes; p2pctl revert undoes them." : "Nothing to do.";
 }
 
 /// Prints every check and every change, in the plan's order.

@@ -108,7 +108,7 @@ std::string_view to_string(Kind kind) {
 }
 
 std::string_view to_string(Outlook outlook) {
-  static constexpr std::string_view kNames[] = {"ready", "limited", "provable", "mendable", "person", "impossible"};
+  static constexpr std::string_view kNames[] = {"ready", "limited", "provable", "fixable", "person", "impossible"};
   return kNames[static_cast<std::size_t>(outlook)];
 }
 
@@ -229,7 +229,7 @@ Outlook Assessment::outlook() const {
   if (reached != nullptr && reached->finding.verdict == Verdict::limited && !more) return Outlook::limited;
   const Standing* const cause = root_cause();
   if (cause != nullptr && cause->impossible) return Outlook::impossible;
-  return for_a_person().empty() ? Outlook::mendable : Outlook::person;
+  return for_a_person().empty() ? Outlook::fixable : Outlook::person;
 }
 
 const Standing* Assessment::root_cause() const {

@@ -55,7 +55,7 @@ Result<void> Walk::choose() {
 /// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed,
 /// and checks again.
 Result<Walk::Outcome> Walk::pass() {
-  std::set<std::string> mended;
+  std::set<std::string> fixed;
   for (bool goal_first = is_untouched();; goal_first = false) {
     Pass pass;
     if (const std::optional<Outcome> found = TRY(look(pass, goal_first))) return *found;
@@ -63,13 +63,13 @@ Result<Walk::Outcome> Walk::pass() {
     if (pass.blockers.empty() && !fixable(pass.seen).empty()) TRY(before_change(pass));
     if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
     if (!pass.blockers.empty()) {
-      mended.clear();
+      fixed.clear();
       continue;
     }
     bool again = false;
     for (const Step* step : fixable(pass.seen)) {
       if (const std::optional<Outcome> asked = asked_for()) return *asked;
-      if (!mended.insert(step->id).second)
+      if (!fixed.insert(step->id).second)
         return give_up(step->fix.empty() ? why_ineffective(*step, check(*step))
                                          : step->id + " was fixed, and another fix reverted that");
       pass.limited = false;
@@ -80,7 +80,7 @@ Result<Walk::Outcome> Walk::pass() {
     }
     if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
     if (!pass.blockers.empty()) {
-      mended.clear();
+      fixed.clear();
       continue;
     }
     if (again) continue;  // steps that waited for it can be checked now

@@ -65,7 +65,7 @@ std::string headline_of(const Sources& sources) {
   if (outlook == "impossible") return "P2P is not possible with this hardware";
   if (const std::size_t things = sources.actions.size(); things > 0)
     return fmt::format("P2P does not work: you must fix {} thing{}", things, things == 1 ? "" : "s");
-  return outlook == "mendable" ? "P2P does not work; p2pd can fix it" : "P2P cannot work as this machine is";
+  return outlook == "fixable" ? "P2P does not work; p2pd can fix it" : "P2P cannot work as this machine is";
 }
 
 json verdict_of_diagnosis(const Sources& sources) {

@@ -146,7 +146,7 @@ void print_verdict(const PlanPreview& all) {
   if (const Standing* goal = all.seen.goal(); goal != nullptr && goal->finding.proves())
     print_table({{shortened(goal->finding.summary, 3 * kScreen)}});
   if (all.blocked) print_operator(all);
-  if (all.outlook == Outlook::mendable) print_fixes(all);
+  if (all.outlook == Outlook::fixable) print_fixes(all);
   print_warnings(all);
   if (const std::string next = next_text(all); !next.empty())
     print_line(fmt::format("{} {}", all.blocked ? "Then:" : "Next:", paint(Colour::bold, next)));

@@ -184,7 +184,7 @@ Rows change_rows(const PlanPreview& all) {
   if (const auto names = later(all); all.changes && !names.empty())
     rows.push_back(
         {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
-  const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::mendable;
+  const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::fixable;
   if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
   if (!all.changes && !proves) return rows;
   const std::string time =

@@ -32,7 +32,7 @@ PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& h
     for (const Change& change : preview.changes.made) all.time += change.description.time;
   all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
   all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
-                (all.outlook == Outlook::mendable && std::ranges::any_of(all.steps, &Preview::blocked));
+                (all.outlook == Outlook::fixable && std::ranges::any_of(all.steps, &Preview::blocked));
   all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(registry);
   return all;
 }

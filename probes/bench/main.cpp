@@ -243,9 +243,7 @@ int start(int argc, char** argv) {
   app.add_flag("--phases", options.phases, "print what took how long");
   app.add_option("--save", options.save, "write the report as JSON, for --against");
   app.add_option("--against", options.against, "print the gain over a saved report");
-  app.add_option("--for", options.wanted,
-                 "what must work: copies, nccl, custom-all-reduce, atomics, managed-memory,\n"
-                 "compressible-memory (nccl,custom-all-reduce)")
+  app.add_option("--for", options.wanted, fmt::format("uses that must work: {} (nccl,custom-all-reduce)", known_uses()))
       ->delimiter(',');
   app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
   app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")

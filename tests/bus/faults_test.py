@@ -394,7 +394,7 @@ class Reboots(Case):
         ours = self.scheduled()
         self.bus.end("walk", signal.SIGKILL)
         self.bus.start_walk()
-        until(lambda: self.scheduled()[0] == "reboot" and self.scheduled() != ours, "its own is taken back, and made anew")
+        until(lambda: self.scheduled()[0] == "reboot" and self.scheduled() != ours, "its own is reverted, and made anew")
 
     def test_a_schedule_that_replaces_ours_is_a_pause(self):
         self.apply("arguments")

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from tree import MACHINES  # noqa: E402
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
-STATUS = {"ready": 0, "provable": 2, "mendable": 2, "person": 4, "impossible": 4, "limited": 5}
+STATUS = {"ready": 0, "provable": 2, "fixable": 2, "person": 4, "impossible": 4, "limited": 5}
 NOTHING_TO_DO = ("ready", "provable")
 
 
@@ -37,7 +37,7 @@ def breaches(wanted, status, found):
     if status != STATUS[outlook] or found["holds"] != (outlook == "ready"):
         yield f"exit status {status}, holds {found['holds']} of {outlook}"
     if outlook in NOTHING_TO_DO and (found["person"] or found["reboots"]):
-        yield f"asks for {found['reboots']} reboots and for {[one['step'] for one in found['person']]}, though there is nothing to mend"
+        yield f"asks for {found['reboots']} reboots and for {[one['step'] for one in found['person']]}, though there is nothing to fix"
     if outlook not in NOTHING_TO_DO and not (conclusion and conclusion.get("next") and conclusion.get("by") in ("p2pd", "operator")):
         yield "no next step"
 
@@ -73,7 +73,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(list(breaches(wanted, 4, found)), [])
         for status, bad in ((3, {}), (4, {"holds": True}), (4, {"conclusion": None}), (4, {"conclusion": conclusion | {"check": "acs"}}),
                             (4, {"conclusion": conclusion | {"next": ""}}), (4, {"conclusion": conclusion | {"obstacle": "room: full"}}),
-                            (2, {"outlook": "mendable"}), (2, {"outlook": "provable"})):
+                            (2, {"outlook": "fixable"}), (2, {"outlook": "provable"})):
             with self.subTest(status=status, bad=bad):
                 self.assertNotEqual(list(breaches(wanted, status, found | bad)), [])
         provable = {"outlook": "provable", "root_cause": None}

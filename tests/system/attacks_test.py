@@ -50,7 +50,7 @@ def modes(machine, *paths):
 # ---- locks ------------------------------------------------------------------------------------------------------------
 
 def case_locks_of_the_state(machine):
-    """Nobody holds what would stop a run, or its way back; the service reads all the same."""
+    """Nobody holds what would stop a run, or its rollback; the service reads all the same."""
     machine.apply("toolkit")
     machine.ends("done")
     machine.write("/etc/hold.py", HOLD)

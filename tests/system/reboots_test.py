@@ -58,7 +58,7 @@ def case_a_reboot_on_the_way(machine):
     expect("P2PD_RUN=" in machine.journal(f"-o verbose MESSAGE_ID={REBOOTING}"), "no message of the reboot")
     machine.run("p2pctl revert --no-block")
     machine.ends("reverted")
-    expect(len(machine.boots) == 4 and machine.boots[3] == machine.boots[0], f"after the way back: {machine.boots}")
+    expect(len(machine.boots) == 4 and machine.boots[3] == machine.boots[0], f"after the rollback: {machine.boots}")
 
 
 def case_apply_follows_until_it_reboots(machine):
@@ -188,7 +188,7 @@ def case_inhibited_from_the_start(machine):
         in_the_kernels_hands(machine, 5)
         expect(not (machine.path / "boot/grub/custom.cfg").exists(), "the trial entry is there already")
     ends_well(machine, run, 2)
-    machine.run("p2pctl revert --no-block")  # our own lock is none that the way back waits for
+    machine.run("p2pctl revert --no-block")  # our own lock is none that the rollback waits for
     machine.ends("reverted")
 
 

@@ -17,7 +17,7 @@ from tree import MACHINES  # noqa: E402
 
 AT_LEAST = 20
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-OUTLOOKS = {"ready", "limited", "provable", "mendable", "person", "impossible"}
+OUTLOOKS = {"ready", "limited", "provable", "fixable", "person", "impossible"}
 CONCLUSION, EXCLUDING = ["outlook", "root_cause", "why", "source"], ["gpus", "outlook", "root_cause", "why"]
 NEEDED = ["machine.json", "expected.json", "etc/os-release", "proc/cmdline", "proc/sys/kernel/osrelease"]
 DESCRIPTION = {"schema", "name", "title", "source", "captured", "notes"}

@@ -10,7 +10,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// Names that hold; those that nobody can mend; those that make a proof dangerous.
+/// Names that hold; those that nobody can fix; those that make a proof dangerous.
 struct Facts {
   std::set<std::string> holds = {}, impossible = {}, dangerous = {}, unknown = {};
 };
@@ -49,7 +49,7 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   const std::string plan = plan_of({"a:live", "told", "p:proof after told"});
   CHECK(assessed(plan, {.holds = {"a", "told"}}).outlook() == "provable");
   CHECK(assessed(plan, {.holds = {"told"}}).outlook() == "provable");  // a is not in the way unless the proof fails
-  CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "mendable");
+  CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "fixable");
   CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
   CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");
   const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
@@ -84,7 +84,7 @@ TEST_CASE("assess: what a proof means for the gates") {
   CHECK(all.cause() == "b");
 }
 
-TEST_CASE("assess: the root cause is what nobody can mend, then what p2pd cannot, then the first gate that is shut") {
+TEST_CASE("assess: the root cause is what nobody can fix, then what p2pd cannot, then the first gate that is shut") {
   const std::string plan = plan_of({"a:live", "b", "c", "p:proof after c"});
   CHECK(assessed(plan, {}).cause() == "b");
   CHECK(assessed(plan, {.holds = {"b", "c"}, .dangerous = {"a"}}).cause() == "a");

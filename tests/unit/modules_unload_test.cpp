@@ -168,14 +168,14 @@ TEST_CASE("modules-unload: undo loads what is installed by then, after a kill in
   CHECK(machine.runner.ran.size() == commands);
 }
 
-TEST_CASE("modules-unload: what was stopped is started again after the reboot that ends a way back") {
+TEST_CASE("modules-unload: what was stopped is started again after the reboot that ends a rollback") {
   if (!is_root()) return;
   Machine machine({"nvidia"});
   machine.active["nvidia-persistenced.service"] = true;
   machine.container();
   Host host = machine.host();
   REQUIRE(kModulesUnloadAction.apply(host, kEntry));
-  machine.runner.on("modprobe nvidia", [](const Command&) {  // it is not installed at that point of the way back
+  machine.runner.on("modprobe nvidia", [](const Command&) {  // it is not installed at that point of the rollback
     return Result<CommandResult>(
         CommandResult{1, "", "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.1.0-55-amd64\n"});
   });

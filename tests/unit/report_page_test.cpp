@@ -67,7 +67,7 @@ json bench_of(std::size_t gpus) {
   return bench;
 }
 
-/// The same machine before it was mended: no P2P.
+/// The same machine before it was fixed: no P2P.
 json before_of(json bench) {
   for (json& pair : bench["pairs"])
     for (const char* key : {"copy_gb_s", "copy_both_gb_s", "chase_ns", "store_gb_s", "load_gb_s", "busy_gb_s"})

@@ -56,7 +56,7 @@ TEST_CASE("an alternative with which the proof passes is kept, and is in the pla
   }
 }
 
-TEST_CASE("one that does not help is taken back before the next is tried") {
+TEST_CASE("one that does not help is reverted before the next is tried") {
   World world;
   const auto run = world.settle(world.apply(plan_with({"b", "c"}, "c")));
   REQUIRE(run);

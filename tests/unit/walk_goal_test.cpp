@@ -49,7 +49,7 @@ TEST_CASE("goal: where it is reached, nothing is changed, whatever the gates say
   CHECK(world.reboots == 0);
 }
 
-TEST_CASE("goal: where it is not reached, the gates are mended, and it is tried again with all of them open") {
+TEST_CASE("goal: where it is not reached, the gates are fixed, and it is tried again with all of them open") {
   World world;
   auto run = world.apply(plan_of({"a:trial", "p:proof"}));
   CHECK(state(run) == "rebooting");
@@ -179,7 +179,7 @@ TEST_CASE("limited: an alternative that brings all of it is taken") {
   CHECK(state(run) == "ready");
 }
 
-TEST_CASE("limited: an alternative that brings no more is taken back, and what works is kept") {
+TEST_CASE("limited: an alternative that brings no more is reverted, and what works is kept") {
   LimitedWorld world;
   auto run = world.apply(with_alternative());
   CHECK(state(run) == "rebooting");

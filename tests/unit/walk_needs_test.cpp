@@ -57,7 +57,7 @@ TEST_CASE("needs: what cannot be brought blocks before anything is changed, howe
   CHECK_FALSE(world.has("live/a"));
 }
 
-TEST_CASE("needs: a step that does not hold although all that it needs was brought: that was in vain") {
+TEST_CASE("needs: a step that does not hold although all that it needs was brought: that is ineffective") {
   World world;
   std::string plan = chain();
   plan.replace(plan.find("with: {name: c}, needs: [c]"), 15, "with: {name: d}");
@@ -79,14 +79,14 @@ steps:
   - {gate: loaded, title: t, check: now, fix: live, with: {name: loaded}}
   - {gate: user, title: t, check: now, with: {name: user}, after: [loaded], needs: [file]}
 )";
-  SECTION("and mended") {
+  SECTION("and fixed") {
     const auto run = world.apply(plan);
     INFO((run ? run->reason : run.error().message));
     REQUIRE(run);
     CHECK(run->state == RunState::idle);
     CHECK(world.has("live/user"));
   }
-  SECTION("where that does not help, either, it was in vain") {
+  SECTION("where that does not help, either, it is ineffective") {
     world.fault("loaded", "");
     const auto run = world.apply(plan);
     REQUIRE(run);
@@ -98,7 +98,7 @@ steps:
 TEST_CASE("needs: a pause is heard between two of them, and a kill in one goes on there") {
   World world;
   world.asked = Event::pause;
-  world.quiet_polls = 4;  // before the gate is looked at, before it is mended, before c and b
+  world.quiet_polls = 4;  // before the gate is looked at, before it is fixed, before c and b
   CHECK(world.apply(chain())->state == RunState::paused);
   CHECK(world.count("fixed") == 0);
   const auto resumed = world.start([](Walk& walk) { return walk.request(Event::resume); });

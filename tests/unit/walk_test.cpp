@@ -83,7 +83,7 @@ TEST_CASE("fixes hear where a run rests, over its boots, once") {
   CHECK(state(run) == "idle");
   CHECK(world.tree().find("rests: once\n") != std::string::npos);
   run = world.revert();
-  CHECK(world.tree().find("once\nonce") == std::string::npos);  // the reboot of the way back comes first
+  CHECK(world.tree().find("once\nonce") == std::string::npos);  // the reboot of the rollback comes first
   run = world.settle(run);
   CHECK(run->result == "reverted");
   CHECK(world.tree().find("rests: once\nonce\n") != std::string::npos);
@@ -199,8 +199,8 @@ TEST_CASE("a proof that brings the machine down is tried once more, then everyth
   world.fault("p", "cut");
   CHECK_THROWS_AS(world.apply(plan), PowerCut);
   world.boot();
-  const bool mended = GENERATE(true, false);
-  if (mended) {
+  const bool fixed = GENERATE(true, false);
+  if (fixed) {
     world.fault("p", "");
     world.write("now/p", "yes");
     CHECK(state(world.settle(world.go_on())) == "ready");
@@ -251,7 +251,7 @@ TEST_CASE("on_failure: keep keeps") {
   world.fault("b", "error");
   const auto run = world.apply(plan_of({"a:live", "b:live"}, "{on_failure: keep}"));
   CHECK(state(run) == "failed");
-  CHECK(run->reason.find("the fix broke; next: mend it") != std::string::npos);
+  CHECK(run->reason.find("the fix broke; next: fix it") != std::string::npos);
   CHECK(world.has("live/a"));
 }
 
@@ -323,7 +323,7 @@ TEST_CASE("a power cut in an ordinary fix is resumed, in a hazard it counts, and
   if (hazard) CHECK(world.tree() == before);
 }
 
-TEST_CASE("reboots are capped, crashes count, and the way back keeps one") {
+TEST_CASE("reboots are capped, crashes count, and the rollback keeps one") {
   World world;
   world.fault("a", "hang");
   const auto run = world.settle(world.apply(plan_of({"a:trial"}, "{reboots: 2}")));

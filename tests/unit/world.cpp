@@ -45,7 +45,7 @@ Result<Finding> proof(const Host& host, const Parameters& with) {
 Result<void> put(Host& host, const Parameters& with) {
   const std::string name = name_of(with);
   const std::string fault = fault_of(host, name);
-  if (fault == "error") return fail(ErrorCode::command, "the fix broke", "mend it");
+  if (fault == "error") return fail(ErrorCode::command, "the fix broke", "fix it");
   if (fault == "void") return {};
   const std::string shared = host.files().read("/etc/shared").value_or("");
   if (shared.find(name + "\n") == std::string::npos) TRY(host.write("/etc/shared", shared + name + "\n"));

@@ -30,7 +30,7 @@ class World {
   World();
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
-  /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (nobody can mend it),
+  /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (nobody can fix it),
   /// "limited" (of a proof: it proves less than is wanted),
   /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which
   /// is told where a run rests: "count" (it adds a line to /rests), "error", "cut".

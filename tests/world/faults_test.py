@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 from world_tree import DRIVER_WORLD, ENTRY, VERSION, Cases, Tree, arguments, kernel_package, need  # noqa: E402
 
 OF_ENTRY = {"entry": ENTRY}
-RUNFILE, SOURCE, BUILD, WAY_BACK, PINS, PURGE, USERSPACE = (
+RUNFILE, SOURCE, BUILD, BACKUP, PINS, PURGE, USERSPACE = (
     (name, OF_ENTRY) for name in ("driver-runfile", "driver-source", "driver-build", "way-back", "driver-pins", "packaged-driver",
                                   "driver-userspace"))
 MODULES = ("driver-modules", {**OF_ENTRY, "by": "dkms"})
@@ -229,7 +229,7 @@ def main():
     cases, ground = Cases(), Tree(work, "ground", root)
     ground.with_grub()
     purged = Tree(work, "purged", ground)
-    status, told = purged.p2pctl("apply", purged.plan([RUNFILE, SOURCE, BUILD, WAY_BACK, PINS, PURGE]), "--state", "/mnt/purged.state", live=True)
+    status, told = purged.p2pctl("apply", purged.plan([RUNFILE, SOURCE, BUILD, BACKUP, PINS, PURGE]), "--state", "/mnt/purged.state", live=True)
     if status != 0:
         cases.say("staged and purged", f"{status} {told}")
         return 1

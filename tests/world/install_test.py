@@ -84,7 +84,7 @@ def later_kernels(tree):
 
 
 def proven(tree):
-    """A run to its end, a second one, kernels that come later, and the way back."""
+    """A run to its end, a second one, kernels that come later, and the rollback."""
     before = tree.snapshot()
     steps = [*STAGE, USERSPACE, modules("dkms"), *REST]
     status, run = tree.apply(steps)
@@ -211,7 +211,7 @@ def others_files_after_a_kill(tree):
 
 
 def killed(tree):
-    """Killed again and again, on the way there and on the way back."""
+    """Killed again and again, on the way there and in the rollback."""
     before = tree.snapshot()
     plan = tree.plan([*STAGE, USERSPACE, modules("dkms"), *REST])
     for name, argv, first, more in (("apply", ("apply", plan), 0.5, 0.7), ("revert", ("revert",), 0.05, 0.05)):

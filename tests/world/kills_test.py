@@ -173,7 +173,7 @@ class Sweep:
                 done.append("apply")
                 walk.revert()
                 tree.same(when=["packages"])
-                need(not tree.file("/var/lib/p2pd/way-back").exists(), "the way back is still there")
+                need(not tree.file("/var/lib/p2pd/way-back").exists(), "the package backup is still there")
                 done.append("revert")
                 why = None
             except Exception as error:  # a thread must not end without a word
@@ -186,7 +186,7 @@ class Sweep:
                 # what did not come up is drawn nearer
                 self.pool += [(phase, tool, at / 2) for phase, tool, at in walk.kills]
                 self.cases.say(f"walk {number}{', which turns back' * walk.turns_back}: killed {len(walk.landed_in('apply'))} times on the way, "
-                               f"{len(walk.landed_in('revert'))} times on the way back, {self.seconds[-1]:.0f} s", why)
+                               f"{len(walk.landed_in('revert'))} times in the rollback, {self.seconds[-1]:.0f} s", why)
 
     def run(self, jobs):
         workers = [threading.Thread(target=self.work_on) for _ in range(jobs)]

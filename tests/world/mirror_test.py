@@ -159,7 +159,7 @@ def follower(tree, first, served, public):
     before = tree.snapshot()
     t(f"{tree.name}: a second run changes nothing", machine.apply() and not tree.differences(before), tree.said)
     status, run = tree.p2pctl("revert", live=True)
-    t(f"{tree.name}: revert takes it back", status == 0 and not tree.file("/var/cache/p2pd/builds").exists(), tree.said)
+    t(f"{tree.name}: revert undoes it", status == 0 and not tree.file("/var/cache/p2pd/builds").exists(), tree.said)
 
 
 def lied_to(tree, served, public):

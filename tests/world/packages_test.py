@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""packages_test.py ROOT [CASE]...: the way back, the pins and the purge, by the real apt and dpkg, on overlays of a tree made by `root`.
+"""packages_test.py ROOT [CASE]...: the package backup, the pins and the purge, by the real apt and dpkg, on overlays of a tree made by `root`.
 
 Prints "ok NAME" or "FAIL NAME" a line; ROOT stays as it is, and what was mounted or started ends with it. Needs root.
 """
@@ -32,7 +32,7 @@ def revert(tree):
 
 def same(tree, without=()):
     tree.same(when=["packages"], without=without)
-    need(not tree.file("/var/lib/p2pd/way-back").exists(), "the way back is still there")
+    need(not tree.file("/var/lib/p2pd/way-back").exists(), "the package backup is still there")
 
 
 def lived_in(tree):
@@ -84,7 +84,7 @@ def case_apply_again_revert(tree):
     need("nvidia" not in tree.run("dkms", "status"), "DKMS still has it")
     need("Inst nvidia" not in tree.run("apt-get", "-s", "install", "nvidia-driver", check=False), "apt would bring a driver")
     need("Inst nvidia-container-toolkit" in tree.run("apt-get", "-s", "--reinstall", "install", "nvidia-container-toolkit"), "the pin takes too much")
-    need(stat.S_IMODE((tree.path / "var/lib/p2pd/way-back").stat().st_mode) == 0o700, "the way back is open to all")
+    need(stat.S_IMODE((tree.path / "var/lib/p2pd/way-back").stat().st_mode) == 0o700, "the package backup is open to all")
     without_archives(tree)
     revert(tree)
     with_archives(tree)

@@ -123,18 +123,20 @@ std::string_view to_string(P2pUse use) {
   return kNames[static_cast<std::size_t>(use)];
 }
 
+std::string known_uses() {
+  std::string known;
+  for (const P2pUse use : kP2pUses) known += fmt::format("{}{}", known.empty() ? "" : ", ", to_string(use));
+  return known;
+}
+
 std::vector<P2pUse> usual_uses() { return {P2pUse::nccl, P2pUse::custom_all_reduce}; }
 
 Result<std::vector<P2pUse>> uses_from(const std::vector<std::string>& names) {
   std::vector<P2pUse> uses;
   for (const std::string& name : names) {
     const auto* use = std::ranges::find_if(kP2pUses, [&](P2pUse known) { return to_string(known) == name; });
-    if (use == std::end(kP2pUses)) {
-      std::vector<std::string_view> known;
-      for (const P2pUse one : kP2pUses) known.push_back(to_string(one));
-      return fail(ErrorCode::invalid,
-                  fmt::format("\"{}\" is not a use of P2P; known: {}", name, fmt::join(known, ", ")));
-    }
+    if (use == std::end(kP2pUses))
+      return fail(ErrorCode::invalid, fmt::format("\"{}\" is not a use of P2P; known: {}", name, known_uses()));
     if (std::ranges::find(uses, *use) == uses.end()) uses.push_back(*use);
   }
   if (uses.empty()) return fail(ErrorCode::invalid, "no use of P2P is given");

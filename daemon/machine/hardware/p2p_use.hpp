@@ -24,6 +24,9 @@ inline constexpr P2pUse kP2pUses[] = {P2pUse::copies,  P2pUse::nccl,           P
 
 std::string_view to_string(P2pUse use);
 
+/// All of them for people: "copies, nccl, ...".
+std::string known_uses();
+
 /// Uses that must work by default: nccl, custom-all-reduce.
 std::vector<P2pUse> usual_uses();
 /// Uses by name; an unknown name, or an empty list, is an Error that lists the known ones.

@@ -135,7 +135,7 @@ def dpkg_broken():
                        "popos-6.17-580-open-dkms; style.md, facts (a failing DKMS build ends apt in error)",
                        proprietary_files({"zfs-dkms": ("2.1.11-1+deb12u1", "half-configured"),
                                                 "zfs-zed": ("2.1.11-1+deb12u1", "unpacked")}),
-                       "nvidia-driver", "the stock driver must go, and zfs-dkms is half-configured: apt does nothing else until that is mended",
+                       "nvidia-driver", "the stock driver must go, and zfs-dkms is half-configured: apt does nothing else until that is fixed",
                        outlook="person", blocked_by="packages")
 
 

@@ -22,7 +22,7 @@ DEBIAN_GCC12 = "gcc version 12.2.0 (Debian 12.2.0-14) "
 class Machine:
     """A record: `files` and what the PCI tree adds to them. `root_cause`: the probe that doctor must name first, or None.
 
-    `outlook`, unless told: provable without a root cause, else mendable. `blocked_by` and `excluding`: see README.md.
+    `outlook`, unless told: provable without a root cause, else fixable. `blocked_by` and `excluding`: see README.md.
     """
 
     def __init__(self, name, title, source, complexes, iommu, files, root_cause, why, notes=(), whole=True, outlook=None,
@@ -34,7 +34,7 @@ class Machine:
                        "free_bytes": {path: FREE for path in ("/usr", "/var", "/boot")}}
         self.files = dict(files) | tree.files() | {
             "lspci-xxxx.txt": tree.dump(whole), "machine.json": text_of(description),
-            "expected.json": text_of({"outlook": outlook or ("mendable" if root_cause else "provable"), "root_cause": root_cause}
+            "expected.json": text_of({"outlook": outlook or ("fixable" if root_cause else "provable"), "root_cause": root_cause}
                                      | ({"blocked_by": blocked_by} if blocked_by else {}) | {"why": why, "source": source}
                                      | ({"excluding": excluding} if excluding else {}))}
         self.files |= grub_menu(self.files) | initramfs_lists(self.files)
@@ -167,8 +167,8 @@ def rtx3090_x4_epyc():
                                                        for n, bus in enumerate(("c0", "80", "40", "00")))),
         "bar1-size", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
         ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"], outlook="person",
-        excluding=excluding(["0000:c1:00.0"], "mendable", "acs-redirection",
-                            "what is left in the way of the other three, root ports that redirect and the distribution's driver, can be mended"))
+        excluding=excluding(["0000:c1:00.0"], "fixable", "acs-redirection",
+                            "what is left in the way of the other three, root ports that redirect and the distribution's driver, can be fixed"))
 
 
 def rtx5090_x2_genoa():
