@@ -44,7 +44,7 @@ enum class Outlook {
   ready,       ///< goal reached; without a goal: every gate holds
   limited,     ///< goal reached in part; p2pd has no further change to make
   provable,    ///< goal can be tried now, without a change before it
-  fixable,    ///< p2pd can fix the failing gates
+  fixable,     ///< p2pd can fix the failing gates
   person,      ///< the operator must act
   impossible,  ///< impossible with this hardware
 };
