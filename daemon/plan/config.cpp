@@ -17,7 +17,7 @@ std::vector<fs::path> config_directories() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path prefix = program.parent_path().parent_path();
-  // PREFIX/libexec/p2pd/p2pd-walk is one directory deeper than PREFIX/bin/p2pctl
+  // PREFIX/libexec/p2pd/p2pd-worker is one directory deeper than PREFIX/bin/p2pctl
   const fs::path shipped = prefix.filename() == "libexec" ? prefix.parent_path() : prefix;
   return {"/etc/p2pd", shipped / "lib/p2pd"};
 }

@@ -18,26 +18,19 @@ TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "REA
        "probes", "tests", "units"}
 TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore"}
 
-# a room -> the rooms to its left whose headers it may include with quotes; the first row that fits counts
 MACHINE = [f"machine/{room}" for room in ("hardware", "fetch", "catalogue", "boot", "modules", "packages", "driver")]
+
+
+def rooms_of_daemon():
+    """A room -> the rooms and headers that it may include, from the table of daemon/README.md."""
+    for row in re.findall(r"^\| `([a-z/]+)` \|.*\|(.*)\|$", (ROOT / "daemon/README.md").read_text(), re.M):
+        uses = [use for word in re.findall(r"`([^`]+)`", row[1]) for use in (MACHINE if word == "machine" else [word])]
+        yield f"daemon/{row[0]}", (["base"] if row[0] != "base" else []) + uses
+
+
+# a room -> the rooms whose headers it may include with quotes; the first row that fits counts
 ROOMS = [
-    ("daemon/base", []),
-    ("daemon/protocol", ["base"]),
-    ("daemon/machine/hardware", ["base"]),
-    ("daemon/machine/fetch", ["base"]),
-    ("daemon/machine/catalogue", ["base", "machine/hardware", "machine/fetch"]),
-    ("daemon/machine/boot", ["base"]),
-    ("daemon/machine/modules", ["base", "machine/catalogue", "machine/boot"]),
-    ("daemon/machine/packages", ["base", "machine/catalogue", "machine/boot", "machine/modules"]),
-    ("daemon/machine/driver", ["base", *MACHINE]),
-    ("daemon/record", ["base", *MACHINE]),
-    ("daemon/plan", ["base", *MACHINE]),
-    ("daemon/engine", ["base", "protocol", *MACHINE, "plan"]),
-    ("daemon/bus", ["base", "protocol", "engine/status.hpp"]),
-    ("daemon/worker", ["base", "protocol", *MACHINE, "plan", "engine", "bus/logind.hpp"]),
-    ("daemon/report", ["base", *MACHINE, "record", "plan", "engine"]),
-    ("daemon/screen", ["base", *MACHINE, "plan", "engine"]),
-    ("daemon/ctl", ["base", "protocol", *MACHINE, "record", "plan", "engine", "report", "screen", "bus/sd_bus.hpp"]),
+    *rooms_of_daemon(),
     ("daemon", ["base", *MACHINE, "record", "plan", "engine", "bus", "worker", "ctl", "probes/registry.hpp", "actions/registry.hpp"]),
     ("probes/bench", ["base", *MACHINE, "record"]),
     ("probes", ["base", *MACHINE]),
