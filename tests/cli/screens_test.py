@@ -26,7 +26,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "machines")]
-from bench_test import BENCH, BUILD, fault, gpu_addresses, machine  # noqa: E402
+from bench_test import BENCH, BUILD, SAMPLED, fault, gpu_addresses, machine  # noqa: E402
 from cli_case import prove  # noqa: E402
 from maker.todays_cases import todays_cases  # noqa: E402
 from tree import MACHINES, boot  # noqa: E402
@@ -116,8 +116,8 @@ class Screens(unittest.TestCase):
 
     def test_one_screen(self):
         """With the prompt below it."""
-        for record in MADE + CAPTURED:
-            for verb, columns in itertools.product(("plan", "doctor"), WIDTHS):
+        for number, record in enumerate(MADE + CAPTURED):
+            for verb, columns in itertools.product(("plan", "doctor"), [WIDTHS[number % len(WIDTHS)]] if SAMPLED else WIDTHS):
                 with self.subTest(record.name, verb=verb, columns=columns):
                     shown = on_terminal(record, verb, columns=columns).splitlines()[1:-1]
                     self.assertLess(len(shown), ROWS, "\n".join(shown))

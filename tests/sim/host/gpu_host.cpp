@@ -95,6 +95,7 @@ Quirks read_quirks(const fs::path& root) {
     stricter.end();
   }
   quirks.crashes = object.number("crash", 1000).value_or(0);
+  quirks.patience = object.number("patience", 1000).value_or(quirks.patience);
   object.end();
   return quirks;
 }

@@ -34,6 +34,7 @@ struct Quirks {
   bool iommu_absent = false;                        ///< identity is not enough: no IOMMU at all
   bool patched_only = false;                        ///< no registry key gives P2P: patched modules alone do
   int crashes = 0;                                  ///< the host crashes the first times that peers are opened
+  int patience = 10;  ///< times the limit of a wait in a handshake: emulated processors are slow
 };
 
 /// The host of the driver as sysfs and procfs show it, read once.

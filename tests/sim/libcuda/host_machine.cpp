@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kDriverVersion = 12080;  // CUDA 12.8, of the 570 drivers
 constexpr int kFreeMib = 80;           // the least that p2p-bench works with: what it touches is memory of the host
-constexpr int kPatience = 10;          // emulated processors are slow
 constexpr double kShare = 0.88;        // of what packet headers leave, as good boards reach it
 constexpr double kLatencyNs = 1200;
 
@@ -52,12 +51,9 @@ void add_pair(json& machine, const GpuHost& host, const Gates& gates, std::size_
 }
 
 json describe(const GpuHost& host, const Gates& gates) {
-  json machine = {{"driver_version", kDriverVersion},
-                  {"kernel_log", (host.root / "dev/kmsg").string()},
-                  {"patience", kPatience},
-                  {"link", {{"gb_s", 10}, {"latency_ns", kLatencyNs}}},
-                  {"links", json::array()},
-                  {"devices", json::array()}};
+  json machine = {{"driver_version", kDriverVersion}, {"kernel_log", (host.root / "dev/kmsg").string()},
+                  {"patience", host.quirks.patience}, {"link", {{"gb_s", 10}, {"latency_ns", kLatencyNs}}},
+                  {"links", json::array()},           {"devices", json::array()}};
   for (const StartGate& gate : gates.start) {
     if (gate.cu_init == 0 || gate.open(host)) continue;
     machine["init_error"] = gate.cu_init;
