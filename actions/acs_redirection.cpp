@@ -45,10 +45,9 @@ Result<void> may_be_cleared(const Host& host, const std::vector<PciDevice>& devi
                 std::string(kOtherWay));
   for (const PciDevice& device : devices)
     if (pci_driver(host, device.address).ends_with("vfio-pci"))
-      return fail(
-          ErrorCode::state,
-          device.address + " is bound to vfio-pci: a guest relies on what keeps its device from the others",
-          "Take the device out of the guest's configuration and off vfio-pci, or leave P2P to another machine.");
+      return fail(ErrorCode::state,
+                  device.address + " is bound to vfio-pci: ACS isolates this guest's device from the others",
+                  "Remove the device from the guest and unbind it from vfio-pci, or use another machine for P2P.");
   return {};
 }
 
@@ -117,7 +116,7 @@ extern const Action kAcsRedirectionAction;
 const Action kAcsRedirectionAction = {
     .id = "acs-redirection",
     .topic = "PCIe",
-    .does = "clears ACS redirection at the ports between two GPUs, until the next boot",
+    .does = "clears ACS redirect at the ports between two GPUs, until the next boot",
     .effect = Effect::live,
     .each_boot = true,
     .describe = describe,

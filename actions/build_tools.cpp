@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // build-tools: installs by apt the tools that a driver build lacks, including headers and the kernel's own compiler.
-// The compiler is installed beside the others and called by its name (CC=gcc-12): "gcc" means the same as before.
+// The compiler is installed in addition and called by its name (CC=gcc-12): the command "gcc" does not change.
 // One apt-get, simulated first: a driver package or a removal is an error, an upgrade within the release is not.
 // Stale package lists are fetched first. Writes the files of the packages, and before that the list of new packages
 // below /var/lib/p2pd/build-tools.d: undo removes exactly those; upgraded packages stay upgraded.
@@ -45,7 +45,7 @@ extern const Action kBuildToolsAction;
 const Action kBuildToolsAction = {
     .id = "build-tools",
     .topic = "packages",
-    .does = "installs by apt what a driver build lacks, the kernel's headers and compiler among it",
+    .does = "installs with apt the missing tools for a driver build, including kernel headers and compiler",
     .parameters = kParameters,
     .effect = Effect::live,
     .describe = describe,

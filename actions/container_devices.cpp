@@ -61,7 +61,7 @@ Result<std::string> made(Host& host, const Wanted& wanted, const std::string& in
   const CdiSpecification now = parse_cdi(text);
   if (now.versions == std::set{installed} && (now.devices.size() > 0 || wanted.before.devices.empty())) return text;
   return fail(ErrorCode::state,
-              fmt::format("nvidia-ctk made a specification of {} devices and driver {}, wanted is {}",
+              fmt::format("nvidia-ctk generated a specification of {} devices for driver {}, not {}",
                           now.devices.size(), fmt::join(now.versions, " and "), installed),
               "Load the installed driver (\"nvidia-smi\" must work), then try again.");
 }
@@ -100,7 +100,7 @@ extern const Action kContainerDevicesAction;
 const Action kContainerDevicesAction = {
     .id = "container-devices",
     .topic = "services",
-    .does = "makes the CDI specifications of NVIDIA GPUs anew for the installed driver",
+    .does = "regenerates the CDI specifications of NVIDIA GPUs for the installed driver",
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cuda-toolkit: installs the CUDA toolkit of one version by apt, without a driver, and adds it to the PATH.
-// The package is cuda-toolkit-X-Y, never "cuda", which brings a driver. One apt-get, simulated first: a driver package
+// The package is cuda-toolkit-X-Y, never "cuda", which adds a driver. One apt-get, simulated first: a driver package
 // or a removal is an error, an upgrade within the release, which undo leaves, is not. Fetches stale lists first, waits
 // for a lock, repairs an interrupted dpkg. Writes the files of the packages and /etc/profile.d/p2pd-cuda.sh, and before
 // that the list of new packages, /var/lib/p2pd/cuda-toolkit-X-Y: undo removes exactly those. Reference: apt-get(8);
@@ -19,7 +19,7 @@ std::string list_of(const Parameters& parameters) { return "/var/lib/p2pd/" + cu
 
 Result<void> need_version(const Parameters& parameters) {
   if (parameters.at("version") != kChosenCuda) return {};
-  return fail(ErrorCode::state, "it is not known which CUDA the driver runs",
+  return fail(ErrorCode::state, "the CUDA version that the driver supports is not known",
               "Give the toolkit's version in the plan, like 12-8.");
 }
 
@@ -58,7 +58,7 @@ extern const Action kCudaToolkitAction;
 const Action kCudaToolkitAction = {
     .id = "cuda-toolkit",
     .topic = "packages",
-    .does = "installs the CUDA toolkit of `version` by apt, without a driver, and puts it on the PATH",
+    .does = "installs the CUDA toolkit of `version` by apt, without a driver, and adds it to the PATH",
     .parameters = kCudaParameters,
     .effect = Effect::live,
     .validate = validate_cuda_toolkit,

@@ -20,9 +20,9 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kMirrorParameter, kTrustedKeysParameter};
-constexpr std::chrono::seconds kManifestDeadline{5};  // of a look
+constexpr std::chrono::seconds kManifestDeadline{5};  // in a preview
 
-/// The mirror, if one is configured; asked once in a look.
+/// The mirror, if one is configured; asked once per snapshot of the host.
 std::optional<Result<Mirror>> mirror_for(const Host& host, const Parameters& parameters) {
   const MirrorPlace place = mirror_of(parameters);
   if (!place) return std::nullopt;

@@ -100,7 +100,7 @@ Result<void> refuse_overrides(const Host& host) {
 Result<void> refuse_foreign(const std::vector<std::string>& files) {
   if (files.empty()) return {};
   return fail(ErrorCode::state, fmt::format("modprobe would load {}, not p2pd's module", files.front()),
-              "See depmod.d(5) for what prefers it.");
+              "Remove the setting of depmod that prefers it, see depmod.d(5).");
 }
 
 Result<void> install(Host& host, const Wanted& what, const ModuleBuild& build) {

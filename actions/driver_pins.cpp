@@ -31,8 +31,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   if (const auto overruled = overruling_pins(host); !overruled.empty())
-    return fail(ErrorCode::invalid,
-                "/etc/apt/preferences pins " + overruled.front() + " itself: that pin takes precedence",
+    return fail(ErrorCode::invalid, "/etc/apt/preferences pins " + overruled.front() + ": that pin takes precedence",
                 "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
   const bool keeps = keeps_packages(parameters);
   TRY(host.write_own(kDriverPreferences, TRY(driver_preferences(host, keeps))));
@@ -45,7 +44,7 @@ extern const Action kDriverPinsAction;
 const Action kDriverPinsAction = {
     .id = "driver-pins",
     .topic = "packages",
-    .does = "keeps apt and unattended-upgrades from bringing a driver of a package",
+    .does = "keeps apt and unattended-upgrades from installing a driver package",
     .parameters = kParameters,
     .effect = Effect::live,
     .validate = validate_staging,

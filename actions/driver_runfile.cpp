@@ -89,8 +89,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
     auto fetched = fetch(host, entry, url);
     if (fetched) return fetched;
     const ErrorCode code = fetched.error().code;
-    if (code == ErrorCode::interrupted || code == ErrorCode::command)
-      return fetched;  // the next one would do no better
+    if (code == ErrorCode::interrupted || code == ErrorCode::command) return fetched;  // the next URL would fail, too
     const std::string shown = without_user_info(url);
     const std::string& message = fetched.error().message;
     reasons.push_back(message.find(shown) == std::string::npos ? shown + ": " + message : message);

@@ -20,7 +20,7 @@ namespace {
 constexpr Parameter kParameters[] = {
     kEntryParameter,
     {"mirrors", Parameter::Type::strings, false,
-     "URLs of repositories, of what lies above OWNER/NAME, of a .bundle or a directory with COMMIT.bundle"},
+     "URLs of repositories, of the parent of OWNER/NAME, of a .bundle or a directory with COMMIT.bundle"},
     kMirrorParameter,
     kTrustedKeysParameter,
 };

@@ -80,7 +80,7 @@ Result<Upgrade> begin(Host& host) {
   TRY(require_driver_only(TRY_IN("apt refuses to upgrade the driver", simulated(host, command_of(packages)))));
   const auto fetched = fetch_archives(host, command_of(packages));
   if (!fetched && blames_lists(fetched.error()))
-    TRY(refresh_lists(host, "archives no longer have what they name"));  // for the next attempt
+    TRY(refresh_lists(host, "the archives no longer have the listed packages"));  // for the next attempt
   TRY(fetched);
   TRY(host.will_change(kDpkgStatus, Restore::by_action));
   TRY(host.will_change(kUpdateUnderWay, Restore::discarded));

@@ -52,8 +52,8 @@ Result<void> copy_verified(Host& host, const CatalogueEntry& entry, const std::s
     return fail(ErrorCode::invalid, staged + " is not a regular file", "Remove it.");
   TRY(host.run({{"cp", "--reflink=auto", staged, to}, {}, {}, kDeadline}));
   if (TRY(sha256_of_file(host, to)) == entry.runfile_sha256) return {};
-  return fail(ErrorCode::invalid, staged + " is not run: its SHA-256 is not the catalogue's",
-              "Remove it; the step that fetches it (driver-runfile) then fetches it anew.");
+  return fail(ErrorCode::invalid, staged + " is not run: its SHA-256 differs from the catalogue's",
+              "Remove it; the step that fetches it (driver-runfile) then fetches it again.");
 }
 
 /// Content of the runfile, unpacked below kScratch.
@@ -106,7 +106,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   if (done.error().code != ErrorCode::command) return Failure(done.error());
   const Error why = installer_failure(host.files().read(log).value_or(""));
   return fail(ErrorCode::command, fmt::format("NVIDIA's installer of {} stopped: {}", entry.base_version, why.message),
-              fmt::format("{}{}All of it: {}.", why.next, why.next.empty() ? "" : " ", log));
+              fmt::format("{}{}Full log: {}.", why.next, why.next.empty() ? "" : " ", log));
 }
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
@@ -119,7 +119,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork)) {
     const OlderRunfile older = TRY(older_runfile(host, *manifest));
     description.summary += fmt::format(
-        ", which removes the one of {}{}; it is kept for the rollback", manifest->version,
+        ", which removes the driver of {}{}; it is saved for the rollback", manifest->version,
         older.trees.empty() ? "" : fmt::format(" and its modules in DKMS for {}", fmt::join(older.kernels, ", ")));
   }
   description.commands.push_back(install_of(entry).text());
@@ -131,8 +131,8 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   if (keeps_packages(parameters))
     return fail(
         ErrorCode::state,
-        fmt::format("the driver's packages are no longer of {}, and p2pd does not change them", entry.base_version),
-        "\"p2pctl apply\" chooses a driver for what is installed now.");
+        fmt::format("the driver packages are no longer version {}; p2pd does not change them", entry.base_version),
+        "Run \"p2pctl apply\" again: it chooses a driver for the installed packages.");
   if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
   TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));
   TRY(need_room(host, "/usr/lib", entry.runfile_bytes * kUnpacked));
@@ -202,7 +202,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
   for (const std::string& name : TRY(host.files().list(kept))) {
     if (!name.ends_with(".tar")) continue;
     if (manifest && manifest->version + ".tar" != name) {
-      log::warning("the driver of the runfile {} stays: somebody installed it since", manifest->version);
+      log::warning("the driver of the runfile {} stays: it was installed after the run", manifest->version);
       continue;
     }
     TRY(unpack_older_runfile(host, fmt::format("{}/{}", kept, name)));

@@ -50,7 +50,7 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
   command.environment["TMPDIR"] = scratch;  // removed with the leftovers of a killed mkinitramfs
   TRY(need_room(host, one.image,
                 TRY(bytes_of(host, one.image)) + kInitramfsGrowth));  // the old image stays until the new one exists
-  log::info("making {} anew: {}", one.image, command.text());
+  log::info("regenerating {}: {}", one.image, command.text());
   const auto made = host.run(command);
   TRY(host.remove_tree(scratch));
   if (!made) {
@@ -114,7 +114,7 @@ extern const Action kInitramfsAction;
 const Action kInitramfsAction = {
     .id = "initramfs",
     .topic = "kernel",
-    .does = "makes each initramfs anew that differs from modprobe.d about the driver",
+    .does = "regenerates each initramfs whose driver settings differ from modprobe.d",
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

@@ -33,7 +33,7 @@ enum class Way {
 Result<Arguments> arguments_of(const Parameters& parameters) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
-    return fail(ErrorCode::state, "which ports redirect was not known when this run began",
+    return fail(ErrorCode::state, "the ports with ACS redirect were not known when this run began",
                 "Start it again: \"p2pctl retry\".");
   return wanted;
 }
@@ -43,7 +43,7 @@ Result<Way> way_of(const Host& host) {
   if (config && host.has_program("grub-mkconfig")) return host.live() ? Way::trial : Way::generate;
   if (!host.live()) return Way::drop_in;
   return fail(ErrorCode::invalid,
-              "this host does not boot by GRUB: " +
+              "this host does not boot with GRUB: " +
                   std::string(config ? "grub-mkconfig is not installed" : "there is no /boot/grub/grub.cfg"),
               "Add the arguments in the form of this host's boot loader (for systemd-boot: /etc/kernel/cmdline), "
               "reboot, then start p2pd again.");
@@ -91,7 +91,7 @@ Result<void> make_default(Host& host, const Arguments& arguments) {
     if (grub_entry_has(boot.entry, arguments)) return true;
     return fail(ErrorCode::invalid,
                 "the default entry of a new grub.cfg lacks the arguments of " + std::string(kGrubDropIn),
-                "Look whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
+                "Check whether GRUB_DEFAULT in /etc/default/grub names a recovery entry or one of your own.");
   });
 }
 
@@ -166,14 +166,14 @@ Result<void> before_reboot(Host& host, const Parameters& parameters) {
   std::vector<KernelArgument> line;
   for (const std::string& argument : noted_arguments(custom.trial)) line.push_back(kernel_argument(argument));
   if (!all_in_force(wanted_kernel_arguments(parameters), line))
-    return fail(ErrorCode::state, "the trial entry is gone from /boot/grub/custom.cfg", "Run `p2pctl apply` again.");
+    return fail(ErrorCode::state, "the trial entry is missing from /boot/grub/custom.cfg", "Run `p2pctl apply` again.");
   TRY(require_one_time(host));
   if (TRY(next_entry(host)) == kTrialId) return {};
   TRY(host.will_change(kGrubEnvironment, Restore::generated));
   TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
   if (TRY(next_entry(host)) == kTrialId) return host.files().checkpoint("/boot/grub");
   return fail(ErrorCode::command, "grub-reboot succeeded, but /boot/grub/grubenv does not name the trial entry",
-              "Look at /boot/grub/grubenv with `grub-editenv list`.");
+              "Run `grub-editenv list` to see what /boot/grub/grubenv has.");
 }
 
 /// Makes every argument on trial the default in one step, so that no boot has only some of them.

@@ -21,8 +21,8 @@ constexpr Parameter kParameters[] = {
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
     {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
-    {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
+     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): adds the options that it needs"},
+    {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
 
 /// First wanted option that `options` does not give; nothing if all are given.

@@ -39,7 +39,7 @@ extern const Action kModulesLoadAction;
 const Action kModulesLoadAction = {
     .id = "modules-load",
     .topic = "modules",
-    .does = "loads the installed NVIDIA modules by name, banned from loading or not",
+    .does = "loads the installed NVIDIA modules by name, even if modprobe.d bans them",
     .effect = Effect::live,
     .hazard = true,
     .describe = describe,

@@ -73,7 +73,7 @@ extern const Action kModulesUnloadAction;
 const Action kModulesUnloadAction = {
     .id = "modules-unload",
     .topic = "modules",
-    .does = "takes the modules of the old driver out of the kernel, or leaves that to the reboot",
+    .does = "unloads the modules of the old driver, or leaves that to the reboot",
     .parameters = kParameters,
     .effect = Effect::reboot,
     .reboot_suffices = true,

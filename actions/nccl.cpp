@@ -11,11 +11,11 @@
 namespace p2pd {
 namespace {
 
-/// New content of the file; the old one if nothing needs to change. Error if somebody's line contradicts.
+/// New content of the file; the old one if nothing needs to change. Error if a line that is not p2pd's contradicts.
 Result<std::string> wanted(const Host& host) {
   const NcclPlan plan = TRY(nccl_plan(host));
   if (!plan.contradiction.empty() && !plan.unfit)
-    return fail(ErrorCode::state, plan.contradiction + " is somebody's own line: p2pd does not change it",
+    return fail(ErrorCode::state, plan.contradiction + " was not written by p2pd, which does not change it",
                 "Remove that line.");
   if (plan.is_in_force()) return plan.conf.text;
   std::string text = plan.conf.foreign;
@@ -44,7 +44,7 @@ extern const Action kNcclAction;
 const Action kNcclAction = {
     .id = "nccl",
     .topic = "nccl",
-    .does = "sets NCCL_P2P_LEVEL in /etc/nccl.conf where NCCL does not use proven P2P by itself",
+    .does = "sets NCCL_P2P_LEVEL in /etc/nccl.conf where NCCL does not use proven P2P by default",
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

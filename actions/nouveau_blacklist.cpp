@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFile = "/etc/modprobe.d/p2pd-nouveau.conf";
 constexpr std::string_view kText =
-    "# Written by p2pd: the GPUs are NVIDIA's driver's.\nblacklist nouveau\noptions nouveau modeset=0\n";
+    "# Written by p2pd: the NVIDIA driver uses the GPUs.\nblacklist nouveau\noptions nouveau modeset=0\n";
 
 Result<bool> kept_off(const Host& host) {
   const std::vector<BannedModule> banned = TRY(banned_modules(host));

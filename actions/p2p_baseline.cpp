@@ -23,7 +23,7 @@ Command measuring(const Host& host, const std::string& file) {
 std::string reason(const CommandResult& result) {
   constexpr std::string_view kName = "p2p-bench: ";
   const std::string line = result.errors.substr(0, result.errors.find('\n'));
-  if (line.empty()) return "p2p-bench said nothing";
+  if (line.empty()) return "p2p-bench printed nothing";
   return line.starts_with(kName) ? line.substr(kName.size()) : line;
 }
 
@@ -48,7 +48,7 @@ extern const Action kP2pBaselineAction;
 const Action kP2pBaselineAction = {
     .id = "p2p-baseline",
     .topic = "measure",
-    .does = "measures what the GPUs exchange before anything is changed",
+    .does = "measures the transfers between the GPUs before any change",
     .parameters = kParameters,
     .effect = Effect::live,
     .describe = describe,

@@ -46,7 +46,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
   description.summary = fmt::format("purge {} packages", list.purged.size() - others.size());
   if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
   if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
-  description.notes.emplace_back("CUDA is gone from the purge to the end of apply");
+  description.notes.emplace_back("CUDA is unavailable from the purge to the end of apply");
   description.commands.push_back(purge(list).text());
   return description;
 }
@@ -55,8 +55,8 @@ Result<void> apply(Host& host, const Parameters&) {
   DriverPackages list = TRY(to_be_purged(host));
   if (!list.blocked.empty())
     return fail(ErrorCode::state,
-                fmt::format("{} is to stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
-                "Remove it, or replace it by one that needs no package of a driver.");
+                fmt::format("{} must stay, and needs {}", list.blocked.front().package, list.blocked.front().why),
+                "Remove it, or replace it with one that needs no driver package.");
   if (list.empty()) return sweep_up(host);
   const PackageBackup way = TRY_IN("not all packages could be reinstalled", complete_package_backup(host, list));
   TRY(wait_for_package_locks(host));
@@ -75,7 +75,7 @@ Result<void> apply(Host& host, const Parameters&) {
   }
   list = TRY(to_be_purged(host));
   if (!list.empty())
-    return fail(ErrorCode::state, fmt::format("{} is still there after it was purged", fmt::join(list.ids(), ", ")),
+    return fail(ErrorCode::state, fmt::format("{} is still installed after the purge", fmt::join(list.ids(), ", ")),
                 "Read /var/log/apt/term.log.");
   TRY(host.remove(kRefusal));
   return sweep_up(host);

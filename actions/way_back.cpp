@@ -127,7 +127,7 @@ extern const Action kWayBackAction;
 const Action kWayBackAction = {
     .id = "way-back",
     .topic = "packages",
-    .does = "stages all that installs the packages of the present driver again, without network",
+    .does = "stages a backup that can reinstall the packages of the present driver without network",
     .parameters = kParameters,
     .effect = Effect::live,
     .validate = validate_staging,

@@ -33,8 +33,8 @@ struct Cause {
 
 // the first one that a machine has is the one to act on
 constexpr std::array<Cause, 15> kCauses = {{
-    {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then look again."},
-    {"virtual_machine", Verdict::fail, "a virtual machine shows no more",
+    {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then check again."},
+    {"virtual_machine", Verdict::fail, "this virtual machine hides the bridges above the card",
      "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
     {"firmware", Verdict::fail, "the card supports enough, but the firmware gave its bus no room",
      "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and turn CSM off."},
@@ -43,7 +43,7 @@ constexpr std::array<Cause, 15> kCauses = {{
      "probe bridge-windows names the bridge."},
     {"no_address", Verdict::fail, "the firmware found no address for it, and its bus has room",
      "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none."},
-    {"room_unknown", Verdict::unknown, "the card supports enough, and whether its bus has room is not readable",
+    {"room_unknown", Verdict::unknown, "the card supports enough, but the room on its bus is not readable",
      "Run p2pctl doctor as root: only root can read /proc/iomem."},
     {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but it was not resized",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
@@ -52,7 +52,7 @@ constexpr std::array<Cause, 15> kCauses = {{
      "Ask the card's maker for a vBIOS with larger sizes. If two other cards are enough, leave this one out: \"gpus: "
      "{exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml."},
     {"unreadable", Verdict::fail, "the reason is not readable for this user",
-     "Run p2pctl doctor as root: root can read why."},
+     "Run p2pctl doctor as root: only root can read the reason."},
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
      "Run p2pctl doctor as root, on a machine or record with sysfs."},
     {"vram_unknown", Verdict::unknown, "the VRAM of this model is not known",

@@ -96,7 +96,7 @@ Result<void> judge_environment(const Host& host, Finding& finding) {
   }
   if (finding.verdict == Verdict::fail || !host.files().exists(kGrubEnvironment)) return {};
   if (TRY(host.files().read(kGrubEnvironment, 1U << 20)).starts_with("# GRUB Environment Block\n")) return {};
-  refuse(finding, std::string(kGrubEnvironment) + " is no environment block: GRUB would not read it",
+  refuse(finding, std::string(kGrubEnvironment) + " is not an environment block: GRUB would not read it",
          "Make it anew: \"grub-editenv /boot/grub/grubenv create\".");
   return {};
 }
@@ -118,7 +118,7 @@ Result<void> judge_menu(const Host& host, Finding& finding) {
 
 void judge_other(Finding& finding, const std::string& loader) {
   if (loader == "proxmox-boot-tool")
-    refuse(finding, "proxmox-boot-tool copies kernels and menu to the EFI partitions: what boots is not /boot/grub",
+    refuse(finding, "proxmox-boot-tool copies kernels and menu to the EFI partitions: /boot/grub is not used",
            "Add the kernel arguments to /etc/kernel/cmdline (systemd-boot) or /etc/default/grub (GRUB), run "
            "\"proxmox-boot-tool refresh\" and reboot.");
   else if (loader == "grub")
@@ -126,14 +126,14 @@ void judge_other(Finding& finding, const std::string& loader) {
            "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
            "reboot.");
   else
-    refuse(finding, loader + " boots this host, which knows no trial entry of p2pd", std::string(kSystemdByHand));
+    refuse(finding, loader + " boots this host, and cannot try an entry once", std::string(kSystemdByHand));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   const std::string info = TRY(loader_info(host, finding));
   const std::string loader = name_of(host, info, uses_proxmox_tool(host, finding));
-  if (loader.empty()) return fail(ErrorCode::not_found, "no file tells which boot loader this host has");
+  if (loader.empty()) return fail(ErrorCode::not_found, "the files of this host do not identify its boot loader");
   const auto by_grub = booted_by_grub(host, finding);
   const auto mounts = parse_mounts(host.files().read(kMountInfo, 8U << 20).value_or(""));
   const Mount* const root = mounts ? mount_above(*mounts, "/") : nullptr;
@@ -151,7 +151,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   if (by_grub == false) {
     refuse(finding, "the running kernel was not started by GRUB: /proc/cmdline has no BOOT_IMAGE",
-           "Look what starts the kernel (a direct boot of a virtual machine, Xen, a unified image), and add the kernel "
+           "See what starts the kernel (a direct boot of a virtual machine, Xen, a unified image), and add the kernel "
            "arguments there.");
     return finding;
   }
@@ -159,7 +159,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (finding.verdict == Verdict::fail && !host.files().exists(kGrubConfig)) return finding;
   TRY(judge_menu(host, finding));
   if (finding.verdict == Verdict::pass && host.live() && !host.has_program("grub-mkconfig"))
-    refuse(finding, "grub-mkconfig is not installed: the arguments could be tried, and not kept",
+    refuse(finding, "grub-mkconfig is not installed: the arguments could be tried, but not kept",
            "Install package grub-common.");
   return finding;
 }

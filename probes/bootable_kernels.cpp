@@ -64,7 +64,7 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
     finding.summary = fmt::format("{} boots next ({}) and has no modules at all", next.version, why);
     finding.next = fmt::format("Install its package again: \"apt install --reinstall linux-image-{}\".", next.version);
   } else if (!pass && next.headers) {
-    finding.summary = fmt::format("{} boots next ({}) without the module nvidia that runs now", next.version, why);
+    finding.summary = fmt::format("{} boots next ({}) without the module nvidia that is loaded now", next.version, why);
     finding.next = fmt::format("Build the modules for {} before you reboot; its headers are there.", next.version);
   } else if (!pass) {
     finding.summary = fmt::format("{} boots next ({}) with neither headers nor a module nvidia", next.version, why);
@@ -100,7 +100,7 @@ void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const 
   for (const Kernel& kernel : kernels)
     if (&kernel > &next && !has(kernel)) without.push_back(kernel.version);
   if (without.empty() || !has(next)) return;
-  finding.summary += fmt::format("; {} {} newer and {} none, so {} not start by default", fmt::join(without, ", "),
+  finding.summary += fmt::format("; {} {} newer and {} no module, so {} not start by default", fmt::join(without, ", "),
                                  without.size() == 1 ? "is" : "are", without.size() == 1 ? "has" : "have",
                                  without.size() == 1 ? "does" : "do");
   finding.next =
@@ -127,8 +127,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const auto chosen = std::ranges::find(kernels, by_grub, &Kernel::version);
   if (!by_grub.empty() && chosen == kernels.end())
     return fail(ErrorCode::not_found,
-                fmt::format("{} boots {} by default, which /boot does not hold", kGrubConfig, by_grub),
-                "Run update-grub.");
+                fmt::format("{} boots {} by default, which is not in /boot", kGrubConfig, by_grub), "Run update-grub.");
   const Kernel& next = by_grub.empty() ? kernels.back() : *chosen;
   finding.facts = {{"kernels", std::move(listed)},
                    {"running", running.empty() ? Json() : Json(running)},
@@ -141,7 +140,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (finding.verdict == Verdict::pass) tell_held_back(host, kernels, next, finding);
   if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, finding);
   if (!running.empty() && !running_bootable)
-    finding.summary += fmt::format("; {}, which runs, is not in /boot any more", running);
+    finding.summary += fmt::format("; {} is running and no longer in /boot", running);
   return finding;
 }
 

@@ -124,7 +124,7 @@ void judge_small(Finding& finding, const std::string& small, const Rooms& rooms)
   finding.summary = "too small for BAR1 at its full size: " + small;
   for (const auto& [gpu, room] : rooms) {
     if (room.kind != Bar1Room::Kind::unknown) continue;
-    finding.summary += "; whether Linux can make them anew is not readable";
+    finding.summary += "; it is not readable whether Linux can recreate them";
     finding.next = "Run p2pctl doctor as root: only root can read /proc/iomem.";
     return;
   }
@@ -132,7 +132,7 @@ void judge_small(Finding& finding, const std::string& small, const Rooms& rooms)
   const auto shared = std::ranges::find_if(rooms, [](const auto& room) { return room.second.fixed != nullptr; });
   if (shared != rooms.end())
     finding.summary +=
-        fmt::format("; the window of {} holds other functions, so it stays", shared->second.fixed->address);
+        fmt::format("; the window of {} holds other functions, so its size is fixed", shared->second.fixed->address);
   finding.next =
       "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM off, and "
       "raise \"MMIO High Size\" where there is such a setting.";
@@ -152,13 +152,13 @@ void judge(Finding& finding, const std::vector<Bridge>& bridges, const Rooms& ro
     finding.summary = fmt::format("BAR1 of {} has no address, and its bus has room", without->gpu->address);
     finding.next = "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none.";
   } else if (uncounted != bridges.end()) {
-    finding.summary = fmt::format("what shares the window of {} is not readable", uncounted->port->address);
+    finding.summary = fmt::format("the functions in the window of {} are not readable", uncounted->port->address);
     finding.next = "Run p2pctl doctor as root, on a machine or record with sysfs.";
   } else {
     finding.verdict = Verdict::pass;
     finding.summary =
         fmt::format("all {} bridges above the GPUs let BAR1 through at the size that it can have", bridges.size());
-    if (moving > 0) finding.summary += fmt::format("; Linux makes {} of them anew when the driver resizes it", moving);
+    if (moving > 0) finding.summary += fmt::format("; Linux recreates {} of them when the driver resizes it", moving);
   }
 }
 

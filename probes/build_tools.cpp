@@ -36,14 +36,14 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.verdict = Verdict::fail;
     finding.summary = fmt::format("a driver build lacks {}", fmt::join(tools.lacking, ", "));
     finding.next = fmt::format(
-        "{} {}", distribution(host).uses_apt ? "apt-get install" : "Install what these packages of Debian hold:",
+        "{} {}", distribution(host).uses_apt ? "apt-get install" : "Install the equivalents of these Debian packages:",
         fmt::join(tools.packages, " "));
   } else if (!tools.unclear.empty()) {
     finding.verdict = Verdict::unknown;
     finding.summary = fmt::format("not known: {}", fmt::join(tools.unclear, ", "));
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = "headers, compiler and tools for a driver build are there";
+    finding.summary = "headers, compiler and tools for a driver build are installed";
   }
   return finding;
 }
@@ -53,7 +53,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kBuildTools;
 const Probe kBuildTools = {
     .id = "build-tools",
-    .asserts = "headers, compiler and tools to build a driver for the running and the newest kernel are there",
+    .asserts = "headers, compiler and tools to build a driver for the running and the newest kernel are installed",
     .parameters = kParameters,
     .check = check,
 };

@@ -25,9 +25,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<std::string> files = cdi_files(host);
   const std::string asks = asks_for_cdi(host);
   if (!host.has_program("nvidia-ctk")) return not_applicable("NVIDIA's container toolkit is not installed");
-  if (files.empty() && asks.empty()) return not_applicable("no container runtime is given GPUs by CDI");
+  if (files.empty() && asks.empty()) return not_applicable("no container runtime uses CDI for GPUs");
   const std::string installed = TRY(installed_libcuda(host));
-  if (installed.empty()) return not_applicable("no libcuda is installed that could be given to a container");
+  if (installed.empty()) return not_applicable("no libcuda is installed for containers to use");
   Finding finding;
   finding.facts = {{"installed", installed}, {"specifications", nlohmann::json::array()}};
   finding.evidence.push_back({"libcuda.so.1", installed});
@@ -41,10 +41,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
     const std::string names = versions.empty() ? "no driver" : fmt::format("{}", fmt::join(versions, " and "));
     finding.evidence.push_back({file, names});
     if (versions != std::set{installed} && finding.summary.empty())
-      finding.summary = fmt::format("{} names {}; installed is {}", file, names, installed);
+      finding.summary = fmt::format("{} names {}; the installed driver is {}", file, names, installed);
   }
   finding.verdict = finding.summary.empty() ? Verdict::pass : Verdict::fail;
-  if (finding.summary.empty()) finding.summary = "containers are given the libraries of " + installed;
+  if (finding.summary.empty()) finding.summary = "containers use the libraries of " + installed;
   return finding;
 }
 

@@ -77,8 +77,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kDriverCatalogue;
 const Probe kDriverCatalogue = {
     .id = "driver-catalogue",
-    .asserts =
-        "a driver build that may be used fits the GPUs and every bootable kernel, or the driver gives P2P already",
+    .asserts = "an allowed driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
     .check = check,
 };
 

@@ -42,14 +42,13 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   }
   if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host));
       !file.empty() && lacking.empty())
-    lacking.push_back(fmt::format("{} is not as p2pd wrote it", file));
+    lacking.push_back(fmt::format("{} differs from the file that p2pd wrote", file));
   finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = lacking.empty()
                         ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))
                         : fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; "));
   if (!lacking.empty())
-    finding.next =
-        "\"p2pctl catalogue\" tells whether they fit each kernel; remove the package of one that they do not.";
+    finding.next = "\"p2pctl catalogue\" shows the kernels that they fit; remove the packages of the others.";
   return finding;
 }
 

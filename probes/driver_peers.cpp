@@ -27,7 +27,7 @@ struct Status {
   std::string_view next;
 };
 constexpr Status kStatuses[] = {
-    {"CNS", "chipset not supported: the stock driver knows few",
+    {"CNS", "chipset not supported: the stock driver supports few",
      "Load a driver patched for P2P: \"p2pctl plan\" tells which. In a virtual machine, give the GPUs one "
      "x-nv-gpudirect-clique on its host instead."},
     {"GNS", "GPU not supported: the stock module is loaded, or BAR1 is smaller than VRAM",
@@ -80,7 +80,7 @@ Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<s
       ++rows;
     }
   }
-  if (columns.empty() || rows != columns.size()) return fail(ErrorCode::invalid, "it printed no whole matrix of GPUs");
+  if (columns.empty() || rows != columns.size()) return fail(ErrorCode::invalid, "its matrix of GPUs is incomplete");
   return pairs;
 }
 
@@ -197,7 +197,7 @@ void judge(const Host& host, Finding& finding, const std::vector<std::string>& g
   }
   if (refused.empty()) {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the driver says OK to all {} ordered pairs", pairs.size());
+    finding.summary = fmt::format("the driver reports OK for all {} ordered pairs", pairs.size());
     return;
   }
   const Status& status = status_of(code);
@@ -217,12 +217,12 @@ Result<Finding> check(const Host& host, const Parameters&) {
     return finding;
   }
   if (!host.files().exists("/proc/driver/nvidia/version")) {
-    finding.summary = "no NVIDIA driver is loaded: there is nobody to ask";
+    finding.summary = "no NVIDIA driver is loaded";
     return finding;
   }
   const auto answer = ask_driver(host, gpus);
   if (!answer && !host.live() && answer.error().code == ErrorCode::not_found) {
-    finding.summary = "this system is not running, and what its driver says of peers was not recorded";
+    finding.summary = "this system is not running, and the driver's report on peers was not recorded";
     return finding;
   }
   finding.facts = TRY(Result<nlohmann::json>(answer));
@@ -237,7 +237,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kDriverPeers;
 const Probe kDriverPeers = {
     .id = "driver-peers",
-    .asserts = "the driver says that every GPU can read and write every other GPU's memory",
+    .asserts = "the driver reports that every GPU can read and write every other GPU's memory",
     .check = check,
     .skip_on_image = true,
 };

@@ -48,12 +48,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
   if (!overruled.empty()) {
     finding.summary =
-        fmt::format("/etc/apt/preferences pins {} itself: that pin takes precedence", fmt::join(overruled, ", "));
+        fmt::format("/etc/apt/preferences pins {}: that pin takes precedence", fmt::join(overruled, ", "));
     finding.next = "Remove that pin, or move it into a file of /etc/apt/preferences.d.";
   } else if (!pinned || !blacklisted) {
-    finding.summary = fmt::format("{} may bring another driver", pinned ? "unattended-upgrades" : "apt");
+    finding.summary = fmt::format("{} may install another driver", pinned ? "unattended-upgrades" : "apt");
   } else {
-    finding.summary = "apt and unattended-upgrades bring no driver";
+    finding.summary = "apt and unattended-upgrades install no driver";
   }
   return finding;
 }
@@ -63,7 +63,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverPins;
 const Probe kDriverPins = {
     .id = "driver-pins",
-    .asserts = "apt and unattended-upgrades bring no driver of a package",
+    .asserts = "apt and unattended-upgrades install no driver package",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

@@ -33,9 +33,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.facts["sha256"] = *sum;
   if (*sum == entry.runfile_sha256) {
     finding.verdict = Verdict::pass;
-    finding.summary = "the runfile of " + entry.base_version + " is there and has its SHA-256";
+    finding.summary = "the runfile of " + entry.base_version + " is in the cache, with the right SHA-256";
   } else {
-    finding.summary = file + " is damaged or not NVIDIA's: its SHA-256 is not the catalogue's";
+    finding.summary = file + " is damaged or not NVIDIA's: its SHA-256 differs from the catalogue's";
   }
   return finding;
 }
@@ -45,7 +45,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverRunfile;
 const Probe kDriverRunfile = {
     .id = "driver-runfile",
-    .asserts = "NVIDIA's runfile of the entry's version lies in the cache, with the right SHA-256",
+    .asserts = "NVIDIA's runfile of the entry's version is in the cache, with the right SHA-256",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

@@ -42,7 +42,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const bool absent = !host.files().exists(directory);
   finding.verdict = Verdict::fail;
   finding.summary = absent ? fmt::format("the source of {} is not made yet", entry.id)
-                           : fmt::format("the source of {} is not what was pinned: {}", entry.id, error.message);
+                           : fmt::format("the source of {} is not the pinned one: {}", entry.id, error.message);
   finding.evidence.push_back({directory, absent ? "not there" : error.message});
   return finding;
 }
@@ -52,8 +52,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverSource;
 const Probe kDriverSource = {
     .id = "driver-source",
-    .asserts =
-        "the module source of the entry lies in the cache: the pinned release with the pinned patch, to the byte",
+    .asserts = "the module source of the entry is in the cache: the pinned release with the pinned patch, to the byte",
     .parameters = kParameters,
     .validate = validate_staging,
     .check = check,

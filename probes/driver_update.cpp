@@ -13,7 +13,7 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    {"required", Parameter::Type::boolean, false, "fail where what is offered can be installed; else that is a note"}};
+    {"required", Parameter::Type::boolean, false, "fail if the offered driver can be installed; otherwise a note"}};
 
 Finding not_applicable(std::string why) {
   Finding finding;
@@ -32,9 +32,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   }
   const auto update = driver_update(host);
   if (!update && !host.live())
-    return not_applicable("this system is not running, and what its archives offer was not recorded");
+    return not_applicable("this system is not running, and the offers of its archives were not recorded");
   if (!update) return Failure(update.error());
-  if (update->installed.empty()) return not_applicable("no packages of a driver that stay");
+  if (update->installed.empty()) return not_applicable("no driver packages stay");
   Finding finding;
   finding.facts = {{"installed", update->installed}, {"offered", update->offered}, {"build", update->build}};
   finding.evidence.push_back({"apt-cache policy", update->offered.empty() ? "nothing newer" : update->offered});
@@ -58,7 +58,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kDriverUpdate;
 const Probe kDriverUpdate = {
     .id = "driver-update",
-    .asserts = "the distribution offers no newer driver than the installed packages, or that is told",
+    .asserts = "the distribution offers no newer driver than the installed packages, or it is reported",
     .parameters = kParameters,
     .check = check,
 };

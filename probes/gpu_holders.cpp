@@ -26,7 +26,7 @@ constexpr Parameter kParameters[] = {
      "nvidia-persistenced, the display manager and containers with a restart policy do not count: they are stopped and "
      "started again; nor do p2pd's own processes, and those that are ending"},
     {"sessions", Parameter::Type::string, false,
-     "busy (unless told) or end: a person's desktop at a seat is that person's to end, or ends with the restart"},
+     "busy (the default): a desktop at a seat blocks a restart; end: the restart ends the desktop"},
 };
 constexpr std::size_t kNamed = 6;     // shown in a summary
 constexpr std::size_t kListed = 100;  // shown in the facts: a container may have thousands
@@ -127,15 +127,15 @@ Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vecto
     finding.summary = "this system is not running: no process holds a GPU";
   } else if (counted == Counted::unknown) {
     return fail(ErrorCode::not_found,
-                "no process is seen to hold a GPU, but this kernel does not count uses of modules",
+                "no process was found that holds a GPU, but this kernel does not count uses of modules",
                 "Reboot before the modules are changed.");
   } else if (counted == Counted::held && holders.unreadable > 0) {
     return fail(ErrorCode::denied,
-                fmt::format("in use: {}; by whom, only root may see ({} of {} processes are unreadable)", held,
+                fmt::format("in use: {}; only root can see the processes ({} of {} are unreadable)", held,
                             holders.unreadable, holders.processes),
                 "Run p2pctl doctor as root.");
   } else if (counted == Counted::held) {
-    finding.summary = "in use by no process that is to be seen: " + held;
+    finding.summary = "in use by no visible process: " + held;
     finding.next =
         "A framebuffer console holds nvidia_drm; a process outside of this container holds the others. Stop it from "
         "there, or reboot.";

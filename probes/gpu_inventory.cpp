@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t kAtLeast = 2;
 
 constexpr Parameter kParameters[] = {
-    {"at_least", Parameter::Type::integer, false, "how many NVIDIA GPUs must be there; 2 unless told"},
+    {"at_least", Parameter::Type::integer, false, "minimum number of NVIDIA GPUs; 2 by default"},
 };
 
 struct Gpu {

@@ -101,7 +101,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kGpudirectRdma;
 const Probe kGpudirectRdma = {
     .id = "gpudirect-rdma",
-    .asserts = "advice, never a gate: which network cards can read and write VRAM directly",
+    .asserts = "advice only: network cards that can read and write VRAM directly",
     .check = check,
     .skip_on_image = true,
 };

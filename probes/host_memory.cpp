@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// host-memory: the driver takes host memory from all of it, not from the first 4 GiB alone.
+// host-memory: the driver can allocate from all host memory, not only from the first 4 GiB.
 // nvidia-uvm's HMM puts address ranges at the end of physical memory: at 2^52 on servers with five-level page tables.
 // Where no IOMMU translates and a GPU does not address so far, the driver allocates below 4 GiB only, and CUDA contexts
 // and NCCL soon find no memory. Reads modprobe.d as libkmod does, /proc/cpuinfo, dma_mask_bits of GPUs in use.
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Parameter kParameters[] = {
     {"module", Parameter::Type::string, true, "nvidia_uvm"},
-    {"options", Parameter::Type::object, true, "those that switch HMM off"},
+    {"options", Parameter::Type::object, true, "options that disable HMM"},
 };
 
 constexpr int kFourLevelBits = 46;  // of physical addresses that four levels of page tables reach
@@ -65,7 +65,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary = "HMM is off";
   } else if (hmm == 0 || gpu == kNoGpu) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary = gpu == kNoGpu ? "no NVIDIA GPU" : "HMM is not for this CPU, or its address sizes are not known";
+    finding.summary = gpu == kNoGpu ? "no NVIDIA GPU" : "this CPU has no HMM, or its address sizes are not known";
   } else if (hmm <= gpu) {
     finding.summary = fmt::format("HMM's ranges end at 2^{}; the GPUs address 2^{} bytes", hmm, gpu);
   } else {
@@ -83,7 +83,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kHostMemory;
 const Probe kHostMemory = {
     .id = "host-memory",
-    .asserts = "the driver takes host memory from all of it, not from the first 4 GiB alone",
+    .asserts = "the driver can allocate from all host memory, not only from the first 4 GiB",
     .parameters = kParameters,
     .validate = validate_module_options,
     .check = check,

@@ -31,7 +31,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
   finding.summary = stale.empty()
-                        ? fmt::format("what modprobe.d says about the driver is in all of {} images", images.size())
+                        ? fmt::format("the modprobe.d settings of the driver are in all of {} images", images.size())
                         : fmt::format("{}", fmt::join(stale, "; "));
   return finding;
 }
@@ -42,7 +42,7 @@ extern const Probe kInitramfs;
 const Probe kInitramfs = {
     .id = "initramfs",
     .asserts =
-        "every bootable kernel's initramfs carries what modprobe.d says about the driver, and no module of another "
+        "every bootable kernel's initramfs has the modprobe.d settings of the driver, and no module of another "
         "driver",
     .check = check,
 };

@@ -21,7 +21,7 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {
-    {"absent", Parameter::Type::boolean, false, "true: not even one that passes everything through is in force"},
+    {"absent", Parameter::Type::boolean, false, "true: no IOMMU may be in force, not even in passthrough mode"},
 };
 constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC with more needs interrupt remapping
 constexpr std::string_view kPci = "/sys/bus/pci/devices/";
@@ -40,7 +40,7 @@ struct Gpu {
 Result<Gpu> look_at(const Host& host, const std::string& address) {
   const std::string directory = std::string(kPci) + address;
   if (!host.files().exists(directory))
-    return fail(ErrorCode::not_found, directory + " is not there: what translates for this GPU cannot be told");
+    return fail(ErrorCode::not_found, directory + " is missing: the IOMMU of this GPU is not known");
   Gpu gpu{address, pci_driver(host, address), {}, {}, false};
   auto link = host.files().read_link(directory + "/iommu_group");
   if (!link && link.error().code == ErrorCode::not_found) return gpu;
@@ -120,14 +120,13 @@ std::string next_step(const Json& facts, bool pt) {
   constexpr std::string_view kUnreached = "iommu=pt does not reach these GPUs";
   constexpr std::string_view kReasons =
       "look for memory encryption (mem_encrypt=on, a firmware setting), for a port that firmware calls external, and "
-      "for who set the type of their groups";
+      "for a program that set the type of their groups";
   if (!pt && facts["off_possible"] == false)
     return "Boot with iommu=pt on the kernel command line; not with it off: more than 255 logical CPUs need it.";
   if (!pt) return "Boot with iommu=pt on the kernel command line.";
   if (!facts["vfio_devices"].empty()) return fmt::format("{}, and VFIO needs the IOMMU: {}.", kUnreached, kReasons);
   if (facts["off_possible"] == false)
-    return fmt::format("{}, and a system of more than 255 logical CPUs cannot do without its IOMMU: {}.", kUnreached,
-                       kReasons);
+    return fmt::format("{}, and a system with more than 255 logical CPUs needs its IOMMU: {}.", kUnreached, kReasons);
   return fmt::format(
       "{}: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).", kUnreached);
 }
@@ -155,10 +154,10 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
     finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus" : "every GPU is bound to vfio-pci, for guests";
   } else if (grouped == 0 && machine.guest == true) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary = "this guest has no IOMMU of its own; what translates is its host's, and cannot be seen from here";
+    finding.summary = "this guest has no IOMMU of its own; the host's IOMMU is not visible from here";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = grouped == 0 ? "no IOMMU is in force" : "the IOMMU passes through what the GPUs address";
+    finding.summary = grouped == 0 ? "no IOMMU is in force" : "the IOMMU is in passthrough mode for the GPUs";
   }
   if (ours != 0) finding.summary += given;
   for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
@@ -171,8 +170,8 @@ void judge_absence(Finding& finding) {
   if (!grouped || finding.verdict == Verdict::not_applicable) return;
   if (facts["off_possible"] == false || !facts["vfio_devices"].empty()) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary = facts["off_possible"] == false ? "more than 255 logical CPUs cannot do without their IOMMU"
-                                                     : "VFIO devices cannot do without the IOMMU";
+    finding.summary =
+        facts["off_possible"] == false ? "more than 255 logical CPUs need the IOMMU" : "VFIO devices need the IOMMU";
     return;
   }
   finding.verdict = Verdict::fail;
@@ -215,8 +214,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                    {"gpus", std::move(listed)}};
   judge(finding, gpus, machine, passthrough(line));
   if (finding.verdict == Verdict::fail && TRY(needs_built_driver(host)))
-    finding.danger =
-        "with an IOMMU that translates, what GeForce cards write to each other can land anywhere in memory";
+    finding.danger = "with IOMMU translation, writes between GeForce cards can land anywhere in memory";
   if (parameters.value("absent", false)) judge_absence(finding);
   return finding;
 }
@@ -226,7 +224,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kIommu;
 const Probe kIommu = {
     .id = "iommu",
-    .asserts = "no IOMMU of this system translates what the GPUs address",
+    .asserts = "no IOMMU of this system translates the addresses that the GPUs use",
     .parameters = kParameters,
     .check = check,
     .skip_on_image = true,

@@ -65,7 +65,7 @@ Result<void> judge_defaults(const Host& host, const std::vector<std::string>& wa
   if (kept) {  // grub.cfg is the result of the last evaluation of these files
     const auto boot = read_grub_boot(host, host.files().read(kGrubConfig).value_or(""));
     if (boot && grub_entry_has(boot->entry, wanted)) return {};
-    return fail(ErrorCode::state, "what /etc/default/grub and grub.d come to is known only by running them",
+    return fail(ErrorCode::state, "the result of /etc/default/grub and grub.d is known only by running them",
                 "Run update-grub in the image.");
   }
   if (kept.error().code != ErrorCode::invalid) return Failure(kept.error());

@@ -22,8 +22,8 @@ constexpr Parameter kParameters[] = {
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
     {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): what it needs, too"},
-    {"experimental", Parameter::Type::boolean, false, "keys are allowed whose effect is not known from the source"},
+     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): adds the options that it needs"},
+    {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
 
 /// Value that the loaded module uses; null if it cannot be read.
@@ -50,7 +50,7 @@ Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   if (entry == kStockEntry) return TRY(stock_p2p(host)).why_not;
   if (TRY(is_stock_p2p_configured(host)))
     return std::string("NVIDIA's own modules are used, with the options that they need");
-  return std::string(entry == kChosenEntry ? "no driver build is chosen: what the installed one needs is not known"
+  return std::string(entry == kChosenEntry ? "no driver build is chosen: the options of the installed one are not known"
                                            : "");
 }
 

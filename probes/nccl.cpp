@@ -4,7 +4,7 @@
 // without NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below
 // that. Reads PCI configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment
 // variables and a user's
-// ~/.nccl.conf take precedence, and are not looked at. Reference: NCCL, "Environment Variables";
+// ~/.nccl.conf take precedence, and are not read. Reference: NCCL, "Environment Variables";
 // machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 /// Reason why /etc/nccl.conf is not right; empty: it is.
 std::string lacking(const NcclPlan& plan) {
   const std::string_view level = to_string(plan.need.level);
-  if (!plan.contradiction.empty() && !plan.unfit) return plan.contradiction + " keeps NCCL from proven P2P";
+  if (!plan.contradiction.empty() && !plan.unfit) return plan.contradiction + " prevents NCCL from using proven P2P";
   if (plan.is_in_force()) return {};
   if (plan.unfit) return "P2P is not fit for NCCL, and p2pd's block in /etc/nccl.conf asks for it";
   if (plan.block.empty()) return "p2pd's block in /etc/nccl.conf is not needed";
@@ -27,7 +27,7 @@ std::string lacking(const NcclPlan& plan) {
 
 std::string holding(const NcclPlan& plan) {
   if (plan.unfit) return "P2P is not proven fit for NCCL";
-  if (plan.need.level == NcclReach::unknown) return "the paths between the GPUs are not visible: the choice is NCCL's";
+  if (plan.need.level == NcclReach::unknown) return "the paths between the GPUs are not visible: NCCL decides";
   if (plan.need.by_itself) return "NCCL needs no setting for P2P between these GPUs";
   return fmt::format("{} line {}: NCCL_P2P_LEVEL={}", kNcclConf, plan.conf.level->line, plan.conf.level->value);
 }
@@ -48,7 +48,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
       finding.evidence.push_back(
           {fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
   finding.summary = lacking(plan);
-  if (!plan.contradiction.empty() && !finding.summary.empty()) finding.next = "Remove that line, which is not p2pd's.";
+  if (!plan.contradiction.empty() && !finding.summary.empty()) finding.next = "Remove that line: p2pd did not add it.";
   finding.verdict = !finding.summary.empty() ? Verdict::fail : plan.unfit ? Verdict::not_applicable : Verdict::pass;
   if (finding.summary.empty()) finding.summary = holding(plan);
   return finding;

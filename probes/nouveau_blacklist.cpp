@@ -20,7 +20,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.verdict = holds ? Verdict::pass : Verdict::fail;
   finding.facts = {{"source", holds ? nlohmann::json(found->source) : nlohmann::json()}};
   finding.evidence.push_back(
-      {holds ? found->source : "modprobe.d", holds ? "nouveau is kept off" : "nothing of nouveau"});
+      {holds ? found->source : "modprobe.d", holds ? "nouveau is kept off" : "no entry for nouveau"});
   finding.summary = holds ? "nouveau is kept off the GPUs by " + found->source : "nothing keeps nouveau off the GPUs";
   return finding;
 }

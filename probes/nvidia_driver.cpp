@@ -124,9 +124,9 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
         fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
         "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
   } else if (running.own_modules) {
-    finding.summary += ", its modules by p2pd";
+    finding.summary += ", with modules by p2pd";
   } else if (running.stock_p2p) {
-    finding.summary += ", its own P2P switched on";
+    finding.summary += ", with its own P2P enabled";
   } else if (running.needs_built && install.packaged_modules()) {
     refuse(finding, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
            "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
@@ -155,7 +155,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     refuse(finding,
            fmt::format("the driver is installed twice: by {} and by {} packages ({})", by_whom(install),
                        install.packages.size(), fmt::join(install.package_versions(), ", ")),
-           "Remove one: nvidia-uninstall takes the runfile's away; then install the packages again, so that none of "
+           "Remove one: nvidia-uninstall removes the runfile's; then install the packages again, so that none of "
            "their files is missing.");
     return finding;
   }
@@ -165,7 +165,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!install.dkms.empty()) finding.summary += fmt::format("; DKMS: {}", fmt::join(install.dkms, ", "));
   const auto& loose = finding.facts["not_held"];
   if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would separate them
-    finding.summary += fmt::format("; held but for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
+    finding.summary += fmt::format("; held except for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
   judge(install, running, finding);
   return finding;
 }

@@ -84,7 +84,7 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
 /// Reports the fault of one module; returns true if there is one.
 bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   if (loaded.files.empty()) {
-    finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} has no such file any more", loaded.name,
+    finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} no longer has that file", loaded.name,
                                   loaded.identity.srcversion, release);
     finding.next = "Install the driver for this kernel, or reboot into the kernel that has it.";
     return true;

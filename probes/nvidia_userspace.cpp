@@ -47,9 +47,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
     return finding;
   }
   if (finding.facts["libraries"].empty())
-    return fail(ErrorCode::not_found, "no libcuda.so.1 and no libnvidia-ml.so.1 in the standard library directories",
-                "Install the driver's libraries; where they lie elsewhere, compare them with " +
-                    std::string(kVersionFile) + ".");
+    return fail(
+        ErrorCode::not_found, "no libcuda.so.1 and no libnvidia-ml.so.1 in the standard library directories",
+        "Install the driver's libraries; if they are elsewhere, compare them with " + std::string(kVersionFile) + ".");
   if (!nameless.empty()) return fail(ErrorCode::invalid, nameless + " leads to a file whose name has no version");
   if (!missing.empty()) {
     finding.summary = missing + " is not installed";

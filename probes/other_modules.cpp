@@ -50,7 +50,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     weaker = weaker || !identity.by_build_id(installed);
     if (identity.is(installed)) continue;
     finding.facts["other"].push_back(name);
-    other = installed.srcversion.empty() ? name + " is loaded, of another driver"
+    other = installed.srcversion.empty() ? name + " is loaded and belongs to another driver"
                                          : not_installed_text(name, identity, installed);
   }
   finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
@@ -58,7 +58,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                     : !other.empty() ? other
                     : weaker ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
                              : "the loaded module is the installed one";
-  if (!other.empty()) finding.next = "Stop what uses the GPUs and take the modules out, or reboot.";
+  if (!other.empty()) finding.next = "Stop the processes that use the GPUs and unload the modules, or reboot.";
   return finding;
 }
 

@@ -35,7 +35,7 @@ Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
   } else if (host.files().exists(file)) {
     finding.verdict = Verdict::pass;
     const std::string why = why_not_measured(host.files().read(file).value_or(""));
-    finding.summary = why.empty() ? "measured before the first change" : "tried before the first change: " + why;
+    finding.summary = why.empty() ? "measured before the first change" : "the first measurement failed: " + why;
     finding.evidence.push_back({file, why.empty() ? "is there" : "tells why nothing was measured"});
   } else if (!host.files().exists("/proc/driver/nvidia/version")) {
     finding.summary = "no NVIDIA driver is loaded: there is nothing to compare with";

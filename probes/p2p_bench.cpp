@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2p-bench: every pair of GPUs moved right bytes on this boot, as fast as its path allows.
+// p2p-bench: every pair of GPUs moved correct bytes on this boot, as fast as its path allows.
 // The driver's report about peers is a claim, and a fast copy of wrong bytes looks like success: only verified data
 // proves P2P. Runs the program p2p-bench, which measures in a process of its own with a deadline; needs memory on
 // every GPU for a few seconds and changes nothing. A tree that is not running has nothing to prove.
@@ -32,7 +32,7 @@ constexpr Parameter kParameters[] = {
     {"thresholds", Parameter::Type::object, false, "thresholds to replace, by name, as p2p-bench --json lists them"},
     {"beside", Parameter::Type::strings, false,
      "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf"},
-    {"against", Parameter::Type::string, false, "a saved report; the gain over it is told when the file is there"},
+    {"against", Parameter::Type::string, false, "a saved report; the gain over it is reported if the file exists"},
 };
 
 Result<void> validate(const Parameters& parameters) {
@@ -158,7 +158,7 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
 extern const Probe kP2pBench;
 const Probe kP2pBench = {
     .id = "p2p-bench",
-    .asserts = "every pair of GPUs moved right bytes on this boot, as fast as its path allows",
+    .asserts = "every pair of GPUs moved correct bytes on this boot, as fast as its path allows",
     .parameters = kParameters,
     .validate = validate,
     .check = p2p_bench,

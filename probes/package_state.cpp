@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // package-state: dpkg is in a consistent state.
 // Fixes install packages, and dpkg refuses after an interruption. package-activity checks for a running
-// one, of which nothing is told before it ends. Reads dpkg's status and updates, apt.conf.d, preferences.d,
+// one, whose result is not known before it ends. Reads dpkg's status and updates, apt.conf.d, preferences.d,
 // /proc/locks. Reference: dpkg(1), "package states"; unattended-upgrade(8); apt_preferences(5).
 #include <fmt/format.h>
 
@@ -114,7 +114,7 @@ void judge(Finding& finding) {
   } else {
     finding.verdict = Verdict::pass;
     finding.summary = fmt::format("dpkg is sound, {} packages", facts["packages"].get<std::size_t>());
-    if (facts["reboot_required"] == true) finding.summary += "; a reboot is asked for";
+    if (facts["reboot_required"] == true) finding.summary += "; a reboot is required";
   }
 }
 
@@ -136,7 +136,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (finding.verdict != Verdict::fail) return finding;
   if (const auto locks = package_locks(host).value_or(std::nullopt); locks && !locks->empty()) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary = fmt::format("process {} {} installs packages now: what it leaves is told once it has ended",
+    finding.summary = fmt::format("process {} {} installs packages now: the state is checked after it ends",
                                   locks->front().pid, locks->front().process);
     finding.next = "";
   }

@@ -63,9 +63,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.summary += fmt::format(", {} came with it", others);
   if (list.blocked.empty()) return finding;
   const auto& [package, need] = list.blocked.front();
-  finding.summary += fmt::format("; {} is to stay, and needs {}", package, need);
-  finding.next = fmt::format(
-      "Remove {} (\"apt-get remove {}\"), or replace it by one that needs no package of a driver.", package, package);
+  finding.summary += fmt::format("; {} must stay, and needs {}", package, need);
+  finding.next = fmt::format("Remove {} (\"apt-get remove {}\"), or replace it with one that needs no driver package.",
+                             package, package);
   return finding;
 }
 

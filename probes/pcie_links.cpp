@@ -194,7 +194,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kPcieLinks;
 const Probe kPcieLinks = {
     .id = "pcie-links",
-    .asserts = "every visible link between two GPUs can leave Gen1; one with fewer lanes than its ends support is told",
+    .asserts = "every visible link between two GPUs can leave Gen1; fewer lanes than both ends support are a warning",
     .check = check,
     .skip_on_image = true,
 };

@@ -87,12 +87,12 @@ std::string next_step(const Host& host, const Json& facts) {
       "Reboot. Or turn Secure Boot off.";
   const Json& key = facts["local_key"];
   if (facts["secure_boot"] != true)
-    return "Take module.sig_enforce and lockdown out of the kernel's arguments: without Secure Boot it trusts no key "
+    return "Remove module.sig_enforce and lockdown from the kernel's arguments: without Secure Boot it trusts no key "
            "of this machine.";
   if (key.is_object() && key["unusable"] != "")
     return fmt::format("Put the key beside its certificate, unencrypted, for root alone; or enrol another one. ({})",
                        key["unusable"].get<std::string>());
-  if (facts["enrolment_pending"] == true) return fmt::format("An enrolment of mokutil waits: {}", kBlueScreen);
+  if (facts["enrolment_pending"] == true) return fmt::format("A mokutil enrolment is pending: {}", kBlueScreen);
   if (key.is_object())
     return fmt::format("Run \"sudo mokutil --import {}\", then {}", key["file"].get<std::string>(), kBlueScreen);
   const auto [make, certificate] = key_making(host);
@@ -130,13 +130,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const bool passes = !*refuses || signs(finding.facts);
   finding.verdict = passes ? Verdict::pass : Verdict::fail;
   finding.summary = fmt::format("the kernel {} unsigned modules (Secure Boot {}, lockdown {}, sig_enforce {})",
-                                *refuses ? "refuses" : "takes",
+                                *refuses ? "refuses" : "accepts",
                                 on    ? (*on ? "on" : "off")
                                 : efi ? "not readable"
                                       : "absent",
                                 level.value_or("not readable"), enforce ? (*enforce ? "on" : "off") : "not readable");
   if (*refuses && passes)
-    finding.summary += fmt::format("; {} is enrolled: its key signs those that are built here",
+    finding.summary += fmt::format("; {} is enrolled: its key signs the modules built here",
                                    finding.facts["local_key"]["file"].get<std::string>());
   if (!passes) finding.next = next_step(host, finding.facts);
   return finding;
@@ -148,7 +148,7 @@ extern const Probe kSecureBoot;
 const Probe kSecureBoot = {
     .id = "secure-boot",
     .asserts =
-        "the kernel takes modules that are built here, unsigned or signed with a key of this machine that it trusts",
+        "the kernel accepts modules that are built here, unsigned or signed with a key of this machine that it trusts",
     .check = check,
     .skip_on_image = true,
 };

@@ -34,7 +34,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                   fmt::join(others, ", "));
     finding.next = "Take the device from the guest (modprobe.d, vfio-pci.ids=), or leave P2P off on this machine.";
   } else {
-    finding.summary = "no device is given to a guest";
+    finding.summary = "no device is assigned to a guest";
   }
   return finding;
 }
@@ -44,7 +44,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kVfioGuests;
 const Probe kVfioGuests = {
     .id = "vfio-guests",
-    .asserts = "no device of this machine is given to a virtual machine (vfio-pci)",
+    .asserts = "no device of this machine is assigned to a virtual machine (vfio-pci)",
     .check = check,
     .skip_on_image = true,
 };

@@ -55,7 +55,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
                    {"gpudirect_clique", gpus.cliques},
                    {"host_decides", nlohmann::json::array()}};
   finding.verdict = guest ? Verdict::not_applicable : Verdict::pass;
-  finding.summary = "this system runs on the machine itself";
+  finding.summary = "this system runs on bare metal";
   if (!guest) return finding;
   finding.facts["host_decides"] = {"acs", "iommu", "links", "peer access of chipsets"};
   finding.summary = fmt::format("this system is a guest{}{}: links, ACS and IOMMU {} are its host's",
@@ -75,7 +75,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kVirtualization;
 const Probe kVirtualization = {
     .id = "virtualization",
-    .asserts = "GeForce GPUs are on a machine of their own, or their hypervisor lets them exchange data",
+    .asserts = "GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data",
     .check = check,
     .skip_on_image = true,
 };

@@ -33,7 +33,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
   if (host.files().exists(kUpdateUnderWay)) {
     finding.verdict = Verdict::pass;
-    finding.summary = "the packages are being upgraded: all of them were staged before";
+    finding.summary = "the packages are being upgraded; the package backup is complete";
     finding.evidence.push_back({std::string(kUpdateUnderWay), "present"});
     return finding;
   }

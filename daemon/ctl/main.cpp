@@ -124,7 +124,7 @@ void takes_catalogue(CLI::App& app, Options& o) {
   for (CLI::App* each : {diff, allow, add}) {
     each->fallthrough();
     each->add_option("--mirror", o.mirrors,
-                     "URL of a repository, or of what lies above OWNER/NAME, asked first; may be given again")
+                     "URL of a repository, or of the parent of OWNER/NAME, asked first; may be given again")
         ->allow_extra_args(false);
     each->add_option("--runfile-host", o.runfile_hosts, "a mirror, asked before the catalogue's; may be given again")
         ->allow_extra_args(false);

@@ -228,7 +228,7 @@ json numbers_of(const Sources& sources, const json& proof) {
       right += cell == "ok" ? 1 : 0;
     }
   }
-  if (all > 0) numbers.push_back(number("Ordered pairs with right bytes", fmt::format("{} of {}", right, all), ""));
+  if (all > 0) numbers.push_back(number("Ordered pairs with correct bytes", fmt::format("{} of {}", right, all), ""));
   add_figure(numbers, proof, "copy", "Copy, one way");
   add_figure(numbers, proof, "latency", "Latency");
   return numbers;

@@ -216,7 +216,7 @@ int main_of(const Options& options, const Root& root) {
 int start(int argc, char** argv) {
   Options options;
   CLI::App app{
-      "p2p-bench: proves that every pair of GPUs moves right bytes, then measures how fast.\n"
+      "p2p-bench: proves that every pair of GPUs moves correct bytes, then measures how fast.\n"
       "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
       "5 fit for less than what was asked for, 130 a soak was interrupted with nothing wrong until then."};
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");

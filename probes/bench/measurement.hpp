@@ -75,7 +75,7 @@ struct Pair {
   bool native_atomics = false;  ///< and that its atomics work there
   std::string refused;          ///< reason why enabling peer access failed; empty: it did not
   double nvlink_gb_s = 0;       ///< raw rate of the NVLinks between the two, one way; 0: PCIe
-  std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: number of right bytes
+  std::map<std::string, std::uint64_t> verified_bytes;  ///< by test: number of correct bytes
   std::map<std::string, std::string> not_run;           ///< by test: reason
   std::optional<Figure> copy_gb_s;                      ///< copy engine, one way
   std::optional<Figure> copy_both_gb_s;  ///< copy engine, this direction and the other at once: the sum of both

@@ -387,7 +387,7 @@ class Diff(Forks):
         self.assert_refused(self.ctl("diff", "fork/x"), f"expected was {self.head}, which it does not have", "Give the plan a mirror")
 
     def test_mirrors(self):
-        """A repository, what lies above OWNER/NAME, or bundles."""
+        """A repository, the parent of OWNER/NAME, or bundles."""
         self.pin(repository="https://git.invalid/owner/name")
         drop_in = yaml.safe_load((self.tree / DROP_INS / "pinned.yaml").read_text())
         self.put("pinned.yaml", **{**drop_in, "releases_at": "https://git.invalid/NVIDIA/open-gpu-kernel-modules"})

@@ -72,7 +72,7 @@ TEST_CASE("bar1 room: windows that hold one card grow with it, as far as the roo
     CHECK(found.cause == "driver_option");
     CHECK((found.room && found.windows));
     CHECK(bus.look(kBridgeWindows).summary ==
-          "all 2 bridges above the GPUs let BAR1 through at the size that it can have; Linux makes 2 of them anew when "
+          "all 2 bridges above the GPUs let BAR1 through at the size that it can have; Linux recreates 2 of them when "
           "the "
           "driver resizes it");
   }

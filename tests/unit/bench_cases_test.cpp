@@ -139,7 +139,7 @@ TEST_CASE("bench cases: runs that worked are proven") {
   forked.measurement.collectives = nccl({{"P2P/direct pointer", 8}}, "SYS", 12.7);
   check({
       {"p2pbw+allreduce-8x4090-p2pdriver-works", run_of(8, islands(4, 25, 20.5), kGen4x16, kAmd, 4), true,
-       "proven: 56 ordered pairs, 224 GiB of right bytes, 20.5 to 25.0 GB/s"},
+       "proven: 56 ordered pairs, 224 GiB of correct bytes, 20.5 to 25.0 GB/s"},
       {"p2pbw-8gpu-datacenter-two-sockets-works", sockets, true, "18.5 to 20.5 GB/s"},
       {"simpleP2P-4090-works", run_of(6, all(24.44)), true, "proven: 30 ordered pairs"},
       {"nvbandwidth-6xa6000-works", run_of(6, islands(3, 26.3, 22), kGen4x16, kAmd, 3), true, "22.0 to 26.3 GB/s"},
@@ -235,10 +235,10 @@ TEST_CASE("bench cases: what NCCL used") {
 
 TEST_CASE("bench cases: what the driver says of pairs") {
   check_peers("topo-p2p-8xA100-ok", printed("rtx4090-x8-two-socket", matrix(words(8, [](int, int) { return "OK"; }))),
-              Verdict::pass, "OK to all 56 ordered pairs", "");
+              Verdict::pass, "OK for all 56 ordered pairs", "");
   check_peers("topo-p2p-CNS-3090-256M",
               printed("rtx4090-x2-healthy", matrix(words(2, [](int, int) { return "CNS"; })), true), Verdict::fail,
-              "CNS (chipset not supported: the stock driver knows few); this is a virtual machine",
+              "CNS (chipset not supported: the stock driver supports few); this is a virtual machine",
               "x-nv-gpudirect-clique");
   check_peers("topo-p2p-rw-2x3090-2x5060ti-x99-GNS-NS",
               printed("rtx3090-x4-epyc", matrix(words(4, [](int i, int j) { return i / 2 == j / 2 ? "GNS" : "NS"; }))),

@@ -123,7 +123,7 @@ TEST_CASE("bench judge: healthy machines are proven") {
     const Judgement judgement = judge(run, paths, {});
     CHECK(texts(judgement).empty());
     CHECK(judgement.proven);
-    CHECK(judgement.summary == "proven: 56 ordered pairs, 224 GiB of right bytes, 21.5 to 25.8 GB/s");
+    CHECK(judgement.summary == "proven: 56 ordered pairs, 224 GiB of correct bytes, 21.5 to 25.8 GB/s");
     CHECK(judgement.grades[3][7] == Grade::pass);
     CHECK(judgement.grades[3][3] == Grade::not_judged);
   }
@@ -136,7 +136,7 @@ TEST_CASE("bench judge: healthy machines are proven") {
     }
     const Judgement judgement = judge(run, paths_of(4, path_of(PathKind::unknown, 63.0, 57.6)), {});
     CHECK(texts(judgement).empty());
-    CHECK(judgement.summary == "proven: 12 ordered pairs, 48 GiB of right bytes, 396.4 GB/s");
+    CHECK(judgement.summary == "proven: 12 ordered pairs, 48 GiB of correct bytes, 396.4 GB/s");
   }
   SECTION("PRO 6000 across sockets: staged copies are faster, which is advice") {
     Measurement run = good_run(2, [](int, int) { return 39.0; });
@@ -146,7 +146,7 @@ TEST_CASE("bench judge: healthy machines are proven") {
     }
     const Judgement judgement = judge(run, paths_of(2, path_of(PathKind::cross_socket, 63.0, 57.6)), {});
     CHECK(judgement.proven);
-    CHECK(judgement.summary == "proven: 2 ordered pairs, 8 GiB of right bytes, 39.0 GB/s; 2 warnings");
+    CHECK(judgement.summary == "proven: 2 ordered pairs, 8 GiB of correct bytes, 39.0 GB/s; 2 warnings");
     CHECK(said(judgement, "staged").text ==
           "GPU 0 -> GPU 1: 39.0 GB/s is less than the 43.0 GB/s of a copy through host memory");
     CHECK(judgement.grades[0][1] == Grade::warn);
@@ -434,7 +434,7 @@ TEST_CASE("bench judge: only a quick run may leave out the copy rate") {
   CHECK(bench.judged().remarks.at(0).text == "speed of 2 pairs not judged: no copy was timed");
   bench.run.mode = "quick";
   CHECK(bench.judged().remarks.empty());
-  CHECK(bench.judged().summary == "proven: 2 ordered pairs, 8 GiB of right bytes");
+  CHECK(bench.judged().summary == "proven: 2 ordered pairs, 8 GiB of correct bytes");
   bench.run.not_run["copy"] = "deadline";
   CHECK(bench.judged().remarks.at(0).text == "speed of 2 pairs not judged: no copy was timed: deadline");
 }

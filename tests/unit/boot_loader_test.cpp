@@ -134,7 +134,7 @@ TEST_CASE("boot-loader: GRUB that cannot write fails") {
   }
   SECTION("a file that is no environment block") {
     machine.put("boot/grub/grubenv", "saved_entry=0\n");
-    CHECK(machine.fails_with("no environment block"));
+    CHECK(machine.fails_with("not an environment block"));
   }
 }
 

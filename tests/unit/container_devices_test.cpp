@@ -72,11 +72,11 @@ TEST_CASE("container-devices: stale, fresh, asked for") {
   CHECK(machine.look().verdict == Verdict::not_applicable);
   SECTION("a specification") {
     machine.put("etc/cdi/nvidia.yaml", specification("550.54.15"));
-    CHECK(machine.look().summary == "/etc/cdi/nvidia.yaml names 550.54.15; installed is 570.86.16");
+    CHECK(machine.look().summary == "/etc/cdi/nvidia.yaml names 550.54.15; the installed driver is 570.86.16");
     machine.put("etc/cdi/nvidia.yaml", specification("570.86.16"));
     CHECK(machine.look().verdict == Verdict::pass);
     machine.put("var/run/cdi/nvidia.yaml", "devices: []\n");
-    CHECK(machine.look().summary == "/var/run/cdi/nvidia.yaml names no driver; installed is 570.86.16");
+    CHECK(machine.look().summary == "/var/run/cdi/nvidia.yaml names no driver; the installed driver is 570.86.16");
     fs::remove(machine.directory / "usr/lib/x86_64-linux-gnu/libcuda.so.1");
     CHECK(machine.look().verdict == Verdict::not_applicable);
     fs::create_symlink("libcuda.so.570.86.16", machine.directory / "usr/lib/libcuda.so.1");

@@ -133,7 +133,7 @@ TEST_CASE("cuda-toolkit: the newest that the driver runs, of those that are ther
 TEST_CASE("cuda-toolkit: without a version that is known nothing is installed") {
   Machine machine;
   const Parameters with = {{"version", "chosen"}};
-  CHECK(machine.look(with).summary == "it is not known which CUDA the driver runs");
+  CHECK(machine.look(with).summary == "the CUDA version that the driver supports is not known");
   CHECK(kCudaToolkitAction.describe(machine.host, with).error().next ==
         "Give the toolkit's version in the plan, like 12-8.");
   CHECK_FALSE(kCudaToolkitAction.apply(machine.host, with));

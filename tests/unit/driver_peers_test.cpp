@@ -47,7 +47,7 @@ TEST_CASE("driver-peers: machine records") {
   CHECK(ChangedRecord("rtx3090-x2-nouveau").look(kDriverPeers).verdict == Verdict::not_applicable);
   const Finding finding = ChangedRecord("h200-x4-vm").look(kDriverPeers);
   CHECK(finding.verdict == Verdict::pass);
-  CHECK(finding.summary == "the driver says OK to all 12 ordered pairs");
+  CHECK(finding.summary == "the driver reports OK for all 12 ordered pairs");
   CHECK(finding.facts["source"] == kSmi);
   CHECK(finding.facts["pairs"][0] == nlohmann::json{{"from", "0000:00:06.0"}, {"to", "0000:00:07.0"}, {"read", "OK"}});
   const Finding unrecorded = healthy().look(kDriverPeers);

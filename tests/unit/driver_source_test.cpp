@@ -127,13 +127,13 @@ TEST_CASE("driver-source: a tree or a record that was edited is no pass, and is 
   const std::string source = source_of(world.entry());
   world.file(source + "/src/gpu.c", "edited\n");
   CHECK(world.check(kDriverSource)
-            ->summary.starts_with("the source of test/main is not what was pinned: " + source + " holds tree "));
+            ->summary.starts_with("the source of test/main is not the pinned one: " + source + " holds tree "));
   world.need_staged();
   CHECK(world.staged_file() == world.patched_file);
   for (const char* record : {"", "[]", "{}", R"({"tree": 1})"}) {
     world.file(source + ".json", record);
     CHECK(world.check(kDriverSource)->summary ==
-          "the source of test/main is not what was pinned: " + source + ".json is of another source");
+          "the source of test/main is not the pinned one: " + source + ".json is of another source");
   }
   world.need_staged();
   world.patch()["tree"] = std::string(40, '1');  // the catalogue pins another since

@@ -141,7 +141,7 @@ TEST_CASE("gpu-holders: uses that no process explains are a fail, uncounted ones
   machine.process(1, "systemd", "0::/init.scope\n", {});
   const Finding finding = machine.look();
   CHECK(finding.verdict == Verdict::fail);
-  CHECK(finding.summary == "in use by no process that is to be seen: nvidia_uvm (4), nvidia (8)");
+  CHECK(finding.summary == "in use by no visible process: nvidia_uvm (4), nvidia (8)");
   machine.file("proc/modules", "nvidia 1 - - Live 0x0\n");
   CHECK(machine.check(kGpuHolders).error().code == ErrorCode::not_found);
   machine.file("proc/modules", std::string("\0\xff garbage", 10));

@@ -249,8 +249,8 @@ TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]"
   };
   SECTION("no GRUB") {
     fs::remove(machine.directory / kConfig);
-    refused("does not boot by GRUB");
-    CHECK(says(fix.commit(host, kPt), "does not boot by GRUB"));
+    refused("does not boot with GRUB");
+    CHECK(says(fix.commit(host, kPt), "does not boot with GRUB"));
     CHECK(fix.undo(host, kPt));
   }
   SECTION("no grub-mkconfig") {
@@ -290,7 +290,7 @@ TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]"
     machine.put(kDropIn, "GRUB_TIMEOUT=1\n");
     refused(kDropIn);
   }
-  SECTION("armed without a trial entry") { CHECK(says(fix.before_reboot(host, kPt), "the trial entry is gone")); }
+  SECTION("armed without a trial entry") { CHECK(says(fix.before_reboot(host, kPt), "the trial entry is missing")); }
   SECTION("grub-reboot that does nothing") {
     REQUIRE(fix.apply(host, kPt));
     machine.runner.on("grub-reboot p2pd-trial");

@@ -63,7 +63,7 @@ TEST_CASE("nvidia-driver: packages") {
   machine.packages("hold ok installed");
   CHECK(machine.look().verdict == Verdict::pass);
   CHECK(machine.look().facts["held"] == nlohmann::json::array({"nvidia-driver-570:amd64"}));
-  CHECK(machine.look().summary.ends_with("; held but for libnvidia-compute-570:amd64"));
+  CHECK(machine.look().summary.ends_with("; held except for libnvidia-compute-570:amd64"));
   machine.put("var/lib/dpkg/status", "Package: nvidia-driver-570\nStatus: inst");
   CHECK_FALSE(machine.check());
 }

@@ -197,7 +197,7 @@ TEST_CASE("nvidia procfs: cases of the field: kernel command lines") {
            {"the last word counts", "iommu=pt iommu=nopt", "DMA", Verdict::fail,
             "of iommu=pt and iommu=nopt the last one counts", "Boot with iommu=pt"},
            {"and is no contradiction the other way round", "iommu=nopt iommu=pt", "identity", Verdict::pass,
-            "the IOMMU passes through", ""},
+            "the IOMMU is in passthrough mode", ""},
            {"nor by another name", "iommu.passthrough=1", "DMA", Verdict::fail, "the IOMMU translates",
             "iommu=pt does not reach these GPUs"}}) {
     CAPTURE(one.name);

@@ -28,7 +28,7 @@ TEST_CASE("other-modules: machines and what is loaded there") {
   for (const Case& one :
        {Case{"rtx4090-x2-healthy", Verdict::pass, "the loaded module is the installed one"},
         Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
-        Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded, of another driver"},
+        Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded and belongs to another driver"},
         Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
     CAPTURE(one.record);
     const Finding finding = look(test::ChangedRecord(one.record));

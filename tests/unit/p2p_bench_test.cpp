@@ -139,7 +139,7 @@ TEST_CASE("p2p-baseline: a machine that cannot be measured is asked once") {
   REQUIRE(kP2pBaselineAction.apply(*live.host, with));
   const auto finding = kP2pBaseline.check(*live.host, with);
   CHECK(finding->verdict == Verdict::pass);
-  CHECK(finding->summary == "tried before the first change: the CUDA driver does not start");
+  CHECK(finding->summary == "the first measurement failed: the CUDA driver does not start");
 }
 
 TEST_CASE("p2p-bench: memory that the installed build is known to break is not tested") {

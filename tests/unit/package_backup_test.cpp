@@ -164,7 +164,7 @@ TEST_CASE("driver-pins: written, seen, and not overruled") {
   CHECK(machine.look(kDriverPins).verdict == Verdict::pass);
   CHECK(kDriverPinsAction.describe(machine.host, kWith)->files.empty());
   machine.put("etc/apt/apt.conf.d/99mine", "#clear Unattended-Upgrade::Package-Blacklist;\n");
-  CHECK(machine.look(kDriverPins).summary == "unattended-upgrades may bring another driver");
+  CHECK(machine.look(kDriverPins).summary == "unattended-upgrades may install another driver");
   fs::remove(machine.directory / "etc/apt/apt.conf.d/99mine");
   machine.put("etc/apt/preferences", "Package: firefox nvidia-driver-570\nPin: version 570.*\nPin-Priority: 1001");
   CHECK(machine.look(kDriverPins).verdict == Verdict::fail);

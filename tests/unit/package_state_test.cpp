@@ -54,7 +54,7 @@ TEST_CASE("package-state: sound passes, by files alone") {
   machine.put("run/reboot-required");
   const Finding finding = machine.look().value();
   CHECK(finding.verdict == Verdict::pass);
-  CHECK(finding.summary == "dpkg is sound, 1 packages; a reboot is asked for");
+  CHECK(finding.summary == "dpkg is sound, 1 packages; a reboot is required");
   CHECK(machine.runner.ran.empty());
 }
 

@@ -173,7 +173,7 @@ TEST_CASE("PCI cases: what shares a window") {
         {&kBar1Size, Verdict::fail, "the window of a bridge above is too small and shared", "another slot"}}},
       {"the same without the switch's own BAR",
        [](MadeBus& bus) { add_arc(bus, false); },
-       {{&kBridgeWindows, Verdict::pass, "Linux makes 3 of them anew"}}},
+       {{&kBridgeWindows, Verdict::pass, "Linux recreates 3 of them"}}},
   });
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("PCI cases: what a GPU is") {
          bus.file("proc/cpuinfo", "flags\t\t: fpu vme\n");
        },
        {{&kGpuInventory, Verdict::pass, "2 x NVIDIA GeForce RTX 5090"},
-        {&kVirtualization, Verdict::pass, "on the machine itself"}}},
+        {&kVirtualization, Verdict::pass, "on bare metal"}}},
       {"5090-5090-host-and-guest-names (guest)",
        [](MadeBus& bus) {
          bus.add({.address = "0000:00:01.0", .vendor = 0x1b36, .device = 0x0100, .resizable = false});

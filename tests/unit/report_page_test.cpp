@@ -85,7 +85,7 @@ json plan() {
              {"title", "No port where two GPUs' ways part redirects their traffic"},
              {"why", "Half the bandwidth, or no P2P at all."}},
             {{"goal", "p2p-proven"},
-             {"title", "Every pair of GPUs moved right bytes on this boot"},
+             {"title", "Every pair of GPUs moved correct bytes on this boot"},
              {"why", "Only data that was looked at proves P2P."}}}}};
 }
 

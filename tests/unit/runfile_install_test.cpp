@@ -131,7 +131,7 @@ TEST_CASE("driver-userspace: only bytes with the catalogue's SHA-256 are run") {
              "echo ran > " + (world.directory / "ran").string() + "; other\n");
   const auto applied = world.apply(kDriverUserspaceAction);
   REQUIRE_FALSE(applied);
-  CHECK(applied.error().message.find("is not run: its SHA-256 is not the catalogue's") != std::string::npos);
+  CHECK(applied.error().message.find("is not run: its SHA-256 differs from the catalogue's") != std::string::npos);
   for (const std::string& command : world.runner.ran) CHECK(command.starts_with("cp "));
   CHECK_FALSE(fs::exists(world.directory / "ran"));
 }
@@ -144,7 +144,7 @@ TEST_CASE("driver-userspace: a failed installer is told by its log") {
   const auto applied = world.apply(kDriverUserspaceAction);
   REQUIRE_FALSE(applied);
   CHECK(applied.error().message == "NVIDIA's installer of 9.9.9 stopped: ERROR: Unable to install usr/lib/libx");
-  CHECK(applied.error().next == "All of it: /var/log/p2pd/nvidia-installer-9.9.9.log.");
+  CHECK(applied.error().next == "Full log: /var/log/p2pd/nvidia-installer-9.9.9.log.");
   CHECK_FALSE(fs::exists(world.directory / "var/cache/p2pd/installer"));
 }
 

@@ -99,7 +99,7 @@ TEST_CASE("secure-boot: a key of this system, enrolled or not") {
   CHECK(
       machine.look()->next.starts_with("Run \"sudo mokutil --import /var/lib/shim-signed/mok/MOK.der\", then reboot"));
   machine.variable("MokNew", kEfiShim, certificate);
-  CHECK(machine.look()->next.starts_with("An enrolment of mokutil waits: reboot"));
+  CHECK(machine.look()->next.starts_with("A mokutil enrolment is pending: reboot"));
   const std::string place = GENERATE(as<std::string>(), "MokListRT", "db");
   machine.variable(place, place == "db" ? kEfiImages : kEfiShim, "header" + certificate + "more");
   CHECK(machine.verdict() == Verdict::pass);

@@ -11,7 +11,7 @@ using namespace p2pd::test;
 
 TEST_CASE("vfio-guests: a card of a guest, another device of one, none") {
   const ChangedRecord machine("rtx4090-x2-healthy");
-  CHECK(machine.look(kVfioGuests).summary == "no device is given to a guest");
+  CHECK(machine.look(kVfioGuests).summary == "no device is assigned to a guest");
   const nlohmann::json gpus = machine.look(kVfioGuests).facts["gpus"];
   CHECK(gpus.empty());
   std::string other;

@@ -197,7 +197,7 @@ def case_a_build_that_fails_late(tree):
     with catalogue(tree, name="fails-late"):
         entry = {"entry": f"{ENTRY}-fails-late"}
         refused(tree, [("driver-source", entry), ("driver-build", entry)], f"the modules do not build for {tree.kernel}",
-                f"All of it: /var/log/p2pd/driver-build-{VERSION}-")
+                f"Full log: /var/log/p2pd/driver-build-{VERSION}-")
         log = next(tree.file("/var/log/p2pd").glob(f"driver-build-{VERSION}-*-{tree.kernel}.log")).read_text()
         need(log.count("CC [M]") >= 8, "it failed early")
     goes_on(tree, [SOURCE, BUILD])

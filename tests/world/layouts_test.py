@@ -119,7 +119,7 @@ def full_upgrade(machine, layout):
             apt_get(twin, "install", *(f"{name}={version}" for name, version in came.items()))
             twin.run("apt-mark", "auto", *came)
         loads(tree, layout)
-        holds(tree, driver_pins="fail: apt may bring another driver" if came else "pass")
+        holds(tree, driver_pins="fail: apt may install another driver" if came else "pass")
         reverts_to(tree, twin)
 
 
@@ -186,7 +186,7 @@ def modules_removed(machine, layout):
         now = versions(tree)
         apt_get(twin, "remove", *(name for name in before if now.get(name) != before[name]))
         loads(tree, layout)
-        holds(tree, driver_pins="fail: apt may bring another driver")
+        holds(tree, driver_pins="fail: apt may install another driver")
         reverts_to(tree, twin)
 
 
@@ -195,7 +195,7 @@ def driver_purged(machine, layout):
         for one in (tree, twin):
             apt_get(one, "purge", *driver_packages(one))
         renamed = layout.nvidia != "nvidia"  # the names go with the package that has the install lines
-        holds(tree, driver_pins="fail: apt may bring another driver", driver_userspace="fail: the driver's packages cannot stay",
+        holds(tree, driver_pins="fail: apt may install another driver", driver_userspace="fail: the driver's packages cannot stay",
               driver_modules="fail: modules of" if renamed else "pass")
         reverts_to(tree, twin)
 

@@ -143,7 +143,7 @@ std::string cuda_profile(const Parameters& parameters, const std::string& compil
 }
 
 std::string lacking_cuda_toolkit(const Host& host, const Parameters& parameters, const std::string& compiler) {
-  if (version_of(parameters) == kChosenCuda) return "it is not known which CUDA the driver runs";
+  if (version_of(parameters) == kChosenCuda) return "the CUDA version that the driver supports is not known";
   const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
   if (!host.has_program(nvcc)) return nvcc + " is not installed";
   if (host.files().read(kCudaProfile).value_or("") == cuda_profile(parameters, compiler)) return "";

@@ -93,7 +93,7 @@ Result<void> run_make(Host& host, const Catalogue& all, const ModuleBuild& build
   return fail(
       made.error().code,
       fmt::format("the modules do not build for {}: {} ({})", build.target.release, failure->cause, failure->line),
-      fmt::format("{} All of it: {}, line {}.", failure->next, log, failure->line_number));
+      fmt::format("{} Full log: {}, line {}.", failure->next, log, failure->line_number));
 }
 
 /// Moves modules and build record to a directory that only needs its name. `mirror`: its part of the record; may be

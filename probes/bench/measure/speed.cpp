@@ -126,7 +126,7 @@ Result<void> by_kernels(Bench& bench, const Ordered& ordered, bool loads) {
   return timed.verify();
 }
 
-/// Pairs with only right bytes so far, both ways. A wrong word may be a pointer of the ring, for example from a dead
+/// Pairs with only correct bytes so far, both ways. A wrong word may be a pointer of the ring, for example from a dead
 /// link, and a kernel that follows it faults: that would end the whole run, and lose its results.
 Ordered with_right_bytes(Bench& bench, const Ordered& ordered) {
   Ordered right;

@@ -183,7 +183,7 @@ std::string proof(const Measurement& run) {
     if (pair.copy_gb_s) rates.push_back(pair.copy_gb_s->median);
   }
   std::string text =
-      fmt::format("proven: {}, {} of right bytes", count_name(run.pairs.size(), "ordered pair"), size_name(bytes));
+      fmt::format("proven: {}, {} of correct bytes", count_name(run.pairs.size(), "ordered pair"), size_name(bytes));
   if (rates.empty()) return text;
   const auto [slowest, fastest] = std::ranges::minmax(rates);
   const std::string least = fmt::format("{:.1f}", slowest), most = fmt::format("{:.1f}", fastest);

@@ -63,7 +63,7 @@ struct Judgement {
 /// Judges `measurement` against `paths` (see paths_between; NVLink pairs take their rate from the measurement).
 /// Wrong bytes, refused peers, a missing test and an impossible rate fail; a slow pair warns or fails by fraction;
 /// P2P slower than staged copies is no more than a warning. GPUs in use: bytes are judged, speed is not.
-/// A non-empty `kernel_log` (see KernelLog) fails: right bytes together with a fault of a GPU prove nothing.
+/// A non-empty `kernel_log` (see KernelLog) fails: correct bytes together with a fault of a GPU prove nothing.
 /// A remark that concerns none of the `wanted` uses is a warning.
 Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths,
                 const Thresholds& thresholds, const std::vector<std::string>& kernel_log = {},
