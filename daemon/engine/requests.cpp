@@ -24,7 +24,9 @@ Result<Run> Walk::apply(const Plan& plan) {
     } else {
       if (plan.policy.reboot == RebootPolicy::external)
         plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
-      TRY(move(Event::apply));
+      // finishes the rollback of a run that failed or was cancelled: `revert` would undo earlier runs, too
+      const bool rolls_back = run_.state == RunState::reverting && run_.rollback != Rollback::all;
+      TRY(move(rolls_back ? Event::go_on : Event::apply));
       return walk();
     }
   }

@@ -83,6 +83,20 @@ TEST_CASE("runs: revert while a failed run is undone undoes all runs") {
   CHECK_FALSE(world.has("live/a"));
 }
 
+TEST_CASE("runs: apply finishes the rollback of a failed run, and what was proven before stays") {
+  Ready world;
+  world.fault("c", "error");
+  const std::string second = named("second", {"b:boot", "c:live after b"});
+  REQUIRE(world.apply(second)->state == RunState::rebooting);
+  world.boot();
+  REQUIRE(world.go_on()->state == RunState::reverting);
+  CHECK(world.apply(named("third", {"d:live"})).error().next.find("\"p2pctl apply second\" continues it") == 0);
+  world.boot();
+  CHECK(world.apply(second)->result == "failed");
+  CHECK(world.has("live/a"));
+  CHECK(world.ready());
+}
+
 TEST_CASE("runs: revert is heard wherever a run is, and undoes all runs") {
   int heard = 0;
   for (int polls = 0; polls < 20; ++polls) {

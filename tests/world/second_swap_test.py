@@ -79,8 +79,9 @@ def by_hand(tree):
     tree.run("depmod", tree.kernel)
     before = tree.snapshot()
     swapped(tree, "a first swap without DKMS", swap(OLDER, "modules_install")[:5])
-    t("puts a module of others aside", not theirs.exists())
-    brings_back(tree, "a second by DKMS brings it back, with what it had put aside", swap(VERSION)[:5])
+    ours = tree.run("modinfo", "-k", tree.kernel, "-F", "filename", "nvidia").strip()
+    t("takes precedence over a module of others, which stays", ours.endswith("/updates/p2pd/nvidia.ko") and theirs.exists(), ours)
+    brings_back(tree, "a second by DKMS, which moves that module aside, brings both back", swap(VERSION)[:5])
     first = tree.snapshot()
     with_other_kernel(tree)
     brings_back(tree, "so does one of the same driver for another kernel", swap(OLDER, "modules_install")[:5])
@@ -89,7 +90,7 @@ def by_hand(tree):
     t("that kernel gone, the tree is as it was", not tree.differences(first), tree.differences(first))
     status, _ = tree.p2pctl("revert")
     lines = tree.differences(before)
-    t("revert gives the module of others its name again", status == 0 and not lines, f"{tree.said}{lines}")
+    t("revert leaves the module of others", status == 0 and not lines, f"{tree.said}{lines}")
 
 
 if __name__ == "__main__":
