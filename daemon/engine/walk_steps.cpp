@@ -83,12 +83,13 @@ Result<void> Walk::move(const Outcome& outcome) {
   const Event change = outcome.event;
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
-    return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
-                run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl revert\" undoes it"
-                : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
-                : run_.rollback == Rollback::all
-                    ? "\"p2pctl revert\" undoes the rest; then any request is possible"
-                    : "\"p2pctl apply\" finishes the rollback; then any request is possible");
+    return fail(
+        ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
+        run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl revert\" undoes it"
+        : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
+        : run_.rollback == Rollback::all
+            ? "\"p2pctl revert\" undoes the rest; then any request is possible"
+            : fmt::format("\"p2pctl apply {}\" finishes the rollback; then any request is possible", run_.plan));
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
   run_.reason = outcome.reason;
