@@ -126,7 +126,7 @@ struct Handlers {
           return answer ? sd_bus_reply_method_return(*kept, "t", *answer) : reply_error(*kept, answer.error());
         });
         if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
-        if (code < 0) log::warning("an answer was not taken: {}", error_text(code));
+        if (code < 0) log::warning("cannot send a reply: {}", error_text(code));
       });
     });
   }

@@ -98,7 +98,7 @@ Result<Pins> named(const Options& options, const Catalogue& all, const Host& hos
   pins.path = fmt::format("{}/{}-{}.yaml", kCatalogueDropIns, fork, options.branch);
   if (TRY(host.files().capture(pins.path)).kind != FileState::Kind::absent)
     return fail(ErrorCode::invalid, pins.path + " exists, and is not overwritten",
-                "Look at it; remove it if it is of no use.");
+                "Read it; remove it if it is not needed.");
   return pins;
 }
 

@@ -56,7 +56,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
                 "move it away");
   const bool write = access == Access::write;
   if (!write && !fs::exists(file, ignored)) {
-    if (ignored) return fail_errno("cannot look into " + directory.string(), ignored.value());
+    if (ignored) return fail_errno("cannot read directory " + directory.string(), ignored.value());
     return fail(ErrorCode::not_found, "nothing has run on this machine yet");
   }
   if (write) {

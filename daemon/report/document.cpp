@@ -88,7 +88,7 @@ json verdict_of_diagnosis(const Sources& sources) {
   } else if (conclusion.is_object()) {
     const std::string headline = headline_of(sources);
     verdict["tone"] = headline.empty() ? "warn" : "bad";
-    verdict["headline"] = headline.empty() ? "It cannot be told whether P2P works" : headline;
+    verdict["headline"] = headline.empty() ? "Whether P2P works is unknown" : headline;
     verdict["text"] = text_of(conclusion, "summary");
     if (!sources.actions.empty())
       verdict["next"] = text_of(diagnosis, "outlook") == "impossible" ? "" : "\"sudo p2pctl apply\"";

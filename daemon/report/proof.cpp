@@ -214,7 +214,7 @@ json pairs_with(const json& machine, const json& proof) {
 json before_of(const json& baseline) {
   if (is_bench_report(baseline)) return {{"measured", true}, {"why", ""}};
   const std::string why = text_of(baseline, "not_measured");
-  return {{"measured", false}, {"why", why.empty() ? "no measurement of before the first change is there" : why}};
+  return {{"measured", false}, {"why", why.empty() ? "there is no measurement from before the first change" : why}};
 }
 
 json numbers_of(const Sources& sources, const json& proof) {

@@ -135,8 +135,8 @@ Result<void> JobRunner::wait_for_last() {
   bool told = false;
   Properties unit = TRY(unit_now());
   for (; runs(unit); unit = TRY(unit_now())) {
-    if (!std::exchange(told, true)) log::info("waiting for {}, which an earlier start began", kUnit);
-    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, fmt::format("{} goes on by itself", kUnit));
+    if (!std::exchange(told, true)) log::info("waiting for {}, started before p2pd was restarted", kUnit);
+    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, fmt::format("{} continues without p2pd", kUnit));
     if (std::chrono::steady_clock::now() > until)
       return fail(ErrorCode::timeout, fmt::format("{} still runs", kUnit),
                   fmt::format("See \"systemctl status {}\".", kUnit));
@@ -148,7 +148,7 @@ Result<void> JobRunner::wait_for_last() {
 
 Result<void> JobRunner::refuse_while_last_runs() {
   if (systemd_ && runs(TRY(unit_now())))
-    return fail(ErrorCode::busy, fmt::format("{} runs, which an earlier start began", kUnit));
+    return fail(ErrorCode::busy, fmt::format("{} still runs, started before p2pd was restarted", kUnit));
   return {};
 }
 
@@ -162,7 +162,7 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
     output.look(on_line);
     errors.look(on_line);
     if (mailbox_.stopping())
-      return fail(ErrorCode::interrupted, "`" + command.text() + "` goes on by itself in " + kUnit);
+      return fail(ErrorCode::interrupted, "`" + command.text() + "` continues in " + kUnit);
     if (std::chrono::steady_clock::now() > until &&
         !std::exchange(late, true))  // not killed: that would interrupt dpkg
       log::warning("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);

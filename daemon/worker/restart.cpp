@@ -79,8 +79,8 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
     return Outcome::under_way;
   }
   if (const std::string other = in_the_way(); !other.empty()) {
-    put(kMessageOfTheDay, fmt::format("p2pd goes on after the next boot: {}; {}\n", reason, other));
-    log::warning("the restart is left to what comes: {}", other);
+    put(kMessageOfTheDay, fmt::format("p2pd continues after the next boot: {}; {}\n", reason, other));
+    log::warning("another restart or shutdown is scheduled, and p2pd leaves it to that: {}", other);
     return Outcome::under_way;
   }
   const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.",
@@ -135,7 +135,7 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
       return Outcome::called_off;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
-  return fail(ErrorCode::timeout, "this machine was to restart, and did not", "Restart it: \"systemctl reboot\".");
+  return fail(ErrorCode::timeout, "the announced restart did not happen", "Restart this machine: \"systemctl reboot\".");
 }
 
 }  // namespace p2pd

@@ -155,7 +155,7 @@ class Env(Case):
         self.prove(USES)
         told = self.ctl("gain")
         self.assertEqual((told.returncode, told.stderr), (0, ""))
-        self.assertIn("\nbefore: no measurement of before the first change is there\n", told.stdout)
+        self.assertIn("\nbefore: there is no measurement from before the first change\n", told.stdout)
         self.assertIn("\nNCCL 2.28.3: P2P on 0 of 2, all-reduce 0.7 GB/s, 0.7 without\n", told.stdout)
         self.assertIn("batch of 1 (16 KiB; 8192 values in bfloat16 each), computed for a ring: 3 us\n", told.stdout)
         before = json.loads(json.dumps(REPORT))
