@@ -62,8 +62,8 @@ std::vector<std::string> ids(const Assessment& seen, const std::function<bool(co
   return names;
 }
 
-/// Gates that wait for `gate`, directly or indirectly.
-std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
+/// Gates that need `gate`, directly or indirectly.
+std::vector<std::string> not_checked_after(const Assessment& seen, const Standing& gate) {
   std::set<std::string> names = {gate.step->id};
   return ids(seen, [&](const Standing& s) {
     const bool waits = s.kind == Standing::Kind::waits &&
@@ -74,7 +74,7 @@ std::vector<std::string> behind(const Assessment& seen, const Standing& gate) {
 }
 
 /// Failing gates, also with an unknown result, besides `gate`.
-std::vector<std::string> beside(const Assessment& seen, const Standing& gate) {
+std::vector<std::string> also_failing(const Assessment& seen, const Standing& gate) {
   return ids(seen,
              [&](const Standing& s) { return &s != &gate && s.step->kind != StepKind::upkeep && s.is_failing(); });
 }
@@ -93,8 +93,8 @@ nlohmann::json to_json(const Standing& standing) {
 nlohmann::json conclusion_of(const Assessment& seen, const Standing& gate, const Next& next) {
   nlohmann::json document = to_json(gate);
   document["why"] = gate.step->why;
-  document["behind"] = behind(seen, gate);
-  document["beside"] = beside(seen, gate);
+  document["not_checked"] = not_checked_after(seen, gate);
+  document["also_failing"] = also_failing(seen, gate);
   document["by"] = next.by_p2pd ? "p2pd" : "operator";
   document["next"] = next.text;
   return document;
