@@ -36,6 +36,8 @@ def prove(tree, uses, limited=False, **other):
 
 
 class Case(unittest.TestCase):
+    RECORD = "rtx4090-x2-am5"
+
     def setUp(self):
         directory = scratch_directory("p2pd-cli-")
         self.addCleanup(directory.cleanup)
@@ -44,7 +46,7 @@ class Case(unittest.TestCase):
         self.state = self.scratch / "tree.p2pd"
         self.plan = self.scratch / "plan.yaml"
         write(self.plan, plan_text())
-        self.use("rtx4090-x2-am5")
+        self.use(self.RECORD)
 
     def use(self, record):
         self.tree = self.scratch / "tree"
@@ -54,7 +56,7 @@ class Case(unittest.TestCase):
 
     def fresh(self):
         shutil.rmtree(self.state, ignore_errors=True)
-        self.use("rtx4090-x2-am5")
+        self.use(self.RECORD)
 
     def ctl(self, *words, before=(), root=None, **more):
         command = [*before, P2PCTL, *map(str, words), "--root", str(root or self.tree)]
