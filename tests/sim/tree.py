@@ -3,9 +3,13 @@
 
 P2PD_BUILD: the build directory; build/dev unless told.
 """
+import fnmatch
+import hashlib
 import json
 import os
 import pathlib
+import re
+import stat
 import tempfile
 import uuid
 
@@ -48,6 +52,60 @@ def differences(seen, wanted):
         return "absent" if one is None else f"{one[:4]} {one[4][:400]!r}"
     return "".join(f"    {name}\n      is     {told(seen.get(name))}\n      wanted {told(wanted.get(name))}\n"
                    for name in sorted(seen.keys() | wanted.keys()) if seen.get(name) != wanted.get(name))
+
+
+def not_compared():
+    """Globs by when they count."""
+    globs = {"always": [], "apt": [], "packages": [], "walks": []}
+    for line in (TESTS / "world/not_compared").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            glob, when, _ = line.split(None, 2)
+            globs[when].append(glob)
+    return globs
+
+
+NOT_COMPARED = not_compared()
+
+
+def compared(path, when=(), without=()):
+    """Whether a path, relative to its tree, is: `when` says which lines of not_compared count, `without` gives more globs."""
+    globs = [*(glob for key in ("always", *when) for glob in NOT_COMPARED[key]), *without]
+    return not any(fnmatch.fnmatchcase(f"/{path}", glob) or fnmatch.fnmatchcase(f"/{path}", glob + "/*") for glob in globs)
+
+
+def entry(path, times=False):
+    """Kind and mode, owner, group, extended attributes, content (a big file's SHA-256), for `times` when it was written; None
+    where nothing is."""
+    try:
+        info = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        content = os.readlink(path)
+    elif stat.S_ISREG(info.st_mode):
+        content = path.read_bytes()
+        if len(content) > 400:
+            content = "SHA-256 " + hashlib.sha256(content).hexdigest()
+    else:
+        content = info.st_rdev if stat.S_ISCHR(info.st_mode) else ""
+    xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)
+              if not key.startswith("trusted.overlay.")}
+    written = (info.st_mtime_ns,) if times and not stat.S_ISDIR(info.st_mode) else ()
+    return oct(info.st_mode), info.st_uid, info.st_gid, xattrs, content, *written
+
+
+def paragraphs(text):
+    return sorted(part.strip() for part in text.split("\n\n") if part.strip())
+
+
+def records(root, without_sums=False):
+    """dpkg's and apt's files that are compared by what they mean."""
+    status = paragraphs((root / "var/lib/dpkg/status").read_text())
+    if without_sums:
+        status = [re.sub(r"(?m)^ /.* \w{32}\n", "", part) for part in status]
+    diversions = (root / "var/lib/dpkg/diversions").read_text().splitlines()
+    return {"status": status, "diversions": sorted(zip(*[iter(diversions)] * 3)),
+            "automatic": [part for part in paragraphs((root / "var/lib/apt/extended_states").read_text()) if "Auto-Installed: 1" in part]}
 
 
 def noted(path):

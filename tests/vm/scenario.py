@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 from guest import Guest, GuestError
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "world"))
-from world_tree import compared  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
+from tree import compared  # noqa: E402
 
 SETTLED = ("idle", "ready", "limited", "blocked", "failed", "paused")
 SETTLE_TIMEOUT_S = 2400

@@ -16,8 +16,9 @@ import stat
 import sys
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, HERE, Archive, Cases, Failed, Tree, arguments, compared, need  # noqa: E402
-from tree import MACHINES, write  # noqa: E402
+from archive import Archive  # noqa: E402
+from world_tree import ENTRY, HERE, Cases, Failed, Tree, arguments, need  # noqa: E402
+from tree import MACHINES, compared, write  # noqa: E402
 
 SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}

@@ -19,7 +19,8 @@ import urllib.request
 import yaml
 
 sys.dont_write_bytecode = True
-from world_tree import DRIVER_WORLD, ENTRY, VERSION, Cases, Tree, arguments, kernel_package, need  # noqa: E402
+from archive import kernel_package  # noqa: E402
+from world_tree import DRIVER_WORLD, ENTRY, VERSION, Cases, Tree, arguments, need  # noqa: E402
 
 OF_ENTRY = {"entry": ENTRY}
 RUNFILE, SOURCE, BUILD, BACKUP, PINS, PURGE, USERSPACE = (

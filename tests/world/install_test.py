@@ -8,7 +8,8 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from world_tree import ENTRY, OLDER, VERSION, Archive, Cases, Tree, arguments, kernel_package  # noqa: E402
+from archive import Archive, kernel_package  # noqa: E402
+from world_tree import ENTRY, OLDER, VERSION, Cases, Tree, arguments  # noqa: E402
 
 STAGE = [(name, {"entry": ENTRY}) for name in ("driver-runfile", "driver-source", "driver-build")]
 USERSPACE = ("driver-userspace", {"entry": ENTRY})

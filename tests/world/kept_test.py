@@ -9,7 +9,8 @@ import sys
 
 sys.dont_write_bytecode = True
 from actions_test import KEPT, settle, with_keep  # noqa: E402
-from world_tree import Archive, kernel_package, need, run_cases  # noqa: E402
+from archive import Archive, kernel_package  # noqa: E402
+from world_tree import need, run_cases  # noqa: E402
 
 STEPS = [("driver-source", {"entry": KEPT["entry"]}), ("driver-build", {"entry": KEPT["entry"]}), ("driver-pins", KEPT), ("driver-modules", KEPT)]
 BAN, OVERRIDE, HOOK, REMOVAL = ("/etc/modprobe.d/00-p2pd-trial.conf", "/etc/depmod.d/zz-p2pd.conf", "/etc/kernel/postinst.d/dkms-p2pd",

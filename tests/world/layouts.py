@@ -10,7 +10,8 @@ import shutil
 import subprocess
 
 from actions_test import KEPT, OFFERED, put_cards, with_keep
-from world_tree import Archive, Tree, need
+from archive import Archive
+from world_tree import Tree, need
 
 OLD = KEPT["entry"].removeprefix("driver-world/").removesuffix("-p2p")  # version of the installed packages
 WORLD_LIST = "/etc/apt/sources.list.d/driver-world.list"

@@ -12,7 +12,8 @@ import sys
 import urllib.request
 
 sys.dont_write_bytecode = True
-from world_tree import DRIVER_WORLD, ENTRY, Archive, need, run_cases  # noqa: E402
+from archive import Archive  # noqa: E402
+from world_tree import DRIVER_WORLD, ENTRY, need, run_cases  # noqa: E402
 
 NVCC = {"usr/local/cuda-99.9/bin/nvcc": "#!/bin/sh\n"}
 TOOLKIT = "cuda-toolkit-99-9"

@@ -14,7 +14,8 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-from world_tree import BUILD, DRIVER_WORLD, HERE, VERSION, Cases, Tree, arguments, need, picture  # noqa: E402
+from world_tree import BUILD, DRIVER_WORLD, HERE, VERSION, Cases, Tree, arguments, need  # noqa: E402
+from tree import entry  # noqa: E402
 
 RECORD = BUILD / "machines/rtx4090-x2-iommu-default"
 REPORT = HERE.parent / "sim/two-gpus.report.json"
@@ -50,7 +51,7 @@ class Machine(Tree):
 
     def menu_now(self):
         grub = self.path / "boot/grub"
-        return {path.relative_to(grub): picture(path) for path in grub.rglob("*")}
+        return {path.relative_to(grub): entry(path) for path in grub.rglob("*")}
 
     def as_found(self):
         self.same(when=["packages"], without=["/lspci-xxxx.txt", "/dev/kmsg"])

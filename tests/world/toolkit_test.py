@@ -8,7 +8,8 @@ import sys
 
 sys.dont_write_bytecode = True
 from packages_test import kill_when  # noqa: E402
-from world_tree import Archive, need, run_cases  # noqa: E402
+from archive import Archive  # noqa: E402
+from world_tree import need, run_cases  # noqa: E402
 
 TOOLKIT = ["cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common"]
 NVCC = "/usr/local/cuda-12.8/bin/nvcc"

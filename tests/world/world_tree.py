@@ -4,15 +4,11 @@
 A script calls arguments() first, which starts it once more in mounts of its own: what it mounts ends with it.
 P2PD_BUILD names the build directory whose bin/p2pctl is used; build/dev unless told.
 """
-import fnmatch
-import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
-import signal
-import stat
 import subprocess
 import sys
 import time
@@ -21,7 +17,7 @@ import uuid
 HERE = pathlib.Path(__file__).resolve().parent
 DRIVER_WORLD = HERE.parent / "sim/driver_world"
 sys.path.insert(0, str(HERE.parent / "sim"))
-from tree import noted, scratch_directory  # noqa: E402
+from tree import compared, entry, noted, records, scratch_directory  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
 VERSION, OLDER = "570.148.08", "570.86.15"
@@ -41,60 +37,6 @@ class Failed(Exception):
 def need(condition, text):
     if not condition:
         raise Failed(text)
-
-
-def not_compared():
-    """Globs by when they count."""
-    globs = {"always": [], "apt": [], "packages": [], "walks": []}
-    for line in (HERE / "not_compared").read_text().splitlines():
-        if line.strip() and not line.startswith("#"):
-            glob, when, _ = line.split(None, 2)
-            globs[when].append(glob)
-    return globs
-
-
-NOT_COMPARED = not_compared()
-
-
-def compared(path, when=(), without=()):
-    """Whether a path, relative to its tree, is: `when` says which lines of not_compared count, `without` gives more globs."""
-    globs = [*(glob for key in ("always", *when) for glob in NOT_COMPARED[key]), *without]
-    return not any(fnmatch.fnmatchcase(f"/{path}", glob) or fnmatch.fnmatchcase(f"/{path}", glob + "/*") for glob in globs)
-
-
-def picture(path, times=False):
-    """Kind and mode, owner, group, extended attributes, content (a big file's SHA-256), for `times` when it was written; None
-    where nothing is."""
-    try:
-        info = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISLNK(info.st_mode):
-        content = os.readlink(path)
-    elif stat.S_ISREG(info.st_mode):
-        content = path.read_bytes()
-        if len(content) > 400:
-            content = "SHA-256 " + hashlib.sha256(content).hexdigest()
-    else:
-        content = info.st_rdev if stat.S_ISCHR(info.st_mode) else ""
-    xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in os.listxattr(path, follow_symlinks=False)
-              if not key.startswith("trusted.overlay.")}
-    written = (info.st_mtime_ns,) if times and not stat.S_ISDIR(info.st_mode) else ()
-    return oct(info.st_mode), info.st_uid, info.st_gid, xattrs, content, *written
-
-
-def paragraphs(text):
-    return sorted(part.strip() for part in text.split("\n\n") if part.strip())
-
-
-def records(root, without_sums=False):
-    """dpkg's and apt's files that are compared by what they mean."""
-    status = paragraphs((root / "var/lib/dpkg/status").read_text())
-    if without_sums:
-        status = [re.sub(r"(?m)^ /.* \w{32}\n", "", part) for part in status]
-    diversions = (root / "var/lib/dpkg/diversions").read_text().splitlines()
-    return {"status": status, "diversions": sorted(zip(*[iter(diversions)] * 3)),
-            "automatic": [part for part in paragraphs((root / "var/lib/apt/extended_states").read_text()) if "Auto-Installed: 1" in part]}
 
 
 def arguments():
@@ -198,7 +140,7 @@ class Tree:
             first = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         except OSError:  # it has just ended
             first = []
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
         while any(pathlib.Path(f"/proc/{one}").exists() for one in first):  # it goes last
             time.sleep(0.001)
@@ -261,8 +203,7 @@ class Tree:
         return self.enter("modinfo", "-k", self.kernel, "-F", "srcversion", module)[1].strip()
 
     def staged(self):
-        record = json.loads(next(self.file("/var/cache/p2pd/builds").glob("*/build.json")).read_text())
-        return record["modules"]
+        return json.loads(next(self.file("/var/cache/p2pd/builds").glob("*/build.json")).read_text())["modules"]
 
     # ---- what differs
 
@@ -280,7 +221,7 @@ class Tree:
 
     def snapshot(self, times=False):
         """Its pictures now, of what was touched so far, for differences()."""
-        return {name: picture(self.path / name, times) for name in self.touched()}
+        return {name: entry(self.path / name, times) for name in self.touched()}
 
     def differences(self, wanted=None, when=(), without=()):
         """One line for each path at which it differs from `wanted`: another tree on the same folder, a snapshot of its own, or
@@ -291,8 +232,8 @@ class Tree:
         for name in sorted(self.touched() | (other.touched() if other else was_at.keys())):
             if not compared(name, when, without):
                 continue
-            was = was_at[name] if name in was_at else picture((other.path if other else self.before) / name)
-            now = picture(self.path / name)
+            was = was_at[name] if name in was_at else entry((other.path if other else self.before) / name)
+            now = entry(self.path / name)
             if now != was:
                 told.append(f"/{name}: is {str(now)[:300]}, was {str(was)[:300]}")
         if "packages" in when:
@@ -311,86 +252,6 @@ class Tree:
             need(time.monotonic() < deadline, f"{self.path} stays busy")
             time.sleep(0.1)
         shutil.rmtree(self.work)
-
-
-class Archive:
-    """One more archive of apt in a tree."""
-    FOLDER, SOURCE = "/srv/archive", "/etc/apt/sources.list.d/archive.list"
-    PATHS = (FOLDER, SOURCE)
-
-    def __init__(self, tree):
-        self.tree, self.folder = tree, tree.file(self.FOLDER)
-        self.folder.mkdir()
-        self.at(f"file://{self.FOLDER}")
-
-    def at(self, url):
-        self.tree.file(self.SOURCE).write_text(f"deb [trusted=yes] {url} ./\n")
-
-    def lists(self, fields):
-        """A package that apt knows of; there is none to be downloaded unless told."""
-        fields = {"Architecture": "amd64", "Version": "99.9-1", "Maintainer": "x <x@example.com>", "Filename": "./none.deb", "Size": "1",
-                  "SHA256": "0" * 64, "Description": "x", **fields}
-        with (self.folder / "Packages").open("a") as file:
-            file.write("\n" + "".join(f"{key}: {value}\n" for key, value in fields.items()))
-
-    def holds(self, name, files, **fields):
-        """A package with these files, path to text, which are programs."""
-        version = fields.get("Version", "99.9-1")
-        package = self.tree.work / f"{name}_{version}"
-        for path, text in {**files, "DEBIAN/control": "".join(f"{key}: {value}\n" for key, value in {
-                "Package": name, "Version": "99.9-1", "Architecture": "amd64", "Maintainer": "x <x@example.com>", "Description": "x",
-                **fields}.items())}.items():
-            (package / path).parent.mkdir(parents=True, exist_ok=True)
-            (package / path).write_text(text)
-            (package / path).chmod(0o755)
-        self.adds(package)
-
-    def adds(self, package):
-        """A package that a folder holds, as dpkg-deb takes it."""
-        fields = dict(line.split(": ", 1) for line in (package / "DEBIAN/control").read_text().splitlines())
-        out = self.folder / f"{fields['Package']}_{fields['Version']}.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
-        data = out.read_bytes()
-        self.lists({**fields, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest()})
-
-    def forgets(self):
-        """What it held is no longer there; apt's lists still name it."""
-        shutil.rmtree(self.folder)
-        self.folder.mkdir()
-
-    def is_of(self, **fields):
-        """Says whose it is, of what it holds so far."""
-        data = (self.folder / "Packages").read_bytes()
-        (self.folder / "Release").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()) +
-                                             f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n")
-
-    def update(self):
-        self.tree.run("apt-get", "update", "-o", f"Dir::Etc::sourcelist={self.SOURCE}", "-o", "Dir::Etc::sourceparts=/dev/null", "-o",
-                      "APT::Get::List-Cleanup=0")
-
-
-def kernel_package(tree, release, makefile):
-    """A kernel package of `release` as Debian's are: its scripts run what lies in /etc/kernel."""
-    package = tree.work / f"linux-image-{release}"
-    build = package / f"usr/lib/modules/{release}/build"
-    (build / "include").mkdir(parents=True)
-    (build / "Makefile").write_text(makefile)
-    (build / ".config").write_text('CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n')
-    (package / "boot").mkdir()
-    for name in ("vmlinuz", "config"):
-        (package / f"boot/{name}-{release}").write_text("CONFIG_RD_ZSTD=y\n")
-    (package / "DEBIAN").mkdir()
-    (package / "DEBIAN/control").write_text(f"Package: linux-image-{release}\nVersion: 1\nArchitecture: amd64\nMaintainer: x <x@x>\n"
-                                            "Description: made\n")
-    for script, folder in (("postinst", "postinst.d"), ("prerm", "prerm.d"), ("postrm", "postrm.d")):
-        path = package / "DEBIAN" / script
-        path.write_text(f"#!/bin/sh -e\ndepmod {release}\nrun-parts --report --exit-on-error --arg={release} "
-                        f"--arg=/boot/vmlinuz-{release} /etc/kernel/{folder}\n" if script == "postinst" else
-                        f"#!/bin/sh\nrun-parts --arg={release} --arg=/boot/vmlinuz-{release} /etc/kernel/{folder} || true\n")
-        path.chmod(0o755)
-    out = tree.file(f"/tmp/{package.name}.deb")
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
-    return f"/tmp/{out.name}"
 
 
 class Cases:
