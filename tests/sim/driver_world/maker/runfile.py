@@ -12,7 +12,7 @@ LIBRARIES = {"libcuda": "CUDA", "libcudadebugger": "CUDA", "libnvidia-ptxjitcomp
              "libEGL_nvidia": "GL", "libnvidia-glcore": "GL", "libnvidia-eglcore": "GL", "libvdpau_nvidia": "GL", "libnvidia-fbc": "GL"}
 
 
-PARTS = ("options.sh", "uninstall.sh", "checks.sh", "install.sh")
+PARTS = ("options.sh", "uninstall.sh", "install.sh")
 
 
 def installer(version):

@@ -54,7 +54,7 @@ def packaged(version):
     files = replaced(stock(version), "kernel-open/nvidia/nv-pci.c", RESIZE,
                      "#if defined(NV_PCI_RESIZE_RESOURCE_HAS_EXCLUDE_BARS_ARG)\n"
                      "\terror = pci_resize_resource(dev, NV_BAR1, size, 0);\n#else\n" + RESIZE + "#endif\n")
-    return replaced(files, "kernel-open/nvidia/nvidia.Kbuild", "proc_create_single_data_present",
+    return replaced(files, "kernel-open/Kbuild", "proc_create_single_data_present",
                     "proc_create_single_data_present pci_resize_resource_has_exclude_bars_arg")
 
 

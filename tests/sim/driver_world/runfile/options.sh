@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# nvidia-installer of the driver world, the first of four parts that make puts together, and nvidia-uninstall where it is called so:
+# nvidia-installer of the driver world, the first of three parts that make puts together, and nvidia-uninstall where it is called so:
 # flags, default answers of --silent, order of checks, messages, manifest and exit codes (0 and 1) of the real one. It asks nothing:
 # what would be a question takes its default answer. DRIVER_WORLD_ROOT is put before every path of the host, for tests without root.
 umask 022
