@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A machine that is ready stays so over a boot, and another apply changes nothing and makes no reboot."""
-from scenario import expect, expect_untouched
+from expected import expect_untouched
+from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -2,7 +2,8 @@
 """An image that "p2pctl apply --root" made becomes ready with one reboot at most, without a compiler and without a network."""
 import json
 
-from scenario import UNATTENDED, expect, expect_ready
+from expected import expect_ready
+from scenario import UNATTENDED, expect
 
 STARTS = "applied"
 CARDS = "two-behind-switch"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A board on which passthrough is not enough: the proof fails, the IOMMU is turned off, the proof passes."""
-from scenario import UNATTENDED, expect, expect_ready, quirks
+from expected import expect_ready
+from scenario import UNATTENDED, expect, quirks
 
 STARTS = "delivered"
 CARDS = "two-ports"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """RTX 50 with its distribution's driver of 590 or newer: options of that driver give P2P, and no module or package is replaced."""
-from scenario import expect, expect_as_at_first, say
+from expected import expect_as_at_first
+from scenario import expect, say
 
 STARTS = "delivered"
 CARDS = "two-blackwell"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """RTX 50 whose driver refuses P2P in spite of its options: they are undone, and patched modules are installed."""
-from scenario import expect, expect_ready, quirks
+from expected import expect_ready
+from scenario import expect, quirks
 from scenarios.blackwell_options import install_newer_driver, keys_in_force
 
 STARTS = "delivered"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A disk with no room for a driver swap: blocked with the numbers; with room again, the same request goes on."""
-from scenario import expect, expect_driver_kept
+from expected import expect_driver_kept
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

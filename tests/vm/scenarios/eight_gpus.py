@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Eight cards on two sockets become ready: every of their 56 ordered pairs, on one socket and across."""
-from scenario import UNATTENDED, expect, expect_ready
+from expected import expect_ready
+from scenario import UNATTENDED, expect
 
 STARTS = "delivered"
 CARDS = "eight-two-sockets"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """An image with p2pd in it, the distribution's driver, nouveau, an IOMMU and ACS on, becomes ready by itself, with one reboot."""
-from scenario import UNATTENDED, expect, expect_ready
+from expected import expect_ready
+from scenario import UNATTENDED, expect
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

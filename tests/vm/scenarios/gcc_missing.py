@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """No compiler for C++: apt brings it, and the modules are built."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A display manager holds the old driver: it is stopped for the swap and started again, and no reboot is needed."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "no-iommu"

@@ -2,7 +2,8 @@
 """Somebody keeps the machine from being restarted: nothing is changed before that ends, and the run is not over."""
 import time
 
-from scenario import expect, expect_untouched
+from expected import expect_untouched
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A build has the version of the distribution's packages: these stay, only modules are replaced, and no upgrade tears them apart."""
-from scenario import UNATTENDED, expect, expect_ready, expect_same_packages
+from expected import expect_ready, expect_same_packages
+from scenario import UNATTENDED, expect
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

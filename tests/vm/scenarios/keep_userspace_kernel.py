@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A kernel is installed where the driver's packages stayed: a hook builds p2pd's modules for it, and its first boot is ready by itself."""
-from scenario import expect, expect_ready, newest_kernel, say
+from expected import expect_ready
+from scenario import expect, newest_kernel, say
 from scenarios.keep_userspace import PLACE, expect_beside_packages
 
 STARTS = "keep-userspace"

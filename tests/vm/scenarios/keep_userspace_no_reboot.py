@@ -2,7 +2,8 @@
 """The packages stay, and boot line and initramfs are right already: the modules are replaced, and P2P proven, without a reboot."""
 import re
 
-from scenario import expect, expect_ready, expect_same_packages
+from expected import expect_ready, expect_same_packages
+from scenario import expect
 from scenarios.keep_userspace import SEED as KEEP, expect_beside_packages
 
 STARTS = "delivered"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A machine whose packages stayed goes back: their own modules are loaded again, and the tree is as it was delivered."""
-from scenario import expect, expect_as_at_first
+from expected import expect_as_at_first
+from scenario import expect
 
 STARTS = "keep-userspace"
 CARDS = "two-behind-switch"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The distribution offers a newer driver: status, motd and metrics say so, one command moves to it, and revert brings the old one back."""
-from scenario import expect, expect_ready, say
+from expected import expect_ready
+from scenario import expect, say
 
 STARTS = "keep-userspace"
 CARDS = "two-behind-switch"

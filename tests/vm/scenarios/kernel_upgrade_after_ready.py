@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A newer kernel is installed on a ready machine: DKMS builds for it, and the first boot of it comes back ready by itself."""
-from scenario import expect, expect_ready, newest_kernel, say
+from expected import expect_ready
+from scenario import expect, newest_kernel, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A kernel that was built with clang, for which no build of the catalogue is known: blocked, with the reason why none fits."""
-from scenario import expect, expect_untouched
+from expected import expect_untouched
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A kernel update arrives on a ready machine without its headers, so no modules can be built for it: the proven kernel stays the
 default, and status and the message of the day say so. Once the headers come DKMS builds them, and the new kernel is the default."""
-from scenario import expect, expect_ready, newest_kernel, say
+from expected import expect_ready
+from scenario import expect, newest_kernel, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -5,7 +5,8 @@ import pathlib
 import subprocess
 import urllib.request
 
-from scenario import catalogue_edit, expect, expect_driver_kept
+from expected import expect_driver_kept
+from scenario import catalogue_edit, expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Somebody's stock module lands where modprobe looks first: not ready at the next boot, and another apply mends it without a reboot."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Cards whose copies never arrive, whatever is tried: failed within the plan's reboots, and as it was found."""
-from scenario import UNATTENDED, expect, expect_as_at_first, quirks
+from expected import expect_as_at_first
+from scenario import UNATTENDED, expect, quirks
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

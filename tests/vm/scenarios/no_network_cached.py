@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Every mirror goes away once runfile and source were fetched: packages that are to come back are made of what is installed."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

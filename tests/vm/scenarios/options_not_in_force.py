@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The right modules, loaded by hand with a key that chooses the mailbox, and without their options: the proof fails, and they are loaded
 anew, without a reboot."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -2,7 +2,8 @@
 """A driver that gives P2P by itself, and nothing has run: ready by the proof alone, without a reboot, now and at the next boot.
 
 No file outside of p2pd's own state changes, but for NCCL's setting, which revert takes back."""
-from scenario import expect, expect_as_at_first, expect_files_kept, say
+from expected import expect_as_at_first, expect_files_kept
+from scenario import expect, say
 
 STARTS = "delivered"
 CARDS = "two-professional"

@@ -2,7 +2,8 @@
 """Somebody's installation, in the middle: it is waited for. It ends half-way: blocked. Nothing is changed meanwhile."""
 import time
 
-from scenario import expect, expect_driver_kept
+from expected import expect_driver_kept
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

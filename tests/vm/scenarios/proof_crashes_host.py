@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Cards that take the host down when they meet: the proof is tried once more, then the run has failed and is undone."""
-from scenario import UNATTENDED, expect, expect_as_at_first, quirks
+from expected import expect_as_at_first
+from scenario import UNATTENDED, expect, quirks
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

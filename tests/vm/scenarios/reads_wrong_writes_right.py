@@ -2,7 +2,8 @@
 """What kernels load from a peer is wrong, stores and copies are right: limited, now and at the next boot, and the driver is kept."""
 import json
 
-from scenario import MODULES, UNATTENDED, expect, expect_own_modules, quirks, say
+from expected import MODULES, expect_own_modules
+from scenario import UNATTENDED, expect, quirks, say
 
 STARTS = "delivered"
 CARDS = "no-iommu"  # no alternative is left to try

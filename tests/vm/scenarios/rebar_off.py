@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Cards whose BAR1 cannot grow: blocked before anything is changed, with firmware named as the cause."""
-from scenario import expect, expect_untouched
+from expected import expect_untouched
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "rebar-off"

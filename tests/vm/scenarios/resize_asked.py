@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """BAR1 is small at power-on, and the fork resizes it only where it is asked to, of which its entry says nothing: ready, BAR1 whole."""
-from scenario import catalogue_drop_in, expect_ready, expect_whole_bar1, UNATTENDED
+from expected import expect_ready, expect_whole_bar1
+from scenario import catalogue_drop_in, UNATTENDED
 
 STARTS = "delivered"
 CARDS = "two-ports-small-bar1"

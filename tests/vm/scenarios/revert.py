@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A ready machine goes back: the distribution's driver is loaded again, and the tree is as it was delivered."""
-from scenario import expect, expect_as_at_first
+from expected import expect_as_at_first
+from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

@@ -2,7 +2,8 @@
 """A revert while the GPUs are in use: a killed process that hangs in the driver is not waited for, a job is, for 15 minutes."""
 import time
 
-from scenario import expect, expect_as_at_first, say
+from expected import expect_as_at_first
+from scenario import expect, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

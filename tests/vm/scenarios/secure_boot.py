@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Secure Boot with the vendors' keys, and none of ours: blocked before anything is changed."""
-from scenario import expect, expect_untouched
+from expected import expect_untouched
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Secure Boot, and the key of this machine's DKMS enrolled: p2pd signs its modules with it, and the machine becomes ready."""
-from scenario import expect, expect_ready, expect_same_packages, say
+from expected import expect_ready, expect_same_packages
+from scenario import expect, say
 from scenarios.keep_userspace import SEED as KEEP, expect_beside_packages
 from scenarios.secure_boot import VARIABLE
 

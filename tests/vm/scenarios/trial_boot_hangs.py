@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A kernel argument with which the machine hangs: after a power cycle the old default comes back; twice, then failed and undone."""
-from scenario import expect, expect_as_at_first, say
+from expected import expect_as_at_first
+from scenario import expect, say
 
 STARTS = "delivered"
 CARDS = "two-ports"

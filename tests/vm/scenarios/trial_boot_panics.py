@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A kernel argument that no kernel survives: the old default comes back by itself; twice, then failed and undone."""
-from scenario import expect, expect_as_at_first
+from expected import expect_as_at_first
+from scenario import expect
 from scenarios import trial_boot_hangs
 
 STARTS = "delivered"

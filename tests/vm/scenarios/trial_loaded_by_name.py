@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A boot service loads the driver by name: on trial, and in the default boot after a trial that hung, only p2pd loads the new modules."""
-from scenario import UNATTENDED, expect, expect_ready, quirks, say
+from expected import expect_ready
+from scenario import UNATTENDED, expect, quirks, say
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"

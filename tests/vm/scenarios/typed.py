@@ -7,7 +7,8 @@ import os
 import pathlib
 import re
 
-from scenario import expect, expect_as_at_first, expect_ready
+from expected import expect_as_at_first, expect_ready
+from scenario import expect
 from scenarios.keep_userspace import SEED as KEEP
 
 STARTS = "delivered"

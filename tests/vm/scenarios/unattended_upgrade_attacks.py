@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """apt is asked for a newer distribution driver, and for everything that can be upgraded: it brings none, and the machine stays ready."""
-from scenario import expect, expect_ready
+from expected import expect_ready
+from scenario import expect
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"

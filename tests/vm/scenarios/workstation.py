@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The plan workstation on a server with five-level page tables: CUDA toolkit by apt and on the PATH, the samples' numbers beside the proof,
 NCCL's level, HMM off, a device for containers; all in force after one reboot, and gone after revert."""
-from scenario import expect, expect_as_at_first, expect_ready
+from expected import expect_as_at_first, expect_ready
+from scenario import expect
 
 STARTS = "delivered"
 CARDS = "two-ports"
