@@ -11,7 +11,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 import unittest
@@ -247,105 +246,6 @@ class Verbs(Case):
         following.kill()
         self.assertEqual(self.bus.status()["state"], "walking")
         self.finish()
-
-
-class Limited(Case):
-    """A machine that is fit for less than the plan wants: copies and NCCL, not what loads from a peer."""
-
-    ONLY = ["copies", "nccl"]
-    ALL = [*ONLY, "custom-all-reduce"]
-
-    def setUp(self):
-        super().setUp()
-        self.write("etc/limited", "")
-
-    def assert_files(self, *names):
-        """Of the two that tell how far P2P is proven, these are there."""
-        self.assertEqual([name for name in ("limited", "ready") if (self.bus.runtime / name).exists()], [*names])
-
-    def assert_limited(self):
-        found = self.client().get_all()
-        self.assertEqual((found["State"], found["FitFor"], found["Step"]), ("limited", self.ONLY, ""))
-        self.assertIn("for less than the plan wants", found["Reason"])
-        self.assertEqual(json.loads((self.bus.runtime / "limited").read_text())["fit_for"], self.ONLY)
-        self.assert_files("limited")
-        for code, *words in ((5,), (0, "--for", "nccl"), (0, "--for", "copies,nccl"), (3, "--for", "custom-all-reduce"), (3, "--for", "nccl,atomics")):
-            self.assert_ctl(code, "is-ready", *words, user=NOBODY)
-
-    def each_boot(self):
-        """What p2pd-prove.service does at the next boot; its exit status."""
-        self.bus.restart_machine()
-        self.bus.start_walk()
-        self.bus.start_p2pd()
-        return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-worker", "prove")).wait(60)
-
-    def test_a_run_ends_limited(self):
-        self.nobody.watch()
-        run = self.apply()
-        self.bus.settle("limited")
-        self.assertTrue(self.nobody.watch_until(lambda: self.nobody.told("RunFinished")))
-        (finished,) = self.nobody.told("RunFinished")
-        self.assertEqual(finished[:2], [run, "limited"])
-        told = [message.body[1]["FitFor"].value for message in self.nobody.signals if message.interface == PROPERTIES and "FitFor" in message.body[1]]
-        self.assertEqual(told, [self.ONLY])
-        self.assertEqual([(step[0], step[3]) for step in self.nobody.call("ListSteps")[0]], [("options", "pass"), ("proof", "limited")])
-        self.assert_limited()
-        self.assertNotEqual(picture(self.bus.tree), self.before, "what brought so much is kept")
-
-    def test_by_every_verb(self):
-        self.assertRegex(self.assert_ctl(5, "apply", "work"), r"(?m)^limited  (.|\n)*^ fit for +copies, nccl$")
-        done = self.bus.ctl("apply", "work", "--json")
-        again = json.loads(done.stdout)
-        self.assertEqual((done.returncode, again["state"], again["changed"], again["fit_for"]), (5, "limited", False, self.ONLY))
-        self.assertRegex(self.assert_ctl(0, "status", user=NOBODY), r"\Alimited ")
-        metrics = self.assert_ctl(0, "metrics", user=NOBODY)
-        for line in ("p2pd_ready 0", 'p2pd_state{state="limited"} 1', 'p2pd_fit_for{use="nccl"} 1', 'p2pd_fit_for{use="custom-all-reduce"} 0'):
-            self.assertIn(f"\n{line}\n", metrics)
-        self.assertNotIn("p2pd_blocked_step", metrics)
-        features = self.assert_ctl(0, "features", user=NOBODY)
-        for label in ("ready=false", "state=limited", "fit-for-copies=true", "fit-for-nccl=true", "fit-for-custom-all-reduce=false", "fit-for-atomics=false",
-                      "fit-for-managed-memory=false"):
-            self.assertIn(f"/p2pd.{label}\n", features)
-        ready = json.loads(self.assert_ctl(5, "is-ready", "--json"))
-        self.assertEqual((ready["ready"], ready["fit_for"]), (False, self.ONLY))
-        self.assertRegex(self.assert_ctl(1, "is-ready", "--for", "nvshmem"), r"\Ap2pctl: --for: .*nvshmem.*copies, nccl, custom-all-reduce, atomics, managed-memory")
-
-    def test_all_of_it_and_back(self):
-        self.apply()
-        self.bus.settle("limited")
-        (self.bus.tree / "etc/limited").unlink()
-        self.assert_ctl(0, "apply", "work")
-        self.assert_files("ready")
-        self.assertEqual(self.client().get("FitFor"), self.ALL)
-        self.assert_ctl(0, "is-ready", "--for", ",".join(self.ALL))
-        self.write("etc/limited", "")
-        self.assert_ctl(5, "apply", "work")
-        self.assert_limited()
-
-    def test_the_next_boots(self):
-        """The quick proof takes away and adds nothing, however often it is made."""
-        self.apply()
-        self.bus.settle("limited")
-        (self.bus.tree / "etc/limited").unlink()  # the quick form does not see it
-        for boot in range(2):
-            with self.subTest(boot=boot):
-                self.assertEqual(self.each_boot(), 0)
-                self.assertEqual(self.bus.status()["plan"], "verify")
-                self.assert_limited()
-        self.write("etc/broken", "")
-        self.assertEqual(self.each_boot(), 3)
-        self.assertNotIn(self.bus.status()["state"], ("limited", "ready"))
-        self.assert_files()
-        self.assertEqual(self.client().get("FitFor"), [])
-        self.assert_ctl(3, "is-ready")
-
-    def test_revert(self):
-        self.apply()
-        self.bus.settle("limited")
-        self.assertIn("undone", self.assert_ctl(0, "revert"))
-        self.assert_files()
-        self.assertEqual(self.client().get("FitFor"), [])
-        self.assert_unchanged()
 
 
 if __name__ == "__main__":

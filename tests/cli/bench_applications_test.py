@@ -6,8 +6,7 @@ import shutil
 import time
 import unittest
 
-import bench_test
-from bench_test import BUILD, LIMITED, LINK, NOT_PROVEN, PROVEN, SIMULATED_NCCL, Case, fault, gpu_addresses, machine
+from bench_case import BUILD, LAST, LIMITED, LINK, NOT_PROVEN, PROVEN, SIMULATED_NCCL, Case, fault, gpu_addresses, machine
 
 
 class Nccl(Case):
@@ -51,7 +50,7 @@ class Nccl(Case):
                 report = self.nccl("--quick", "--collectives", *bound, fault=fault, code=LIMITED)
                 self.assertRegex(self.fails(report)[0], text)
                 self.assertEqual({use: fit for use, (fit, _) in self.fit(report).items()},
-                                 {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | bench_test.Uses.LAST)
+                                 {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | LAST)
 
     def test_faults_without_p2p_too(self):
         """They say nothing of P2P."""
@@ -96,9 +95,6 @@ class GraphAllReduce(Case):
 
     def wrong(self, report):
         return [(w["from"], w["to"], w["kind"], w["words"]) for w in report["wrong"] if w["test"] == "graph-all-reduce"]
-
-    def fit(self, report):
-        return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
 
     def test_right(self):
         description = machine(3)

@@ -4,20 +4,17 @@
 import re
 import unittest
 
-import bench_test
-from bench_test import LIMITED, NOT_PROVEN, Case, fault
+import bench_case
+from bench_case import LIMITED, NOT_PROVEN, Case, fault
 
 
 def machine(gpus, **more):
     """A simulated machine; none of these faults is of a handshake, which may take as long as a loaded host needs."""
-    return bench_test.machine(gpus, patience=25, **more)
+    return bench_case.machine(gpus, patience=25, **more)
 
 
 class MemoryCase(Case):
     BOTH = {(0, 1), (1, 0)}
-
-    def fit(self, report):
-        return {one["use"]: one["fit"] for one in report["judgement"]["fit"]}
 
     def verified(self, report):
         return {(p["from"], p["to"]): p["verified_bytes"][self.TEST] for p in report["pairs"] if self.TEST in p["verified_bytes"]}

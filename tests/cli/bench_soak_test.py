@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 """p2p-bench --soak on the simulated driver: rounds of everything, samples between them, an end at the first fault."""
 import json
-import os
 import pathlib
 import signal
 import struct
@@ -12,7 +11,7 @@ import unittest
 
 import jsonschema
 
-from bench_test import BENCH, BUILD, ERROR, LIMITED, NOT_PROVEN, PROVEN, SCHEMA, Case, fault, machine
+from bench_case import BENCH, ERROR, LIMITED, NOT_PROVEN, PROVEN, SCHEMA, Case, fault, machine
 
 
 class Soak(Case):
@@ -31,11 +30,8 @@ class Soak(Case):
         return machine(gpus, kernel_log=str(log), **more)
 
     def start(self, description, *options):
-        file = self.scratch / "machine.json"
-        file.write_text(json.dumps(description))
-        variables = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(BUILD / "sim"), "P2PD_SIM_CUDA": str(file)}
         return subprocess.Popen([BENCH, "--root", self.scratch / "root", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=variables, stdin=subprocess.DEVNULL)
+                                env=self.variables(description), stdin=subprocess.DEVNULL)
 
     def left_behind(self):
         """Processes of this machine's benchmark."""

@@ -220,61 +220,6 @@ class OtherMachine(Case):
                 self.assertEqual(done.stdout.splitlines(), ["--", "gpu7", "'p2pctl'", "'doctor'", "'--all'", "'it'\\''s'"], done.stderr)
 
 
-class LastRun(Case):
-    def test_doctor_tells_of_a_failed_run(self):
-        self.assertIsNone(self.json("doctor", self.plan, code=2)["last_run"])
-        blocked = "{gate: a, title: A, check: gpu-inventory, with: {at_least: 9}, operator: Install nine.}"
-        write(self.plan, plan_text(blocked))
-        self.assertRegex(self.ctl("apply", self.plan).stdout, r"(?s)\Ablocked |\nblocked .* next +Add a card; .* Then \"p2pctl retry\"")
-        self.assertRegex(self.ctl("doctor", self.plan).stdout, r"\nLast run blocked: .*2 .*GPU")
-        last = self.json("doctor", self.plan, code=4)["last_run"]
-        self.assertEqual((last["state"], last["undone"]), ("blocked", []))
-        self.assertTrue(last["next"].startswith("Add a card; "), last)
-
-    def test_what_is_in_the_way_says_what_to_do(self):
-        """Not the step that needs it."""
-        self.use("rtx4090-x2-dpkg-broken")
-        told = self.json("apply", code=4)
-        self.assertTrue(told["reason"].startswith("driver needs packages: dpkg was interrupted"), told["reason"])
-        self.assertTrue(told["next"].startswith('Run "dpkg --configure -a"'), told["next"])
-
-
-class Verify(Case):
-    def test_what_others_changed(self):
-        self.assertEqual(self.json("verify"), {"schema": "p2pd.verify/1", "drift": False, "changed": []})
-        self.apply_to_end()
-        self.assertEqual(self.ctl("verify").stdout, "Everything is as p2pd left it. P2P is not proven on this boot.\n")
-        ours = [path for path in picture(self.tree) if path.endswith("zz-p2pd.cfg")]
-        self.assertEqual(len(ours), 1)
-        write(self.tree / ours[0].lstrip("/"), "GRUB_CMDLINE_LINUX=quiet\n")
-        done = self.ctl("verify")
-        self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stdout, r"✗  a  /etc/default/grub.d/zz-p2pd.cfg was changed since\nNext: \"p2pctl apply\"")
-        (self.tree / ours[0].lstrip("/")).unlink()
-        changed = self.json("verify", code=2)
-        self.assertEqual(changed["changed"], [{"step": "a", "what": "/etc/default/grub.d/zz-p2pd.cfg", "change": "was removed since"}])
-        write(self.tree / ours[0].lstrip("/"), "mine\n")
-        done = self.ctl("revert")
-        self.assertRegex(done.stdout, r"zz-p2pd.cfg was changed since by somebody else; that version is kept as ")
-
-    def test_a_file_of_a_step_that_only_a_fix_required(self):
-        write(self.plan, plan_text(STEP.replace("fix:", "needs: [b], fix:"), OPTIONS.replace("gate: b", "requires: b")))
-        self.apply_to_end()
-        write(self.tree / "etc/modprobe.d/zz-p2pd.conf", "mine\n")
-        self.assertRegex(self.ctl("verify").stdout, r"✗  b  /etc/modprobe.d/zz-p2pd.conf was changed since\n")
-        told = self.ctl("revert").stdout
-        boot(self.tree)
-        self.assertRegex(told + self.ctl("revert").stdout, r"note +/etc/modprobe.d/zz-p2pd.conf was changed since by somebody else; that version is kept as ")
-
-    def test_no_undo_record_is_skipped(self):
-        self.apply_to_end()
-        record = next((self.state / "undo").glob("*.json"))
-        write(record, "{")
-        done = self.ctl("verify")
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"^p2pctl: .*undo record .* is damaged\n  next: ")
-
-
 class Printing(Case):
     ESCAPE = "\x1b"
 

@@ -26,7 +26,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "machines")]
-from bench_test import BENCH, BUILD, SAMPLED, fault, gpu_addresses, machine  # noqa: E402
+from bench_case import BENCH, BUILD, SAMPLED, fault, gpu_addresses, machine  # noqa: E402
 from cli_case import prove  # noqa: E402
 from maker.todays_cases import todays_cases  # noqa: E402
 from tree import MACHINES, boot  # noqa: E402

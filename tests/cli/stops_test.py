@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Two p2pctl at once, and one that is stopped or killed."""
+"""Two p2pctl at once, and one that is stopped or killed, as a download is."""
 import fcntl
+import json
 import os
 import pathlib
 import signal
@@ -9,8 +10,15 @@ import subprocess
 import time
 import unittest
 
+import download_test
 from cli_case import Case, P2PCTL, ROOT
+from download_test import BODY, FETCH, NO_PROXY, SUM
 from tree import boot, picture, write
+from web import good, stall
+
+
+def children_of(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 class OneAtATime(Case):
@@ -167,6 +175,80 @@ class Stops(Case):
         process.terminate()
         process.wait(timeout=20)
         self.finish()
+
+
+class Download(download_test.Case):
+    """A fetch of a file that does not end by itself."""
+
+    def test_a_stall_for_ever_ends(self):
+        start = time.monotonic()
+        self.assert_error(self.fetch(stall(BODY, 0), "stall=1"), "busy", "nothing received for 1 s")
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertEqual(len(self.web.asked), 3)
+
+    def test_a_trickle_ends_at_the_deadline(self):
+        def trickle(request):
+            request.say(200, b"", Content_Length=1000)
+            while not request.closing.wait(0.2):
+                request.wfile.write(b"x")
+        start = time.monotonic()
+        self.assert_error(self.fetch(trickle, "deadline=1500"), "timeout", "not done in time")
+        self.assertLess(time.monotonic() - start, 10)
+
+    def test_stop(self):
+        self.web.routes["/x"] = stall(BODY, 100_000)
+        child = subprocess.Popen([FETCH, "file", self.web.url + "/x", str(self.file)], stdout=subprocess.PIPE, text=True, env=NO_PROXY)
+        for _ in range(200):
+            if self.part.exists() and self.part.stat().st_size >= 90_000:
+                break
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        said = json.loads(child.communicate(timeout=20)[0])
+        self.assert_error(said, "interrupted", "asked to stop")
+        self.assertTrue(self.part.exists())
+
+    def started(self, *words, env=None, path="/x"):
+        """A fetch of `path` whose first 100,000 bytes are here, and that waits for more."""
+        self.web.routes[path] = stall(BODY, 100_000, then=good(BODY))
+        url = self.web.url.replace("//", "//me:s3cret@")
+        child = subprocess.Popen([FETCH, "file", url + path, str(self.file), *words], stdout=subprocess.PIPE, text=True, env={**NO_PROXY, **(env or {})})
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        for _ in range(200):
+            if self.part.exists() and self.part.stat().st_size == 100_000:
+                return child
+            time.sleep(0.05)
+        self.fail("nothing came")
+
+    def test_killed_and_taken_up(self):
+        child = self.started()
+        curl = [int(pid) for pid in children_of(child.pid)]
+        self.assertEqual(len(curl), 1)
+        child.kill()
+        child.wait()
+        for _ in range(100):
+            if not pathlib.Path(f"/proc/{curl[0]}").exists():
+                break
+            time.sleep(0.05)
+        self.assertFalse(pathlib.Path(f"/proc/{curl[0]}").exists(), "curl goes on without its parent")
+        self.assert_whole(self.fetch(BODY, f"sha256={SUM}"))
+        self.assertEqual(self.ranges(), [None, "bytes=100000-"])
+
+    def test_a_password_is_in_no_argv(self):
+        child = self.started(env={"http_proxy": "http://me:s3cret@127.0.0.1:9", "no_proxy": "127.0.0.1"})
+        (curl,) = children_of(child.pid)
+        argv = pathlib.Path(f"/proc/{curl}/cmdline").read_bytes().split(b"\0")
+        self.assertEqual(argv[:2], [b"curl", b"--disable"])
+        self.assertNotIn(b"s3cret", b" ".join(argv))
+
+    def test_a_stop_is_heard_at_once(self):
+        child = self.started()
+        begun = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        child.wait(20)
+        self.assertLess(time.monotonic() - begun, 1)
+        self.assertEqual(self.part.stat().st_size, 100_000)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,112 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl is-ready, metrics and features by the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
+"""What p2pctl tells programs: metrics, as text and as a file, as the textfile collector of node_exporter meets them; features, labels that
+end after a time, as Kubernetes' node feature discovery does; is-ready. They agree on what P2P is proven for."""
+import datetime
+import os
+import re
+import stat
 import struct
 import unittest
 
-from cli_case import Case, prove
+from cli_case import Case, OPTIONS, plan_text, prove, STEP
 from tree import boot, picture, write
 
+NAMESPACE = "feature.node.kubernetes.io/"
 USES = ("copies", "nccl", "custom-all-reduce", "atomics", "managed-memory", "compressible-memory")
 ALL, LESS = USES[:3], USES[:2]
-NAMESPACE = "feature.node.kubernetes.io/p2pd."
+SAMPLE = re.compile(r'(p2pd_[a-z_0-9]+)(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? \S+')
+
+
+class Metrics(Case):
+    def metrics(self, *words, code=0):
+        done = self.ctl("metrics", *words, cwd=self.scratch)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout
+
+    def samples(self, text):
+        """Lines of samples; each belongs to the HELP and TYPE above it, and no family comes twice."""
+        found, family, families = [], "", []
+        for line in text.splitlines():
+            if line.startswith("# "):
+                _, kind, family, _ = line.split(" ", 3)
+                families += [family] * (kind == "HELP")
+            else:
+                self.assertEqual(SAMPLE.fullmatch(line)[1], family)
+                found.append(line)
+        self.assertEqual(len(families), len(set(families)))
+        return found
+
+    def test_nothing_has_run(self):
+        found = self.samples(self.metrics())
+        self.assertLessEqual({'p2pd_state{state="idle"} 1', "p2pd_ready 0", 'p2pd_fit_for{use="nccl"} 0', "p2pd_reboot_required 0"}, set(found))
+        self.assertFalse([line for line in found if line.startswith(("p2pd_run", "p2pd_steps", "p2pd_pair", "p2pd_last_proof"))])
+        self.assertFalse(self.state.exists())
+
+    def test_a_run(self):
+        write(self.plan, plan_text(STEP, OPTIONS))
+        self.json("apply", self.plan)
+        text = self.metrics()
+        self.assertLessEqual({'p2pd_state{state="rebooting"} 1', "p2pd_reboot_required 1", "p2pd_run_reboots_max 4"}, set(self.samples(text)))
+        self.assertIn("\np2pd_run_start_timestamp_seconds ", text)
+        self.assertNotIn("p2pd_run_end_", text)
+        told = {one["name"]: one["samples"] for one in self.json("metrics")["metrics"]}
+        self.assertEqual(told["p2pd_ready"], [{"labels": {}, "value": 0}])
+        self.assertEqual(sum(map(len, told.values())), len(self.samples(text)))
+
+    def test_file(self):
+        file = self.scratch / "p2pd.prom"
+        file.symlink_to(self.scratch / "target")
+        (self.scratch / "target").write_text("mine")
+        old = os.umask(0o077)
+        self.addCleanup(os.umask, old)
+        self.assertEqual(self.metrics("--output", "p2pd.prom"), "")
+        self.assertFalse(file.is_symlink())
+        self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o644)
+        self.assertEqual(file.read_text(), self.metrics())
+        self.assertEqual((self.scratch / "target").read_text(), "mine")
+        self.assertEqual([p.name for p in self.scratch.iterdir() if "prom" in p.name], ["p2pd.prom"])
+        for words in (["--output", "nowhere/p2pd.prom"], ["--output", "p2pd.prom", "--json"]):
+            self.metrics(*words, code=1)
+        self.assertFalse((self.scratch / "nowhere").exists())
+
+
+class Features(Case):
+    def labels(self, text):
+        """What the local source makes of the file; whatever stands above the first directive would never end."""
+        first, *lines = text.splitlines()
+        end = datetime.datetime.strptime(first, "# +expiry-time=%Y-%m-%dT%H:%M:%SZ")
+        left = (end - datetime.datetime.utcnow()).total_seconds()
+        self.assertTrue(60 < left <= 600, left)
+        return dict(line.split("=") for line in lines)
+
+    def test_nothing_has_run(self):
+        done = self.ctl("features")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        fit = {f"{NAMESPACE}p2pd.fit-for-{use}": "false" for use in USES}
+        self.assertEqual(self.labels(done.stdout), {NAMESPACE + "p2pd.ready": "false", NAMESPACE + "p2pd.state": "idle"} | fit)
+        self.assertEqual(self.json("features")["labels"], self.labels(done.stdout))
+
+    def test_a_run_in_a_file(self):
+        write(self.plan, plan_text(STEP, OPTIONS))
+        self.json("apply", self.plan)
+        file = self.scratch / "p2pd"
+        file.write_text("old")
+        done = self.ctl("features", "--output", file)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertEqual(self.labels(file.read_text())[NAMESPACE + "p2pd.state"], "rebooting")
+        self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o644)
+
+    def test_what_cannot_be_written(self):
+        for words in (["--output", self.scratch / "nowhere/p2pd"], ["--json", "--output", self.scratch / "p2pd"]):
+            done = self.ctl("features", *words)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("p2pctl: ", done.stderr)
 
 
 class Proven(Case):
+    """By the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
+
     def setUp(self):
         super().setUp()
         boot(self.tree)
@@ -34,7 +128,7 @@ class Proven(Case):
         for use in USES:
             self.assertIn(f'\np2pd_fit_for{{use="{use}"}} {int(use in fit)}\n', text)
         labels = self.json("features")["labels"]
-        self.assertEqual({name: labels[NAMESPACE + name] for name in ("ready", *(f"fit-for-{use}" for use in USES))},
+        self.assertEqual({name: labels[f"{NAMESPACE}p2pd.{name}"] for name in ("ready", *(f"fit-for-{use}" for use in USES))},
                          {"ready": "true" if values["p2pd_ready",] else "false", **{f"fit-for-{use}": "true" if use in fit else "false" for use in USES}})
         return values["p2pd_ready",], fit
 
