@@ -14,7 +14,7 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/system"))
-from machine import arguments  # noqa: E402
+from namespaces import arguments  # noqa: E402
 from service import ARGUMENT, BUILD, Scenarios, ServiceMachine  # noqa: E402
 
 PLAN = f"""# SPDX-License-Identifier: MIT

@@ -14,7 +14,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 from fleet import CONFIG, PLANS, TOP, address, fleet, key_pair, simulated  # noqa: E402
-from machine import arguments  # noqa: E402
+from namespaces import arguments  # noqa: E402
 from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
 
 SCRIPT = "/usr/share/p2pd/slurm/p2pd-slurm"

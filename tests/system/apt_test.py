@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from machine import arguments  # noqa: E402
+from namespaces import arguments  # noqa: E402
 from service import SECONDS, Scenarios, cases_of, expect, with_files  # noqa: E402
 
 JOB, WORKER, BUS = "p2pd-job.service", "p2pd-worker.service", "p2pd.service"

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from machine import HERE, arguments  # noqa: E402
+from namespaces import arguments  # noqa: E402
 from service import BUILD, MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
 
 SECRET = "s3ntinel"

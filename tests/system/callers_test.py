@@ -11,8 +11,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-import confined  # noqa: E402
-from machine import arguments  # noqa: E402
+import namespaces  # noqa: E402
 from service import MANAGER, WRITES, Scenarios, cases_of, expect, files  # noqa: E402
 
 REFUSED = ("Access denied", "nteractive authentication required", "ermission denied", "password is needed", "polkit does not allow",
@@ -110,22 +109,22 @@ def p2pd_of(machine):
 def case_p2pd_writes_nothing(machine):
     """Wherever p2pd may write, nobody else sees it: its own /tmp."""
     pid = p2pd_of(machine)
-    found = confined.inside(pid, confined.writable)
+    found = namespaces.inside(pid, namespaces.writable)
     seen = [path for path in found if machine.shell(f"test -e '{path}' && [ ! '{path}' -ef /dev/null ]").returncode == 0]
     print(f"  p2pd can write {', '.join(found) or 'nowhere'}")
     expect(not seen, f"p2pd can write {', '.join(seen)}")
     kernel = ["/proc/sys/kernel/hostname", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches",
               "/sys/power/state", "/sys/bus/pci/rescan", "/sys/fs/cgroup/cgroup.procs", "/dev/console", "/dev/kmsg", "/dev/mem"]
-    opened = confined.inside(pid, lambda: confined.opened_for_writing(kernel))
+    opened = namespaces.inside(pid, lambda: namespaces.opened_for_writing(kernel))
     expect(not opened, f"p2pd can write {opened}")
 
 
 def case_p2pd_connects_to_little(machine):
     pid = p2pd_of(machine)
     machine.run("systemctl start p2pd-worker.socket")
-    sockets = confined.sockets_of(machine.leader)
+    sockets = namespaces.sockets_of(machine.leader)
     expect("/run/systemd/private" in dict(sockets), f"no /run/systemd/private in {sockets}")
-    found = set(confined.inside(pid, lambda: confined.connectable(sockets)))
+    found = set(namespaces.inside(pid, lambda: namespaces.connectable(sockets)))
     print(f"  p2pd can connect to {', '.join(sorted(found))}, of {len(sockets)} sockets")
     expect("/run/dbus/system_bus_socket" in found, "not even to the bus: the test tests nothing")
     expect(found <= OPEN_TO_P2PD, f"also to {found - OPEN_TO_P2PD}")
@@ -134,7 +133,7 @@ def case_p2pd_connects_to_little(machine):
 def case_p2pd_signals_nobody(machine):
     pid = p2pd_of(machine)
     others = [int(one) for one in machine.run("pgrep -v -u p2pd .").split()]
-    found = confined.inside(pid, lambda: confined.signalled(others))
+    found = namespaces.inside(pid, lambda: namespaces.signalled(others))
     expect(1 in others and not found, f"it can signal {found}")
 
 
@@ -158,7 +157,7 @@ def case_p2pd_has_no_privilege(machine):
 
 
 def main():
-    root, work, only = arguments()
+    root, work, only = namespaces.arguments()
     scenarios = Scenarios(root, work, only)
     alone = [case_without_polkit_only_root]
     scenarios.together([case for case in cases_of(globals()) if case not in alone], files(seconds=0))

@@ -6,10 +6,10 @@
         machine.run("systemctl --failed")
         machine.reboot()
 
-A script calls arguments() first, which starts it once more in mounts and processes of its own: what it mounts or starts ends
-with it, however it ends. Several machines may be up at once; each has a network of its own, or, after arguments(network=True),
-all share one with the script, which has nothing but the loopback device. There is no kernel and no boot loader: /proc/cmdline
-is what GRUB would give, from the first entry of grub.cfg, or from the one that grub-reboot chose.
+A script calls arguments() of namespaces.py first, which starts it once more in mounts and processes of its own: what it mounts or
+starts ends with it, however it ends. Several machines may be up at once; each has a network of its own, or, after
+arguments(network=True), all share one with the script, which has nothing but the loopback device. There is no kernel and no boot
+loader: /proc/cmdline is what GRUB would give, from the first entry of grub.cfg, or from the one that grub-reboot chose.
 """
 import contextlib
 import os
@@ -18,16 +18,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
 
+from namespaces import CGROUPS, remove_cgroup
+
 HERE = pathlib.Path(__file__).resolve().parent
 ENTER = HERE.parent / "sim/driver_world/enter"
-CGROUPS = [path for path in map(pathlib.Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"))
-           if (path / "cgroup.procs").exists()]
-OURS = "p2pd-systemd-"  # cgroups, with the process id of the script behind it
 REBOOT = 133            # how systemd-nspawn ends where the machine wants to be booted again
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C", "TERM": "dumb"}
 POLL_S = 0.05
@@ -36,64 +34,6 @@ PATIENCE_S = 60
 
 class MachineError(Exception):
     """The machine did not do what was asked of it."""
-
-
-# ---- what is left behind: nothing -------------------------------------------------------------------------------------
-
-def remove_cgroup(path):
-    """A cgroup with those below it; its processes are dead or dying."""
-    deadline = time.monotonic() + 5
-    while path.exists():
-        for folder, _, _ in os.walk(path, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.01 if path.exists() else 0)
-
-
-def remove_cgroups(of=None):
-    """Those of the script with a process id; else those of scripts that are no more."""
-    for path in (path for folder in CGROUPS for path in folder.glob(f"{OURS}*")):
-        pid = path.name[len(OURS):]
-        if pid == str(of) or of is None and not pathlib.Path("/proc", pid).exists():
-            remove_cgroup(path)
-
-
-def arguments(network=False):
-    """The tree that the command line names, a folder to work in, and the other words; in namespaces of this script's own, with
-    `network` in a network of its own, too."""
-    if len(sys.argv) < 2:
-        raise SystemExit(sys.modules["__main__"].__doc__)
-    root = pathlib.Path(sys.argv[1]).resolve()
-    if not (root / "srv/archive").is_dir():
-        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
-    if "SYSTEMD_TESTS_CGROUP" not in os.environ:
-        raise SystemExit(again_in_namespaces(["--net"] if network else []))
-    if network:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    # in memory, in mounts of our own: nothing is left of it; systemd-nspawn, too, notes something there
-    place = pathlib.Path("/run/systemd")
-    place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place], check=True)
-    return root, place / "tests", sys.argv[2:]
-
-
-def again_in_namespaces(more):
-    """The exit status of this script, run with mounts and processes of its own."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    remove_cgroups()
-    # the shell is process 1 of them, and buries who lost his parent: a machine does not go down while one of its own is unburied
-    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
-                              "--kill-child", "--mount-proc", *more, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
-                             env={**os.environ, "SYSTEMD_TESTS_CGROUP": OURS + str(os.getpid())})
-    try:
-        return inner.wait()
-    finally:
-        inner.kill()
-        inner.wait()
-        remove_cgroups(os.getpid())
 
 
 # ---- what is in it ----------------------------------------------------------------------------------------------------
@@ -109,32 +49,6 @@ def overlay(work, upper, lowers):
         yield work / "tree"
     finally:
         subprocess.run(["umount", "--lazy", work / "tree"], check=True)
-
-
-def install_files(build, tree):
-    """What a package of a build holds."""
-    done = subprocess.run(["cmake", "--install", build, "--prefix", "/usr", "--strip"], check=False, env={**os.environ, "DESTDIR": str(tree)},
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise MachineError(f"cannot install {build}: is it built?\n{done.stdout[-2000:]}")
-
-
-def installed(root, build, work):
-    """The folder with what installing the package of a build adds to a tree: its files, and what its postinst does."""
-    layer = work / "installed"
-    with overlay(work / "installing", layer, [root]) as tree:
-        install_files(build, tree)
-        if (needrestart := tree / "usr/share/p2pd/needrestart.conf").exists():
-            shutil.copy(needrestart, tree / "etc/needrestart/conf.d/p2pd.conf")
-        units = sorted(path.name for path in (tree / "usr/lib/systemd/system").glob("p2pd*") if "@" not in path.name)
-        for argv in (["systemd-sysusers", "p2pd.conf"], ["systemd-tmpfiles", "--create", "p2pd.conf"],
-                     ["systemctl", "preset", *units], ["journalctl", "--update-catalog"]):
-            if argv[-1] == "p2pd.conf" and not (tree / f"usr/lib/{argv[0][8:]}.d/p2pd.conf").exists():
-                continue
-            done = subprocess.run([ENTER, tree, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-            if done.returncode != 0:
-                raise MachineError(f"{' '.join(argv)}: {done.stdout}")
-    return layer
 
 
 def below(pid):

@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from machine import arguments  # noqa: E402
+from namespaces import arguments  # noqa: E402
 from service import ARGUMENT, Scenarios, cases_of, expect, with_files  # noqa: E402
 
 DELAY_S = 12  # of a restart that somebody is to see coming

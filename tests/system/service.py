@@ -3,10 +3,11 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
-from machine import HERE, Machine, MachineError, installed
+from machine import ENTER, HERE, Machine, MachineError, overlay
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
 SETTLED = ("idle", "ready", "blocked", "failed", "paused")
@@ -51,6 +52,32 @@ def files(config="reboot_delay_s: 1", seconds=SECONDS, more=None):
     plans = {f"/etc/p2pd/plans/{name}.yaml": PLAN.format(name=name, title=f"Plan {name}", policy=policy, steps="".join(STEPS[step] for step in steps))
              for name, (steps, policy) in PLANS.items()}
     return {**plans, "/etc/p2pd/p2pd.yaml": config + "\n", "/etc/slow-postinst": f"{seconds}\n", **(more or {})}
+
+
+def install_files(build, tree):
+    """What a package of a build holds."""
+    done = subprocess.run(["cmake", "--install", build, "--prefix", "/usr", "--strip"], check=False, env={**os.environ, "DESTDIR": str(tree)},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise MachineError(f"cannot install {build}: is it built?\n{done.stdout[-2000:]}")
+
+
+def installed(root, build, work):
+    """The folder with what installing the package of a build adds to a tree: its files, and what its postinst does."""
+    layer = work / "installed"
+    with overlay(work / "installing", layer, [root]) as tree:
+        install_files(build, tree)
+        if (needrestart := tree / "usr/share/p2pd/needrestart.conf").exists():
+            shutil.copy(needrestart, tree / "etc/needrestart/conf.d/p2pd.conf")
+        units = sorted(path.name for path in (tree / "usr/lib/systemd/system").glob("p2pd*") if "@" not in path.name)
+        for argv in (["systemd-sysusers", "p2pd.conf"], ["systemd-tmpfiles", "--create", "p2pd.conf"],
+                     ["systemctl", "preset", *units], ["journalctl", "--update-catalog"]):
+            if argv[-1] == "p2pd.conf" and not (tree / f"usr/lib/{argv[0][8:]}.d/p2pd.conf").exists():
+                continue
+            done = subprocess.run([ENTER, tree, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            if done.returncode != 0:
+                raise MachineError(f"{' '.join(argv)}: {done.stdout}")
+    return layer
 
 
 class Unexpected(Exception):

@@ -1,21 +1,89 @@
 # SPDX-License-Identifier: MIT
-"""Runs Python in the context of another process: its namespaces, its user, no capability, no way to get one.
+"""Namespaces of a script's own, which end with all that it mounted or started; and those of another process, where Python runs.
 
-Nothing is started there, so what that context lets be executed does not matter. System call filters do not come along: what is
-refused here is refused by namespaces and by the user alone.
+There it has that process's user, no capability, no way to get one. Nothing is started there, so what that context lets be executed does
+not matter. System call filters do not come along: what is refused there is refused by namespaces and by the user alone.
 """
+import contextlib
 import ctypes
 import json
 import os
 import pathlib
+import signal
 import socket
+import subprocess
+import sys
+import time
 
+CGROUPS = [path for path in map(pathlib.Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"))
+           if (path / "cgroup.procs").exists()]
+OURS = "p2pd-systemd-"  # cgroups, with the process id of the script behind it
 NAMESPACES = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 38, 24, 28
 NOROOT = 0b11  # SECBIT_NOROOT, locked
 LIBC = ctypes.CDLL(None, use_errno=True)
 MARK = ".written-from-p2pd"
 
+
+# ---- a script's own: nothing is left behind ---------------------------------------------------------------------------
+
+def remove_cgroup(path):
+    """A cgroup with those below it; its processes are dead or dying."""
+    deadline = time.monotonic() + 5
+    while path.exists():
+        for folder, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01 if path.exists() else 0)
+
+
+def remove_cgroups(of=None):
+    """Those of the script with a process id; else those of scripts that are no more."""
+    for path in (path for folder in CGROUPS for path in folder.glob(f"{OURS}*")):
+        pid = path.name[len(OURS):]
+        if pid == str(of) or of is None and not pathlib.Path("/proc", pid).exists():
+            remove_cgroup(path)
+
+
+def arguments(network=False):
+    """The tree that the command line names, a folder to work in, and the other words; in namespaces of this script's own, with
+    `network` in a network of its own, too."""
+    if len(sys.argv) < 2:
+        raise SystemExit(sys.modules["__main__"].__doc__)
+    root = pathlib.Path(sys.argv[1]).resolve()
+    if not (root / "srv/archive").is_dir():
+        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
+    if "SYSTEMD_TESTS_CGROUP" not in os.environ:
+        raise SystemExit(again_in_namespaces(["--net"] if network else []))
+    if network:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # in memory, in mounts of our own: nothing is left of it; systemd-nspawn, too, notes something there
+    place = pathlib.Path("/run/systemd")
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place], check=True)
+    return root, place / "tests", sys.argv[2:]
+
+
+def again_in_namespaces(more):
+    """The exit status of this script, run with mounts and processes of its own."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    remove_cgroups()
+    # the shell is process 1 of them, and buries who lost his parent: a machine does not go down while one of its own is unburied
+    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
+                              "--kill-child", "--mount-proc", *more, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
+                             env={**os.environ, "SYSTEMD_TESTS_CGROUP": OURS + str(os.getpid())})
+    try:
+        return inner.wait()
+    finally:
+        inner.kill()
+        inner.wait()
+        remove_cgroups(os.getpid())
+
+
+# ---- the context of another process ------------------------------------------------------------------------------------
 
 def done(status, what):
     if status != 0:
