@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The driver world of the tests is what it claims to be: archives that apt resolves, branches, pins that p2pd takes, HTTP faults.
+"""The driver world of the tests is what it claims to be: archives that apt resolves, branches, pins that p2pd takes.
 
 P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
 """
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -15,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 import jsonschema
@@ -295,82 +292,6 @@ class Catalogue(unittest.TestCase):
                 done = run(P2PCTL, "catalogue", "diff", f"driver-world/{version}{ending}", "--root", self.machine(name))
                 self.assertEqual(done.returncode, 1 if name == "moved" else 0, done.stdout)
                 self.assertIn("which it does not have" if name == "moved" else "+#define P2P_OVERRIDE 0x11", done.stdout)
-
-
-def server_class():
-    loader = importlib.machinery.SourceFileLoader("serve", str(WORLD / "serve"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("serve", loader))
-    loader.exec_module(module)
-    return module.Server
-
-
-class Http(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER.name))
-        self.data = bytes(range(256)) * 1024
-        (self.folder / "a file.run").write_bytes(self.data)
-        self.server = server_class()(self.folder)
-        thread = threading.Thread(target=self.server.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(self.server.server_close)
-        self.addCleanup(self.server.shutdown)
-        self.got = self.folder / "got"
-
-    def curl(self, path, *words):
-        """Exit status of curl, and what it wrote."""
-        done = run("curl", "-sS", "--noproxy", "*", "-o", self.got, *words, self.server.url() + path)
-        return done.returncode, self.got.read_bytes() if self.got.exists() else b""
-
-    def ask(self, path):
-        return run("curl", "-sS", "--noproxy", "*", self.server.url() + path).stdout
-
-    def test_whole_and_head(self):
-        self.assertEqual(self.curl("/a%20file.run"), (0, self.data))
-        self.assertIn("Content-Length: 262144", self.curl("/a%20file.run", "-I")[1].decode())
-        self.assertEqual(self.curl("/none", "-f")[0], 22)
-        self.assertEqual(self.curl("/../../../etc/passwd", "-f", "--path-as-is")[0], 22)
-
-    def test_a_cut_download_resumes(self):
-        self.assertEqual(self.curl("/a%20file.run?cut=100000"), (18, self.data[:100000]))
-        self.assertEqual(self.curl("/a%20file.run", "-C", "-"), (0, self.data))
-        row = json.loads(self.ask("/-/log").splitlines()[1])
-        self.assertEqual((row["status"], row["range"], row["sent"]), (206, "bytes=100000-", 162144))
-
-    def test_ranges(self):
-        self.assertEqual(self.curl("/a%20file.run", "-r", "-5"), (0, self.data[-5:]))
-        self.assertEqual(self.curl("/a%20file.run", "-r", "7-9"), (0, self.data[7:10]))
-        self.assertEqual(self.curl("/a%20file.run", "-f", "-r", "262144-")[0], 22)
-        self.assertEqual(self.curl("/a%20file.run", "-H", 'If-Range: "other"', "-H", "Range: bytes=7-9"), (0, self.data))
-        self.assertEqual(self.curl("/a%20file.run?whole=1", "-H", "Range: bytes=7-9"), (0, self.data))
-
-    def test_stall(self):
-        self.assertEqual(self.curl("/a%20file.run?stall=1000", "--max-time", "1"), (28, self.data[:1000]))
-
-    def test_lie(self):
-        self.assertEqual(self.curl("/a%20file.run?lie=10"), (18, self.data))
-        self.assertEqual(self.curl("/a%20file.run?lie=-10")[1], self.data[:-10])
-
-    def test_wrong(self):
-        code, got = self.curl("/a%20file.run?wrong=5")
-        self.assertEqual((code, got[5], got[6:]), (0, self.data[5] ^ 0xff, self.data[6:]))
-
-    def test_busy(self):
-        self.assertEqual(self.ask("/-/fault?path=/a%20file.run&busy=2"), "")
-        self.assertEqual([self.curl("/a%20file.run", "-f")[0] for _ in range(3)], [22, 22, 0])
-
-    def test_beforehand_and_times(self):
-        self.ask("/-/fault?path=/a%20file.run&cut=3&times=1")
-        self.assertEqual([self.curl("/a%20file.run")[0] for _ in range(2)], [18, 0])
-        self.ask("/-/fault?path=/a%20file.run&cut=3")
-        self.assertEqual([self.curl("/a%20file.run")[0] for _ in range(2)], [18, 18])
-        self.ask("/-/clear")
-        self.assertEqual(self.curl("/a%20file.run")[0], 0)
-
-    def test_unknown_words(self):
-        self.assertIn("no fault explode", self.ask("/a%20file.run?explode=1"))
-        self.assertIn("without path", self.ask("/-/fault?cut=1"))
-        self.assertIn("no verb; there are", self.ask("/-/verb"))
 
 
 if __name__ == "__main__":
