@@ -52,7 +52,8 @@ LIBRARIES = [
 SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?|(sys|linux|asm|net|netinet|arpa)/[a-z0-9_/-]+\.h")
 
 SPDX = "SPDX-License-Identifier: MIT"
-LOADED_INTO_QEMU = {"tests/vm/gpu/simulated_gpu.c": "SPDX-License-Identifier: GPL-2.0-or-later"}
+LOADED_INTO_QEMU = dict.fromkeys(("tests/vm/gpu/simulated_gpu.c", "tests/vm/gpu/simulated_ports.c"),
+                                 "SPDX-License-Identifier: GPL-2.0-or-later")
 NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
 # Spelled in two halves, so that this file does not hold them.
 NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]

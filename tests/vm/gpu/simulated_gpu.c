@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* simulated-gpu: a PCI Express function for QEMU with the configuration space of an NVIDIA card, and nothing behind it.
- * intel-root-port, amd-root-port, switch-upstream, switch-downstream: QEMU's ports, named as real ones, fast, and with ACS.
  *
  * A shared object that is loaded into a QEMU as Debian ships it (LD_PRELOAD); it is built against the headers of that very
  * version. Its BAR1 is 64 bit wide and can be resized through the capability that PCI Express has for it, up to `bar1-most`;
@@ -115,8 +114,10 @@ static void add_bars(Gpu *gpu)
 	pci_register_bar(&gpu->pci, 5, PCI_BASE_ADDRESS_SPACE_IO, &gpu->bar5);
 }
 
-/* A link that runs at the width and speed that it has */
-static void set_link(uint8_t *express, uint32_t speed, uint32_t width)
+void simulated_set_link(uint8_t *express, uint32_t speed, uint32_t width);
+
+/* A link that runs at the width and speed that it has; of simulated_ports.c, too */
+void simulated_set_link(uint8_t *express, uint32_t speed, uint32_t width)
 {
 	const uint32_t link = speed | width << 4;
 
@@ -158,7 +159,7 @@ static void realize(PCIDevice *pci, Error **error)
 	if (msi_init(pci, MSI_AT, 1, true, false, error) < 0 || pcie_endpoint_cap_init(pci, EXPRESS_AT) < 0 ||
 	    pcie_aer_init(pci, PCI_ERR_VER, AER_AT, PCI_ERR_SIZEOF, error) < 0)
 		return;
-	set_link(pci->config + EXPRESS_AT, gpu->link_speed, gpu->link_width);
+	simulated_set_link(pci->config + EXPRESS_AT, gpu->link_speed, gpu->link_width);
 	set_atomics(gpu, pci->config + EXPRESS_AT);
 	gpu->rebar = gpu->bar1_size && gpu->bar1_most;
 	if (gpu->rebar)
@@ -228,108 +229,7 @@ static const TypeInfo type = {
 	.class_init = class_init, .interfaces = interfaces,
 };
 
-/* ---- ports above the cards: QEMU's own, by the names of real ones ---- */
-
-#define PORT_SPEED	4	/* 16 GT/s */
-#define PORT_WIDTH	16
-#define ACS_AT		0x148
-
-struct port {
-	const char *name, *parent;
-	uint16_t vendor, device;
-};
-static const struct port ports[] = {
-	{ "intel-root-port", "pcie-root-port", 0x8086, 0x347a },
-	{ "amd-root-port", "pcie-root-port", 0x1022, 0x1483 },
-	{ "switch-upstream", "x3130-upstream", 0x10b5, 0x8747 },
-	{ "switch-downstream", "xio3130-downstream", 0x10b5, 0x8747 },
-};
-
-typedef void Realize(PCIDevice *pci, Error **error);
-static Realize *upstream_realize, *downstream_realize;
-static DeviceReset slow_reset, root_reset;
-static PCIConfigWriteFunc *root_write;
-
-/* QEMU's ports of a switch have links of 2.5 GT/s and one lane */
-static void fast_port(Realize *slow, PCIDevice *pci, Error **errp)
-{
-	ERRP_GUARD();
-
-	slow(pci, errp);
-	if (!*errp)
-		set_link(pci->config + pci->exp.exp_cap, PORT_SPEED, PORT_WIDTH);
-}
-
-static void fast_upstream(PCIDevice *pci, Error **error)
-{
-	fast_port(upstream_realize, pci, error);
-}
-
-static void fast_downstream(PCIDevice *pci, Error **error)
-{
-	fast_port(downstream_realize, pci, error);
-	if (!pci->exp.acs_cap)
-		pcie_acs_init(pci, ACS_AT);
-}
-
-static void downstream_reset(DeviceState *device)
-{
-	slow_reset(device);
-	pcie_acs_reset((PCIDevice *)device);
-}
-
-static void name_port(PCIDevice *pci, uint16_t vendor, uint16_t device)
-{
-	pci_config_set_vendor_id(pci->config, vendor);
-	pci_config_set_device_id(pci->config, device);
-}
-
-/* SeaBIOS heeds what a port wants to have in reserve only of one of QEMU's own make: it is one until its window is set */
-static void root_port_reset(DeviceState *device)
-{
-	root_reset(device);
-	if (pci_find_capability((PCIDevice *)device, PCI_CAP_ID_VNDR))
-		name_port((PCIDevice *)device, PCI_VENDOR_ID_REDHAT, PCI_DEVICE_ID_REDHAT_PCIE_RP);
-}
-
-static void root_port_write(PCIDevice *pci, uint32_t at, uint32_t value, int length)
-{
-	const PCIDeviceClass *class = PCI_DEVICE_GET_CLASS(pci);
-
-	root_write(pci, at, value, length);
-	if (ranges_overlap(at, length, PCI_PREF_LIMIT_UPPER32, 4))
-		name_port(pci, class->vendor_id, class->device_id);
-}
-
-static void port_class_init(ObjectClass *class, void *row)
-{
-	const struct port *port = row;
-	PCIDeviceClass *pci = PCI_DEVICE_CLASS(class);
-
-	pci->vendor_id = port->vendor;
-	pci->device_id = port->device;
-	if (g_str_has_suffix(port->name, "-upstream")) {
-		upstream_realize = pci->realize;
-		pci->realize = fast_upstream;
-	} else if (g_str_has_suffix(port->name, "-downstream")) {
-		downstream_realize = pci->realize;
-		pci->realize = fast_downstream;
-		slow_reset = DEVICE_CLASS(class)->reset;
-		DEVICE_CLASS(class)->reset = downstream_reset;
-	} else {
-		root_write = pci->config_write;
-		pci->config_write = root_port_write;
-		root_reset = DEVICE_CLASS(class)->reset;
-		DEVICE_CLASS(class)->reset = root_port_reset;
-	}
-}
-
-static void __attribute__((constructor)) register_them(void)
+static void __attribute__((constructor)) register_gpu(void)
 {
 	type_register_static(&type);
-	for (size_t i = 0; i < ARRAY_SIZE(ports); i++) {
-		const TypeInfo port = { .name = ports[i].name, .parent = ports[i].parent, .class_init = port_class_init, .class_data = (void *)&ports[i] };
-
-		type_register(&port);
-	}
 }
