@@ -2,7 +2,7 @@
 // A mirror that is made, what a plan says of it, and its place in the configuration.
 #include "actions/registry.hpp"
 #include "base/sha256.hpp"
-#include "mirrored.hpp"
+#include "buildable.hpp"
 #include "plan/config.hpp"
 #include "probes/registry.hpp"
 

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Builds that are taken from a mirror, and each reason for which they are refused; what is refused is built here.
 #include "base/sha256.hpp"
-#include "mirrored.hpp"
+#include "buildable.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
 using namespace p2pd::test;
 
-TEST_CASE("mirror: a build is taken, nothing is compiled, and undo removes it") {
-  Mirrored world;
-  fs::remove(world.directory / ("usr/bin/gcc-" + world.gcc));  // not needed
-  const std::string before = world.picture();
-  CHECK(world.refused().empty());
-  CHECK(world.builds()[0].directory.ends_with(world.folder().substr(7)));
-  const std::string after = world.picture();
-  REQUIRE(world.apply(kDriverBuildAction));
-  CHECK(world.picture() == after);
-  world.undo();
-  CHECK(world.picture() == before);
-}
+namespace {
 
-TEST_CASE("mirror: a manifest that is not to be trusted is refused") {
-  Mirrored world;
+/// Spoils the signature or the key in one way; what is said of that.
+std::string spoil_signature(Mirrored& world) {
   std::string expected;
-  const auto resigned = [&](const std::function<void(MirrorManifest&)>& change) {
-    MirrorManifest manifest = world.manifest();
-    change(manifest);
-    world.sign(manifest);
-  };
-  using std::chrono::hours;
   SECTION("another key") {
     world.sign(world.manifest(), MadeKey());
     expected = "it is not signed by a trusted key (/etc/p2pd/mirror.pub)";
@@ -67,6 +50,18 @@ TEST_CASE("mirror: a manifest that is not to be trusted is refused") {
     fs::permissions(world.directory / "etc/p2pd/mirror.pub", fs::perms(0666));
     expected = "others than its owner can change the trusted key /etc/p2pd/mirror.pub";
   }
+  return expected;
+}
+
+/// Spoils the list in one way, well signed; what is said of that.
+std::string spoil_list(Mirrored& world) {
+  std::string expected;
+  const auto resigned = [&](const std::function<void(MirrorManifest&)>& change) {
+    MirrorManifest manifest = world.manifest();
+    change(manifest);
+    world.sign(manifest);
+  };
+  using std::chrono::hours;
   SECTION("stale") {
     resigned([](MirrorManifest& its) { its.valid_until = its.made - hours(1); });
     expected = "its manifest was valid until 20";
@@ -93,34 +88,13 @@ TEST_CASE("mirror: a manifest that is not to be trusted is refused") {
     resigned([&](MirrorManifest& its) { its.files.begin()->second.sha256 = "x"; });
     expected = "its manifest gives no size or SHA-256 of ";
   }
-  CHECK(says(world.refused(), expected));
+  return expected;
 }
 
-TEST_CASE("mirror: a valid certificate, and a second key, are trusted") {
-  Mirrored world;
-  world.file("etc/p2pd/mirror.pub", world.key.certificate(-100, 100'000));
-  world.file("etc/p2pd/other.pub", MadeKey().public_pem());
-  world.with["trusted_keys"] = {"/etc/p2pd/other.pub", "/etc/p2pd/mirror.pub"};
-  CHECK(world.refused().empty());
-}
-
-TEST_CASE("mirror: files that are not what the manifest says, or of another build, are refused") {
-  Mirrored world;
-  const std::string folder = world.folder(), module = folder + "/nvidia.ko", record = folder + "/build.json";
+/// Spoils the first module in one way; what is said of that.
+std::string spoil_module(Mirrored& world) {
+  const std::string module = world.folder() + "/nvidia.ko";
   MirrorManifest manifest = world.manifest();
-  const auto lists = [&](const std::string& path) {
-    std::ifstream in(world.served(path), std::ios::binary);
-    const std::string text(std::istreambuf_iterator<char>(in), {});
-    manifest.files[path] = {text.size(), sha256_of(text)};
-    world.sign(manifest);
-  };
-  const auto rewrite = [&](const std::function<void(nlohmann::json&)>& change) {
-    std::ifstream in(world.served(record));
-    nlohmann::json json = nlohmann::json::parse(in);
-    change(json);
-    world.file("srv/mirror/" + record, json.dump());
-    lists(record);
-  };
   std::string expected;
   SECTION("a changed byte") {
     std::fstream file(world.served(module), std::ios::in | std::ios::out | std::ios::binary);
@@ -156,6 +130,27 @@ TEST_CASE("mirror: files that are not what the manifest says, or of another buil
     world.sign(manifest);
     expected = fmt::format("it has no {}", module);
   }
+  return expected;
+}
+
+/// Makes it the mirror of another build, well signed; what is said of that.
+std::string spoil_build(Mirrored& world) {
+  const std::string module = world.folder() + "/nvidia.ko", record = world.folder() + "/build.json";
+  MirrorManifest manifest = world.manifest();
+  const auto lists = [&](const std::string& path) {
+    std::ifstream in(world.served(path), std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    manifest.files[path] = {text.size(), sha256_of(text)};
+    world.sign(manifest);
+  };
+  const auto rewrite = [&](const std::function<void(nlohmann::json&)>& change) {
+    std::ifstream in(world.served(record));
+    nlohmann::json json = nlohmann::json::parse(in);
+    change(json);
+    world.file("srv/mirror/" + record, json.dump());
+    lists(record);
+  };
+  std::string expected;
   SECTION("made of another tree") {
     rewrite([](nlohmann::json& json) { json["made_of"]["commit"] = std::string(40, '9'); });
     expected = "build.json is not the record of this build";
@@ -175,6 +170,41 @@ TEST_CASE("mirror: files that are not what the manifest says, or of another buil
     lists(module);
     expected = "is for kernel '5.10.0-1-amd64 SMP mod_unload', not 6.1.0-1-amd64";
   }
+  return expected;
+}
+
+}  // namespace
+
+TEST_CASE("mirror: a build is taken, nothing is compiled, and undo removes it") {
+  Mirrored world;
+  fs::remove(world.directory / ("usr/bin/gcc-" + world.gcc));  // not needed
+  const std::string before = world.picture();
+  CHECK(world.refused().empty());
+  CHECK(world.builds()[0].directory.ends_with(world.folder().substr(7)));
+  const std::string after = world.picture();
+  REQUIRE(world.apply(kDriverBuildAction));
+  CHECK(world.picture() == after);
+  world.undo();
+  CHECK(world.picture() == before);
+}
+
+TEST_CASE("mirror: a manifest that is not to be trusted is refused") {
+  Mirrored world;
+  const std::string expected = spoil_signature(world) + spoil_list(world);  // one of both
+  CHECK(says(world.refused(), expected));
+}
+
+TEST_CASE("mirror: a valid certificate, and a second key, are trusted") {
+  Mirrored world;
+  world.file("etc/p2pd/mirror.pub", world.key.certificate(-100, 100'000));
+  world.file("etc/p2pd/other.pub", MadeKey().public_pem());
+  world.with["trusted_keys"] = {"/etc/p2pd/other.pub", "/etc/p2pd/mirror.pub"};
+  CHECK(world.refused().empty());
+}
+
+TEST_CASE("mirror: files that are not what the manifest says, or of another build, are refused") {
+  Mirrored world;
+  const std::string expected = spoil_module(world) + spoil_build(world);  // one of both
   CHECK(says(world.refused(), expected));
 }
 
