@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Plans, the configuration, requests, and events of a run.
+// Plans, the configuration, requests, events of a run, and machine records.
+#include <iterator>
+
 #include "actions/registry.hpp"
 #include "base/parameters.hpp"
 #include "base/yaml.hpp"
@@ -10,6 +12,7 @@
 #include "plan/plan.hpp"
 #include "probes/registry.hpp"
 #include "protocol/request.hpp"
+#include "record/record_file.hpp"
 
 /// Any text as a plan: it is refused with its file and line, or what is written of it reads as the same plan.
 FUZZ(plan) {
@@ -70,4 +73,31 @@ FUZZ(transitions) {
     state = *next;
   }
   (void)run_state(input);
+}
+
+/// Any text as a machine record in one file: it is refused with its place, or is written as it was read, and unpacked
+/// where it belongs.
+FUZZ(record) {
+  namespace fs = std::filesystem;
+  const auto record = parse_record(std::string(input));
+  if (!record) {
+    require(record.error().code == ErrorCode::invalid && !record.error().next.empty(), "an error without a next step");
+    return;
+  }
+  const std::string text = to_text(*record);
+  const auto again = parse_record(text);
+  require(again.has_value() && again->files == record->files && to_text(*again) == text,
+          "a record that reads as another");
+  const Tree tree;
+  tree.write("outside", "kept");
+  if (!unpack(*record, tree.directory / "record")) return;  // a name that is too long
+  std::size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(tree.directory / "record"))
+    files += entry.symlink_status().type() == fs::file_type::directory ? 0 : 1;
+  const std::size_t described = record->commands.size() + (record->expected ? 2 : 1);
+  require(files == record->files.size() + described, "a file that is missing, or one too many");
+  for (const auto& [path, file] : record->files)
+    require(fs::is_symlink(tree.directory / ("record/" + path)) == (file.kind == RecordFile::Kind::link),
+            "a file of another kind");
+  require(std::distance(fs::directory_iterator(tree.directory.path()), {}) == 2, "a file that lies outside");
 }
