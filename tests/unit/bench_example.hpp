@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "probes/bench/report/judge.hpp"
 #include "probes/bench/report/report.hpp"
 
 namespace p2pd::bench {
@@ -91,6 +95,99 @@ inline Collectives nccl(std::map<std::string, int> transports, const std::string
   nccl.results.push_back({"all_reduce", true, kBytes, figure(on_gb_s), figure(1e6), 0});
   nccl.results.push_back({"all_reduce", false, kBytes, figure(14.5), figure(1e6), 0});
   return nccl;
+}
+
+using Paths = std::vector<std::vector<Path>>;
+
+inline constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+inline Path path_of(PathKind kind, double raw = 110, double payload = 100) {
+  Path path;
+  path.kind = kind;
+  path.raw_gb_s = raw;
+  path.payload_gb_s = payload;
+  path.arithmetic = raw > 0 ? "the arithmetic" : "link not readable";
+  return path;
+}
+
+inline Paths paths_of(std::size_t gpus, const Path& path) { return Paths(gpus, std::vector<Path>(gpus, path)); }
+
+inline Pair good_pair(int from, int to, double gb_s) {
+  Pair pair;
+  pair.from = from;
+  pair.to = to;
+  pair.access = true;
+  for (const char* test : {"copy-push", "copy-pull", "store", "load"}) pair.verified_bytes[test] = kGiB;
+  pair.copy_gb_s = figure(gb_s);
+  pair.copy_both_gb_s = figure(2 * gb_s);
+  pair.chase_ns = figure(1200);
+  return pair;
+}
+
+inline Measurement good_run(int gpus, const std::function<double(int, int)>& rate) {
+  Measurement run;
+  run.mode = "default";
+  for (int i = 0; i < gpus; ++i) {
+    Gpu gpu;
+    gpu.index = i;
+    gpu.name = "NVIDIA Test";
+    run.gpus.push_back(gpu);
+    for (int j = 0; j < gpus; ++j) {
+      if (i != j) run.pairs.push_back(good_pair(i, j, rate(i, j)));
+    }
+  }
+  return run;
+}
+
+/// Two GPUs at 90 of 100 GB/s, and what is changed about them.
+struct Bench {
+  Measurement run = good_run(2, [](int, int) { return 90.0; });
+  Paths paths = paths_of(2, path_of(PathKind::pcie_switch));
+  Thresholds thresholds;
+
+  Pair& there() { return run.pairs[0]; }
+  Pair& back() { return run.pairs[1]; }
+  /// The same rate in both directions and both ways.
+  void rate(double gb_s) {
+    for (Pair& pair : run.pairs) {
+      pair.copy_gb_s = figure(gb_s);
+      pair.copy_both_gb_s = figure(2 * gb_s);
+    }
+  }
+  Uses wanted = usual_uses();
+  Judgement judged() const { return judge(run, paths, thresholds, {}, wanted); }
+};
+
+/// From GPU 0 to GPU 1.
+inline Wrong wrong(const char* test, WrongKind kind = WrongKind::lost) {
+  Wrong found;
+  found.test = test;
+  found.from = 0;
+  found.to = 1;
+  found.words = 1;
+  found.kind = kind;
+  return found;
+}
+
+inline Fitness::Kind fit(const Judgement& judgement, P2pUse use) {
+  return std::ranges::find(judgement.fit, use, &Fitness::use)->kind;
+}
+
+inline std::string texts(const Judgement& judgement) {
+  std::string all;
+  for (const Remark& remark : judgement.remarks) {
+    all += fmt::format("{} {}: {}\n", to_string(remark.grade), remark.test, remark.text);
+  }
+  return all;
+}
+
+/// What the rule `test` says of GPU 0 -> GPU 1; pass when nothing.
+inline Remark said(const Judgement& judgement, const std::string& test) {
+  for (const Remark& remark : judgement.remarks) {
+    if (remark.test == test && remark.from == 0 && remark.to == 1) return remark;
+  }
+  return {};
 }
 
 }  // namespace p2pd::bench
