@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What needs no server: files, sums, how curl is called, and the texts that `catalogue add` reads. download_test.py has
-// the servers.
+// What needs no server: files, sums, and how curl is called. download_test.py has the servers.
 #include "machine/fetch/download.hpp"
 
 #include <fcntl.h>
@@ -12,9 +11,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/sha256.hpp"
-#include "base/url.hpp"
 #include "catch.hpp"
-#include "machine/catalogue/runfile.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;
@@ -178,14 +175,6 @@ TEST_CASE("download: a part that is no file, or in use, is left alone", "[downlo
   CHECK(place.text("target.part") == "half");
 }
 
-TEST_CASE("download: no password in what is printed", "[download]") {
-  CHECK(without_user_info("https://me:pw@host/a@b") == "https://host/a@b");
-  CHECK(without_user_info("https://me:p@w@host?x@y") == "https://host?x@y");
-  CHECK(without_user_info("https://host/a@b") == "https://host/a@b");
-  CHECK(without_user_info("host@x") == "host@x");
-  CHECK(without_user_info("https://") == "https://");
-}
-
 TEST_CASE("download: how curl is called", "[download]") {
   ::setenv("https_proxy", "http://me:s3cret@proxy.example:1", 1);
   Faked faked({{{"HTTP/1.1 200 OK", "ETag: \"one\"", "Content-Length: 3"}, "ab", 18, "curl: (18) cut\n"},
@@ -304,31 +293,5 @@ TEST_CASE("download: an address with a line break is none", "[download]") {
   for (const char* url : {"https://x/\noutput = /etc/passwd", "https://x/\r", "https://x/\x7f"}) {
     faked.what.url = url;
     CHECK(fetch_text(faked.host, faked.what).error().code == ErrorCode::invalid);
-  }
-}
-
-TEST_CASE("runfile: the version that version.mk names", "[download]") {
-  CHECK(version_of_modules("NVIDIA_VERSION = 565.57.01\n\n# x\nX := $(y)\n").value() == "565.57.01");
-  CHECK(version_of_modules("  NVIDIA_VERSION:=565.77").value() == "565.77");
-  CHECK(version_of_modules("NVIDIA_VERSION=565.77\r\n").value() == "565.77");
-  for (const char* text : {"", "=", ":=", "VERSION = 1.2", "NVIDIA_VERSION", "NVIDIA_VERSION =", "NVIDIA_VERSION = 565",
-                           "NVIDIA_VERSION = a.b", "NVIDIA_VERSION = 1.2.3.4", "NVIDIA_VERSION = 565.77 565.78",
-                           "NVIDIA_VERSION = 565.77/../x", "NVIDIA_VERSION = 565.77\nNVIDIA_VERSION = 565.78\n",
-                           "OLD NVIDIA_VERSION = 1.2", "\xff\xfe=\xff"}) {
-    INFO(text);
-    CHECK_FALSE(version_of_modules(text));
-  }
-}
-
-TEST_CASE("runfile: the sum that is published", "[download]") {
-  const std::string sum = kAbc, other = sha256_of("x");
-  CHECK(published_sum(sum + "  a.run\n", "a.run").value() == sum);
-  CHECK(published_sum(other + "  b.run\n" + sum + " *a.run\n", "a.run").value() == sum);
-  CHECK(published_sum(sum + "  ./dir/a.run", "a.run").value() == sum);
-  for (const std::string& text :
-       {std::string(), sum, sum + "  b.run", sum.substr(1) + "  a.run", "x" + sum + "  a.run", sum + "  xa.run",
-        sum + "  a.run\n" + other + "  a.run\n", std::string("<html>404</html>")}) {
-    INFO(text);
-    CHECK_FALSE(published_sum(text, "a.run"));
   }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+// The runfile of a driver: fetched once, and which one it is (machine/catalogue/runfile.hpp).
 #include "base/sha256.hpp"
+#include "machine/catalogue/runfile.hpp"
 #include "staged.hpp"
 
 namespace p2pd {
@@ -154,4 +156,30 @@ TEST_CASE("staging: only entries that may be used, and plain URLs, are taken") {
   CHECK(world.check(kDriverRunfile)
             .error()
             .message.ends_with("may not be used yet: nobody has the SHA-256 of its runfile"));
+}
+
+TEST_CASE("runfile: the version that version.mk names", "[download]") {
+  CHECK(version_of_modules("NVIDIA_VERSION = 565.57.01\n\n# x\nX := $(y)\n").value() == "565.57.01");
+  CHECK(version_of_modules("  NVIDIA_VERSION:=565.77").value() == "565.77");
+  CHECK(version_of_modules("NVIDIA_VERSION=565.77\r\n").value() == "565.77");
+  for (const char* text : {"", "=", ":=", "VERSION = 1.2", "NVIDIA_VERSION", "NVIDIA_VERSION =", "NVIDIA_VERSION = 565",
+                           "NVIDIA_VERSION = a.b", "NVIDIA_VERSION = 1.2.3.4", "NVIDIA_VERSION = 565.77 565.78",
+                           "NVIDIA_VERSION = 565.77/../x", "NVIDIA_VERSION = 565.77\nNVIDIA_VERSION = 565.78\n",
+                           "OLD NVIDIA_VERSION = 1.2", "\xff\xfe=\xff"}) {
+    INFO(text);
+    CHECK_FALSE(version_of_modules(text));
+  }
+}
+
+TEST_CASE("runfile: the sum that is published", "[download]") {
+  const std::string sum = sha256_of("abc"), other = sha256_of("x");
+  CHECK(published_sum(sum + "  a.run\n", "a.run").value() == sum);
+  CHECK(published_sum(other + "  b.run\n" + sum + " *a.run\n", "a.run").value() == sum);
+  CHECK(published_sum(sum + "  ./dir/a.run", "a.run").value() == sum);
+  for (const std::string& text :
+       {std::string(), sum, sum + "  b.run", sum.substr(1) + "  a.run", "x" + sum + "  a.run", sum + "  xa.run",
+        sum + "  a.run\n" + other + "  a.run\n", std::string("<html>404</html>")}) {
+    INFO(text);
+    CHECK_FALSE(published_sum(text, "a.run"));
+  }
 }

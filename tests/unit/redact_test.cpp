@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: MIT
+// What is redacted, word by word, and that a report holds none of it.
 #include "record/redact.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
 #include "base/url.hpp"
-
-#include "record/private_words.hpp"
-
 #include "catch.hpp"
+#include "record/private_words.hpp"
+#include "report_sources.hpp"
 
 using namespace p2pd;
+using namespace p2pd::ctl;
+using namespace p2pd::test;
+using nlohmann::json;
 
 TEST_CASE("redact: UUIDs and MAC addresses, and nothing that only looks like one") {
   const char* const same[] = {"0000:01:00.0",
@@ -100,4 +110,118 @@ TEST_CASE("redact: units of the owner lose their names, others keep them") {
         "GPUs are in use by unit.service, unit.service; systemctl stop nvidia-persistenced.service. "
         "p2pd-worker.service, docker-0123.scope, unit.service");
   CHECK(without_unit_names("x.cfg .service a.b service") == "x.cfg .service a.b service");
+}
+
+namespace {
+
+/// What p2pctl(1) says is left out of a report, and a word of that kind.
+constexpr struct {
+  const char* promise;
+  const char* sentinel;
+} kLeftOut[] = {{"serial numbers", "XK1234567"},
+                {"UUIDs", "5b694366"},
+                {"GUIDs", "e41d:2d03:0065:1234"},
+                {"MAC", "52:54:00:ab:cd:ef"},
+                {"IP addresses", "203.0.113.9"},
+                {"IP addresses", "2001:db8::7334"},
+                {"names of disks by id", "S7KGNJ0W"},
+                {"host name", "box7"},
+                {"domain", "nfs1"},
+                {"machine id", "0123456789abcdef"},
+                {"accounts with a user id from 1000 on", "jodoe"},
+                {"full names", "Jo Doe"},
+                {"home directories", "homer"},
+                {"USER@HOST", "alice"},
+                {"user and password of URLs", "s3cret"},
+                {"hosts of URLs", "mirror.corp"},
+                {"names of processes", "torchrun"},
+                {"containers", "pod-a7"},
+                {"units", "acme-train"},
+                {"private kernel arguments", "/exports/pxe"}};
+
+}  // namespace
+
+TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
+  Sources sources = run_of(
+      "failed", "failed",
+      finding("fail", "box7: GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404 hangs, machine 0123456789abcdef0123456789abcdef"),
+      finding("unknown", "usb 1-1: SerialNumber: AB12 of /home/jo/x at 52:54:00:ab:cd:ef"));
+  sources.machine = machine_of(2);
+  sources.machine["environment"] = {
+      {{"name", "Host name"}, {"value", "box7"}},
+      {{"name", "Machine id"}, {"value", "0123456789abcdef0123456789abcdef"}},
+      {{"name", "Kernel arguments"}, {"value", "root=UUID=5b694366-fbc1-9c4e-3eaf-2f5dc4468404 ip=10.0.0.7 quiet"}}};
+  const std::string page = page_of("redacted", sources);
+  for (const char* secret : {"5b694366", "box7", "0123456789abcdef", "AB12", "/home/jo", "ab:cd:ef", "10.0.0.7"})
+    CHECK(!holds(page, secret));
+  CHECK(holds(page, "quiet"));
+  CHECK(!holds(page, "Not redacted"));
+  const std::string whole = report_page(report_document(sources));
+  for (const char* known : {"box7", "0123456789abcdef", "GPU-5b694366", "Not redacted"}) CHECK(holds(whole, known));
+}
+
+TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
+  const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe"}};
+  const std::string all =
+      "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, "
+      "https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, /home/homer/x, nfsroot=10.0.0.1:/exports/pxe "
+      "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, "
+      "GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
+      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process "
+      "4711)";
+  json proof = finding("fail", all);
+  proof["evidence"] = {{{"source", "/proc/4711/fd"}, {"value", "torchrun: /dev/nvidia0"}},
+                       {{"source", all}, {"value", all}}};
+  proof["next"] = all;
+  Sources sources = run_of("failed", "failed", proof, proof);
+  sources.machine = machine_of(2);
+  sources.machine["environment"] = {{{"name", "Kernel arguments"}, {"value", all}}};
+  sources.notes = {all};
+  sources.status["reason"] = sources.status["next"] = all;
+  for (json& one : sources.history["events"]) one["text"] = all;
+  json document = report_document(sources);
+  const std::string whole = document.dump();
+  redact(document, identity);
+  const std::string text = document.dump(), page = report_page(document);
+  for (const auto& [promise, sentinel] : kLeftOut) {
+    INFO(promise << ": " << sentinel);
+    CHECK(holds(whole, sentinel));
+    CHECK(!holds(text, sentinel));
+    CHECK(!holds(page, sentinel));
+  }
+}
+
+TEST_CASE("report: the manual page says what a redacted report leaves out, and no more") {
+  std::ifstream file(P2PD_SOURCE_DIR "/units/man/p2pctl.1");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::ranges::replace(text, '\n', ' ');
+  const std::string begin = "Left out, as far as their form or the accounts of this machine tell them: ";
+  const std::size_t at = text.find(begin), end = text.find(". What stays:", at);
+  REQUIRE(end != std::string::npos);
+  std::string list = text.substr(at + begin.size(), end - at - begin.size());
+  for (const auto& row : kLeftOut) {
+    INFO(row.promise);
+    CHECK(holds(text.substr(at, end - at), row.promise));
+    if (const std::size_t found = list.find(row.promise); found != std::string::npos)
+      list.erase(found, std::string_view(row.promise).size());
+  }
+  for (const char c : {',', '(', ')'}) std::ranges::replace(list, c, ' ');
+  std::istringstream rest(list);
+  for (std::string word; rest >> word;) {
+    INFO("without a sentinel: " << word);
+    CHECK(std::set<std::string>{"and", "but", "people", "the", "their", "NVIDIA's", "GitHub's", "distributions'",
+                                "system's"}
+              .contains(word));
+  }
+  json document = report_document(ready_run(2));
+  redact(document, {});
+  CHECK(holds(report_page(document), "p2pctl(1) lists them"));
+}
+
+TEST_CASE("download: no password in what is printed", "[download]") {
+  CHECK(without_user_info("https://me:pw@host/a@b") == "https://host/a@b");
+  CHECK(without_user_info("https://me:p@w@host?x@y") == "https://host?x@y");
+  CHECK(without_user_info("https://host/a@b") == "https://host/a@b");
+  CHECK(without_user_info("host@x") == "host@x");
+  CHECK(without_user_info("https://") == "https://");
 }
