@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "grub_fixture.hpp"
+#include "grub_machine.hpp"
 #include "machine/boot/efi_variable.hpp"
 #include "made_tree.hpp"
 

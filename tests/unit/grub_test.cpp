@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "catch.hpp"
-#include "grub_fixture.hpp"
+#include "grub_machine.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// The trial boot of new kernel arguments: how it is made, becomes the default, and goes back; where there can be none.
+#include <tuple>
+
+#include "catch.hpp"
+#include "grub_machine.hpp"
+
+namespace fs = std::filesystem;
+using namespace p2pd;
+using Machine = test::GrubMachine;
+using Session = test::GrubSession;
+using test::kAcs;
+using test::kConfig;
+using test::kCustom;
+using test::kDebianGrub;
+using test::kDropIn;
+using test::kEnv;
+using test::kPt;
+using test::says;
+using test::with;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+const Action& fix = kKernelCmdlineAction;
+
+/// Applies; what a plan told is what is done, and once more changes nothing.
+Description planned_and_applied(Machine& machine, Host& host) {
+  const std::string before = machine.tree();
+  const Description plan = fix.describe(host, kPt).value();
+  CHECK(machine.tree() == before);
+  REQUIRE(plan.files.size() == 2);
+  CHECK(plan.cost == "iommu=pt: every device can read and write all of this host's memory");
+  CHECK(plan.commands.at(0) == "grub-reboot p2pd-trial");
+
+  REQUIRE(fix.apply(host, kPt));
+  CHECK(machine.get(kCustom) == plan.files[0].content);
+  CHECK(machine.checked == Lines{machine.get(kCustom)});
+  CHECK(machine.get(kConfig) == kDebianGrub);
+  CHECK(machine.get(kDropIn) == "absent");
+  const std::string applied = machine.tree();
+  const std::size_t ran = machine.runner.ran.size();
+  REQUIRE(fix.apply(host, kPt));
+  CHECK(machine.tree() == applied);
+  CHECK(machine.runner.ran.size() == ran);
+  return plan;
+}
+
+/// Undoes what was committed, in each of the ways in which grub.cfg may have changed since.
+void undo_committed(Machine& machine, Host& host) {
+  SECTION("undone to the byte") {
+    machine.recorder.put_back();
+    REQUIRE(fix.undo(host, kPt));
+  }
+  SECTION("undone after a kernel update has generated grub.cfg anew") {
+    machine.recorder.put_back();
+    machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+    const std::string anew = machine.generate();
+    fs::remove(machine.directory / kDropIn);
+    machine.put(kConfig, anew);
+    REQUIRE(fix.undo(host, kPt));
+    CHECK(machine.get(kConfig) == kDebianGrub);
+  }
+  SECTION("undone to what an earlier run made permanent") {
+    machine.recorder.put_back();
+    machine.put(kDropIn, grub_drop_in({"iommu=pt"}));
+    machine.put(kConfig, machine.generate());
+    REQUIRE(fix.undo(host, kPt));
+    CHECK(machine.get(kConfig) == machine.generate());
+    fs::remove(machine.directory / kDropIn);
+    machine.put(kConfig, kDebianGrub);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a trial boot becomes the default once proven, and goes back", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  machine.boot();
+  const std::string first = machine.tree();
+  REQUIRE_FALSE(session.passes(kPt));
+
+  const Description plan = planned_and_applied(machine, host);
+
+  SECTION("the power goes before the reboot: the old default boots") {
+    machine.boot();
+    CHECK_FALSE(session.passes(kPt));
+    machine.recorder.put_back();
+    REQUIRE(fix.undo(host, kPt));
+  }
+  SECTION("armed, but undone before the reboot") {
+    REQUIRE(fix.before_reboot(host, kPt));
+    const std::size_t before = machine.runner.ran.size();
+    REQUIRE(fix.before_reboot(host, kPt));  // only looks
+    CHECK(machine.runner.ran.size() == before + 2);
+    CHECK(machine.recorder.how.at("/boot/grub/grubenv") == Restore::generated);
+    machine.recorder.put_back();
+    machine.environment("next_entry=p2pd-trial\n").value();  // as if written anew since
+    REQUIRE(fix.undo(host, kPt));
+    CHECK(machine.get(kEnv).find("next_entry") == std::string::npos);
+    fs::remove(machine.directory / kEnv);
+    machine.boot();
+  }
+  SECTION("armed, tried, proven, committed") {
+    REQUIRE(fix.before_reboot(host, kPt));
+    machine.boot();
+    CHECK(session.passes(kPt));
+    CHECK(session.check(kPt).facts["trial"] == true);
+    REQUIRE(fix.commit(host, kPt));
+    const std::string committed = machine.tree();
+    CHECK(machine.get(kCustom) == "absent");
+    CHECK(machine.get(kDropIn) == plan.files[1].content);
+    CHECK(machine.recorder.how.at("/boot/grub/grub.cfg") == Restore::generated);
+    const std::size_t before = machine.runner.ran.size();
+    REQUIRE(fix.commit(host, kPt));
+    CHECK(machine.tree() == committed);
+    CHECK(machine.runner.ran.size() == before);
+    machine.boot();
+    CHECK(session.passes(kPt));
+    CHECK(session.check(kPt).facts["trial"] == false);
+    CHECK(session.check(kPt).facts["configured"] == true);
+    undo_committed(machine, host);
+    fs::remove(machine.directory / kEnv);
+    machine.boot();
+  }
+  fs::remove_all(machine.directory / "etc/default/grub.d");  // the directory goes back by the engine's own record
+  CHECK(machine.tree() == first);
+}
+
+TEST_CASE("two steps share the trial entry and the drop-in", "[kernel_cmdline]") {
+  Machine machine;
+  machine.put(kCustom, "menuentry 'mine' {\n true\n}");  // no newline at its end
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  for (const Parameters& step : {kPt, kAcs}) REQUIRE(fix.apply(host, step));
+  const std::string both = machine.get(kCustom);
+  for (const Parameters& step : {kAcs, kPt}) REQUIRE(fix.apply(host, step));
+  CHECK(machine.get(kCustom) == both);
+  CHECK(both.starts_with("menuentry 'mine' {\n true\n}\n### BEGIN"));
+  for (const Parameters& step : {kPt, kAcs}) REQUIRE(fix.before_reboot(host, step));
+  machine.boot();
+  CHECK(session.passes(kPt));
+  CHECK(session.passes(kAcs));
+  REQUIRE(fix.commit(host, kPt));  // and the power goes before the other's commit
+  machine.boot();
+  CHECK(session.passes(kPt));
+  CHECK(session.passes(kAcs));
+  const std::string committed = machine.tree();
+  REQUIRE(fix.commit(host, kAcs));
+  CHECK(machine.tree() == committed);
+  CHECK(machine.get(kCustom) == "menuentry 'mine' {\n true\n}\n");
+  CHECK(machine.get(kConfig).find(" iommu=pt pci=disable_acs_redir=0000:00:01.0\\;0000:00:02.0\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  const auto refused = [&](const std::string& why) {
+    const std::string before = machine.tree();
+    const auto result = fix.apply(host, kPt);
+    CAPTURE(result ? "applied" : result.error().message);
+    CHECK(says(result, why));
+    CHECK((result || !result.error().next.empty()));
+    CHECK(machine.tree() == before);
+  };
+  SECTION("no GRUB") {
+    fs::remove(machine.directory / kConfig);
+    refused("does not boot with GRUB");
+    CHECK(says(fix.commit(host, kPt), "does not boot with GRUB"));
+    CHECK(fix.undo(host, kPt));
+  }
+  SECTION("no grub-mkconfig") {
+    fs::remove(machine.directory / "usr/sbin/grub-mkconfig");
+    refused("grub-mkconfig is not installed");
+  }
+  SECTION("LVM, RAID, btrfs") {
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "lvm\n");
+    refused("/boot/grub is on lvm");
+    CHECK_FALSE(fix.describe(host, kPt));
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "diskfilter mdraid1x\n");
+    refused("/boot/grub is on diskfilter");
+    machine.runner.on("grub-probe --target=abstraction /boot/grub").on("grub-probe --target=fs /boot/grub", "btrfs\n");
+    refused("/boot/grub is on btrfs");
+  }
+  SECTION("somebody who plans and may not ask grub-probe") {
+    machine.runner.on("grub-probe --target=abstraction /boot/grub", "", 1, "cannot open /dev/sda");
+    CHECK(fix.describe(host, kPt));
+  }
+  SECTION("an initrd is missing") {
+    fs::remove(machine.directory / "boot/initrd.img-6.1.0-50-amd64");
+    refused("/boot/initrd.img-6.1.0-50-amd64 does not exist");
+  }
+  SECTION("GRUB does not like it") {
+    machine.script_status = 1;
+    refused("Syntax error at line 7");
+  }
+  const auto without = kDebianGrub.substr(0, kDebianGrub.find("### BEGIN /etc/grub.d/41_custom"));
+  for (const auto& [name, path, text, why] :
+       {std::tuple{"no 41_custom", kConfig, without, std::string("41_custom")},
+        {"a default set by hand", kCustom, "set default=1\n", "ignores grub-reboot"},
+        {"a file of the user where the drop-in goes", kDropIn, "GRUB_TIMEOUT=1\n", kDropIn}})
+    DYNAMIC_SECTION(name) {
+      machine.put(path, text);
+      refused(why);
+    }
+  SECTION("armed without a trial entry") { CHECK(says(fix.before_reboot(host, kPt), "the trial entry is missing")); }
+  SECTION("grub-reboot that does nothing") {
+    REQUIRE(fix.apply(host, kPt));
+    machine.runner.on("grub-reboot p2pd-trial");
+    CHECK(says(fix.before_reboot(host, kPt), "grubenv"));
+  }
+}
+
+TEST_CASE("the trial follows the default entry", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  const auto kernel = [&] {
+    REQUIRE(fix.apply(*session.host, kPt));
+    return parse_grub(machine.get(kCustom)).value().entries.at(0).loads.at(0).words.at(0);
+  };
+  SECTION("in a submenu") {
+    machine.put(kConfig, with(kDebianGrub, "set default=\"0\"", "set default=\"1>2\""));
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-49-amd64");
+  }
+  SECTION("saved") {
+    machine.put(kConfig, with(kDebianGrub, "set default=\"0\"", "set default=\"${saved_entry}\""));
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-50-amd64");
+    machine.environment("saved_entry=gnulinux-advanced-2503>gnulinux-6.1.0-49-amd64-advanced-2503\n").value();
+    CHECK(kernel() == "/boot/vmlinuz-6.1.0-49-amd64");
+  }
+  SECTION("with /boot on a partition of its own") {
+    std::string config = kDebianGrub;
+    for (const char* name : {"/boot/vmlinuz", "/boot/initrd"})
+      for (std::size_t at = 0; (at = config.find(name)) != std::string::npos;) config.erase(at, 5);
+    machine.put(kConfig, config);
+    CHECK(kernel() == "/vmlinuz-6.1.0-50-amd64");
+  }
+}
