@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a service needs of the walk: a machine in use is waited for, a restart can be called off, each boot looks again.
-#include <nlohmann/json.hpp>
-
+// What a service needs of the walk: a machine in use is waited for, a restart can be called off, who looks changes
+// nothing.
 #include "catch.hpp"
 #include "engine/ready.hpp"
 #include "world.hpp"
@@ -18,8 +17,6 @@ std::string needs_idle(const std::string& policy) {
          "  - {requires: idle, title: t, check: idle, with: {name: idle}}\n"
          "  - {gate: a, title: t, check: now, fix: boot, with: {name: a}, needs: [idle]}\n";
 }
-
-std::string each_boot_plan() { return plan_of({"a:each-boot", "b:live", "p:proof after b"}); }
 
 }  // namespace
 
@@ -216,63 +213,6 @@ TEST_CASE("the ready file and the device for containers are there as long as wha
   }
 }
 
-TEST_CASE("each boot proves again what was proven, and changes nothing") {
-  World world;
-  const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
-  CHECK(prove()->id == 0);  // nothing to prove
-  world.write("live/p", "yes");
-  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
-  world.boot();
-  auto run = prove();
-  REQUIRE(run);
-  CHECK(run->plan == "verify");
-  CHECK(run->state == RunState::ready);
-  CHECK(nlohmann::json::parse(run->resolved)["steps"][1]["with"]["mode"] == "quick");
-  world.remove("live/a");
-  run = prove();
-  CHECK(run->state == RunState::blocked);
-  CHECK_FALSE(world.has("live/a"));
-  CHECK(world.go_on()->state == RunState::blocked);  // a look is nobody's to go on with
-  run = prove();                                     // takes the place of the one before, and of no other's
-  CHECK(run->state == RunState::blocked);
-  run = world.apply(plan_of({"a:live", "p:proof after a"}));
-  REQUIRE(run);
-  CHECK(run->state == RunState::ready);
-  CHECK(run->plan == "test");
-}
-
-TEST_CASE("what was proven on another machine, of which the disk is a copy, is not proven here before somebody asks") {
-  World world;
-  world.write("etc/machine-id", "aaaa\n");
-  world.write("live/p", "yes");
-  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
-  world.write("etc/machine-id", "bbbb\n");
-  world.remove("run/p2pd/ready");
-  world.boot();
-  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->plan == "test");
-  CHECK_FALSE(world.has("run/p2pd/ready"));
-  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
-  world.boot();
-  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->plan == "verify");
-}
-
-TEST_CASE("a plan that only looks, applied once, is proven at each boot, and what was undone is not") {
-  World world;
-  const auto prove = [&] { return world.start([](Walk& walk) { return walk.prove_again(); }); };
-  world.write("live/p", "yes");
-  std::string looks = plan_of({"p:proof"});
-  looks.replace(looks.find("test"), 4, "verify");
-  REQUIRE(world.apply(looks)->state == RunState::ready);
-  CHECK(prove()->state == RunState::ready);
-  world.remove("live/p");
-  CHECK(prove()->state == RunState::blocked);
-  world.write("live/p", "yes");
-  CHECK(prove()->state == RunState::ready);  // the card is back
-  REQUIRE(world.apply(plan_of({"a:live", "p:proof after a"}))->state == RunState::ready);
-  REQUIRE(world.revert()->result == "reverted");
-  CHECK(prove()->result == "reverted");
-}
-
 TEST_CASE("a look that failed is not undone: cancel ends it, revert undoes what was done before it") {
   World world;
   world.write("live/p", "yes");
@@ -302,15 +242,6 @@ TEST_CASE("a person's look that is blocked stays open where each boot has nothin
   CHECK(again.error().message == "a run that is idle cannot cancel");
 }
 
-TEST_CASE("a blocked run goes on by itself at the next boot, and not before") {
-  World world;
-  REQUIRE(world.apply(plan_of({"a:live", "b"}))->state == RunState::blocked);
-  world.write("live/b", "yes");
-  CHECK(world.go_on()->state == RunState::blocked);
-  world.boot();
-  CHECK(world.go_on()->result == "done");
-}
-
 TEST_CASE("who goes on with a run may leave its restarts to somebody else") {
   World world;
   world.asked = Event::pause;
@@ -327,23 +258,4 @@ TEST_CASE("a run that is open proves for itself") {
   const auto run = world.start([](Walk& walk) { return walk.prove_again(); });
   CHECK(run->state == RunState::rebooting);
   CHECK(world.count("begun") == 1);
-}
-
-TEST_CASE("what lasts for one boot is made again in the next, is undone with the rest, and is no proof") {
-  World world;
-  world.write("live/p", "yes");
-  REQUIRE(world.apply(each_boot_plan())->state == RunState::ready);
-  const auto reassert = [&] { return world.start([](Walk& walk) { return walk.reassert(); }); };
-  world.remove("live/a");  // the boot
-  world.remove("live/b");
-  const auto run = reassert();
-  REQUIRE(run);
-  CHECK(run->plan == "each-boot");
-  CHECK(run->result == "done");
-  CHECK(world.has("live/a"));
-  CHECK_FALSE(world.has("live/b"));  // that is drift, for the proof to find
-  CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
-  REQUIRE(world.revert()->result == "reverted");
-  CHECK_FALSE(world.has("live/a"));
-  CHECK(reassert()->result == "reverted");  // nothing to make again
 }

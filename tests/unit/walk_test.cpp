@@ -33,19 +33,6 @@ TEST_CASE("a second apply changes nothing") {
   CHECK(world.count("fixing") == 2);
 }
 
-TEST_CASE("one reboot serves all steps that do not depend on each other") {
-  World world;
-  auto run = world.apply(plan_of({"a:boot", "b:trial", "c:live"}));
-  CHECK(state(run) == "rebooting");
-  CHECK(world.reboots == 1);
-  CHECK(world.has("live/c"));
-  CHECK_FALSE(world.has("default/b"));  // on trial until everything holds
-  run = world.settle(run);
-  CHECK(state(run) == "idle");
-  CHECK(run->reboots == 1);
-  CHECK(world.has("default/b"));
-}
-
 TEST_CASE("a fix that a reboot makes by itself is left to the one that is due anyway, wherever in the plan that is") {
   for (const std::vector<std::string>& steps :
        {std::vector<std::string>{"a:boot", "b:reboot"}, {"b:reboot", "a:boot"}}) {
@@ -108,15 +95,6 @@ TEST_CASE("what goes wrong at the end of a run is a warning, and a kill there re
   CHECK(state(run) == "idle");
   CHECK(run->result == "done");
   CHECK(world.count("warning") == 1);
-}
-
-TEST_CASE("a step after a pending one waits for the reboot") {
-  World world;
-  auto run = world.apply(plan_of({"a:boot", "b:live after a"}));
-  CHECK_FALSE(world.has("live/b"));
-  run = world.settle(run);
-  CHECK(state(run) == "idle");
-  CHECK(world.has("live/b"));
 }
 
 TEST_CASE("apply without the reboot neither counts nor changes again") {
@@ -192,43 +170,6 @@ TEST_CASE("proven only with a proof") {
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");
 }
 
-TEST_CASE("a proof that brings the machine down is tried once more, then everything is put back") {
-  World world;
-  const std::string before = world.tree();
-  const std::string plan = plan_of({"a:live", "p:proof after a"}, "{reboots: 9}");
-  world.fault("p", "cut");
-  CHECK_THROWS_AS(world.apply(plan), PowerCut);
-  world.boot();
-  const bool fixed = GENERATE(true, false);
-  if (fixed) {
-    world.fault("p", "");
-    world.write("now/p", "yes");
-    CHECK(state(world.settle(world.go_on())) == "ready");
-    return;
-  }
-  CHECK_THROWS_AS(world.go_on(), PowerCut);
-  world.boot();
-  const auto run = world.settle(world.go_on());
-  CHECK(state(run) == "failed");
-  CHECK(run->reason.find("its check crashed the machine 2 times") != std::string::npos);
-  CHECK(world.tree() == before);
-}
-
-TEST_CASE("a proof that brought the machine down twice gets no third boot to be tried on") {
-  World world;
-  world.fault("p", "cut");
-  CHECK(state(world.apply(plan_of({"a:trial", "p:proof after a"}, "{reboots: 9}"))) == "rebooting");
-  for (int crash = 1; crash <= 2; ++crash) {
-    world.boot();
-    CHECK_THROWS_AS(world.go_on(), PowerCut);
-    world.boot();
-    world.remove("now/a");  // the trial was for one boot
-    const auto run = world.go_on();
-    if (crash == 1) CHECK(state(run) == "rebooting");
-    if (crash == 2) CHECK(world.settle(run)->reason.find("its check crashed the machine 2 times") != std::string::npos);
-  }
-}
-
 TEST_CASE("no proof is tried while a step before it does not hold") {
   World world;
   world.fault("p", "cut");  // would throw
@@ -253,100 +194,6 @@ TEST_CASE("on_failure: keep keeps") {
   CHECK(state(run) == "failed");
   CHECK(run->reason.find("the fix broke; next: fix it") != std::string::npos);
   CHECK(world.has("live/a"));
-}
-
-TEST_CASE("a step that still fails after its reboot fails at once") {
-  World world;
-  world.fault("a", "hang");
-  const std::string before = world.tree();
-  const auto run = world.settle(world.apply(plan_of({"a:boot"})));
-  CHECK(state(run) == "failed");
-  CHECK(world.reboots == 1);
-  CHECK(world.tree() == before);
-}
-
-TEST_CASE("a trial boot that does not come up is tried once more, then failed and undone") {
-  World world;
-  world.fault("a", "hang");
-  const std::string before = world.tree();
-  const auto run = world.settle(world.apply(plan_of({"a:trial"})));
-  CHECK(state(run) == "failed");
-  CHECK(run->reason.find("did not come up, 2 times") != std::string::npos);
-  CHECK(world.reboots == 2);
-  CHECK(world.tree() == before);
-}
-
-TEST_CASE("a trial boot that was lost to the power once succeeds the second time") {
-  World world;
-  world.fault("a", "hang");
-  auto run = world.apply(plan_of({"a:trial"}));
-  world.boot();
-  run = world.go_on();
-  REQUIRE(state(run) == "rebooting");
-  world.fault("a", "");
-  run = world.settle(run);
-  CHECK(state(run) == "idle");
-  CHECK(world.has("default/a"));
-}
-
-TEST_CASE("a power cut in a commit is no crash of the trial that was proven before it") {
-  World world;
-  world.fault("a", "hang");
-  auto run = world.apply(plan_of({"a:trial"}, "{reboots: 9}"));
-  world.boot();
-  run = world.go_on();  // the first trial boot was lost
-  REQUIRE(state(run) == "rebooting");
-  world.fault("a", "cut commit");
-  world.boot();
-  CHECK_THROWS_AS(world.go_on(), PowerCut);
-  world.fault("a", "hang");
-  world.boot();  // nothing was committed: the old default
-  world.fault("a", "");
-  run = world.settle(world.go_on());
-  CHECK(state(run) == "idle");
-  CHECK(world.has("default/a"));
-}
-
-TEST_CASE("a power cut in an ordinary fix is resumed, in a hazard it counts, and twice fails") {
-  const bool hazard = GENERATE(false, true);
-  World world;
-  const std::string before = world.tree();
-  const std::string plan = plan_of({hazard ? "a:risky" : "a:live"}, "{reboots: 9}");
-  world.fault("a", "cut");
-  CHECK_THROWS_AS(world.apply(plan), PowerCut);
-  world.boot();
-  CHECK_THROWS_AS(world.start([&](Walk& walk) { return walk.go_on(); }), PowerCut);
-  world.boot();
-  world.fault("a", "");
-  const auto run = world.settle(world.go_on());
-  CHECK(state(run) == (hazard ? "failed" : "idle"));
-  if (hazard) CHECK(world.tree() == before);
-}
-
-TEST_CASE("reboots are capped, crashes count, and the rollback keeps one") {
-  World world;
-  world.fault("a", "hang");
-  const auto run = world.settle(world.apply(plan_of({"a:trial"}, "{reboots: 2}")));
-  CHECK(state(run) == "failed");
-  CHECK(world.reboots == 1);
-  World other;
-  CHECK(state(other.apply(plan_of({"a:boot"}, "{reboots: 1}"))) == "failed");
-  CHECK(other.reboots == 0);
-  CHECK(other.apply(plan_of({"a:boot"}, "{reboots: 1, on_failure: keep}"))->state == RunState::rebooting);
-}
-
-TEST_CASE("boots that nobody asked for are counted up to the cap") {
-  World world;
-  const std::string before = world.tree();
-  world.fault("a", "cut");
-  CHECK_THROWS_AS(world.apply(plan_of({"a:live"}, "{reboots: 2}")), PowerCut);
-  for (int crash = 0; crash < 2; ++crash) {
-    world.boot();
-    CHECK_THROWS_AS(world.go_on(), PowerCut);
-  }
-  world.boot();
-  CHECK(state(world.go_on()) == "failed");
-  CHECK(world.tree() == before);
 }
 
 TEST_CASE("revert undoes all runs, newest first, to the byte, with a reboot where the effect stays") {

@@ -19,6 +19,60 @@ namespace p2pd::test {
 /// The power goes: unwinds the walk as a kill would, at a chosen place.
 struct PowerCut {};
 
+/// Time stands still; each wait is told to the test.
+class FakeClock : public Clock {
+ public:
+  explicit FakeClock(const std::function<void()>& on_wait) : on_wait_(on_wait) {}
+  std::chrono::system_clock::time_point now() override {
+    return std::chrono::system_clock::time_point(std::chrono::hours(1));
+  }
+  void wait(std::chrono::milliseconds) override {
+    if (on_wait_) on_wait_();
+  }
+
+ private:
+  const std::function<void()>& on_wait_;
+};
+
+/// Counts the reboots that are asked for.
+class FakeRebooter : public Rebooter {
+ public:
+  FakeRebooter(int& count, bool calls_off, const std::string& in_the_way)
+      : count_(count), calls_off_(calls_off), in_the_way_(in_the_way) {}
+  std::string in_the_way() override { return in_the_way_; }
+  Result<Outcome> reboot(RebootPolicy policy, std::string_view, bool) override {
+    if (calls_off_) return Outcome::called_off;
+    if (policy == RebootPolicy::automatic) ++count_;
+    return Outcome::under_way;
+  }
+
+ private:
+  int& count_;
+  bool calls_off_;
+  const std::string& in_the_way_;
+};
+
+/// Keeps what is waited for.
+class FakeObserver : public Observer {
+ public:
+  explicit FakeObserver(std::string& waited_for) : waited_for_(waited_for) {}
+  void waiting(std::string_view why) override { waited_for_ = why; }
+
+ private:
+  std::string& waited_for_;
+};
+
+/// Answers the polls as the test says.
+class FakeRequests : public Requests {
+ public:
+  FakeRequests(std::optional<Event>& asked, int& quiet) : asked_(asked), quiet_(quiet) {}
+  std::optional<Event> poll() override { return quiet_-- > 0 ? std::nullopt : std::exchange(asked_, std::nullopt); }
+
+ private:
+  std::optional<Event>& asked_;
+  int& quiet_;
+};
+
 /// A machine of a few files a step: its fix adds a line to /etc/shared and writes /live/NAME (in effect at once) or
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
 ///
