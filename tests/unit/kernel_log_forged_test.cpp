@@ -5,20 +5,13 @@
 
 #include <set>
 
-#include "base/probe.hpp"
-#include "base/recorded.hpp"
 #include "base/signatures.hpp"
 #include "catch.hpp"
 #include "kernel_log_lines.hpp"
 #include "probes/bench/report/kernel_log.hpp"
-#include "temporary.hpp"
-
-namespace p2pd {
-extern const Probe kKernelLog;
-}
 
 using namespace p2pd;
-using test::kernel_lines;
+using test::kKernelLines;
 
 namespace {
 
@@ -27,7 +20,7 @@ using test::ids;
 
 /// GPUs 0000:01:00.0 and 0000:21:00.0, each below a root port; beside them an NVMe disk at 0001:01:00.0 and a network
 /// card at 0000:02:00.0 below a port of its own.
-struct Machine {
+struct Machine : test::LoggedMachine {
   Machine() {
     const auto device = [](const char* address, const char* ids, const char* type) {
       return fmt::format("{} X\n00: {} 00 00 00 00 {}\n\n", address, ids, type);
@@ -49,8 +42,7 @@ struct Machine {
   }
 
   Finding look(std::string_view log, const std::string& path = "dev/kmsg") const {
-    directory.put(path, log);
-    return kKernelLog.check(host, Parameters::object()).value();
+    return LoggedMachine::look(log, path);
   }
   /// What p2p-bench takes for a fault among records that come while it runs.
   std::vector<std::string> heard(std::string_view log, int expected = 0, std::vector<std::string> gpus = {}) const {
@@ -60,11 +52,6 @@ struct Machine {
     const std::vector<PciDevice> devices = pci_devices(host).value();
     return reader.faults(expected, GpuFunctions(devices, gpus.empty() ? nvidia_gpus(devices) : gpus));
   }
-
-  test::TemporaryDirectory directory;
-  Root root = Root::open(directory.path()).value();
-  RecordedRunner runner{root};
-  Host host{root, runner};
 };
 
 /// A record of the kernel (facility 0) or of a program that wrote to /dev/kmsg (facility 1 and above).
@@ -101,7 +88,7 @@ TEST_CASE("kernel-log: each row of the table is found in a record of the kernel,
   for (const Signature& row : table)
     if (row.log == "kernel") rows.insert(row.id);
   const Machine machine;
-  for (const auto& [id, text] : kernel_lines()) {
+  for (const auto& [id, text] : kKernelLines) {
     CAPTURE(id);
     CAPTURE(text);
     const Finding finding = machine.look(kBoot + record(text));

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "base/signatures.hpp"
 
+#include <fstream>
+#include <iterator>
+
 #include "base/line_pattern.hpp"
 #include "catch.hpp"
+#include "machines.hpp"
 
 using namespace p2pd;
 
@@ -82,4 +86,22 @@ TEST_CASE("line patterns") {
   CHECK(LinePattern::parse(std::string(63, 'a')));
   CHECK(found(std::string(63, 'a'), std::string(63, 'a')));
   CHECK_FALSE(LinePattern::parse(std::string(64, 'a')));
+}
+
+TEST_CASE("build log: the kernel logs of machine records are none of builds") {
+  const std::vector<Signature> table = signatures().value();
+  std::size_t seen = 0;
+  for (const std::string& machine : test::machine_names()) {
+    for (const char* path : {"var/log/kern.log", "dev/kmsg"}) {
+      std::ifstream file(test::machine_path(machine) / path, std::ios::binary);
+      if (!file) continue;
+      const std::string log{std::istreambuf_iterator<char>(file), {}};
+      CAPTURE(machine);
+      for (const Signature& signature : table) {
+        if (signature.log == "build") CHECK_FALSE(signature.matches(log));
+      }
+      ++seen;
+    }
+  }
+  CHECK(seen > 20);
 }
