@@ -6,94 +6,11 @@
 #include <algorithm>
 #include <fstream>
 
+#include "catalogue_tables.hpp"
 #include "catch.hpp"
-#include "fake_runner.hpp"
-#include "temporary.hpp"
 
 using namespace p2pd;
-using Json = nlohmann::json;
-
-namespace {
-
-constexpr char kTablesText[] = R"(
-schema: p2pd.catalogue/2
-runfile_hosts: [https://example.org]
-releases_at: https://example.org/nvidia
-compat_rules:
-  rule: {header: include/linux/pci.h, pattern: exclude_bars, include: rule.h, why: a test}
-defects:
-  hang: {text: it hangs, use: copies, architectures: [Ada], grave: true}
-releases:
-  9.9.8:
-    commit: "3333333333333333333333333333333333333338"
-    known: verified
-    runfile: {path: /NVIDIA-Linux-x86_64-9.9.8.run, sha256: "2222222222222222222222222222222222222222222222222222222222222228", known: verified}
-  9.9.9:
-    commit: "3333333333333333333333333333333333333339"
-    known: verified
-    cuda: "12.8"
-    kernel_min: 3.10
-    gcc_below: 14
-    compat: [rule]
-    runfile: {path: /NVIDIA-Linux-x86_64-9.9.9.run, sha256: "2222222222222222222222222222222222222222222222222222222222222229", bytes: 1000, known: corroborated}
-patches:
-  test/main:
-    repository: https://example.org/fork
-    also_in: [file:///srv/clone]
-    branch: main
-    commit: "1111111111111111111111111111111111111111"
-    known: verified
-    base: 9.9.9
-    tree: "4444444444444444444444444444444444444444"
-    grafts: {9.9.8: null}
-    architectures: {Ada: reported}
-    reports: [somebody]
-    defects: [hang]
-    module_options: {NVreg_X: 1}
-    registry_dwords: {A: 1}
-    registry_dwords_forbidden: {B: 0x11}
-    dynamic_bar1: true
-)";
-
-const Json& tables() {
-  static const Json kTables = catalogue_file("x.yaml", kTablesText)->tables;
-  return kTables;
-}
-
-constexpr char kRelease[] = "/releases/9.9.9/", kPatch[] = "/patches/test~1main/";
-
-/// The tables with the value at `path` (a JSON pointer) changed.
-Json changed(const std::string& path, const Json& value) {
-  Json table = tables();
-  table[Json::json_pointer(path)] = value;
-  return table;
-}
-
-Json without(const std::string& path) {
-  Json table = tables();
-  const Json::json_pointer at(path);
-  table.at(at.parent_pointer()).erase(at.back());
-  return table;
-}
-
-/// What is wrong with `table`; empty when nothing is.
-std::string mistake(const Json& table) {
-  const auto parsed = parse_catalogue({{"x.yaml", table}});
-  return parsed ? "" : parsed.error().message;
-}
-
-CatalogueEntry entry_of(const Json& table, std::string_view id = "test/main") {
-  const Catalogue all = parse_catalogue({{"x.yaml", table}}).value();
-  return *std::ranges::find(all.entries, id, &CatalogueEntry::id);
-}
-
-Error refused(const Json& drop_in) { return parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in}}).error(); }
-
-Json drop_in_of(const char* table, const std::string& name, const Json& row) {
-  return {{"schema", "p2pd.catalogue/2"}, {table, {{name, row}}}};
-}
-
-}  // namespace
+using namespace p2pd::test;
 
 TEST_CASE("catalogue: what ships is compiled in, and sound", "[catalogue]") {
   std::ifstream file(P2PD_SOURCE_DIR "/config/catalogue.yaml");
@@ -156,9 +73,9 @@ TEST_CASE("catalogue: a graft is the patch on another release, and nobody report
   CHECK(graft.reports.empty());
   CHECK(graft.defects.size() == 1);
   CHECK(graft.known() == Known::verified);
-  CHECK(mistake(changed(std::string(kPatch) + "grafts", {{"9.9.7", nullptr}})) ==
+  CHECK(mistake(changed(kPatch + "grafts", {{"9.9.7", nullptr}})) ==
         "x.yaml: patch test/main: there is no release 9.9.7");
-  CHECK(mistake(changed(std::string(kPatch) + "grafts", {{"9.9.9", nullptr}})) ==
+  CHECK(mistake(changed(kPatch + "grafts", {{"9.9.9", nullptr}})) ==
         "x.yaml: patch test/main: a graft on 9.9.9, its own release");
   Json twice = tables();
   twice["patches"]["test/main-on-9.9.8"] = twice["patches"]["test/main"];
@@ -168,7 +85,7 @@ TEST_CASE("catalogue: a graft is the patch on another release, and nobody report
 TEST_CASE("catalogue: a build is known as well as its weakest part, and used with all pins only", "[catalogue]") {
   CHECK(entry_of(tables()).known() == Known::corroborated);  // its runfile
   CHECK(entry_of(tables()).usable());
-  for (const std::string& part : {std::string(kRelease), std::string(kPatch), kRelease + std::string("runfile/")}) {
+  for (const std::string& part : {kRelease, kPatch, kRelease + "runfile/"}) {
     INFO(part);
     const CatalogueEntry weak = entry_of(changed(part + "known", "single-source"));
     CHECK(weak.known() == Known::single_source);
@@ -179,103 +96,42 @@ TEST_CASE("catalogue: a build is known as well as its weakest part, and used wit
     CHECK(entry.lacks == what);
     CHECK(entry.usable() == what.empty());
   };
-  lacks(without(std::string(kPatch) + "commit"), "the commit of its patch");
-  lacks(without(kRelease + std::string("runfile/sha256")), "the SHA-256 of its runfile");
-  lacks(changed(std::string(kPatch) + "architectures", Json::object()), "a GPU architecture");
-  lacks(without(std::string(kRelease) + "commit"), "the commit of its release");
-  CHECK(entry_of(without(std::string(kRelease) + "commit"), "test/main-on-9.9.8").lacks == "the commit of 9.9.9");
-  Json unpinned = without(std::string(kRelease) + "commit");
+  lacks(without(kPatch + "commit"), "the commit of its patch");
+  lacks(without(kRelease + "runfile/sha256"), "the SHA-256 of its runfile");
+  lacks(changed(kPatch + "architectures", Json::object()), "a GPU architecture");
+  lacks(without(kRelease + "commit"), "the commit of its release");
+  CHECK(entry_of(without(kRelease + "commit"), "test/main-on-9.9.8").lacks == "the commit of 9.9.9");
+  Json unpinned = without(kRelease + "commit");
   unpinned["releases"]["9.9.9"].erase("known");
   CHECK(entry_of(unpinned).base_known == Known::single_source);
 }
 
 TEST_CASE("catalogue: every key is checked", "[catalogue]") {
   REQUIRE(mistake(tables()).empty());
-  const std::string rule = "/compat_rules/rule/", defect = "/defects/hang/", release = kRelease, patch = kPatch;
-  const std::vector<std::pair<std::string, Json>> wrong = {
-      {"/schema", 2},
-      {"/schema", "p2pd.catalogue/3"},
-      {"/entries", Json::array()},
-      {"/patches", Json::array()},
-      {"/patches/test~1main", "x"},
-      {"/patches/test", tables()["patches"]["test/main"]},
-      {"/patches/test~1a~1b", tables()["patches"]["test/main"]},
-      {"/runfile_hosts/0", "ftp://x"},
-      {"/runfile_hosts/0", "https://x/y"},
-      {"/releases_at", "git@x"},
-      {"/compat_rules", 1},
-      {"/compat_rules/Name", tables()["compat_rules"]["rule"]},
-      {rule + "header", "/etc/passwd.h"},
-      {rule + "header", "../../x.h"},
-      {rule + "include", "a/b.h"},
-      {rule + "more", 1},
-      {defect + "text", ""},
-      {defect + "use", "games"},
-      {defect + "grave", "yes"},
-      {defect + "architectures", {"Pascal"}},
-      {"/releases/9", tables()["releases"]["9.9.9"]},
-      {"/releases/9.9.9.9", tables()["releases"]["9.9.9"]},
-      {release + "commit", "cc5890dbae60"},
-      {release + "commit", nullptr},
-      {release + "known", "certain"},
-      {release + "cuda", "12"},
-      {release + "kernel_min", 6},
-      {release + "gcc_below", "14"},
-      {release + "compat", {"no-such-rule"}},
-      {release + "compat", "rule"},
-      {release + "runfile/sha256", "2e859ae5"},
-      {release + "runfile/path", "x.run"},
-      {release + "runfile/path", "/NVIDIA-Linux-x86_64-9.9.8.run"},
-      {"/releases_at", "https://host"},
-      {release + "runfile/bytes", 0},
-      {release + "runfile/bytes", -5},
-      {release + "runfile/md5", "x"},
-      {release + "kernel_below", "6.1"},
-      {patch + "repo", "x"},
-      {patch + "repository", "git@x"},
-      {patch + "also_in", {"x"}},
-      {patch + "commit", std::string(40, 'G')},
-      {patch + "known", "yes"},
-      {patch + "base", "9.9.7"},
-      {patch + "base", 9},
-      {patch + "tree", "1"},
-      {patch + "grafts", {{"9.9.8", "x"}}},
-      {patch + "grafts", {"9.9.8"}},
-      {patch + "architectures", {{"Pascal", "reported"}}},
-      {patch + "architectures", {{"Ada", "yes"}}},
-      {patch + "defects", {"no-such-defect"}},
-      {patch + "module_options", {{"NVreg_X", 1.5}}},
-      {patch + "registry_dwords", {{"X", "1"}}},
-      {patch + "registry_dwords_forbidden", {{"X", -1}}},
-      {patch + "dynamic_bar1", 1},
-      {patch + "enabled", true},
-      {"/allowed/test~1main", {{"commit", "x"}}},
-      {"/allowed/gone~1main", "x"},
-  };
-  for (const auto& [path, value] : wrong) {
-    INFO(path << " = " << value.dump());
-    CHECK(mistake(changed(path, value)).starts_with("x.yaml: "));
-  }
+  for (const Changes& wrong : {wrong_elsewhere(), wrong_releases(), wrong_patches()})
+    for (const auto& [path, value] : wrong) {
+      INFO(path << " = " << value.dump());
+      CHECK(mistake(changed(path, value)).starts_with("x.yaml: "));
+    }
   for (const std::string& key :
-       {rule + "header", rule + "pattern", rule + "why", defect + "text", release + "known", release + "runfile",
-        release + "runfile/path", release + "runfile/known", patch + "repository", patch + "branch", patch + "known",
-        patch + "base", patch + "architectures"}) {
+       {kRule + "header", kRule + "pattern", kRule + "why", kDefect + "text", kRelease + "known", kRelease + "runfile",
+        kRelease + "runfile/path", kRelease + "runfile/known", kPatch + "repository", kPatch + "branch",
+        kPatch + "known", kPatch + "base", kPatch + "architectures"}) {
     INFO(key);
     CHECK(mistake(without(key)).find("is missing") != std::string::npos);
   }
-  CHECK(mistake(changed(patch + "defects", {"no-such-defect"})) ==
+  CHECK(mistake(changed(kPatch + "defects", {"no-such-defect"})) ==
         "x.yaml: patch test/main: there is no defect no-such-defect");
-  CHECK(mistake(changed(release + "compat", {"none"})) == "x.yaml: release 9.9.9: there is no compat rule none");
+  CHECK(mistake(changed(kRelease + "compat", {"none"})) == "x.yaml: release 9.9.9: there is no compat rule none");
   for (const Json& table : {Json(), Json("x"), Json::array(), Json(1)}) CHECK_FALSE(mistake(table).empty());
 }
 
 TEST_CASE("catalogue: a patch is a commit or a file, not both", "[catalogue]") {
-  const std::string patch = kPatch;
-  CHECK(mistake(changed(patch + "file", "https://example.org/x.patch")) ==
+  CHECK(mistake(changed(kPatch + "file", "https://example.org/x.patch")) ==
         "x.yaml: patch test/main: either 'file' and 'sha256', or 'repository', 'branch' and 'commit'");
-  CHECK(mistake(changed(patch + "sha256", std::string(64, '5'))) ==
+  CHECK(mistake(changed(kPatch + "sha256", std::string(64, '5'))) ==
         "x.yaml: patch test/main: 'sha256' is of a patch file, and no 'file' is given");
-  CHECK(mistake(changed(patch + "repository", "https://example.org/\"x")) ==
+  CHECK(mistake(changed(kPatch + "repository", "https://example.org/\"x")) ==
         "x.yaml: patch test/main: 'repository' cannot be \"https://example.org/\\\"x\"");
 }
 
@@ -333,7 +189,7 @@ TEST_CASE("catalogue: one of an older p2pd names its next step", "[catalogue]") 
 
 TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the hashes it was given to",
           "[catalogue]") {
-  Json weak = changed(std::string(kPatch) + "known", "single-source");
+  Json weak = changed(kPatch + "known", "single-source");
   weak["releases"]["9.9.9"].erase("commit");
   weak["releases"]["9.9.9"]["runfile"].erase("sha256");
   const Json given = {{"base_commit", std::string(40, '7')},
@@ -365,31 +221,4 @@ TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the 
   }
   Json two = drop_in_of("allowed", "gone/main", given);  // of an entry that is no longer there
   CHECK(parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", two}}));
-}
-
-TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalogue]") {
-  const test::TemporaryDirectory directory;
-  test::FakeRunner runner;
-  const auto load = [&] { return catalogue(Host(Root::open(directory.path()).value(), runner)); };
-  const auto put = [&](const std::string& name, const std::string& content) {
-    directory.put("etc/p2pd/catalogue.d/" + name, content);
-  };
-  const std::size_t shipped = load()->entries.size();
-  put("10-mine.yaml", kTablesText);
-  put("old.json", "not YAML: not looked at: [");
-  const Catalogue all = load().value();
-  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add "
-                                              "REPOSITORY BRANCH\" adds its build again"});
-  REQUIRE(all.entries.size() == shipped + 2);
-  CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release
-  CHECK(all.entries.front().source == "/etc/p2pd/catalogue.d/10-mine.yaml");
-  CHECK(all.runfile_hosts.front() == "https://example.org");
-  CHECK(all.runfile_hosts.size() == 3);
-  CHECK(all.releases_at == "https://example.org/nvidia");
-  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases: [\n");
-  CHECK(load().error().message.starts_with("/etc/p2pd/catalogue.d/20-other.yaml:3: "));
-  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases:\n  1.1: {}\n");
-  CHECK(load().error().message == "/etc/p2pd/catalogue.d/20-other.yaml: release 1.1: 'runfile' is missing");
-  put("20-other.yaml", std::string((1U << 20) + 1, ' '));
-  CHECK_FALSE(load());
 }

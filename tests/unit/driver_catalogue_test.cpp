@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// The catalogue of a machine, with its drop-ins, and the build that the check takes from it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 #include "base/probe.hpp"
 #include "base/recorded.hpp"
+#include "catalogue_tables.hpp"
 #include "catch.hpp"
 #include "fake_runner.hpp"
 #include "machine/catalogue/staging.hpp"
@@ -233,4 +235,31 @@ TEST_CASE("driver-catalogue: machine records get the reason that stands beside t
     CHECK(finding.facts["cause"] == row.cause);
     CHECK((finding.verdict != Verdict::fail || !finding.next.empty()));
   }
+}
+
+TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalogue]") {
+  const test::TemporaryDirectory directory;
+  test::FakeRunner runner;
+  const auto load = [&] { return catalogue(Host(Root::open(directory.path()).value(), runner)); };
+  const auto put = [&](const std::string& name, const std::string& content) {
+    directory.put("etc/p2pd/catalogue.d/" + name, content);
+  };
+  const std::size_t shipped = load()->entries.size();
+  put("10-mine.yaml", test::kTablesText);
+  put("old.json", "not YAML: not looked at: [");
+  const Catalogue all = load().value();
+  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add "
+                                              "REPOSITORY BRANCH\" adds its build again"});
+  REQUIRE(all.entries.size() == shipped + 2);
+  CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release
+  CHECK(all.entries.front().source == "/etc/p2pd/catalogue.d/10-mine.yaml");
+  CHECK(all.runfile_hosts.front() == "https://example.org");
+  CHECK(all.runfile_hosts.size() == 3);
+  CHECK(all.releases_at == "https://example.org/nvidia");
+  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases: [\n");
+  CHECK(load().error().message.starts_with("/etc/p2pd/catalogue.d/20-other.yaml:3: "));
+  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases:\n  1.1: {}\n");
+  CHECK(load().error().message == "/etc/p2pd/catalogue.d/20-other.yaml: release 1.1: 'runfile' is missing");
+  put("20-other.yaml", std::string((1U << 20) + 1, ' '));
+  CHECK_FALSE(load());
 }
