@@ -7,7 +7,7 @@
 
 #include "bench_example.hpp"
 #include "catch.hpp"
-#include "changed_record.hpp"
+#include "machines.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 
 namespace p2pd {

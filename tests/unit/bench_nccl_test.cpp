@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "catch.hpp"
-#include "changed_record.hpp"
 #include "fake_runner.hpp"
+#include "machines.hpp"
 #include "temporary.hpp"
 
 using namespace p2pd;

@@ -5,10 +5,10 @@
 #include "base/directories.hpp"
 #include "base/log.hpp"
 #include "catch.hpp"
-#include "changed_record.hpp"
 #include "engine/ready.hpp"
 #include "engine/undo.hpp"
 #include "machine/driver/cdi.hpp"
+#include "machines.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -6,8 +6,8 @@
 
 #include "base/recorded.hpp"
 #include "catch.hpp"
-#include "changed_record.hpp"
 #include "machine/hardware/left_out.hpp"
+#include "machines.hpp"
 
 using namespace p2pd;
 using namespace p2pd::test;

@@ -4,8 +4,8 @@
 #include "base/action.hpp"
 #include "base/directories.hpp"
 #include "catch.hpp"
-#include "changed_record.hpp"
 #include "engine/undo.hpp"
+#include "machines.hpp"
 
 namespace p2pd {
 extern const Probe kNccl;

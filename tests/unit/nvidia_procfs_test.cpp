@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "catch.hpp"
-#include "changed_record.hpp"
+#include "machines.hpp"
 
 namespace p2pd {
 extern const Probe kGpuInventory;

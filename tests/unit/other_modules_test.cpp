@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "changed_record.hpp"
+#include "machines.hpp"
 #include "made_module.hpp"
 
 namespace p2pd {

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "catch.hpp"
-#include "changed_record.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
+#include "machines.hpp"
 
 using namespace p2pd;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "catch.hpp"
-#include "changed_record.hpp"
+#include "machines.hpp"
 
 namespace p2pd {
 extern const Probe kVfioGuests;
