@@ -192,3 +192,25 @@ TEST_CASE("bar1: the size to have") {
   bar1.told_bytes = 0;
   CHECK_FALSE(bar1.vram_bytes());
 }
+
+TEST_CASE("pci: BAR length from sysfs resource") {
+  const TemporaryDirectory directory;
+  const Root root = Root::open(directory.path()).value();
+  RecordedRunner runner(root);
+  const Host host(root, runner);
+  PciDevice device;
+  device.address = "0000:01:00.0";
+  const std::string resource = "sys/bus/pci/devices/0000:01:00.0/resource";
+  const auto bytes = [&](std::string_view content) {
+    directory.put(resource, content);
+    return pci_bar_bytes(host, device, 0);
+  };
+  CHECK(bytes("0x0000002000000000 0x00000027ffffffff 0x000000000014220c\n").value() == 32768 * kMiB);
+  CHECK(bytes("0x0000000000000000 0x0000000000000000 0x0000000000000000\n").value() == 0);
+  CHECK(bytes("0x0000000000000000 0x000000000fffffff 0x000000002014220c\n").value() == 0);  // no address found
+  for (const char* broken : {"", "\n", "0x1 0x2\n", "x y z\n", "0x1", "0x10000000000000000 0x2 0x3\n"})
+    CHECK_FALSE(bytes(broken));
+  CHECK_FALSE(pci_bar_bytes(host, device, 3));
+  std::filesystem::remove(directory / resource);
+  CHECK(pci_bar_bytes(host, device, 0).error().code == ErrorCode::not_found);
+}

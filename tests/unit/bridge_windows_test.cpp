@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "machine/hardware/pci.hpp"
 #include "made_bus.hpp"
 
 namespace p2pd {
@@ -149,4 +150,25 @@ TEST_CASE("bridge-windows: sizes that overflow do not pass") {
   add_switch(bus, 64 * kGiB + kMiB, 256 * kMiB);
   bus.resource("0000:01:00.0", "0x0 0xfffffffffffffffe 0x14220c\n");
   CHECK(bus.look(kBridgeWindows).verdict == Verdict::unknown);
+}
+
+TEST_CASE("pci: windows of a bridge") {
+  PciDevice bridge;
+  bridge.config.assign(64, 0);
+  const auto put = [&](std::size_t offset, std::uint32_t value) {
+    for (std::size_t i = 0; i < 4; ++i) bridge.config.at(offset + i) = static_cast<std::uint8_t>(value >> (8 * i));
+  };
+  put(0x20, 0xf7f0f600);  // 32 MiB from 0xf6000000
+  put(0x24, 0xfff10001);
+  put(0x28, 0x20);
+  put(0x2c, 0x27);
+  CHECK(memory_window(bridge).first == 0xf6000000);
+  CHECK(memory_window(bridge).length == 32 * kMiB);
+  CHECK(prefetchable_window(bridge).first == 0x2000000000);
+  CHECK(prefetchable_window(bridge).length == 32768 * kMiB);
+  put(0x24, 0xfff00000);  // 32 bits wide: the upper halves do not count
+  CHECK(prefetchable_window(bridge).length == 4096 * kMiB);
+  put(0x24, 0x0001fff1);
+  put(0x2c, 0x1f);
+  CHECK(prefetchable_window(bridge).length == 0);  // closed
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <iostream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -203,5 +205,37 @@ class MadeBus {
 };
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// What a probe must say of a bus.
+struct BusVerdict {
+  const Probe* probe;
+  Verdict verdict;
+  const char* summary;    ///< a part of it
+  const char* next = "";  ///< likewise
+};
+
+/// A bus, and what probes must say of it.
+struct BusCase {
+  const char* name;
+  std::function<void(MadeBus&)> make;
+  std::vector<BusVerdict> expected;
+};
+
+inline void check(const std::vector<BusCase>& cases) {
+  for (const BusCase& one : cases) {
+    CAPTURE(one.name);
+    MadeBus bus;
+    one.make(bus);
+    for (const BusVerdict& expected : one.expected) {
+      const Finding finding = bus.look(*expected.probe);
+      CAPTURE(expected.probe->id, finding.summary, finding.next);
+      CHECK(finding.verdict == expected.verdict);
+      CHECK(contains(finding.summary, expected.summary));
+      CHECK(contains(finding.next, expected.next));
+      std::cout << fmt::format("{:<42} {}: {}: {}\n", one.name, expected.probe->id, to_string(finding.verdict),
+                               finding.summary);
+    }
+  }
+}
 
 }  // namespace p2pd::test

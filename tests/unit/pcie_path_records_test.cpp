@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The paths between the GPUs of recorded machines; those of made ones are in pcie_path_test.cpp.
-#include <algorithm>
-
-#include "base/recorded.hpp"
-#include "catch.hpp"
-#include "machine/hardware/pcie_path.hpp"
+#include "linked_machine.hpp"
 #include "machines.hpp"
 
 using namespace p2pd;
@@ -17,18 +13,18 @@ std::vector<std::vector<Path>> recorded(const std::string& name, const std::vect
   return paths_between(Host(root, runner), gpus).value();
 }
 
-}  // namespace
+/// Two GPUs of a record, and the path between them.
+struct Row {
+  const char* machine;
+  std::vector<std::string> gpus;
+  PathKind kind;
+  double raw_gb_s;
+  double payload_gb_s;
+  const char* arithmetic;
+};
 
-TEST_CASE("bench path: machine records") {
-  struct Row {
-    const char* machine;
-    std::vector<std::string> gpus;
-    PathKind kind;
-    double raw_gb_s;
-    double payload_gb_s;
-    const char* arithmetic;
-  };
-  const std::vector<Row> rows = {
+std::vector<Row> rows() {
+  return {
       {"rtx4090-x2-am5",
        {"0000:01:00.0", "0000:03:00.0"},
        PathKind::one_socket,
@@ -78,7 +74,12 @@ TEST_CASE("bench path: machine records") {
        57.6,
        "Gen5 x16 63.0 GB/s, MaxPayload 256: 91.4 %; only the GPUs' own links are visible"},
   };
-  for (const Row& row : rows) {
+}
+
+}  // namespace
+
+TEST_CASE("bench path: machine records") {
+  for (const Row& row : rows()) {
     CAPTURE(row.machine, row.gpus[1]);
     const auto paths = recorded(row.machine, row.gpus);
     const Path& path = paths[0][1];
@@ -94,9 +95,6 @@ TEST_CASE("bench path: machine records") {
 TEST_CASE("bench path: links and shared ports of the two-socket record") {
   const auto paths =
       recorded("rtx4090-x8-two-socket", {"0000:19:00.0", "0000:1a:00.0", "0000:9a:00.0", "0000:9b:00.0"});
-  const auto share = [](const Path& one, const Path& other) {
-    return std::ranges::find_first_of(one.shared, other.shared) != one.shared.end();
-  };
   std::vector<std::string> links;
   for (const Link& link : paths[0][2].links) links.push_back(link.address);
   CHECK(links == std::vector<std::string>{"0000:19:00.0", "0000:17:00.0", "0000:98:00.0", "0000:9a:00.0"});
@@ -104,8 +102,8 @@ TEST_CASE("bench path: links and shared ports of the two-socket record") {
   CHECK(paths[0][2].links[0].generation_most == 4);
   CHECK(paths[0][2].shared ==
         std::vector<std::string>{"0000:16:02.0", "0000:18:00.0", "0000:97:02.0", "0000:99:00.0", "node 0", "node 1"});
-  CHECK_FALSE(share(paths[0][1], paths[2][3]));
-  CHECK(share(paths[0][2], paths[1][3]));
+  CHECK_FALSE(test::share(paths[0][1], paths[2][3]));
+  CHECK(test::share(paths[0][2], paths[1][3]));
   // its downstream ports redirect: within the switch the uplink is taken too
   CHECK(paths[0][1].shared == std::vector<std::string>{"0000:16:02.0", "0000:18:00.0", "0000:18:04.0", "node 0"});
 }
