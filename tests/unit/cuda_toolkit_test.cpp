@@ -1,83 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "machine/driver/cuda_toolkit.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <filesystem>
 
-#include "base/action.hpp"
-#include "catch.hpp"
-#include "machine/packages/apt.hpp"
-#include "machine/packages/apt_lists.hpp"
-#include "made_tree.hpp"
-
-namespace p2pd {
-extern const Probe kCudaToolkit;
-extern const Action kCudaToolkitAction;
-}  // namespace p2pd
+#include "toolkit_machine.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
-
-namespace {
-
-const Parameters kWith = {{"version", "12-8"}};
-const std::string kBefore =
-    "Package: dpkg\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.21\n\n"
-    "Package: cuda-config\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 12.7\n\n"
-    "Package: zlib\nStatus: install ok installed\nArchitecture: i386\nVersion: 1\n\n";
-
-constexpr const char* kLists = "var/lib/apt/lists/archive_Packages";
-
-std::string package(const std::string& name, const char* architecture, const char* status = "install ok installed") {
-  return "Package: " + name + "\nStatus: " + status + "\nArchitecture: " + architecture + "\nVersion: 12.8\n\n";
-}
-
-Command command(std::vector<std::string> words, const char* option = nullptr) {
-  Command command = apt_get(std::move(words));
-  if (option != nullptr) command.argv.insert(command.argv.begin() + 1, option);
-  return command;
-}
-
-struct Machine : test::MadeTree {
-  Machine() {
-    status(kBefore);
-    put("usr/local/.keep", "");
-    put("etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
-    put(kLists, "");
-    apt({"--no-install-recommends", "install", "cuda-toolkit-12-8"},
-        "Inst cuda-config [12.7] (12.8 x)\nInst cuda-nvcc-12-8 (12.8 x)\nInst zlib (1 x)\n"
-        "Inst cuda-toolkit-12-8 (12.8 x)\nConf cuda-nvcc-12-8 (12.8 x)\n",
-        [this] { install(); });
-  }
-  /// apt-get answers its simulation so, and does that.
-  void apt(const std::vector<std::string>& words, const std::string& says, const std::function<void()>& does) {
-    runner.on(command(words, "--simulate").text(), says);
-    std::string show = "apt-cache show";
-    for (const auto& [name, version] : parse_apt_plan(says).installs) show += fmt::format(" {}={}", name, version);
-    runner.on(show, "Package: x\nInstalled-Size: 12\nVersion: 12.8\n");
-    runner.on(command(words, "--download-only").text());
-    runner.on(command(words).text(), [does](const Command&) {
-      does();
-      return Result<CommandResult>(CommandResult{});
-    });
-  }
-  void status(const std::string& text) const { put("var/lib/dpkg/status", text); }
-  void nvcc() const {
-    put("usr/local/cuda-12.8/bin/nvcc", "");
-    fs::permissions(directory / "usr/local/cuda-12.8/bin/nvcc", fs::perms(0755));
-  }
-  void install() const {
-    nvcc();
-    status(package("dpkg", "amd64") + package("cuda-config", "all") + package("cuda-nvcc-12-8", "amd64") +
-           package("zlib", "i386") + package("zlib", "amd64") + package("cuda-toolkit-12-8", "amd64"));
-  }
-  Finding look(const Parameters& with = kWith) const { return kCudaToolkit.check(host, with).value(); }
-  std::string text(const char* path) const { return host.files().read(path).value_or(""); }
-};
-
-}  // namespace
+using namespace p2pd::test;
+using Machine = test::ToolkitMachine;
 
 TEST_CASE("cuda-toolkit: only plain versions and compilers") {
   const auto valid = [](const Parameters& with) { return static_cast<bool>(validate_cuda_toolkit(with)); };

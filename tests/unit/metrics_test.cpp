@@ -83,17 +83,13 @@ std::string strange_text() {
   return exposition(metrics_of_runs(status, nullptr, std::nullopt));
 }
 
-bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
-
-TEST_CASE("metrics: a ready machine") {
-  CHECK(ready_text() ==
-        "# HELP p2pd_info Version of p2pd, and the plan of the last run.\n"
-        "# TYPE p2pd_info gauge\n"
-        "p2pd_info{version=\"" P2PD_VERSION
-        "\",plan=\"geforce-p2p\"} 1\n"
-        R"(# HELP p2pd_state Whether the last run is in this state.
+/// What a ready machine of two GPUs shows.
+const std::string kReadyText =
+    "# HELP p2pd_info Version of p2pd, and the plan of the last run.\n"
+    "# TYPE p2pd_info gauge\n"
+    "p2pd_info{version=\"" P2PD_VERSION
+    "\",plan=\"geforce-p2p\"} 1\n"
+    R"(# HELP p2pd_state Whether the last run is in this state.
 # TYPE p2pd_state gauge
 p2pd_state{state="blocked"} 0
 p2pd_state{state="failed"} 0
@@ -149,8 +145,13 @@ p2pd_pair_copy_bytes_per_second{from="0000:04:00.0",to="0000:03:00.0"} 235000000
 # HELP p2pd_pair_latency_seconds Latency of a load by one GPU from another, in the last full proof.
 # TYPE p2pd_pair_latency_seconds gauge
 p2pd_pair_latency_seconds{from="0000:03:00.0",to="0000:04:00.0"} 1.18e-06
-)");
-}
+)";
+
+bool holds(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("metrics: a ready machine") { CHECK(ready_text() == kReadyText); }
 
 TEST_CASE("metrics: a blocked machine") {
   const std::string text = blocked_text();

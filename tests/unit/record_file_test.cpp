@@ -53,6 +53,60 @@ std::string repeated(const std::string& part, int count) {
   return text;
 }
 
+/// Records that are not sound, and what is said of each.
+std::vector<std::pair<std::string, std::string>> unsound() {
+  const std::string command = R"("argv": ["x"], "status": 0, "output": [], "errors": [])";
+  const std::string bad_command = R"(commands: "x" is not argv, status, output and errors)";
+  const std::string bad_content = R"(files: "a" is neither text nor base64, program or link)";
+  return {
+      {"", "not JSON"},
+      {"\xff", "not JSON"},
+      {"[]", "schema: \"p2pd.machine/2\" wanted"},
+      {R"({"schema": "p2pd.machine/1", "files": {}})", "schema: \"p2pd.machine/2\" wanted"},
+      {R"({"schema": 2})", "schema: \"p2pd.machine/2\" wanted"},
+      {R"({"schema": "p2pd.machine/2", "commands": []})", "commands: an object wanted"},
+      {R"({"schema": "p2pd.machine/2", "files": null})", "files: an object wanted"},
+      {R"({"schema": "p2pd.machine/2", "expected": "none"})", "expected: an object wanted"},
+      {R"({"schema": "p2pd.machine/2", "schema": "p2pd.machine/2"})", "\"schema\" is given twice"},
+      {R"({"schema": "p2pd.machine/2", "machine": {}})", "\"machine\" is not a key of a record"},
+      {with(R"("a": [], "a": [])"), "\"a\" is given twice"},
+      {with(R"("\u001b[2J": [], "\u001b[2J": [])"), R"("\u001b[2J" is given twice)"},
+      {with("\"a\": " + repeated("[", 1000) + repeated("]", 1000)), "nested deeper than 16 levels"},
+      {with("\"a\": " + repeated("{\"a\":", 1000) + "1" + repeated("}", 1000)), "nested deeper than 16 levels"},
+      {with(R"("a": 1)"), bad_content},
+      {with(R"("a": null)"), bad_content},
+      {with(R"("a": ["x", 1])"), bad_content},
+      {with(R"("a": {})"), bad_content},
+      {with(R"("a": {"link": ["x"]})"), bad_content},
+      {with(R"("a": {"link": "x\u0000y"})"), bad_content},
+      {with(R"("a": {"link": "x", "program": []})"), bad_content},
+      {with(R"("a": {"program": {"program": []}})"), bad_content},
+      {with(R"("a": {"base64": "/g="})"), bad_content},
+      {with(R"("a": {"base64": "===="})"), bad_content},
+      {with(R"("a": {"base64": " /g=="})"), bad_content},
+      {with(R"("": [])"), R"(files: "" is no path below a directory)"},
+      {with(R"("/etc/passwd": [])"), R"(files: "/etc/passwd" is no path below a directory)"},
+      {with(R"("a/": [])"), R"(files: "a/" is no path below a directory)"},
+      {with(R"("a//b": [])"), R"(files: "a//b" is no path below a directory)"},
+      {with(R"("a/./b": [])"), R"(files: "a/./b" is no path below a directory)"},
+      {with(R"("..": [])"), R"(files: ".." is no path below a directory)"},
+      {with(R"("a/../../b": [])"), R"(files: "a/../../b" is no path below a directory)"},
+      {with(R"("a\u0000b": [])"), R"(files: "a\u0000b" is no path below a directory)"},
+      {with(R"("a": [], "a-b": [], "a/b": [])"), R"(files: "a" is a file and a directory)"},
+      {with(R"("a": {"link": "/etc"}, "a/b/c": [])"), R"(files: "a" is a file and a directory)"},
+      {with(R"("machine.json": [])"), R"(files: "machine.json" belongs to another key)"},
+      {with(R"("machine.json/a": [])"), R"(files: "machine.json" is a file and a directory)"},
+      {with(R"("commands/x.json": [])", "\"x\": {" + command + "}"),
+       R"(files: "commands/x.json" belongs to another key)"},
+      {with(R"("commands": [])", "\"x\": {" + command + "}"), R"(files: "commands" is a file and a directory)"},
+      {with("", "\"../x\": {" + command + "}"), R"(files: "commands/../x.json" is no path below a directory)"},
+      {with("", R"("x": {"argv": ["x"], "status": 0, "output": []})"), bad_command},
+      {with("", R"("x": {"argv": ["x"], "status": 99999999999, "output": [], "errors": []})"), bad_command},
+      {with("", R"("x": {"argv": [1], "status": 0, "output": [], "errors": []})"), bad_command},
+      {with("", R"("x": {"argv": ["x"], "status": 0, "output": {"base64": "/g=="}, "errors": []})"), bad_command},
+  };
+}
+
 }  // namespace
 
 TEST_CASE("record file: what is written is read again") {
@@ -131,59 +185,7 @@ TEST_CASE("record file: unpacked into a directory") {
 }
 
 TEST_CASE("record file: what is not sound is refused, with the key", "[attack]") {
-  const std::string command = R"("argv": ["x"], "status": 0, "output": [], "errors": [])";
-  const std::string bad_command = R"(commands: "x" is not argv, status, output and errors)";
-  const std::string bad_content = R"(files: "a" is neither text nor base64, program or link)";
-  const struct {
-    std::string text, message;
-  } rows[] = {
-      {"", "not JSON"},
-      {"\xff", "not JSON"},
-      {"[]", "schema: \"p2pd.machine/2\" wanted"},
-      {R"({"schema": "p2pd.machine/1", "files": {}})", "schema: \"p2pd.machine/2\" wanted"},
-      {R"({"schema": 2})", "schema: \"p2pd.machine/2\" wanted"},
-      {R"({"schema": "p2pd.machine/2", "commands": []})", "commands: an object wanted"},
-      {R"({"schema": "p2pd.machine/2", "files": null})", "files: an object wanted"},
-      {R"({"schema": "p2pd.machine/2", "expected": "none"})", "expected: an object wanted"},
-      {R"({"schema": "p2pd.machine/2", "schema": "p2pd.machine/2"})", "\"schema\" is given twice"},
-      {R"({"schema": "p2pd.machine/2", "machine": {}})", "\"machine\" is not a key of a record"},
-      {with(R"("a": [], "a": [])"), "\"a\" is given twice"},
-      {with(R"("\u001b[2J": [], "\u001b[2J": [])"), R"("\u001b[2J" is given twice)"},
-      {with("\"a\": " + repeated("[", 1000) + repeated("]", 1000)), "nested deeper than 16 levels"},
-      {with("\"a\": " + repeated("{\"a\":", 1000) + "1" + repeated("}", 1000)), "nested deeper than 16 levels"},
-      {with(R"("a": 1)"), bad_content},
-      {with(R"("a": null)"), bad_content},
-      {with(R"("a": ["x", 1])"), bad_content},
-      {with(R"("a": {})"), bad_content},
-      {with(R"("a": {"link": ["x"]})"), bad_content},
-      {with(R"("a": {"link": "x\u0000y"})"), bad_content},
-      {with(R"("a": {"link": "x", "program": []})"), bad_content},
-      {with(R"("a": {"program": {"program": []}})"), bad_content},
-      {with(R"("a": {"base64": "/g="})"), bad_content},
-      {with(R"("a": {"base64": "===="})"), bad_content},
-      {with(R"("a": {"base64": " /g=="})"), bad_content},
-      {with(R"("": [])"), R"(files: "" is no path below a directory)"},
-      {with(R"("/etc/passwd": [])"), R"(files: "/etc/passwd" is no path below a directory)"},
-      {with(R"("a/": [])"), R"(files: "a/" is no path below a directory)"},
-      {with(R"("a//b": [])"), R"(files: "a//b" is no path below a directory)"},
-      {with(R"("a/./b": [])"), R"(files: "a/./b" is no path below a directory)"},
-      {with(R"("..": [])"), R"(files: ".." is no path below a directory)"},
-      {with(R"("a/../../b": [])"), R"(files: "a/../../b" is no path below a directory)"},
-      {with(R"("a\u0000b": [])"), R"(files: "a\u0000b" is no path below a directory)"},
-      {with(R"("a": [], "a-b": [], "a/b": [])"), R"(files: "a" is a file and a directory)"},
-      {with(R"("a": {"link": "/etc"}, "a/b/c": [])"), R"(files: "a" is a file and a directory)"},
-      {with(R"("machine.json": [])"), R"(files: "machine.json" belongs to another key)"},
-      {with(R"("machine.json/a": [])"), R"(files: "machine.json" is a file and a directory)"},
-      {with(R"("commands/x.json": [])", "\"x\": {" + command + "}"),
-       R"(files: "commands/x.json" belongs to another key)"},
-      {with(R"("commands": [])", "\"x\": {" + command + "}"), R"(files: "commands" is a file and a directory)"},
-      {with("", "\"../x\": {" + command + "}"), R"(files: "commands/../x.json" is no path below a directory)"},
-      {with("", R"("x": {"argv": ["x"], "status": 0, "output": []})"), bad_command},
-      {with("", R"("x": {"argv": ["x"], "status": 99999999999, "output": [], "errors": []})"), bad_command},
-      {with("", R"("x": {"argv": [1], "status": 0, "output": [], "errors": []})"), bad_command},
-      {with("", R"("x": {"argv": ["x"], "status": 0, "output": {"base64": "/g=="}, "errors": []})"), bad_command},
-  };
-  for (const auto& [text, message] : rows) {
+  for (const auto& [text, message] : unsound()) {
     INFO(text.substr(0, 200));
     const auto record = parse_record(text);
     REQUIRE_FALSE(record);

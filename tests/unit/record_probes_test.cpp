@@ -2,92 +2,23 @@
 // Every probe says the same of a record's record as of the record: what one of them reads and the capture leaves out
 // shows as a difference here.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 
-#include "base/recorded.hpp"
-#include "catch.hpp"
-#include "machines.hpp"
 #include "made_module.hpp"
-#include "probes/registry.hpp"
-#include "temporary.hpp"
+#include "odd_machine.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;
-using test::build_id_note;
-using test::MadeModule;
-using test::TemporaryDirectory;
+using namespace p2pd::test;
 
 namespace {
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// The finding; of driver-build only what it says, since the name of a build takes in every byte of the headers, and a
-/// record has an excerpt of those.
-nlohmann::json look(const Probe& probe, const fs::path& directory) {
-  static const auto kParameters = nlohmann::json::parse(text_of(P2PD_SOURCE_DIR "/tests/golden/parameters.json"));
-  const Root root = Root::open(directory).value();
-  RecordedRunner runner(root);
-  const Host host(root, runner);
-  const auto found = probe.check(host, kParameters.value(std::string(probe.id), nlohmann::json::object()));
-  nlohmann::json finding = to_json(found ? *found : unknown(found.error()));
-  if (probe.id == "driver-build") finding = {{"verdict", finding["verdict"]}, {"summary", finding["summary"]}};
-  return finding;
-}
-
-MachineRecord record(const fs::path& from, const fs::path& to) {
-  const Root root = Root::open(from).value();
-  RecordedRunner runner(root);
-  return test::record_into(Host(root, runner), to);
-}
-
-/// rtx4090-x2-healthy, made odd where the made machines are not.
-struct OddMachine {
-  OddMachine() {
-    fs::copy(test::machine_path("rtx4090-x2-healthy"), at,
-             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    file("etc/hostname", "gpu-box\n");
-  }
-  void file(const std::string& path, const std::string& content) const {
-    fs::create_directories((at / path).parent_path());
-    fs::remove(at / path);
-    std::ofstream(at / path, std::ios::binary) << content;
-  }
-  void link(const std::string& path, const std::string& target) const {
-    fs::create_directories((at / path).parent_path());
-    fs::remove(at / path);
-    fs::create_symlink(target, at / path);
-  }
-  std::string text(const std::string& path) const { return text_of(at / path); }
-  nlohmann::json verdict(const char* id) const {
-    const auto all = probes();
-    return look(*std::ranges::find(all, id, &Probe::id), at);
-  }
-  /// Every finding on a fresh record is that on this machine.
-  void same() const {
-    const TemporaryDirectory elsewhere;
-    record(at, elsewhere / "copy");
-    for (const Probe& probe : probes()) {
-      INFO(probe.id);
-      CHECK(look(probe, elsewhere / "copy").dump(2) == look(probe, at).dump(2));
-    }
-  }
-
-  TemporaryDirectory home;
-  fs::path at = home / "odd";
-};
 
 constexpr const char* kLibrary = "usr/lib/x86_64-linux-gnu/";
 
 }  // namespace
 
 TEST_CASE("record: every probe says the same of the record of each machine record") {
-  for (const std::string& name : test::machine_names()) {
-    const fs::path machine = test::machine_path(name);
+  for (const std::string& name : machine_names()) {
+    const fs::path machine = machine_path(name);
     const TemporaryDirectory directory;
     CHECK(record(machine, directory / "copy").machine["unreadable"].empty());
     for (const Probe& probe : probes()) {
