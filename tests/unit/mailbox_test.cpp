@@ -48,6 +48,12 @@ Run run_of(RunState state) {
   return run;
 }
 
+/// The worker begins a walk, whose run is in that state.
+void walk(Mailbox& mailbox, RunState state = RunState::walking) {
+  mailbox.begin();
+  mailbox.note(run_of(state));
+}
+
 }  // namespace
 
 TEST_CASE("requests: what is understood, and what is refused with its reason") {
@@ -131,8 +137,7 @@ TEST_CASE("while a run is walked, requests are answered at once, and heard betwe
 
 TEST_CASE("an apply without a plan is one of the configured plan, whatever is walked") {
   Mailbox mailbox("other");
-  mailbox.begin();
-  mailbox.note(run_of(RunState::walking));
+  walk(mailbox);
   CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::state));
 }
 
@@ -156,16 +161,14 @@ TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
   const Runtime runtime;
   {
     Mailbox killed("test");
-    killed.begin();
-    killed.note(run_of(RunState::walking));
+    walk(killed);
     post(killed, Kind::pause);
   }
   CHECK(Mailbox().asked() == Event::pause);
   Mailbox next;
   CHECK(next.poll() == Event::pause);
   CHECK_FALSE(Mailbox().asked());
-  next.begin();
-  next.note(run_of(RunState::walking));
+  walk(next);
   post(next, Kind::cancel);
   next.done_with(Event::pause);
   CHECK(Mailbox().asked() == Event::cancel);
@@ -177,14 +180,12 @@ TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
 TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   const Runtime runtime;
   Mailbox mailbox;
-  mailbox.begin();
-  mailbox.note(run_of(RunState::walking));
+  walk(mailbox);
   post(mailbox, Kind::cancel);
   CHECK(readable(mailbox.halt_fd()));
   CHECK(mailbox.end() == Event::cancel);
   CHECK_FALSE(readable(mailbox.halt_fd()));
-  mailbox.begin();
-  mailbox.note(run_of(RunState::reverting));
+  walk(mailbox, RunState::reverting);
   CHECK(is_refused(post(mailbox, Kind::pause), ErrorCode::state));
   CHECK(is_taken(post(mailbox, Kind::cancel)));  // that is what it does
   CHECK_FALSE(mailbox.poll());
@@ -198,8 +199,7 @@ TEST_CASE("the last request wins: pause and resume, in any order and number, bef
   const Runtime runtime;
   for (const Kind on : {Kind::resume, Kind::retry, Kind::apply}) {
     Mailbox mailbox("test");
-    mailbox.begin();
-    mailbox.note(run_of(RunState::walking));
+    walk(mailbox);
     CHECK(is_taken(post(mailbox, Kind::pause)));
     CHECK(is_taken(post(mailbox, on)));
     CHECK_FALSE(mailbox.asked());
@@ -216,8 +216,7 @@ TEST_CASE("the last request wins: pause and resume, in any order and number, bef
 TEST_CASE("the last request wins: a cancel or a revert replaces a pause, and each other") {
   const Runtime runtime;
   Mailbox mailbox("test");
-  mailbox.begin();
-  mailbox.note(run_of(RunState::walking));
+  walk(mailbox);
   for (const Kind kind : {Kind::pause, Kind::cancel, Kind::revert, Kind::cancel}) {
     CHECK(is_taken(post(mailbox, kind)));
     CHECK(mailbox.asked() == event_of(kind));
@@ -230,8 +229,7 @@ TEST_CASE("after a cancel has ended what ran, no other request is answered OK") 
   const Runtime runtime;
   for (const Kind undo : {Kind::cancel, Kind::revert}) {
     Mailbox mailbox("test");
-    mailbox.begin();
-    mailbox.note(run_of(RunState::walking));
+    walk(mailbox);
     post(mailbox, undo);
     for (const Kind kind : {Kind::pause, Kind::resume, Kind::retry, Kind::apply}) {
       const auto answer = post(mailbox, kind);
@@ -246,8 +244,7 @@ TEST_CASE("after a cancel has ended what ran, no other request is answered OK") 
 TEST_CASE("a resume that comes after the walk was told to pause waits for the end of the walk") {
   const Runtime runtime;
   Mailbox mailbox("test");
-  mailbox.begin();
-  mailbox.note(run_of(RunState::walking));
+  walk(mailbox);
   post(mailbox, Kind::pause);
   SECTION("told by poll()") { REQUIRE(mailbox.poll() == Event::pause); }
   SECTION("told by a restart that was called off") { mailbox.done_with(Event::pause); }
@@ -264,8 +261,7 @@ TEST_CASE("a resume that comes after the walk was told to pause waits for the en
 TEST_CASE("a request that comes after the walk was told to undo is answered once it does") {
   const Runtime runtime;
   Mailbox mailbox("test");
-  mailbox.begin();
-  mailbox.note(run_of(RunState::walking));
+  walk(mailbox);
   post(mailbox, Kind::cancel);
   REQUIRE(mailbox.poll() == Event::cancel);
   const auto resume = post(mailbox, Kind::resume), again = post(mailbox, Kind::cancel);
@@ -281,8 +277,7 @@ TEST_CASE("a request for a run that has come to rest is not lost with the end of
   for (const RunState state :
        {RunState::blocked, RunState::paused, RunState::failed, RunState::ready, RunState::idle}) {
     Mailbox mailbox("test");
-    mailbox.begin();
-    mailbox.note(run_of(state));
+    walk(mailbox, state);
     CHECK_FALSE(*post(mailbox, Kind::retry));
     CHECK_FALSE(mailbox.end());
     CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::retry);
