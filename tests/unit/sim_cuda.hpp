@@ -59,10 +59,6 @@ inline void same(const Value& seen, const Other& wanted, const std::string& what
   throw Wrong{text.str()};
 }
 
-inline void near(double seen, double wanted, const std::string& what) {
-  need(std::abs(seen - wanted) <= 0.01 * wanted, fmt::format("{}: {} instead of {}", what, seen, wanted));
-}
-
 inline std::string kernels_ptx() {
   std::ifstream file(std::filesystem::path(P2PD_SOURCE_DIR) / "probes/bench/device/kernels.ptx");
   return {std::istreambuf_iterator<char>(file), {}};
@@ -283,58 +279,6 @@ inline std::string on_gpus(const json& machine, const std::function<void(const C
         body(cuda, gpus);
       },
       limit_ms);
-}
-
-struct Hands {
-  Seen sender;
-  Seen receiver;
-  Timing timing;
-};
-
-inline Hands shake(const Gpu& from, const Gpu& to, Protocol protocol, u64 rounds) {
-  for (const Gpu* gpu : {&from, &to}) {
-    gpu->use();
-    ok(gpu->cuda.cuMemsetD32Async(gpu->memory + kMail, 0, (kTimingAt + 64 - kMail) / 4, gpu->stream));
-    gpu->sync();
-  }
-  const auto start = [&](const Gpu& gpu, const Gpu& peer, u32 sends) {
-    gpu.launch("handshake", 1, 1, gpu.memory + kMail, peer.memory + kMail, sends, static_cast<u32>(protocol), rounds,
-               kKey, kLimitNs, gpu.memory + kSeenAt, gpu.memory + kTimingAt);
-  };
-  start(from, to, 1);
-  start(to, from, 0);
-  from.sync();
-  to.sync();
-  return {from.read<Seen>(kSeenAt), to.read<Seen>(kSeenAt), from.read<Timing>(kTimingAt)};
-}
-
-inline double rate(const Cuda& cuda, const Gpu& runs, CUdeviceptr to, CUdeviceptr from, const Gpu* back = nullptr) {
-  constexpr int kTimes = 50;
-  constexpr u64 kCopied = 2 * kMiB;
-  std::array<CUevent, 3> events{};
-  runs.use();
-  for (CUevent& event : events) ok(cuda.cuEventCreate(&event, CU_EVENT_DEFAULT));
-  ok(cuda.cuEventRecord(events[0], runs.stream));
-  for (int i = 0; i < kTimes; ++i) ok(cuda.cuMemcpyAsync(to, from, kCopied, runs.stream));
-  if (back != nullptr) {
-    back->use();
-    ok(cuda.cuStreamWaitEvent(back->stream, events[0], 0));
-    for (int i = 0; i < kTimes; ++i) ok(cuda.cuMemcpyAsync(from + 2 * kMiB, to + 2 * kMiB, kCopied, back->stream));
-    ok(cuda.cuEventRecord(events[2], back->stream));
-    runs.use();
-    ok(cuda.cuStreamWaitEvent(runs.stream, events[2], 0));
-  }
-  ok(cuda.cuEventRecord(events[1], runs.stream));
-  ok(cuda.cuEventSynchronize(events[1]));
-  float milliseconds = 0;
-  ok(cuda.cuEventElapsedTime(&milliseconds, events[0], events[1]));
-  for (CUevent event : events) ok(cuda.cuEventDestroy(event));
-  return kTimes * kCopied / 1e6 / static_cast<double>(milliseconds);
-}
-
-inline std::size_t entries(const char* directory) {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
 }
 
 }  // namespace p2pd::test::sim

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Faults of the simulated CUDA driver: each shows as what it is on cards that have it.
+// Faults of the simulated CUDA driver: each shows as what it is on cards that have it. And kernels that talk to each
+// other, which some faults end.
 #include <chrono>
 #include <thread>
 
@@ -7,6 +8,33 @@
 
 using namespace p2pd;
 using namespace p2pd::test::sim;
+
+namespace {
+
+struct Hands {
+  Seen sender;
+  Seen receiver;
+  Timing timing;
+};
+
+Hands shake(const Gpu& from, const Gpu& to, Protocol protocol, u64 rounds) {
+  for (const Gpu* gpu : {&from, &to}) {
+    gpu->use();
+    ok(gpu->cuda.cuMemsetD32Async(gpu->memory + kMail, 0, (kTimingAt + 64 - kMail) / 4, gpu->stream));
+    gpu->sync();
+  }
+  const auto start = [&](const Gpu& gpu, const Gpu& peer, u32 sends) {
+    gpu.launch("handshake", 1, 1, gpu.memory + kMail, peer.memory + kMail, sends, static_cast<u32>(protocol), rounds,
+               kKey, kLimitNs, gpu.memory + kSeenAt, gpu.memory + kTimingAt);
+  };
+  start(from, to, 1);
+  start(to, from, 0);
+  from.sync();
+  to.sync();
+  return {from.read<Seen>(kSeenAt), to.read<Seen>(kSeenAt), from.read<Timing>(kTimingAt)};
+}
+
+}  // namespace
 
 TEST_CASE("simulated CUDA: each fault shows as what it is") {
   struct Row {
@@ -122,4 +150,31 @@ TEST_CASE("simulated CUDA: a hang never ends, an Xid is in the kernel log") {
   std::getline(log, line);
   CHECK(line.find(",-;NVRM: Xid (PCI:0000:01:00): 31, pid=") != std::string::npos);
   CHECK_FALSE(std::getline(log, line));
+}
+
+TEST_CASE("simulated CUDA: running kernels talk to each other, and clocks are virtual") {
+  CHECK(on_gpus(machine_of(4), [](const Cuda&, std::vector<Gpu>& gpus) {
+          for (const Protocol protocol : {kFlag, kPush, kPull, kLl, kLl128}) {
+            const Hands hands = shake(gpus[0], gpus[1], protocol, 200);
+            same(hands.timing.rounds, 200, "rounds");
+            same(hands.timing.end_ns - hands.timing.start_ns, 199 * 2 * 1200, "time");
+            same(hands.receiver.right, protocol == kFlag ? 0 : 200 * kMailBytes, "payload");
+            same(hands.receiver.wrong + hands.sender.timeouts + hands.receiver.timeouts, 0, "faults");
+          }
+          const u64 stride = 128;
+          const u64 count = 1024;
+          const Gpu& owner = gpus[2];
+          owner.launch("chain", 4, 1, owner.memory + kRing, stride, count);
+          owner.sync();
+          gpus[3].launch("chase", 4, 1, owner.memory + kRing, u64{512}, u32{3}, gpus[3].memory + kIn);
+          gpus[3].sync();
+          same(gpus[3].read<std::array<u64, 4>>(kIn)[3], 512 * 1200, "chase");
+          const u64 sum_at = kSeenAt;
+          for (const Gpu* gpu : {&gpus[0], &gpus[1]})
+            gpu->launch("contend", 2, 1, owner.memory + sum_at, owner.memory + sum_at + 8, gpu->memory + kIn, u64{50});
+          gpus[0].sync();
+          gpus[1].sync();
+          same(owner.read<u64>(sum_at), 2 * 64 * 1275, "sum");
+          same(owner.read<u64>(sum_at + 8), 2 * 64 * 50, "tickets");
+        }) == "ok");
 }

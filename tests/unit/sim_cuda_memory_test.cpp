@@ -136,6 +136,11 @@ TEST_CASE("simulated CUDA: mapped and pooled memory wants access of its own") {
 
 namespace {
 
+std::size_t entries(const char* directory) {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
+}
+
 /// What goes from one process to the other; the descriptor of mapped memory travels beside it.
 struct Shared {
   CUipcMemHandle legacy;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "tests/sim/libcuda/handshake.hpp"
+// The kernels whose counterpart runs at the same time on another GPU.
+#include "tests/sim/libcuda/kernels.hpp"
 
 #include <sched.h>
 

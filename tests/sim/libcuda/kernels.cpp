@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "probes/bench/device/pattern.hpp"
-#include "tests/sim/libcuda/handshake.hpp"
 
 namespace p2pd::sim {
 
