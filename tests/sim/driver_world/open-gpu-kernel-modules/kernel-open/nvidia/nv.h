@@ -16,12 +16,9 @@ struct nv_gpu {
 	struct proc_dir_entry *folder;	/* /proc/driver/nvidia/gpus/ADDRESS */
 };
 
-struct seq_file;
-
 extern struct pci_driver nv_pci_driver;
 unsigned int nv_gpus(void);
 
-void nv_show_params(struct seq_file *file);
 unsigned int nv_resizable_bar(void);
 
 int nv_procfs_init(void);
