@@ -161,8 +161,7 @@ Result<CommandResult> JobRunner::follow(const Command& command) {
   for (auto ask_at = std::chrono::steady_clock::now();; std::this_thread::sleep_for(kBetweenLooks)) {
     output.look(on_line);
     errors.look(on_line);
-    if (mailbox_.stopping())
-      return fail(ErrorCode::interrupted, "`" + command.text() + "` continues in " + kUnit);
+    if (mailbox_.stopping()) return fail(ErrorCode::interrupted, "`" + command.text() + "` continues in " + kUnit);
     if (std::chrono::steady_clock::now() > until &&
         !std::exchange(late, true))  // not killed: that would interrupt dpkg
       log::warning("`{}` takes long; see \"systemctl status {}\"", command.text(), kUnit);

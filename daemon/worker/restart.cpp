@@ -135,7 +135,8 @@ Result<Rebooter::Outcome> Restart::wait(std::string_view text) {
       return Outcome::called_off;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
-  return fail(ErrorCode::timeout, "the announced restart did not happen", "Restart this machine: \"systemctl reboot\".");
+  return fail(ErrorCode::timeout, "the announced restart did not happen",
+              "Restart this machine: \"systemctl reboot\".");
 }
 
 }  // namespace p2pd
