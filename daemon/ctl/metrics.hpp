@@ -30,8 +30,7 @@ struct Metric {
 std::vector<Metric> metrics_of_runs(const nlohmann::json& status, const nlohmann::json& history,
                                     const std::optional<Proof>& proof);
 
-/// What the machine tells by itself: when it booted, what differs from what was proven on this boot, PCI errors of its
-/// GPUs.
+/// State of the machine itself: boot time, differences from what was proven on this boot, PCI errors of its GPUs.
 std::vector<Metric> metrics_of_machine(const Host& host);
 
 /// Prometheus' text exposition format, without timestamps.

@@ -31,7 +31,7 @@ std::string line_or_nothing(const Host& host, const std::string& path) { return 
 std::string machine_id(const Host& host) { return line_or_nothing(host, "/etc/machine-id"); }
 std::string proven_on_file() { return state_directory() / "proven-on"; }
 
-/// What announce() wrote on this boot.
+/// Contents of the file that announce() wrote on this boot.
 struct Announced {
   bool limited = false;
   nlohmann::json document;

@@ -13,8 +13,8 @@ namespace p2pd::ctl {
 /// is none.
 nlohmann::json proof_of(const Sources& sources);
 
-/// What P2P gives, as lines of text: each pair before and now, NCCL, and computed all-reduces of tensor parallelism.
-/// Empty: `proof` has nothing to compare.
+/// Gain from P2P, as lines of text: each pair before and now, NCCL, and computed all-reduces of tensor parallelism.
+/// Empty if `proof` has nothing to compare.
 std::vector<std::string> gain_of(const nlohmann::json& proof);
 
 /// Key `pairs`: the paths of the machine, with the limits of the proof if it is of the same GPUs.

@@ -67,7 +67,7 @@ void print_obstructions(const std::vector<const Obstruction*>& some, const std::
   print_table(rows);
 }
 
-/// What the operator must do: all of the firmware setup in one visit, then the rest.
+/// Prints the operator's tasks: all of the firmware setup in one visit, then the rest.
 void print_operator(const PlanPreview& all) {
   const std::vector<Obstruction> found = obstructions(all);
   std::vector<const Obstruction*> firmware, others;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the requesting process hears: phases, results so far, samples of a soak.
+// Progress that the requesting process receives: phases, results so far, samples of a soak.
 #include <fmt/format.h>
 #include <unistd.h>
 

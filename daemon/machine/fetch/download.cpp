@@ -54,7 +54,7 @@ class Fetch {
 
   std::uint64_t bytes() const { return bytes_in(curl_.file); }
   Result<std::string> sum() const { return sha256_of_file(part_, curl_.file.string()); }
-  /// Whether the part is of more than one request, and perhaps of more than one file.
+  /// Checks that the part comes from more than one request, and so perhaps from more than one file.
   bool pieced() const { return pieced_; }
 
   /// Drops all bytes received so far.

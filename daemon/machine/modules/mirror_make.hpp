@@ -15,7 +15,7 @@ struct MirrorOrder {
   std::chrono::days valid{};  ///< time until it is stale
 };
 
-/// What make_mirror() did.
+/// Result of make_mirror().
 struct MirrorMade {
   MirrorManifest manifest;
   std::vector<std::string> written;  ///< paths that are new or changed; the others were there already
