@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the measuring process says, or a saved report, as any bytes: parsed, judged and told without a crash.
+// Output of the measuring process, or a saved report, as any bytes: parsed, judged and printed without a crash.
 #include "fuzz.hpp"
 #include "probes/bench/report/report.hpp"
 

@@ -31,7 +31,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What parameters.json gives a probe that needs parameters; else none.
+/// Parameters of a probe from parameters.json; none if it needs none.
 Parameters parameters_of(std::string_view probe) {
   return json::parse(text_of(kParameters)).value(std::string(probe), json::object());
 }

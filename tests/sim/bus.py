@@ -181,18 +181,18 @@ class Bus:
                                 stdout=stdout, stderr=subprocess.PIPE, text=True)
 
     def policy(self, **rules):
-        """What polkit says from now on; see bus_peers.py."""
+        """Sets the answers of polkit; see bus_peers.py."""
         beside = self.policy_file.with_suffix(".new")
         beside.write_text(json.dumps(rules))
         beside.rename(self.policy_file)
 
     def notes(self, call=None):
-        """What the stand-ins were asked, in order."""
+        """Calls that the stand-ins received, in order."""
         text = self.notes_file.read_text() if self.notes_file.exists() else ""
         return [note for note in map(json.loads, text.splitlines()) if call in (None, note["call"])]
 
     def status(self):
-        """What p2pd-worker publishes; {} where there is nothing yet."""
+        """Status published by p2pd-worker; {} if there is none."""
         try:
             return json.loads((self.runtime / "status.json").read_text())
         except FileNotFoundError:

@@ -2,11 +2,10 @@
 // bus_fuzz [--calls N] [--seed S] [--window W] [--name NAME] [PATH]...: calls every method of a bus service with odd
 // arguments.
 //
-// What there is to call is what introspection of PATH tells, the standard interfaces too, and what there is not: names
-// made up. Half of the calls have the right signature and odd values, half a random signature. They are sent without
-// waiting, up to W at once, to the bus that DBUS_SYSTEM_BUS_ADDRESS names. Prints a line for each method: how many
-// calls were answered, and how many refused by which error. Exit 1: the service went away, or owed an answer for too
-// long.
+// Methods are those that introspection of PATH lists, standard interfaces included, and made-up names. Half of the
+// calls have the right signature and odd values, half a random signature. They are sent without waiting, up to W at
+// once, to the bus at DBUS_SYSTEM_BUS_ADDRESS. Prints a line for each method: the number of calls answered, and the
+// number refused with each error. Exit 1: the service disconnected, or did not answer in time.
 #include <systemd/sd-bus.h>
 
 #include <algorithm>

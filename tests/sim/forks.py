@@ -9,7 +9,7 @@ NV_PCI, BAR1 = "kernel-open/nvidia/nv-pci.c", "src/nvidia/bar1.c"
 
 
 def git(directory, *words, **options):
-    """What git says, of nobody's configuration."""
+    """Output of git, run without the user's configuration."""
     command = ["git", "-c", "user.name=Test", "-c", "user.email=test@example.invalid", "-c", "init.defaultBranch=main",
                "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false", "-c", "advice.detachedHead=false", "-C", str(directory), *map(str, words)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
@@ -36,7 +36,7 @@ def release(version, told=""):
 
 
 def patch(on=CONTEXT):
-    """What a fork changes: C files, and a text beside."""
+    """Files that a fork changes: C files, and a text."""
     return {NV_PCI: on.replace("line_0", "line_0 = 1"), BAR1: f"{CONTEXT}int override = 0x11;\n", "README.md": "# modules, patched\n"}
 
 

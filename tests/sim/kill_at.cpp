@@ -121,7 +121,7 @@ std::uint64_t flags_of_how(pid_t pid, std::uint64_t address) {
   return flags;
 }
 
-/// Whether a call that was made by `pid` counts.
+/// Checks that a call made by `pid` counts.
 bool counts(pid_t pid, const seccomp_data& made) {
   for (const Call& call : kCalls) {
     if (call.number != made.nr) continue;
@@ -155,13 +155,13 @@ struct Traced {
   int listener;
 };
 
-/// What is done at a call that counts.
+/// Action at a call that counts.
 struct Wanted {
   long killed_at = 0;  ///< 0: at none
-  int told = -1;       ///< a socket, -1: nobody is told
+  int told = -1;       ///< a socket; -1: none
 };
 
-/// Whether a child of `pid` has not ended yet.
+/// Checks that a child of `pid` has not ended yet.
 bool has_children(pid_t pid) {
   std::ifstream children("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
   for (std::string child; children >> child;) {
@@ -173,7 +173,7 @@ bool has_children(pid_t pid) {
   return false;
 }
 
-/// Tells who listens of call `count`, and waits. False where nobody does any more.
+/// Sends call `count` to the listener, and waits for its answer. False if the listener is gone.
 bool tell(int to, long count, bool busy) {
   const std::string line = std::to_string(count) + (busy ? " busy\n" : "\n");
   char answer = 0;

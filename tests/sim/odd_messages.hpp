@@ -80,7 +80,7 @@ class Maker {
   }
 
  private:
-  /// How long the complete type at `at` is.
+  /// Length of the complete type at `at`.
   static std::size_t length_of(const std::string& signature, std::size_t at) {
     if (signature[at] == 'a') return 1 + length_of(signature, at + 1);
     if (signature[at] != '(' && signature[at] != '{') return 1;

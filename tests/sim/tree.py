@@ -68,7 +68,7 @@ NOT_COMPARED = not_compared()
 
 
 def compared(path, when=(), without=()):
-    """Whether a path, relative to its tree, is: `when` says which lines of not_compared count, `without` gives more globs."""
+    """Checks that a path, relative to its tree, is compared: `when` selects lines of not_compared, `without` gives more globs."""
     globs = [*(glob for key in ("always", *when) for glob in NOT_COMPARED[key]), *without]
     return not any(fnmatch.fnmatchcase(f"/{path}", glob) or fnmatch.fnmatchcase(f"/{path}", glob + "/*") for glob in globs)
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What Linux makes anew above a card whose BAR1 grows, and what stays: as drivers/pci/setup-bus.c does it.
+// Resources that Linux reassigns above a card whose BAR1 grows, and those that stay, as in drivers/pci/setup-bus.c.
 #include "made_bus.hpp"
 
 namespace p2pd {
@@ -16,7 +16,7 @@ constexpr std::uint64_t kAt = 0x2000000000;  // a multiple of 64 GiB
 const Function kSmall{.bar1 = 256 * kMiB};
 const Function kTight{.window = 288 * kMiB};
 
-/// What is told of the bus: the cause for the last GPU, and whether both steps of the plan hold.
+/// Findings on the bus: the cause for the last GPU, and whether both steps of the plan hold.
 struct Told {
   std::string cause;
   bool room;

@@ -12,7 +12,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// What the probe says of two cards in slots with `port`, on a root bus that has no more room.
+/// Finding of the probe on two cards in slots with `port`, on a root bus that has no more room.
 Finding two(const Function& gpu, const Function& port = {}) {
   MadeBus bus;
   bus.add_slot(1, gpu, port);

@@ -182,7 +182,7 @@ inline std::string texts(const Judgement& judgement) {
   return all;
 }
 
-/// What the rule `test` says of GPU 0 -> GPU 1; pass when nothing.
+/// Remark of the rule `test` on GPU 0 -> GPU 1; pass if there is none.
 inline Remark said(const Judgement& judgement, const std::string& test) {
   for (const Remark& remark : judgement.remarks) {
     if (remark.test == test && remark.from == 0 && remark.to == 1) return remark;

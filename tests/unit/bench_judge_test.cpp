@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether a run proves P2P: what was tested, what came out wrong, and for which uses that leaves it fit.
+// Judgement of a run: whether it proves P2P, what was tested, what failed, and the uses that the machine is fit for.
 #include "probes/bench/report/judge.hpp"
 
 #include <algorithm>

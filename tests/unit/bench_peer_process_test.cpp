@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What of the second process needs no GPU: the verdict over contended atomics, and the channel.
+// Parts of the second process that need no GPU: the verdict on contended atomics, and the channel.
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -30,7 +30,7 @@ std::string apport(const std::string& release) {
   return fmt::format("ERROR (dkms apport): kernel package linux-headers-{} is not supported\n", release);
 }
 
-/// What DKMS says at its end, whatever went wrong.
+/// Last lines of DKMS after any build error.
 std::string dkms_end(const std::string& tree, const std::string& release) {
   return fmt::format(
       "Building module:\ncleaning build area...\nmake -j8 KERNEL_UNAME={1} modules......(bad exit status: 2)\n"
@@ -39,7 +39,7 @@ std::string dkms_end(const std::string& tree, const std::string& release) {
       tree, release);
 }
 
-/// What dpkg makes of a package whose script failed.
+/// Errors of dpkg for a package whose script failed.
 std::string dpkg_chain(const std::string& package, int status) {
   return fmt::format(
       "dpkg: error processing package {0} (--configure):\n"
@@ -50,7 +50,7 @@ std::string dpkg_chain(const std::string& package, int status) {
       package, status);
 }
 
-/// How make passes a failure on.
+/// Errors of make, one for each level that passes a failure on.
 std::string make_end(const std::string& object, const std::string& error) {
   return fmt::format(
       "make[3]: *** [scripts/Makefile.build:250: {0}] {1} 1\nmake[2]: *** [/usr/src/linux/Makefile:1943: /b] {1} 2\n"

@@ -75,7 +75,7 @@ inline Json without(const std::string& path) {
   return table;
 }
 
-/// What is wrong with `table`; empty when nothing is.
+/// Faults of `table`; empty if it has none.
 inline std::string mistake(const Json& table) {
   const auto parsed = parse_catalogue({{"x.yaml", table}});
   return parsed ? "" : parsed.error().message;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What GRUB reads of a file system whose journal it does not replay, asked of GRUB's own code (grub-fstest).
+// Files that GRUB reads from a file system whose journal it does not replay, tested with GRUB's own code (grub-fstest).
 #include "base/checkpoint.hpp"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What needs no server: files, sums, and how curl is called. download_test.py has the servers.
+// Parts of the download that need no server: files, checksums, calls of curl. download_test.py has the servers.
 #include "machine/fetch/download.hpp"
 
 #include <fcntl.h>

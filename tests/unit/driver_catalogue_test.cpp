@@ -78,7 +78,7 @@ patches:
 )");
   }
   Host host() { return Host(Root::open(directory.path()).value(), runner); }
-  /// What the solver says of one entry.
+  /// Verdict of the solver on one entry.
   EntryVerdict verdict(const std::string& entry) {
     const Catalogue all = catalogue(host()).value();
     const Choice choice = choose_driver(all, machine_of(host(), all).value());

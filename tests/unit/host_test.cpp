@@ -183,7 +183,7 @@ TEST_CASE("a removal is recorded, and what is absent needs none") {
   CHECK_FALSE(machine.host.files().exists("/etc/f"));
 }
 
-// What a probe is given: nothing that can change this host comes out of it, not even by a copy.
+// A Host as probes receive it gives access to nothing that can change this machine, not even by a copy.
 static_assert(!std::is_copy_constructible_v<Host> && !std::is_copy_assignable_v<Host>);
 static_assert(!std::is_constructible_v<Host, const Host&> && !std::is_constructible_v<Host, const Host>);
 static_assert(!std::is_constructible_v<Root, decltype(std::declval<Host&>().files())>);

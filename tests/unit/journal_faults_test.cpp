@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the disk and the memory can do to the state database: an error of one call, never the end of an intact database.
+// Disk and memory faults of the state database: one call fails, and an intact database is never discarded.
 #include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -44,7 +44,7 @@ struct Machine : test::LoggedMachine {
   Finding look(std::string_view log, const std::string& path = "dev/kmsg") const {
     return LoggedMachine::look(log, path);
   }
-  /// What p2p-bench takes for a fault among records that come while it runs.
+  /// Faults that p2p-bench finds in records written while it runs.
   std::vector<std::string> heard(std::string_view log, int expected = 0, std::vector<std::string> gpus = {}) const {
     directory.put("dev/kmsg", "");
     bench::KernelLog reader(host);

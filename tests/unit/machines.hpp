@@ -77,7 +77,7 @@ class ChangedRecord {
   std::filesystem::path path(const std::string& inside) const { return directory_ / inside; }
   Root root() const { return Root::open(directory_.path()).value(); }
 
-  /// What `probe` says; commands are those of the record, or of `runner`.
+  /// Finding of `probe`; commands are those of the record, or of `runner`.
   Result<Finding> check(const Probe& probe) const {
     RecordedRunner runner(root());
     return probe.check(Host(root(), runner), Parameters::object());

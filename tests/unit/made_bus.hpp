@@ -90,7 +90,7 @@ class MadeBus {
     std::filesystem::create_symlink("../../../../kernel/iommu_groups/7",
                                     directory_ / ("sys/bus/pci/devices/" + address + "/iommu_group"));
   }
-  /// What lies at an address; a root bus has a range named "PCI Bus 0000:00".
+  /// Adds an address range of /proc/iomem; a root bus has a range named "PCI Bus 0000:00".
   void range(std::uint64_t first, std::uint64_t bytes, const std::string& name) {
     ranges_.push_back({first, bytes, name});
   }
@@ -127,7 +127,7 @@ class MadeBus {
   Finding look(const Probe& probe, const Parameters& parameters = Parameters::object()) {
     return try_look(probe, parameters).value();
   }
-  /// What `read` makes of the machine as a Host.
+  /// Result of `read` on the machine as a Host.
   template <class Read>
   auto see(Read read) {
     file("lspci-xxxx.txt", text_);
@@ -206,7 +206,7 @@ class MadeBus {
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// What a probe must say of a bus.
+/// Expected finding of a probe on a bus.
 struct BusVerdict {
   const Probe* probe;
   Verdict verdict;

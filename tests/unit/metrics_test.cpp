@@ -83,7 +83,7 @@ std::string strange_text() {
   return exposition(metrics_of_runs(status, nullptr, std::nullopt));
 }
 
-/// What a ready machine of two GPUs shows.
+/// Metrics of a ready machine with two GPUs.
 const std::string kReadyText =
     "# HELP p2pd_info Version of p2pd, and the plan of the last run.\n"
     "# TYPE p2pd_info gauge\n"

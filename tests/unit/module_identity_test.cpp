@@ -41,7 +41,7 @@ struct LinkedModules : MadeTree {
     std::ifstream file(directory / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  /// What the kernel shows of a module that it loaded.
+  /// Writes the sysfs files of a loaded module.
   void load(const std::string& name) const {
     put("sys/module/nvidia/srcversion", "0123456789ABCDEF\n");
     REQUIRE(sh("mkdir -p sys/module/nvidia/notes && objcopy -O binary --only-section=.note.gnu.build-id " + name +

@@ -22,7 +22,7 @@ struct Machine : test::MadeTree {
   void configure(const std::string& line) const { put("etc/modprobe.d/nvidia.conf", line + "\n"); }
   Result<Finding> check() const { return kModuleParameters.check(host, Parameters::object()); }
   Finding look() const { return check().value(); }
-  /// Whether a key that is in force and configured is called wrong.
+  /// Checks that the probe fails for a key that is in force and configured.
   bool wrong(const std::string& version, const std::string& dword) const {
     load(version, dword + ";");
     configure("options nvidia NVreg_RegistryDwords=\"" + dword + "\"");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What dpkg keeps of its packages (machine/packages/dpkg_status.hpp), what apt.conf says
-// (machine/packages/apt_conf.hpp), and the check of the state of packages, which reads both.
+// The dpkg status database (machine/packages/dpkg_status.hpp), the settings in apt.conf
+// (machine/packages/apt_conf.hpp), and the check of the package state, which reads both.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>

@@ -54,7 +54,7 @@ std::vector<std::uint8_t> gpu_config() {
   return bytes;
 }
 
-/// What the kernel knows of it without its registers.
+/// Writes the identity of the GPU that sysfs has without configuration space.
 void put_identity(const TemporaryDirectory& directory) {
   directory.put(kGpu + "/vendor", "0x10de\n");
   directory.put(kGpu + "/device", "0x2684\n");

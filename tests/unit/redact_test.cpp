@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is redacted, word by word, and that a report holds none of it.
+// Redaction by kind of data, and reports without redacted data.
 #include "record/redact.hpp"
 
 #include <algorithm>
@@ -114,7 +114,7 @@ TEST_CASE("redact: units of the owner lose their names, others keep them") {
 
 namespace {
 
-/// What p2pctl(1) says is left out of a report, and a word of that kind.
+/// Data that p2pctl(1) says is left out of a report, with a sample of each kind.
 constexpr struct {
   const char* promise;
   const char* sentinel;

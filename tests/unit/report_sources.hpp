@@ -93,7 +93,7 @@ inline json finding(const char* verdict, const std::string& summary, json facts 
           {"evidence", {{{"source", "/sys/x"}, {"value", summary}}}}};
 }
 
-/// What is left of a run of two steps that ended so.
+/// Sources of a report on a run of two steps, with this state and result.
 inline Sources run_of(const char* state, const char* result, const json& acs, const json& proof) {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";

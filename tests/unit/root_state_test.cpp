@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a root captures of a path goes back exactly; what it puts is whole, whatever was there.
+// Captured state of a path is restored exactly; put() writes it completely, whatever was there before.
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>

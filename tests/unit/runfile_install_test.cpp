@@ -21,7 +21,7 @@ namespace {
 constexpr char kLog[] = "var/lib/nvidia/log";
 constexpr char kHead[] = "9.9.9\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n";
 
-/// What the installer of 9.9.9 notes: a library, a link to it, two programs, and what it put aside.
+/// Manifest of the installer of 9.9.9: a library, a link to it, two programs, and the files that it moved aside.
 std::string manifest() {
   return std::string(kHead) +
          "1: /usr/lib/libcuda.so.9.9.9\n123\n0: /usr/lib/libcuda.so.1\nlibcuda.so.9.9.9\n1: /usr/bin/nvidia-smi\n4\n"

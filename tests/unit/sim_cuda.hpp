@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the tests of the simulated CUDA driver share. Each case runs in a process of its own, because a driver starts
+// Helpers for the tests of the simulated CUDA driver. Each case runs in a process of its own, because a driver starts
 // once in a process and keeps its errors.
 #pragma once
 
@@ -42,7 +42,7 @@ inline constexpr u64 kKey = 0x1234'5678'9abc'def0;
 inline constexpr u64 kPoison = 0xa5a5'a5a5'5a5a'5a5a;
 inline constexpr u64 kLimitNs = 100'000'000;
 
-/// What a case throws when something is not as it must be.
+/// Exception of a case whose expectation fails.
 struct Wrong {
   std::string text;
 };

@@ -141,12 +141,12 @@ std::size_t entries(const char* directory) {
       std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
 }
 
-/// What goes from one process to the other; the descriptor of mapped memory travels beside it.
+/// Data passed from one process to the other; the descriptor of mapped memory is sent beside it.
 struct Shared {
   CUipcMemHandle legacy;
 };
 
-/// A message of what is shared, with room for a descriptor.
+/// Message with the shared data, and room for a descriptor.
 struct Message : msghdr {
   explicit Message(Shared& shared) : msghdr{}, data{&shared, sizeof(shared)} {
     msg_iov = &data;

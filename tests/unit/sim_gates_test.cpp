@@ -59,7 +59,7 @@ std::vector<std::string> problems(const FakeGpuHost& host, const std::string& mo
   return found;
 }
 
-/// What NVML says to reads and writes of every pair: one word where it is the same.
+/// NVML's status of reads and writes of every pair; one word if all are equal.
 std::string nvml_status(const FakeGpuHost& host) {
   const json peers = json::parse(bench(host, {"--driver-peers"}).output);
   if (peers.contains("not_available")) return peers["not_available"];

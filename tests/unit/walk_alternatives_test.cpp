@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is tried where the proof fails, and what that leaves behind.
+// Alternatives that are tried if the proof fails, and the state that they leave behind.
 #include "catch.hpp"
 
 #include "world.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a service needs of the walk: a machine in use is waited for, a restart can be called off, who looks changes
-// nothing.
+// Requirements of a service on the walk: it waits for a machine in use, a reboot can be cancelled, and read-only calls
+// change nothing.
 #include "catch.hpp"
 #include "engine/ready.hpp"
 #include "world.hpp"

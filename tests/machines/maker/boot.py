@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What boots a made machine: the menu that update-grub would write for the kernels of its /boot, and GRUB's environment."""
+"""Boot files of a made machine: the menu that update-grub would write for the kernels in /boot, and GRUB's environment."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def grub_menu(files):
 
 
 def initramfs_lists(files):
-    """What `lsinitramfs -l` tells of the driver in each image of /boot: the modprobe.d files of the machine, as the image was made of them."""
+    """Output of `lsinitramfs -l` for each image of /boot, as far as the driver goes: the modprobe.d files that the image was made from."""
     found = {}
     for image in (name for name in files if re.fullmatch(r"boot/initrd.img-[^/]*", name)):
         lines = [f"-rw-r--r--   1 root     root     {len(content):8} Jan  1 00:00 {name.removeprefix('usr/')}"

@@ -211,7 +211,7 @@ def converted_48g():
 
 
 def guest_tree(**card_options):
-    """What a Q35 machine of QEMU shows of two cards that were passed through."""
+    """PCI tree of a Q35 machine of QEMU with two cards in passthrough."""
     shown = dict(model=RTX3090, rebar=False, current=(4, 16)) | card_options
     slot = dict(link=(4, 16), current=(4, 16), acs=None)
     return [RootComplex(0x00, host_bridge("00.0", 0x8086, 0x29c0, "Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What NVIDIA's driver tells of the GPUs of a made machine: in /proc, and to "p2p-bench --driver-peers"."""
+"""Answers of NVIDIA's driver about the GPUs of a made machine: in /proc, and to "p2p-bench --driver-peers"."""
 
 import json
 

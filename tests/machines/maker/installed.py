@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What is installed and loaded on a made machine whose gates are to be told apart: a host where all is well.
+"""Software installed and loaded on a made machine for tests of single gates: a host without faults.
 
-Programs, libraries, kernels and headers are stand-ins: that they are there, and what they are called, is the fact. Modules
+Programs, libraries, kernels and headers are stand-ins: only their existence and their names matter. Modules
 are ELF files with nothing but their .modinfo.
 """
 
@@ -58,7 +58,7 @@ def modules(kernel=KERNEL, version=PATCHED, flavour="patched", where="kernel/dri
 
 
 def loaded(version=PATCHED, flavour="patched"):
-    """What sysfs and procfs say of the modules in the kernel."""
+    """Files of sysfs and procfs for the loaded modules."""
     files, lines = {}, []
     for at, (name, size, users, by) in enumerate((("nvidia-uvm", 4956160, 0, "-"), ("nvidia-drm", 131072, 0, "-"),
                                                   ("nvidia-modeset", 1724416, 1, "nvidia_drm,"),

@@ -41,7 +41,7 @@ class Machine:
 
 
 def excluding(gpus, outlook, root_cause, why):
-    """What is expected under a plan that leaves `gpus` out."""
+    """Expected result under a plan that excludes `gpus`."""
     return {"gpus": gpus, "outlook": outlook, "root_cause": root_cause, "why": why}
 
 

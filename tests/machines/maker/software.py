@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What runs on a made machine: distribution, kernel, command line, GRUB, driver, module options."""
+"""Software of a made machine: distribution, kernel, command line, GRUB, driver, module options."""
 
 from .boot import NO_UUID
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is installed on a made machine that has its distribution's own driver, built by DKMS, or none."""
+"""Software installed on a made machine that has its distribution's own driver, built by DKMS, or none."""
 
 from .installed import (BANNER, DEBIAN_CC, KERNEL, PACKAGES, PROGRAM, PROGRAMS, board, efi, headers, kernel_image, kernel_log,
                         load_lines, loaded, modules, mounted, packages, userspace)

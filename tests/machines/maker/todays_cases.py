@@ -27,7 +27,7 @@ KNOWS_EXCLUDE_BARS = "int pci_resize_resource(struct pci_dev *dev, int i, int si
 
 
 def newer_headers(system):
-    """What config/catalogue.yaml's compat rules ask for: a fourth argument from 6.19 on, and 6.12.107 on; the rest from 7.2 on."""
+    """Headers that config/catalogue.yaml's compat rules search: a fourth argument since 6.19 and 6.12.107; the rest since 7.2."""
     here = f"usr/src/linux-headers-{system.kernel}/include/"
     since_7_2 = {here + "linux/of_gpio.h": "", here + "linux/string.h": "", here + "drm/drm_atomic.h": "struct drm_atomic_commit {\n"}
     major, minor = map(int, system.kernel.split(".")[:2])

@@ -74,7 +74,7 @@ bool bar1(const GpuHost&, const HostGpu& one, const HostGpu& other) {
   return covers(one) && covers(other);
 }
 
-/// What chooses the mailbox changed at 575.
+/// Checks that no registry key selects mailbox P2P on GeForce; the key changed in 575.
 bool options(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
   if (!one.board->geforce && !other.board->geforce) return true;
   const bool old = std::stoi(*host.module) < 575;

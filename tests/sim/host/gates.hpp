@@ -24,7 +24,7 @@ struct PairGate {
   bool (*open)(const GpuHost& host, const HostGpu& one, const HostGpu& other) = nullptr;
 };
 
-/// What P2P needs: the rows of gates.json, which is compiled in, with the predicates of their names.
+/// Requirements of P2P: the rows of gates.json, which is compiled in, with the predicates of their names.
 struct Gates {
   std::vector<StartGate> start;
   std::vector<PairGate> pair;

@@ -115,7 +115,7 @@ bool lists_unified_memory(const fs::path& root) {
   return read_text(root / "proc/devices").value_or("").find(" nvidia-uvm\n") != std::string::npos;
 }
 
-/// What the libraries of the driver do first where no device files are.
+/// Loads the modules as the driver's libraries do if there are no device files.
 void load_modules(const fs::path& root, bool unified_memory) {
   const auto functions = display_functions(root);
   if (functions.empty()) return;

@@ -28,7 +28,7 @@ struct HostGpu {
   std::string uuid;  ///< "GPU-..."
 };
 
-/// What a test scenario wants beside the state of the host: etc/driver-world/quirks.json.
+/// Settings of a test scenario beyond the state of the host: etc/driver-world/quirks.json.
 struct Quirks {
   nlohmann::json faults = nlohmann::json::array();  ///< rows as in a machine file
   bool iommu_absent = false;                        ///< identity is not enough: no IOMMU at all

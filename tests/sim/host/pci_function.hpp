@@ -41,7 +41,7 @@ class PciFunction {
   std::filesystem::path folder_;
 };
 
-/// What lies between two functions.
+/// Path between two functions.
 struct PciPath {
   std::vector<PciFunction> ports;    ///< from one to the other, both of them too
   std::vector<PciFunction> parting;  ///< of these, where the two ways part
@@ -49,7 +49,7 @@ struct PciPath {
   bool one_switch = false;           ///< and below one switch
   bool intel_root = false;           ///< they part at root ports of Intel
 
-  /// What packet headers leave of the slowest link; reads configuration space, so it takes root.
+  /// Bandwidth of the slowest link without packet headers; reads configuration space, so it needs root.
   double payload_gb_s() const;
 };
 PciPath path_between(const PciFunction& one, const PciFunction& other);

@@ -20,9 +20,9 @@ struct Given {
   void* function;
 };
 
-/// What does more than forward.
 constexpr auto kPlain = [](auto function) { return reinterpret_cast<void*>(function); };
 
+/// Functions that do more than forward.
 const std::vector<Given>& own_functions() {
   static const std::vector<Given> rows = {
       {"cuInit", kPlain(init)},
@@ -105,7 +105,7 @@ const Real& real_driver() {
   return once;
 }
 
-/// What the real driver lacks, this one lacks too; of what p2p-bench does not use it gives the real one's own.
+/// Functions that the real driver lacks are missing here too; those that p2p-bench does not use are the real driver's.
 extern "C" __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* symbol, void** function,
                                                                                int version, std::uint64_t flags,
                                                                                int* status) {

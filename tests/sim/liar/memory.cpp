@@ -11,7 +11,7 @@ constexpr u64 kFar = 1ULL << 40;  // the length of memory of another process is 
 
 bool lied_about(Lie lie, int accessor, int owner) { return is(lie) && accessor == told().from && owner == told().to; }
 
-/// What is said of mapped memory, or a pool, of `owner`.
+/// Checks that the lie claims access to mapped memory, or a pool, of `owner`.
 bool claimed(Lie lie, int owner, const CUmemAccessDesc* descriptions, std::size_t count) {
   if (count != 1) return false;
   const int accessor = descriptions->location.id;

@@ -19,7 +19,7 @@ struct Block {
   int device = -1;
 };
 
-/// What a kernel of kernels.cu does with the memory that one of its parameters points to.
+/// Access of a kernel of kernels.cu to the memory that one of its parameters points to.
 enum class Use { none, reads, writes };
 struct KernelRow {
   const char* name;

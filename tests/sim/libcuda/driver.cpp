@@ -16,7 +16,7 @@ namespace p2pd::sim {
 
 namespace {
 
-/// What this process is given of the machine, and the driver once it runs.
+/// State of this process: the machine as shown to it, and the driver once it runs.
 struct Process {
   ~Process() {
     if (pid != ::getpid()) static_cast<void>(driver.release());  // its threads are the parent's
@@ -102,7 +102,7 @@ Driver::Driver(Machine& described)
   for (int device = 0; device < machine.count(); ++device) contexts.push_back(std::make_unique<Context>(device));
 }
 
-/// What spins or hangs ends; the rest of every queue is skipped.
+/// Ends spinning and hanging operations, and skips the rest of every queue.
 Driver::~Driver() {
   simulation.stopping = true;
   simulation.stopping.notify_all();

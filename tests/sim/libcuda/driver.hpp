@@ -134,7 +134,7 @@ CUresult in_context(Call call) {
 
 // Memory, shared by the files that hand it out.
 
-/// What a device still has.
+/// Free memory of a device.
 u64 free_bytes(Driver& here, int device);
 /// Null when a device has not that much left.
 std::shared_ptr<Memory> take_memory(Driver& here, int device, u64 bytes);

@@ -95,7 +95,7 @@ bool Side::send(u64 round) const {
   return reaches(kAcknowledgeAt, round);
 }
 
-/// Whether what says that a round has come is there, waiting for it.
+/// Waits until the flags of a round have arrived; false if they do not.
 bool Side::arrived(u64 round) const {
   if (protocol == kLl) {
     const u64 flag = round << 32;

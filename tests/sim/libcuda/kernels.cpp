@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What each kernel of probes/bench/device/kernels.cu means, and what it costs in virtual time. Threads of a grid that
-// do not talk to each other are a loop here; a change of the kernels must be made in both places.
+// Semantics of each kernel of probes/bench/device/kernels.cu, and its cost in virtual time. Threads of a grid that do
+// not communicate are a loop here; a change of the kernels must be made in both places.
 #include "tests/sim/libcuda/kernels.hpp"
 
 #include <algorithm>

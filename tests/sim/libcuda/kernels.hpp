@@ -15,7 +15,7 @@ struct Launch {
   Work work;
 };
 
-/// What the price of a kernel is found from.
+/// Inputs to the cost of a kernel.
 struct Prices {
   const Simulation& simulation;
   int device;

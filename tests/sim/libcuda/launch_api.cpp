@@ -20,7 +20,7 @@ std::string_view directive(std::string_view ptx, std::string_view name) {
   return begin == std::string_view::npos ? std::string_view() : rest.substr(begin, rest.find('\n') - begin);
 }
 
-/// Whether the driver takes this for PTX, and of a version that it knows.
+/// Checks that this is PTX of a version that the driver supports.
 CUresult examine(const Machine& machine, std::string_view ptx) {
   const std::string version(directive(ptx, ".version "));
   int major = 0;

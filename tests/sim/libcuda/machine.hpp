@@ -20,10 +20,10 @@ namespace p2pd::sim {
 using u64 = unsigned long long;
 using bench::cuda::CUresult;
 
-/// What moves the bytes: a copy engine, or loads and stores of a kernel.
+/// Engine that moves the bytes: a copy engine, or loads and stores of a kernel.
 enum class Engine { copy, store, load };
 
-/// What goes wrong with traffic from one GPU to another; README.md says what each does.
+/// Faults of traffic from one GPU to another; README.md describes each.
 enum class Wrong {
   wrong_byte,
   dead_direction,
@@ -120,7 +120,7 @@ struct Machine {
   Fault* fault(Wrong wrong, int from, int to);
   /// The factor that "fast" and "slow" put on a rate.
   double haste(int from, int to, Engine engine) const;
-  /// Whether `device` could reach memory of `peer`.
+  /// Checks that `device` could reach memory of `peer`.
   bool can_access(int device, int peer);
 };
 

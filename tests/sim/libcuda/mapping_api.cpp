@@ -29,7 +29,7 @@ CUresult set_access(Driver& here, int owner, std::atomic<u64>& grant, const CUme
   return CUDA_SUCCESS;
 }
 
-/// Whether this is host memory of the only NUMA node.
+/// Checks that this is host memory of the only NUMA node.
 bool host_node(const CUmemLocation& where) { return where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && where.id == 0; }
 
 std::shared_ptr<Memory> take_host_memory(Driver& here, u64 bytes) {

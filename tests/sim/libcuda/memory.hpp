@@ -62,7 +62,7 @@ class Region {
   u64 bytes_;
 };
 
-/// What one GPU stored to another's memory and only that GPU sees, or what it has read there before.
+/// Data that one GPU stored to another's memory and only that GPU sees, or data that it has read there before.
 struct Shadow {
   explicit Shadow(u64 bytes) : data(bytes, true), known(bytes, true) {}
   Region data;

@@ -12,7 +12,7 @@ namespace p2pd::sim {
 
 namespace {
 
-/// What an IPC handle holds, for a process that may read this one's /proc.
+/// Contents of an IPC handle, for a process that may read this one's /proc.
 struct IpcHandle {
   char magic[8];
   pid_t process;

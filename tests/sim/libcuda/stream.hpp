@@ -33,7 +33,7 @@ struct Event {
   std::shared_ptr<Mark> last_;
 };
 
-/// What was captured, in order.
+/// Captured operations, in order.
 struct Graph {
   struct Node {
     Cost cost;

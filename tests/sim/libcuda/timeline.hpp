@@ -10,7 +10,7 @@
 
 namespace p2pd::sim {
 
-/// What one operation takes: first a delay, then bytes over a link.
+/// Cost of one operation: first a delay, then bytes over a link.
 struct Cost {
   double delay_ns = 0;
   double bytes = 0;

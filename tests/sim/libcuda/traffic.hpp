@@ -61,7 +61,7 @@ struct Simulation {
   std::atomic<bool> stopping = false;
 };
 
-/// What the faults do to one transfer.
+/// Effects of the faults on one transfer.
 struct Effects {
   bool lost = false;    ///< writes vanish, reads give all ones
   bool missed = false;  ///< of `stale`: this one does not arrive
@@ -196,9 +196,9 @@ class Operation {
   std::vector<Write> late_;
 };
 
-/// Whether `context` may use this memory.
+/// Checks that `context` may use this memory.
 bool may_access(const Context& context, const Range& range);
-/// What moving bytes from one device to another costs, directly.
+/// Cost of moving bytes directly from one device to another.
 Cost price(const Machine& machine, int from, int to, u64 bytes, Engine engine);
 
 constexpr double kLocalGbS = 1000;

@@ -56,7 +56,7 @@ Library& library() {
   return instance;
 }
 
-/// What the first gate that is shut makes of nvmlInit.
+/// Result of nvmlInit: that of the first closed gate.
 int start(Library& here) {
   if (std::getenv("P2PD_SIM_CUDA") != nullptr) return kDriverNotLoaded;  // a made machine is not this host
   here.gates = Gates::read();
@@ -66,7 +66,7 @@ int start(Library& here) {
   return kSuccess;
 }
 
-/// `call` once the library was initialized; what it throws is told, and is an unknown error.
+/// Runs `call` if the library is initialized; prints an exception, and returns an unknown error for it.
 template <class Call>
 int guarded(Call call, bool starting = false) {
   Library& here = library();
@@ -108,7 +108,7 @@ int set(Value* to, Value value) {
   return kSuccess;
 }
 
-/// What the first gate that is shut makes of reads and writes.
+/// P2P status of reads and writes: that of the first closed gate.
 unsigned status_of(const Library& here, const HostGpu& one, const HostGpu& other) {
   for (const PairGate& gate : here.gates.pair)
     if (gate.nvml_status != kStatusOk && !gate.open(*here.host, one, other)) return gate.nvml_status;

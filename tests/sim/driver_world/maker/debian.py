@@ -21,7 +21,7 @@ GLX = "1.2.2"
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """What one release of Debian has otherwise than another."""
+    """Properties that differ between releases of Debian."""
     support: str     # version of nvidia-support
     revision: str
     dkms_package: str
@@ -42,7 +42,7 @@ def libs(names, version, given=None, folder=CURRENT):
 
 
 def support_packages(release):
-    """What has versions of its own, and stays while the driver is upgraded."""
+    """Packages with versions of their own, which stay while the driver is upgraded."""
     def glx(name, relations, **more):
         return Package(name, GLX, relations, scripts=TEXTS.scripts(name), section="contrib/libs", **more)
     return [

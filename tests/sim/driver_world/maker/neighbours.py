@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What stands beside the driver and is not part of it, in a flat archive as NVIDIA's for CUDA: purge patterns of guides
-(^nvidia-.*, libnvidia-*, cuda*, nsight*, libcudnn*) take it along, and a driver swap has to spare it."""
+"""Packages that are not part of the driver, in a flat archive like NVIDIA's for CUDA: purge patterns of guides (^nvidia-.*, libnvidia-*,
+cuda*, nsight*, libcudnn*) remove them too, and a driver swap must keep them."""
 
 
 from . import debian

@@ -32,7 +32,7 @@ def path(version):
 
 
 def content(version, given):
-    """What is unpacked, and the manifest's lines: file, mode, type, target of a link."""
+    """Unpacked files, and the manifest's lines: file, mode, type, target of a link."""
     files, lines = {}, []
 
     def add(name, entry, kind):

@@ -67,7 +67,7 @@ def sha256(data):
 
 
 def run(argv, **options):
-    """What a tool printed; it must succeed, in a locale and at a time that are always the same."""
+    """Output of a tool; it must succeed, and runs with a fixed locale and time."""
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC", "SOURCE_DATE_EPOCH": str(EPOCH), **options.pop("env", {})}
     done = subprocess.run([str(word) for word in argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           check=False, **options)

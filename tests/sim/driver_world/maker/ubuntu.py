@@ -119,7 +119,7 @@ def linkable(module, v, kernel):
 
 
 def signature():
-    """What is appended to a signed module; nobody's key made it."""
+    """Signature appended to a signed module; no key made it."""
     content = b"stand-in for a signature"
     return content + struct.pack(">BBBBB3xI", 0, 0, 2, 0, 0, len(content)) + b"~Module signature appended~\n"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What the made libraries hold: their version, and answers that mean "there is no GPU here". */
+/* Contents of the stand-in libraries: their version, and results that mean "no GPU". */
 const char nvidia_version[] = "nvidia id: NVIDIA driver library  " VERSION;
 
 #ifdef LIBCUDA
