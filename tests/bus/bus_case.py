@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the bus share: p2pd, p2pd-worker and p2pctl on a bus of their own, with stand-ins for polkit and logind.
+"""Base class of the bus tests: p2pd, p2pd-worker and p2pctl on a bus of their own, with stand-ins for polkit and logind.
 
 P2PD_BUILD: the build directory.
 """

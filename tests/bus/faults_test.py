@@ -210,7 +210,7 @@ class Survives(Case):
                 self.assert_unchanged()
 
     def test_a_status_that_is_none(self):
-        """What cannot be understood ends nothing, and what comes after it is told."""
+        """An invalid status stops nothing, and clients receive the next valid one."""
         self.apply()
         right = self.bus.settle("ready")
         pid = self.bus.processes["p2pd"].pid

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Who may do what, as polkit says, or does not say. See bus_case.py."""
+"""Authorization of callers by polkit, and behaviour while polkit fails. See bus_case.py."""
 import signal
 import time
 import unittest

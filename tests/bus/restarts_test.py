@@ -69,7 +69,7 @@ class Reboots(Case):
         return tuple(value)
 
     def test_a_shutdown_that_somebody_else_has_scheduled_stays(self):
-        """Whatever is due: p2pd waits, or is blocked, as the policy says, and says what is in the way."""
+        """p2pd waits or is blocked, as the policy says, and reports the scheduled shutdown."""
         theirs = ("poweroff", int((time.time() + 7200) * 1e6))
         self.login("ScheduleShutdown", "st", *theirs)
         run = self.apply("arguments")

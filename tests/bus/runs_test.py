@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How runs end, and many of them on one machine, over the bus: one that proves less than its plan wants, a second one that fails, and a
+"""Results of runs over the bus, and many runs on one machine: one that proves less than its plan wants, a second one that fails, and a
 history of many megabytes. See bus_case.py."""
 import contextlib
 import json
@@ -42,7 +42,7 @@ class Limited(Case):
             self.assert_ctl(code, "is-ready", *words, user=NOBODY)
 
     def each_boot(self):
-        """What p2pd-prove.service does at the next boot; its exit status."""
+        """Runs p2pd-worker as p2pd-prove.service does at the next boot; returns its exit status."""
         self.bus.restart_machine()
         self.bus.start_walk()
         self.bus.start_p2pd()

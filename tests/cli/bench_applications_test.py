@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What applications do over P2P, in p2p-bench on the simulated driver: NCCL's own runs, and the all-reduce in CUDA graphs of vLLM."""
+"""Transfers of applications over P2P, in p2p-bench on the simulated driver: NCCL's own runs, and vLLM's all-reduce in CUDA graphs."""
 import os
 import shutil
 import time

@@ -133,7 +133,7 @@ class Faults(Case):
 
     @staticmethod
     def records(log):
-        """What /dev/kmsg has given since `log` was opened."""
+        """Records that /dev/kmsg has given since `log` was opened."""
         found = []
         while True:
             try:
@@ -160,7 +160,7 @@ class Uses(Case):
         self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "fit", "custom-all-reduce": "fit"} | LAST)
 
     def test_reads_wrong_writes_right(self):
-        """What is not asked for is a warning."""
+        """A fault of a use that was not asked for is a warning."""
         description = machine(2, faults=[fault("wrong-byte", engine="load", at=5000)])
         for wanted, code in (("nccl", PROVEN), ("copies,nccl", PROVEN), ("custom-all-reduce", LIMITED), ("nccl,custom-all-reduce", LIMITED), (None, LIMITED)):
             for mode in ("--quick",) if SAMPLED and code == LIMITED else ("--quick", "--full"):

@@ -66,7 +66,7 @@ class ManagedMemory(MemoryCase):
         self.assertRegex(wrong[0]["detail"], "^loaded after they migrated")
 
     def test_a_migration_that_faults(self):
-        """What was found before is kept, and nothing is tried after it."""
+        """Earlier results are kept, and nothing is tested after the fault."""
         report = self.report(machine(2, faults=[fault("managed-fault")]), *self.WANTED, code=LIMITED)
         first, second = self.fails(report)
         self.assertRegex(first, r"^GPU 0 -> GPU 1: faulted at managed \(.*\): the second process: migration: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS$")

@@ -16,7 +16,7 @@ from web import Web, good, redirect, stall, status
 
 
 class Add(Forks):
-    """What the catalogue does not have: NVIDIA's release is found by its tag, at a mirror."""
+    """Addition of a fork whose base the catalogue lacks: NVIDIA's release is found by its tag, in a mirror."""
 
     def setUp(self):
         super().setUp()

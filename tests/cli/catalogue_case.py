@@ -59,7 +59,7 @@ class Case(cli_case.Case):
         self.before = picture(self.tree)
 
     def tables(self, file):
-        """What a drop-in holds, which fits the schema."""
+        """Tables of a drop-in, which must match the schema."""
         tables = yaml.safe_load(file.read_text())
         SCHEMA.validate(tables)
         return tables

@@ -165,7 +165,7 @@ class Diff(Forks):
 
 
 def all_of(terminal):
-    """What was written to a terminal by all who have it open."""
+    """Output on a terminal of all processes that have it open."""
     text = b""
     try:
         while piece := os.read(terminal, 65536):

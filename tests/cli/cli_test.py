@@ -180,7 +180,7 @@ class Plans(Case):
         self.assertRegex(done.stderr, 'next: .*"/"')
 
     def test_large_plans_are_refused_or_gone_on_with(self):
-        """What is frozen into the run is larger than the plan, and must be read again after the reboot."""
+        """The plan as stored in the run is larger than its file, and must be read again after the reboot."""
         rows = [("arguments", [STEP.replace("iommu=pt", ",".join(f"a{i}" for i in range(50_000)))]),
                 ("after", [STEP, OPTIONS.replace("with:", "after: [" + ",".join("a" * 300_000) + "], with:")]),
                 ("title", [STEP.replace("title: A", "title: " + "A" * 900_000)])]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What p2pctl tells programs: metrics, as text and as a file, as the textfile collector of node_exporter meets them; features, labels that
-end after a time, as Kubernetes' node feature discovery does; is-ready. They agree on what P2P is proven for."""
+"""Output of p2pctl for programs: metrics, as text and as a file for the textfile collector of node_exporter; features, labels with an
+expiry time, as for Kubernetes' node feature discovery; is-ready. All agree on what P2P is proven for."""
 import datetime
 import os
 import re
@@ -73,7 +73,7 @@ class Metrics(Case):
 
 class Features(Case):
     def labels(self, text):
-        """What the local source makes of the file; whatever stands above the first directive would never end."""
+        """Labels as the local source of node feature discovery reads them; labels above the first directive would never expire."""
         first, *lines = text.splitlines()
         end = datetime.datetime.strptime(first, "# +expiry-time=%Y-%m-%dT%H:%M:%SZ")
         left = (end - datetime.datetime.utcnow()).total_seconds()

@@ -43,7 +43,7 @@ def matches(labels, name, operator, value):
 
 
 def breaches(expression, texts, printed):
-    """What an expression, and the texts beside it, use that p2pctl does not print."""
+    """Metrics, samples and labels that an expression and its texts use and p2pctl does not print."""
     found, known = [], set(OF_A_TARGET)
     for name, inner in SELECTOR.findall(expression):
         matchers = [m for m in MATCHER.findall(inner) if m[0] not in OF_A_TARGET]
@@ -86,7 +86,7 @@ class Alerts(Monitoring):
 
 
 class Printed(Monitoring):
-    """What p2pctl prints of a made machine."""
+    """Output of p2pctl on a made machine."""
 
     def setUp(self):
         super().setUp()
@@ -110,7 +110,7 @@ class Printed(Monitoring):
         return json.dumps({key: found[key] for key in found if key not in ("where", "after")})
 
     def offer_driver(self, version):
-        """What apt says of the packages of the driver that are installed."""
+        """Sets the candidate version that apt gives for the installed packages of the driver."""
         status = (self.tree / "var/lib/dpkg/status").read_text()
         packages = sorted(re.findall(r"(?m)^Package: (\S+)\n(?:.+\n)*Version: 580\.95\.05-", status))
         policy = {"argv": ["apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy", *(f"{name}:amd64" for name in packages)],

@@ -60,7 +60,7 @@ class Page(html.parser.HTMLParser):
             self.texts[data.strip()] += 1
 
     def faults(self):
-        """What a reader would stumble over, in words."""
+        """Faults of the page for a reader, as texts."""
         steps = list(zip(self.headings, self.headings[1:]))
         return [*(f"{tag} is not closed in order" for tag in self.wrong), *(f"loads by {one}" for one in self.loads),
                 *(["no single h1 at the top"] if self.headings[:1] != [1] or self.headings.count(1) != 1 else []),

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What doctor, plan and catalogue show a person of the machines of today, line by line (cli/screens), of one of them every check and
-command too; that plan and doctor fit on one screen of every machine record, and that doctor says there what to do first; that each
-machine of today is offered a driver that somebody built for its kernel, or told that p2pd builds it there first; and that README.md
-shows these screens.
+"""Output of doctor, plan and catalogue on the machines of today, line by line (cli/screens), with every check and command on one of them.
+On every machine record, plan and doctor fit on one screen, and doctor says there what to do first. Each machine of today is offered a
+driver that somebody built for its kernel, or a build by p2pd first. README.md shows these screens.
 
 P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
 """
@@ -85,7 +84,7 @@ def measured(record, directory):
 
 
 def ready(record):
-    """What doctor prints of a record, on each width, once P2P is proven there."""
+    """Output of doctor on a record, at each width, once P2P is proven there."""
     with tempfile.TemporaryDirectory() as directory:
         tree = pathlib.Path(directory, record)
         shutil.copytree(MACHINES / record, tree, symlinks=True)

@@ -93,7 +93,7 @@ def differences(before, after):
 
 
 def runs_of(machine):
-    """How many runs of plan "pair" there were; proofs at a boot are others."""
+    """Number of runs of plan "pair"; proofs at boot are not counted."""
     return sum(run["plan"] == "pair" for run in json.loads(machine.run("p2pctl history --json"))["runs"])
 
 

@@ -47,7 +47,7 @@ def refused(machine, command, user):
 
 
 def written(machine):
-    """What a write would have changed."""
+    """State that a write would have changed."""
     return machine.run("p2pctl history --json; ls -lR --full-time /etc /boot | sort; systemctl list-jobs --no-legend;"
                        " cat /run/systemd/shutdown/scheduled 2>/dev/null || true")
 

@@ -271,7 +271,7 @@ class Machine:
         return (self.path / path.lstrip("/")).read_text()
 
     def console(self):
-        """What it wrote to its console, all boots."""
+        """Output on the console, all boots."""
         try:
             shown = (self.work / "console").read_bytes().decode(errors="replace")
         except FileNotFoundError:

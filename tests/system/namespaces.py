@@ -91,7 +91,7 @@ def done(status, what):
 
 
 def inside(pid, test):
-    """What test(), called in that context of a process, returns; anything that JSON can carry."""
+    """Return value of test(), called in the context of process `pid`; any value that JSON can represent."""
     status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
     uid, gid = int(status["Uid"].split()[0]), int(status["Gid"].split()[0])
     groups = [int(group) for group in status["Groups"].split()]

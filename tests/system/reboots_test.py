@@ -19,7 +19,7 @@ REBOOTING = "7a1c3e5f9b2d4068a4c6e8f0b2d4f617"
 
 
 def scheduled(machine):
-    """What logind will do, and when; nothing: ''."""
+    """Kind of shutdown that logind has scheduled; '' if none."""
     return machine.run(f"busctl get-property {LOGIND} ScheduledShutdown").split()[1].strip('"')
 
 

@@ -48,14 +48,14 @@ ARGUMENT = "test.p2pd=1"
 
 
 def files(config="reboot_delay_s: 1", seconds=SECONDS, more=None):
-    """What is written into a machine before it boots."""
+    """Files written into a machine before it boots."""
     plans = {f"/etc/p2pd/plans/{name}.yaml": PLAN.format(name=name, title=f"Plan {name}", policy=policy, steps="".join(STEPS[step] for step in steps))
              for name, (steps, policy) in PLANS.items()}
     return {**plans, "/etc/p2pd/p2pd.yaml": config + "\n", "/etc/slow-postinst": f"{seconds}\n", **(more or {})}
 
 
 def install_files(build, tree):
-    """What a package of a build holds."""
+    """Installs the files of a build, as its package would."""
     done = subprocess.run(["cmake", "--install", build, "--prefix", "/usr", "--strip"], check=False, env={**os.environ, "DESTDIR": str(tree)},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
@@ -93,7 +93,7 @@ class ServiceMachine(Machine):
     """A machine with p2pd on it."""
 
     def status(self):
-        """What p2pd says of the newest run; nothing where it does not answer."""
+        """Status of the newest run from p2pd; {} if p2pd does not answer."""
         answer = self.shell("p2pctl status --json")
         try:
             return json.loads(answer.stdout)
@@ -101,8 +101,8 @@ class ServiceMachine(Machine):
             return {}
 
     def published(self):
-        """What the worker has published on this boot; nothing before it has. Nobody in the machine is asked: that would wake p2pd,
-        and add processes to a machine that goes down."""
+        """Status that the worker published on this boot; {} if there is none. Read from outside: a command in the machine would start p2pd,
+        and add processes to a machine that shuts down."""
         try:
             return json.loads(pathlib.Path(f"/proc/{self.leader}/root/run/p2pd/status.json").read_text())
         except (OSError, ValueError):
@@ -146,7 +146,7 @@ class ServiceMachine(Machine):
         return self.run(f"journalctl --quiet --no-pager {words}")
 
     def explain(self):
-        """What helps to find out why a scenario failed; the machine may be beyond talking."""
+        """Diagnostics of a failed scenario; the machine may not answer."""
         try:
             return self.shell("p2pctl status; p2pctl history; cat /proc/cmdline; systemctl --no-pager --no-legend list-units --all 'p2pd*';"
                               " journalctl --quiet --no-pager -n 40 -u 'p2pd*'", timeout_s=20).stdout

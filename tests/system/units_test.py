@@ -135,7 +135,7 @@ def case_bus_activation(machine):
 
 
 def case_smoke(machine):
-    """What autopkgtest runs, packaging/debian/tests/smoke; here the machine has the files of the package, and no entry of dpkg."""
+    """Runs the autopkgtest, packaging/debian/tests/smoke; the machine has the files of the package, but no entry of dpkg."""
     smoke = (HERE.parents[1] / "packaging/debian/tests/smoke").read_text()
     machine.write("/root/smoke", 'dpkg-query() { p2pctl --version | cut -d " " -f 2; }\n' + smoke)
     machine.run("AUTOPKGTEST_TMP=$(mktemp -d) bash /root/smoke")  # which takes a function of that name
@@ -201,7 +201,7 @@ def case_a_full_disk(machine):
 
 
 def case_no_journal(machine):
-    """Who logs and is not heard works all the same."""
+    """p2pd and p2pctl work while journald is stopped."""
     machine.run("systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald-audit.socket systemd-journald.service")
     machine.run("systemctl restart p2pd.service && p2pctl status && p2pctl history")
     machine.run("systemctl start systemd-journald.socket systemd-journald.service")

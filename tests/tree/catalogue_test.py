@@ -41,7 +41,7 @@ def drop_in(*changes):
     return document
 
 
-# What schema and program must judge alike: (path, value) put into DROP_IN, each alone, or together where it is a list
+# Drop-ins on which schema and program must agree: (path, value) put into DROP_IN, each alone, or together where it is a list
 GOOD_DROP_INS = [
     [], *((([key], DROP)) for key in ("runfile_hosts", "releases_at")), (["runfile_hosts"], []), (["allowed"], {}), ([*RULE, "include"], DROP), ([*RULE, "include"], "linux/x.h"),
     *(([*RULE, "gone"], gone) for gone in (True, False)),
@@ -84,7 +84,7 @@ BAD_DROP_INS = [
     *(([*ALLOWED, key], value) for key in ("base_commit", "commit", "runfile_sha256") for value in (DROP, "", None)), ([*ALLOWED, "by"], "me"),
     (["allowed", "no/entry"], {"commit": "2" * 40}),
 ]
-# What only the program can know
+# Faults that only the program can find
 PROGRAM_ONLY_DROP_INS = [
     ([*RELEASE, "compat"], ["none"]), ([*PATCH, "defects"], ["none"]), ([*PATCH, "base"], "9.9.7"), ([*PATCH, "grafts"], {"9.9.7": None}),
     ([*PATCH, "grafts"], {"9.9.9": None}), (["releases", "9.9.8", "compat"], ["none"]),

@@ -108,7 +108,7 @@ def without(document, *keys):
     return {key: value for key, value in document.items() if key not in keys}
 
 
-# What schema and program must judge alike: (what it is, plan, is it good)
+# Plans on which schema and program must agree: (description, plan, validity)
 PLANS = [
     ("the least", plan(STEP), True),
     ("a fix", plan({**STEP, "fix": "kernel-cmdline"}), True),
@@ -160,7 +160,7 @@ PLANS = [
     ("an empty parameter", plan(STEP, {**STEP, "gate": "a", "with": {"arguments": ["quiet", ""]}}), False),
 ]
 
-# What only the program can know: the schema lets it pass.
+# Faults that only the program can find: the schema accepts them.
 PROGRAM_ONLY = [
     ("the same name twice", plan(STEP, STEP)),
     ("an unknown check", plan(STEP, {**STEP, "gate": "a", "check": "kernel-cmdlin"})),
@@ -225,7 +225,7 @@ class Program(unittest.TestCase):
                 self.assertEqual((schema.is_valid(document), self.explain(document)), (True, 1))
 
     def test_tables_are_compiled_in_as_others_read_them(self):
-        """What the core schema takes for text and YAML 1.1 for something else is quoted: yes, 6.10, 010."""
+        """Scalars that are text in the core schema and something else in YAML 1.1 are quoted: yes, 6.10, 010."""
         for name in ("catalogue", "gpus", "kernel-table", "signatures"):
             with self.subTest(name):
                 compiled = (BUILD / f"daemon/{name}.inc").read_text().removeprefix('R"table(').removesuffix(')table"\n')

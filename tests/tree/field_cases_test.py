@@ -34,8 +34,8 @@ def listed(text):
 
 
 def breaches(table, wanted, sources):
-    """What is wrong: cases without a row, rows without a case, and tests that do not give theirs. `wanted`: see listed(),
-    None where it is not known; `sources`: text of each test by name."""
+    """Faults of the table: cases without a row, rows without a case, and tests that do not name their case. `wanted`: see listed(), None if
+    it is not known; `sources`: text of each test by name."""
     found = []
     for section, cases in table.items():
         for case, row in cases.items():

@@ -138,7 +138,7 @@ def library_breach(name, header):
 
 
 def unit_breaches(root, folder, kind):
-    """What is wrong with the probes or actions: ids against file names, rows, opening comments."""
+    """Faults of the probes or actions: ids against file names, rows, opening comments."""
     breaches, seen = [], {}
     for path in sorted((root / folder).glob("*.cpp")):
         name, lines = f"{folder}/{path.name}", path.read_text().splitlines()

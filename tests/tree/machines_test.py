@@ -105,7 +105,7 @@ def doctor(record, *words):
 
 
 def breaches(wanted, status, found):
-    """What of doctor's answer is not as it is wanted; nothing of a right one."""
+    """Differences of doctor's answer from the expected one; none if it is right."""
     outlook, conclusion = found["outlook"], found["conclusion"] or {}
     told = ": ".join(filter(None, (conclusion.get("step"), conclusion.get("summary"), conclusion.get("obstacle"))))
     if outlook != wanted["outlook"]:

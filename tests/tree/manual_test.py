@@ -31,7 +31,7 @@ def shell_words(text):
 
 
 class Help:
-    """What `p2pctl [WORDS] --help` prints."""
+    """Output of `p2pctl [WORDS] --help`."""
 
     def __init__(self, *words, program="p2pctl"):
         done = run(BIN / program, *words, "--help")

@@ -98,7 +98,7 @@ class Package(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_maintainer(self):
-        """Who builds the package; else nobody, at an address of which everybody can see that it is none."""
+        """The maintainer is whoever builds the package; by default nobody, at an address that is visibly invalid."""
         self.assertEqual(run("dpkg-deb", "-f", self.deb, "Maintainer").stdout, "Who & Builds <who@builds.example>\n")
         self.assertRegex((PACKAGING / "debian/control").read_text(), r"(?m)^Maintainer: .*@[\w.]+\.invalid>$")
 

@@ -41,7 +41,7 @@ class Store:
         return self.place / start
 
     def notes(self, start):
-        """What was noted about the machine that was kept there."""
+        """Notes on the machine whose disk is kept under that name; {} if there are none."""
         path = self.place / start / "notes"
         return pickle.loads(path.read_bytes()) if path.exists() else {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What scenarios expect of a machine: as at first, untouched, ready."""
+"""Expected states of a machine: initial, untouched, ready."""
 import contextlib
 import pathlib
 import re
@@ -88,14 +88,14 @@ MODULES = ("base=nvidia; modinfo nvidia > /dev/null 2>&1 || base=nvidia_current_
 
 
 def expect_own_modules(shown):
-    """What MODULES shows: the loaded modules are the installed ones, and those are p2pd's."""
+    """Checks the output of MODULES: the loaded modules are the installed ones, and those are p2pd's."""
     for line in shown.splitlines():
         name, loaded, installed, path = line.split()
         expect(loaded == installed and "/updates/" in path, f"{name}: loaded {loaded}, installed {installed} {path}")
 
 
 def expect_ready(machine, status):
-    """What a person would look at: status, systemctl, busctl, journalctl, the kernel's own words."""
+    """Checks that a machine is ready as a person would: status, systemctl, busctl, journalctl, the kernel's own files."""
     seen = {
         "systemctl": machine.run("systemctl show -P ActiveState p2pd-ready.target"),
         "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),

@@ -49,7 +49,7 @@ class GuestError(Exception):
 
 
 def accelerators(kvm="/dev/kvm", cpuinfo="/proc/cpuinfo"):
-    """What QEMU is to try, in this order. A /dev/kvm above a processor that cannot virtualize opens, and hangs."""
+    """QEMU's options for the accelerators to try, in this order. A /dev/kvm on a processor without virtualization opens, and hangs."""
     tcg = ["-accel", "tcg,thread=multi,tb-size=512"]
     able = re.search(r"^flags\s*:.*\b(vmx|svm)\b", pathlib.Path(cpuinfo).read_text(), re.MULTILINE)
     return ["-accel", "kvm", *tcg] if able and os.access(kvm, os.R_OK | os.W_OK) else tcg
@@ -271,7 +271,7 @@ class Guest:
         return self.until(boot, "no new boot", timeout_s)
 
     def console(self, since=0):
-        """What the serial console showed, from an offset on, without what moves the cursor."""
+        """Output on the serial console, from an offset on, without control sequences that move the cursor."""
         try:
             shown = self.path("console").read_bytes()[since:].decode(errors="replace")
         except FileNotFoundError:

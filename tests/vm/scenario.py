@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What scenarios share: a machine with p2pd in it, seen from outside. expected.py: what is expected of it.
+"""Helpers for scenarios: a machine with p2pd in it, seen from outside. expected.py: its expected states.
 
 A scenario is a file in scenarios/: its docstring's first line says what it shows, CARDS names a topology, STARTS the disk it begins
 with ("delivered", or as the scenario of that name left it), and `run(machine)` does it. It may have SEED, files that are laid at the
@@ -70,7 +70,7 @@ def newest_kernel():
 
 @dataclass
 class View:
-    """What a look inside the guest showed."""
+    """State of the guest, read from inside."""
     boot: str
     cmdline: str
     grub_cfg: str  # its SHA-256
@@ -243,7 +243,7 @@ class Machine(Guest):
 # ---- seeds -----------------------------------------------------------------------------------------------------------
 
 def quirks(what):
-    """How the simulated cards differ from good ones."""
+    """Differences of the simulated cards from good ones."""
     return {"/etc/driver-world/quirks.json": json.dumps(what)}
 
 

@@ -95,7 +95,7 @@ def numa_nodes(count, memory_mib):
 
 
 def arguments(topology, memory_mib):
-    """What QEMU is told for a topology, after the machine's type and memory."""
+    """Arguments of QEMU for a topology, after the machine's type and memory."""
     unknown = topology.keys() - {"title", "iommu", "sockets", "hole_gib"}
     if unknown:
         raise TopologyError(f"a topology has no {sorted(unknown)[0]}")

@@ -46,7 +46,7 @@ class Archive:
         self.lists({**fields, "Filename": f"./{out.name}", "Size": len(data), "SHA256": hashlib.sha256(data).hexdigest()})
 
     def forgets(self):
-        """What it held is no longer there; apt's lists still name it."""
+        """Removes all packages; apt's lists still name them."""
         shutil.rmtree(self.folder)
         self.folder.mkdir()
 

@@ -108,7 +108,7 @@ class Options(Case):
 
 
 class Traps(Case):
-    """What the default answer of --silent aborts, and the flag that goes past it."""
+    """Conditions on which --silent aborts by its default answer, and the flag that skips each check."""
 
     def refused(self, why, *words):
         done = self.install(*USERSPACE, *words)

@@ -178,7 +178,7 @@ def older_runfile_with_dkms(tree):
 
 
 def others_files_after_a_kill(tree):
-    """What others install while a killed installer waits to be resumed is theirs, whatever its name."""
+    """Files that others install while a killed installer waits to be resumed stay theirs, whatever their names."""
     before = tree.snapshot()
     plan = tree.plan([STAGE[0], USERSPACE])
     process = tree.start("apply", plan)
@@ -226,7 +226,7 @@ def killed(tree):
 
 
 def wrong_sum(tree):
-    """What has another SHA-256 is never run."""
+    """A runfile with another SHA-256 is never run."""
     runfile = tree.file(f"/var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-{VERSION}.run")
     runfile.parent.mkdir(parents=True)
     runfile.write_text("#!/bin/sh\ntouch /tmp/it-ran\n")

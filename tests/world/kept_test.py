@@ -22,7 +22,7 @@ def place(tree, kernel=None):
 
 
 def keep(tree):
-    """What is applied, and made permanent. The worker is where the hook looks for it."""
+    """Applies STEPS until they are permanent. The worker is installed where the hook looks for it."""
     settle(tree, "apply", tree.plan(STEPS))
     worker = tree.file("/usr/libexec/p2pd/p2pd-worker")
     worker.parent.mkdir(parents=True, exist_ok=True)

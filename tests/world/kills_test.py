@@ -103,7 +103,7 @@ class Walk:
         raise Failed(f"{verb}: no end after {boots} boots and {self.starts} starts")
 
     def apply(self):
-        """Whether it came to its end; else it is to turn back."""
+        """Applies the plan to its end; False if it has to be reverted."""
         told = self.settle("apply", self.plan)
         need(told is None or told["result"] == "done", told)
         return told is not None
@@ -197,7 +197,7 @@ class Sweep:
 
 
 def unkilled(work, ground):
-    """How long each phase spends in each tool, and the tree at the end of the way there; a second walk must be like it."""
+    """Time that each phase spends in each tool, and the tree after apply; a second walk must match it."""
     wanted = Tree(work, "unkilled", ground)
     Walk(wanted).apply()
     need((wanted.work / "cmdline").read_text().find("p2pd.trial=1") > 0, "there was no trial boot")

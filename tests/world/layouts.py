@@ -23,7 +23,7 @@ OS_RELEASE = 'ID=ubuntu\nID_LIKE=debian\nNAME="Ubuntu"\nPRETTY_NAME="Ubuntu {0}"
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the distribution decides of a machine's driver."""
+    """Properties of a machine's driver that depend on the distribution."""
     name: str
     root: str          # which tree it is on
     make: object       # what is done to that: a function of the Tree and the layout

@@ -72,7 +72,7 @@ def doctor(tree):
 
 
 def holds(tree, **wanted):
-    """What the checks say begins so."""
+    """Checks that the findings begin with these texts."""
     said = doctor(tree)
     for name, text in {"driver_pins": "pass", "driver_modules": "pass", "driver_userspace": "pass", **wanted}.items():
         need(said[name.replace("_", "-")].startswith(text), f"{name} says {said[name.replace('_', '-')]!r}, not {text!r}")

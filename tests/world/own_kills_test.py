@@ -35,7 +35,7 @@ BOOTS = ("rebooting", "reverting")
 
 
 def written(upper):
-    """What tells whether anything was written to a folder: what there is, and when each was changed last."""
+    """Contents of a folder that show whether anything was written to it: inode, time of the last change and size of each file."""
     return {entry.path: (info.st_ino, info.st_ctime_ns, info.st_size) for entry in walk(upper) for info in (entry.stat(follow_symlinks=False),)}
 
 
@@ -105,7 +105,7 @@ class Sweep:
         self.wanted(tree)
 
     def point(self, number, tree):
-        """Whether a kill was made, and why what came of it is not right."""
+        """Kills at one call; returns whether a kill was made, and the error if the outcome is wrong."""
         try:
             tree = tree or self.kill(number)
             if tree:
@@ -146,7 +146,7 @@ class Sweep:
 
 
 def left_by_p2pd(tree):
-    """What p2pd's own folder holds beside its journal."""
+    """Files in p2pd's own folder beside its journal."""
     folder = tree.file("/var/lib/p2pd")
     return {path.name for path in folder.iterdir() if not path.name.startswith("journal")} if folder.exists() else set()
 

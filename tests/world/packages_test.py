@@ -36,7 +36,7 @@ def same(tree, without=()):
 
 
 def lived_in(tree):
-    """What an administrator may have done: a hold, configuration, a choice, a unit that is off."""
+    """Makes changes that an administrator may make: a hold, configuration, an alternative, a disabled unit."""
     options, load = (tree.path / "etc/nvidia/current-open" / name for name in ("nvidia-options.conf", "nvidia-load.conf"))
     tree.run("apt-mark", "hold", "libcuda1", "nvidia-settings")
     options.write_text("options nvidia-current-open NVreg_EnableGpuFirmware=0\n")

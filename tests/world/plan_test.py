@@ -63,7 +63,7 @@ class Machine(Tree):
         super().close()
 
     def power_on(self):
-        """What a kernel starts with: no module of a driver, an IOMMU as the command line says, and a log with the faults of one that translates."""
+        """Sets the state at boot: no driver module, the IOMMU mode of the command line, and a log with IOMMU faults if it translates."""
         for folder in ((self.work / "sys/module").glob("nvidia*"), (self.work / "driver").glob("nvidia")):
             for one in folder:
                 shutil.rmtree(one)
@@ -108,7 +108,7 @@ def history(tree):
 
 
 def loaded_by_name(tree):
-    """What a service of the boot does that wants the driver, by each of the ways: nothing of it may load what is on trial."""
+    """Runs each command by which a boot service loads the driver; none of them may load modules that are on trial."""
     for command in (["/usr/bin/nvidia-modprobe"], ["/usr/bin/nvidia-modprobe", "-u"], ["/usr/bin/nvidia-modprobe", "-m"], ["modprobe", "nvidia"],
                     *(["modprobe", name.replace("_", mark)] for name in MODULES[1:] for mark in "_-")):
         status, said = tree.enter("env", "PATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", *command)  # the stand-in first
@@ -136,7 +136,7 @@ def again(tree):
 
 
 def emptied_cache(tree):
-    """What was staged may go: the machine stays ready."""
+    """Removes the staged files; the machine stays ready."""
     shutil.rmtree(tree.file("/var/cache/p2pd"))
     again(tree)
 

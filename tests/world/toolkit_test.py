@@ -17,7 +17,7 @@ LISTS = "/var/lib/p2pd/cuda-toolkit-12-8.d"
 
 
 def lists(tree):
-    """What each run brought."""
+    """Package lists of each run."""
     return sorted(tree.file(LISTS).glob("*/packages"))
 
 

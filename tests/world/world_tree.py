@@ -192,11 +192,11 @@ class Tree:
         return {line.split()[0] for line in out.splitlines() if line.split()[1] in ("ii", "hi")}
 
     def loaded(self, module):
-        """What modprobe would load."""
+        """Path of the module that modprobe would load."""
         return self.enter("modinfo", "-k", self.kernel, "-F", "filename", module)[1].strip()
 
     def in_images(self):
-        """What the initramfs images list."""
+        """Contents of the initramfs images."""
         return {image.name: self.run("lsinitramfs", f"/boot/{image.name}") for image in sorted(self.path.glob("boot/initrd.img-*"))}
 
     def srcversion(self, module):
@@ -268,7 +268,7 @@ class Cases:
             print(f"FAIL {name}\n    " + str(error)[-3000:].replace("\n", "\n    "), flush=True)
 
     def runs(self, name, test):
-        """Whether `test`, which fails by an exception, is fine."""
+        """Runs `test`, which raises an exception if it fails; True if it passes."""
         try:
             test()
         except (Failed, OSError, subprocess.SubprocessError) as error:
