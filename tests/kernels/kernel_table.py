@@ -10,8 +10,8 @@ HERE = pathlib.Path(__file__).resolve().parents[2]
 FILE = HERE / "config/kernel-table.yaml"
 README = HERE / "README.md"
 HEAD = """# SPDX-License-Identifier: MIT
-# What became of building the interface layer of each release for real kernels, with the kernel's own compiler. Made by
-# tests/kernels/table; "p2pctl catalogue" prints it, and which kernels a build of the catalogue takes is told from it.
+# Results of building the interface layer of each release for real kernels, with the kernel's own compiler. Made by
+# tests/kernels/table; "p2pctl catalogue" prints it and chooses the builds for a kernel by it.
 #   builds            as it is
 #   builds with RULE  with the compat headers of these rules of catalogue.yaml
 #   fails: LINE       the first error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What kernels load from a peer is wrong, stores and copies are right: limited, now and at the next boot, and the driver is kept."""
+"""Kernels load wrong bytes from a peer; their stores and copies are right: limited, now and at the next boot, and the driver is kept."""
 import json
 
 from expected import MODULES, expect_own_modules
