@@ -65,7 +65,8 @@ class Picture {
     if (doing != "waiting" && !message.empty()) out.push_back("    " + paint(Colour::dim, message));
     if (const std::vector<std::string> coming = next(); !coming.empty())
       out.push_back(fmt::format("  then {}", fmt::join(coming, ", ")));
-    out.push_back(paint(Colour::dim, "  Ctrl-C detaches. If the machine hangs: power-cycle; p2pd continues or reverts."));
+    out.push_back(
+        paint(Colour::dim, "  Ctrl-C detaches. If the machine hangs: power-cycle; p2pd continues or reverts."));
     return out;
   }
 

@@ -52,10 +52,17 @@ def breaches(table, wanted, sources):
     return found
 
 
+def source(path):
+    """Text of a test with the headers of its folder that it includes."""
+    text = path.read_text()
+    headers = [path.parent / name for name in re.findall(r'^#include "([^"/]+)"', text, re.M)]
+    return text + "".join(header.read_text() for header in headers)
+
+
 class FieldCases(unittest.TestCase):
     def setUp(self):
         self.table = rows()
-        self.sources = {f"{p.parent.name}/{p.name}": p.read_text() for p in [*TESTS.glob("unit/*.cpp"), *TESTS.glob("*/*_test.py")]}
+        self.sources = {f"{p.parent.name}/{p.name}": source(p) for p in [*TESTS.glob("unit/*.cpp"), *TESTS.glob("*/*_test.py")]}
 
     def test_every_row_has_its_test(self):
         for section, cases in self.table.items():
