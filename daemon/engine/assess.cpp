@@ -19,7 +19,7 @@ bool names_any(const std::vector<std::string>& names, const std::set<std::string
 
 /// True if the finding reports a danger to a proof that p2pd cannot fix: no other step is worth waiting for.
 bool endangers(const Standing& standing) {
-  return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->can_be_mended();
+  return !standing.finding.danger.empty() && !standing.finding.holds() && !standing.step->is_fixable();
 }
 
 /// Next action of the operator for a step that does not hold; empty: none known.
@@ -36,7 +36,7 @@ class Obstacles {
   /// Sets the state of a step that does not hold: fixable, busy or blocked.
   void look_at(Standing& standing) {
     const Step& step = *standing.step;
-    if (standing.finding.verdict == Verdict::unknown || !step.can_be_mended() || standing.finding.impossible)
+    if (standing.finding.verdict == Verdict::unknown || !step.is_fixable() || standing.finding.impossible)
       return obstruct(standing, step, standing.finding);
     standing.kind = Kind::fixable;
     const bool lacks = look_at_needs(step, standing);
@@ -62,7 +62,7 @@ class Obstacles {
       const Finding& found = finding(name);
       if (found.holds()) continue;
       lacks = true;
-      if (found.verdict != Verdict::unknown && need.can_be_mended()) {
+      if (found.verdict != Verdict::unknown && need.is_fixable()) {
         look_at_needs(need, standing);
         continue;
       }

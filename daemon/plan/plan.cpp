@@ -36,7 +36,7 @@ const Step* Plan::goal() const {
 }
 
 bool Plan::only_checks() const {
-  return std::ranges::none_of(steps, [](const Step& step) { return step.can_be_mended(); });
+  return std::ranges::none_of(steps, [](const Step& step) { return step.is_fixable(); });
 }
 
 void Plan::remove_steps(const std::function<bool(const Step&)>& removed) {

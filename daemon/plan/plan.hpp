@@ -67,7 +67,7 @@ struct Step {
   void reset_trial() { tried = first ? Tried::now : Tried::no; }
   bool is_gate() const { return kind == StepKind::gate || tried == Tried::now; }
   bool is_checked() const { return is_gate() || kind == StepKind::goal || kind == StepKind::upkeep; }
-  bool can_be_mended() const { return !fix.empty() || !needs.empty(); }
+  bool is_fixable() const { return !fix.empty() || !needs.empty(); }
 };
 
 enum class OnFailure { revert, keep };

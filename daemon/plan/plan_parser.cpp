@@ -137,7 +137,7 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
         probe->proves_p2p
             ? "a check that proves P2P is the goal of a plan, and nothing else"
             : fmt::format("the goal must be a check that proves P2P, like p2p-bench; {} does not", step.check)));
-  if (step.kind == StepKind::goal && step.can_be_mended())
+  if (step.kind == StepKind::goal && step.is_fixable())
     return Failure(node.error("\"fix\" or \"needs\" of the goal: its fixes are the gates"));
   if (step.kind == StepKind::alternative && action == nullptr)
     return Failure(node.error("an alternative without a \"fix\": there is nothing to try"));

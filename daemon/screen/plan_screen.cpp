@@ -162,7 +162,7 @@ std::vector<std::string> later(const PlanPreview& all) {
   std::vector<std::string> names;
   for (const Preview& preview : all.steps)
     if (preview.changes.made.empty() && preview.standing.kind == Standing::Kind::waits &&
-        preview.standing.finding.verdict == Verdict::fail && preview.standing.step->can_be_mended())
+        preview.standing.finding.verdict == Verdict::fail && preview.standing.step->is_fixable())
       names.push_back(preview.standing.step->id);
   return names;
 }

@@ -18,7 +18,7 @@ struct Preview {
   const std::string& obstacle() const { return changes.obstacle.empty() ? standing.obstacle : changes.obstacle; }
   const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
   /// True if p2pd fixes the step as soon as something else is out of the way.
-  bool fixed_later() const { return blocked() && !obstacle().empty() && standing.step->can_be_mended(); }
+  bool fixed_later() const { return blocked() && !obstacle().empty() && standing.step->is_fixable(); }
 };
 
 /// Preview of a whole plan. Refers to the objects that it was made from.

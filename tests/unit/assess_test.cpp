@@ -52,10 +52,10 @@ TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "fixable");
   CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
   CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");
-  const Assessed shut = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
-  CHECK(shut.outlook() == "provable");
-  CHECK(shut.seen.for_a_person().empty());
-  CHECK(to_string(shut.seen.reboots(World::registry())) == "0");
+  const Assessed failing = assessed(plan_of({"a:live", "b", "told", "p:proof after told"}), {.holds = {"told"}});
+  CHECK(failing.outlook() == "provable");
+  CHECK(failing.seen.for_a_person().empty());
+  CHECK(to_string(failing.seen.reboots(World::registry())) == "0");
 }
 
 TEST_CASE(
@@ -84,7 +84,7 @@ TEST_CASE("assess: what a proof means for the gates") {
   CHECK(all.cause() == "b");
 }
 
-TEST_CASE("assess: the root cause is what nobody can fix, then what p2pd cannot, then the first gate that is shut") {
+TEST_CASE("assess: the root cause is what nobody can fix, then what p2pd cannot, then the first gate that fails") {
   const std::string plan = plan_of({"a:live", "b", "c", "p:proof after c"});
   CHECK(assessed(plan, {}).cause() == "b");
   CHECK(assessed(plan, {.holds = {"b", "c"}, .dangerous = {"a"}}).cause() == "a");

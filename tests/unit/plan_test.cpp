@@ -159,7 +159,7 @@ TEST_CASE("plan: based on another one: its steps, a step of the same name in its
   CHECK(plan.steps[3].id == "c");
   const Plan checks = read("fixes: none\n").value();
   REQUIRE(checks.steps.size() == 2);
-  CHECK_FALSE(checks.steps[0].can_be_mended());
+  CHECK_FALSE(checks.steps[0].is_fixable());
   CHECK(parse_plan(to_json(checks).dump(), "journal", World::registry()));
   CHECK(parse_plan(to_json(plan).dump(), "journal", World::registry()));
   const PlanSource escalates = [](const std::string&) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The simulated driver of a host says that P2P works where every gate is open, and each gate that is shut has its
+// The simulated driver of a host says that P2P works where every gate is open, and each gate that fails has its
 // consequence, in CUDA and in NVML. p2p-bench asks them, as it does on the real one.
 #include <fmt/format.h>
 
@@ -124,7 +124,7 @@ const Row kRows[] = {
 
 }  // namespace
 
-TEST_CASE("a gate that is shut has its consequence, in CUDA and in NVML") {
+TEST_CASE("a gate that fails has its consequence, in CUDA and in NVML") {
   for (const Row& row : kRows) {
     CAPTURE(row.name);
     FakeGpuHost host;
@@ -272,7 +272,7 @@ TEST_CASE("the file of gates and their predicates fit") {
   changed["pair"][0]["name"] = "weather";
   CHECK(broken(changed) == "pair[0] is \"weather\", which has no predicate");
   changed = whole;
-  changed["pair"][1]["shut"]["nvml"] = "NO";
+  changed["pair"][1]["failing"]["nvml"] = "NO";
   CHECK(broken(changed).find("unknown status") != std::string::npos);
   changed = whole;
   changed["start"][0].erase("source");

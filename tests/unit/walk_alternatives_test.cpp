@@ -179,7 +179,7 @@ TEST_CASE("first: one that helps is kept, and what a gate after it needs is left
   }
 }
 
-TEST_CASE("first: where a gate after it stays shut, it is undone, and the gate is made to hold") {
+TEST_CASE("first: where a gate after it still fails, it is undone, and the gate is made to hold") {
   World world;
   const auto run = world.settle(world.apply(plan_with_first("swap", "swap")));
   REQUIRE(run);

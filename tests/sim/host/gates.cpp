@@ -115,17 +115,17 @@ constexpr Predicate<PairGate> kPair[] = {{"same-generation", same_generation},
 // nvmlGpuP2PStatus_t, as nvidia-smi prints it
 constexpr std::array<std::string_view, 7> kStatuses = {"OK", "CNS", "GNS", "TNS", "DR", "NS", "U"};
 
-void read_shut(Object& shut, StartGate& gate) {
+void read_failing(Object& failing, StartGate& gate) {
   constexpr int kMost = 999;
-  gate.cu_init = shut.needed(shut.number("cuInit", kMost), "cuInit");
-  gate.nvml_init = shut.needed(shut.number("nvmlInit", kMost), "nvmlInit");
+  gate.cu_init = failing.needed(failing.number("cuInit", kMost), "cuInit");
+  gate.nvml_init = failing.needed(failing.number("nvmlInit", kMost), "nvmlInit");
 }
 
-void read_shut(Object& shut, PairGate& gate) {
-  gate.fault = shut.needed(shut.text("fault"), "fault");
-  const std::string status = shut.needed(shut.text("nvml"), "nvml");
+void read_failing(Object& failing, PairGate& gate) {
+  gate.fault = failing.needed(failing.text("fault"), "fault");
+  const std::string status = failing.needed(failing.text("nvml"), "nvml");
   const auto known = std::ranges::find(kStatuses, status);
-  if (known == kStatuses.end()) shut.broken("has an unknown status \"" + status + "\"");
+  if (known == kStatuses.end()) failing.broken("has an unknown status \"" + status + "\"");
   gate.nvml_status = static_cast<unsigned>(known - kStatuses.begin());
 }
 
@@ -142,11 +142,11 @@ std::vector<Gate> read_list(Object& file, const char* key, const Predicate<Gate>
     gate.open = known->open;
     row.needed(row.text("what"), "what");
     if (row.find("source") == nullptr) row.broken("has no source");
-    const json* consequence = row.find("shut");
-    if (consequence == nullptr) row.broken("does not tell what happens where it is shut");
-    Object shut(*consequence, gate.name + ": shut");
-    read_shut(shut, gate);
-    shut.end();
+    const json* consequence = row.find("failing");
+    if (consequence == nullptr) row.broken("does not tell what happens where it fails");
+    Object failing(*consequence, gate.name + ": failing");
+    read_failing(failing, gate);
+    failing.end();
     row.end();
     gates.push_back(gate);
   }

@@ -8,7 +8,7 @@
 
 namespace p2pd::sim {
 
-/// A gate of the whole driver: what starting it returns where it is shut.
+/// A gate of the whole driver: what starting it returns where it fails.
 struct StartGate {
   std::string name;
   int cu_init = 0;
@@ -16,7 +16,7 @@ struct StartGate {
   bool (*open)(const GpuHost& host) = nullptr;
 };
 
-/// A gate between two GPUs: the fault that it is where it is shut, and what NVML says of the pair.
+/// A gate between two GPUs: the fault that it is where it fails, and what NVML says of the pair.
 struct PairGate {
   std::string name;
   std::string fault;         ///< a kind of tests/sim/libcuda

@@ -7,7 +7,7 @@
 
 namespace p2pd::sim {
 
-/// The machine that the host itself is: its GPUs, the links between them, and each gate that is shut as a fault.
+/// The machine that the host itself is: its GPUs, the links between them, and each gate that fails as a fault.
 /// Throws std::exception whose text is one line.
 std::unique_ptr<Machine> machine_of_host();
 
