@@ -80,7 +80,7 @@ Result<Rebooter::Outcome> Restart::reboot(RebootPolicy policy, std::string_view 
   }
   if (const std::string other = in_the_way(); !other.empty()) {
     put(kMessageOfTheDay, fmt::format("p2pd continues after the next boot: {}; {}\n", reason, other));
-    log::warning("another restart or shutdown is scheduled, and p2pd leaves it to that: {}", other);
+    log::warning("p2pd does not restart this machine itself: {}", other);
     return Outcome::under_way;
   }
   const std::string text = fmt::format("p2pd restarts this machine in {} s: {}. {}\"shutdown -c\" stops it.",

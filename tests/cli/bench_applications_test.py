@@ -19,7 +19,7 @@ class Nccl(Case):
         return self.report(machine(2, gpu_addresses(self.RECORD), link=self.X8), *options, root=BUILD / "machines" / self.RECORD, code=code,
                            environment={"P2PD_SIM_NCCL": fault, **environment})
 
-    def fit(self, report):
+    def fit_and_why(self, report):
         return {one["use"]: (one["fit"], one["why"]) for one in report["judgement"]["fit"]}
 
     def test_at_the_level_that_it_needs(self):
@@ -31,13 +31,13 @@ class Nccl(Case):
         self.assertEqual(nccl["library"], str(SIMULATED_NCCL.resolve()))
         self.assertRegex(nccl["summary"], r"^NCCL 2\.28\.3: P2P on 2 of 2, all-reduce [\d.]+ GB/s, [\d.]+ without$")
         self.assertTrue(report["judgement"]["summary"].endswith("; " + nccl["summary"]), report["judgement"]["summary"])
-        self.assertEqual(self.fit(report)["nccl"], ("fit", ""))
+        self.assertEqual(self.fit_and_why(report)["nccl"], ("fit", ""))
         self.assertIsNone(self.nccl("--quick")["collectives"])
 
     def test_at_the_users_level(self):
         report = self.nccl("--quick", "--collectives", NCCL_P2P_LEVEL="PIX")
         self.assertRegex(report["collectives"]["summary"], r"^NCCL 2\.28\.3: P2P on 0 of 2, ")
-        self.assertEqual(self.fit(report)["nccl"], ("fit", "NCCL 2.28.3 did not use P2P on 2 of 2 pairs"))
+        self.assertEqual(self.fit_and_why(report)["nccl"], ("fit", "NCCL 2.28.3 did not use P2P on 2 of 2 pairs"))
 
     def test_faults_of_p2p(self):
         """Also that of an NCCL which says that it uses P2P, and moves wrong bytes."""
@@ -49,7 +49,7 @@ class Nccl(Case):
                 bound = ("--deadline", "20") if fault == "hang-p2p" else ()
                 report = self.nccl("--quick", "--collectives", *bound, fault=fault, code=LIMITED)
                 self.assertRegex(self.fails(report)[0], text)
-                self.assertEqual({use: fit for use, (fit, _) in self.fit(report).items()},
+                self.assertEqual({use: fit for use, (fit, _) in self.fit_and_why(report).items()},
                                  {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | LAST)
 
     def test_faults_without_p2p_too(self):
@@ -58,7 +58,7 @@ class Nccl(Case):
             with self.subTest(fault):
                 report = self.nccl("--quick", "--collectives", fault=fault)
                 self.assertRegex(report["collectives"]["summary"], r"^NCCL: not tested \(fails with P2P: .*; fails without P2P: .*\)$")
-                self.assertRegex(" ".join(self.fit(report)["nccl"]), "^fit NCCL itself was not tested: fails with P2P: ")
+                self.assertRegex(" ".join(self.fit_and_why(report)["nccl"]), "^fit NCCL itself was not tested: fails with P2P: ")
                 self.assertTrue(report["judgement"]["summary"].endswith("; NCCL: not tested"), report["judgement"]["summary"])
 
     def test_not_where_p2p_is_unfit(self):
@@ -72,7 +72,7 @@ class Nccl(Case):
             with self.subTest(path):
                 report = self.nccl("--quick", "--collectives", "--nccl", path)
                 self.assertEqual(report["collectives"]["summary"], f"NCCL: not tested ({why})")
-                self.assertEqual(self.fit(report)["nccl"], ("fit", f"NCCL itself was not tested: {why}"))
+                self.assertEqual(self.fit_and_why(report)["nccl"], ("fit", f"NCCL itself was not tested: {why}"))
 
     def test_two_libraries(self):
         second = self.scratch / "libnccl.so.2"

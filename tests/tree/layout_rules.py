@@ -172,7 +172,7 @@ def cmake_breaches(root, names):
             named.add(file)
             if not (root / file).is_file() and word != "registry.cpp":  # made by the build
                 breaches.append(f"{name}: names {word}, which is not there")
-    listed = [n for n in names if n.endswith(".cpp") and n.startswith(("tests/", "probes/bench/"))]  # of other folders CMake takes all
+    listed = [n for n in names if n.endswith("_test.py") or n.endswith(".cpp") and n.startswith(("tests/", "probes/bench/"))]  # of others CMake takes all
     return breaches + [f"{n}: no CMakeLists.txt names it" for n in listed if n not in named]
 
 

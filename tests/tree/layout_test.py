@@ -145,6 +145,11 @@ class Seeded(unittest.TestCase):
                 found = self.new_breaches(name, text(self.copy, name).replace(old, new))
                 self.assertTrue(any(why in breach for breach in found), found)
 
+    def test_a_script_that_nobody_runs(self):
+        lost = "probes/lost_test.py"
+        (self.copy / lost).write_text(f"#!/usr/bin/env python3\n# {SPDX}\n")
+        self.assertEqual(cmake_breaches(self.copy, [*self.names, lost])[-1:], [f"{lost}: no CMakeLists.txt names it"])
+
 
 if __name__ == "__main__":
     unittest.main()

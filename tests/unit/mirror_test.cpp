@@ -190,7 +190,7 @@ TEST_CASE("mirror: a build is taken, nothing is compiled, and undo removes it") 
 
 TEST_CASE("mirror: a manifest that is not to be trusted is refused") {
   Mirrored world;
-  const std::string expected = spoil_signature(world) + spoil_list(world);  // one of both
+  const std::string expected = spoil_signature(world) + spoil_list(world);  // sections of one case: one runs, in either
   CHECK(says(world.refused(), expected));
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("mirror: a valid certificate, and a second key, are trusted") {
 
 TEST_CASE("mirror: files that are not what the manifest says, or of another build, are refused") {
   Mirrored world;
-  const std::string expected = spoil_module(world) + spoil_build(world);  // one of both
+  const std::string expected = spoil_module(world) + spoil_build(world);  // sections of one case: one runs, in either
   CHECK(says(world.refused(), expected));
 }
 

@@ -11,7 +11,6 @@ locks); held packages in the pattern (packages_test.py: all cases, lived_in() ho
 (staging_cli_test.py, download_test.py); a full disk in the middle of a build or a download (driver_build_test.cpp, download_test.py).
 """
 import contextlib
-import json
 import subprocess
 import sys
 import urllib.request

@@ -2,7 +2,7 @@
 """Machines that differ from a healthy one by one gate of hardware, firmware or boot, which doctor must name first."""
 
 from .cards import RTX2080TI, RTX3090, RTX4090, gpu
-from .config_space import GIB, MIB
+from .config_space import MIB
 from .driver_answer import answers, command, informations
 from .installed import (KERNEL, board, efi, headers, installed, kernel_image, kernel_log, load_lines, modules, mounted,
                         packages)
