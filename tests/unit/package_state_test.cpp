@@ -94,6 +94,17 @@ TEST_CASE("package-state: interrupted packages and unwritten updates fail") {
   }
 }
 
+TEST_CASE("package-state: what p2pd's own change of packages left undone is completed by its fix") {
+  Machine machine;
+  machine.put("var/lib/dpkg/updates/0000", "Package: libc6\n");
+  machine.fails();
+  fs::create_directories(machine.directory / "var/lib/p2pd/.scripts.new");
+  const Finding finding = machine.look().value();
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(finding.summary.find("1 updates not written") != std::string::npos);
+  CHECK(finding.next.empty());
+}
+
 TEST_CASE("package-state: held packages and the policy of upgrades are facts") {
   Machine machine;
   machine.put(kStatus, kLibc +

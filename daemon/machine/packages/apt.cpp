@@ -60,6 +60,45 @@ Result<void> require_exactly(const std::set<std::string>& does, const std::vecto
               "Resolve that with apt, then try again.");
 }
 
+/// Runs `work` with a directory for what maintainer scripts leave; until `work` ends, it marks that p2pd changes
+/// packages.
+Result<void> with_scratch(Host& host, const std::function<Result<void>()>& work) {
+  TRY(host.will_change(kScratch, Restore::discarded));
+  TRY(host.make_directory(kScratch));
+  auto done = work();
+  if (!done && done.error().code == ErrorCode::interrupted) return done;  // the command may continue without p2pd
+  auto cleared = host.remove_tree(kScratch);
+  return done ? cleared : done;
+}
+
+Result<void> run_installer(Host& host, Command command) {
+  command.environment["TMPDIR"] = kScratch;
+  command.own_unit = true;
+  TRY(host.run(command));
+  return {};
+}
+
+Result<void> finish_interrupted(Host& host, const std::map<std::string, std::string>& archives, bool unwritten) {
+  const auto configure = [&]() -> Result<void> {
+    const auto done = run_installer(host, dpkg({"--configure", "-a"}));
+    return !done && done.error().code != ErrorCode::command ? done : Result<void>();
+  };
+  if (unwritten) TRY(configure());  // completes the status, which then shows half-installed packages
+  const std::vector<DpkgPackage> before = TRY(interrupted(host));
+  log::info("dpkg was interrupted: {} packages half installed", before.size());
+  std::vector<std::string> anew = {"--unpack"};
+  for (const DpkgPackage& package : before)
+    if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())
+      anew.push_back(archive->second);
+  if (anew.size() > 1) TRY(run_installer(host, dpkg(anew)));
+  TRY(configure());
+  const auto fixed = run_installer(host, apt_get({"--fix-broken", "install"}));
+  if (fixed) return {};
+  if (fixed.error().code != ErrorCode::command) return fixed;
+  return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
+              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and resolve what they report.");
+}
+
 }  // namespace
 
 Command apt_get(std::vector<std::string> words) {
@@ -136,43 +175,17 @@ Result<void> fetch_archives(Host& host, Command command) {
   return {};
 }
 
+bool changes_packages(const Host& host) { return host.files().exists(kScratch); }
+
 Result<void> change_packages(Host& host, Command command) {
-  TRY(host.will_change(kScratch, Restore::discarded));
-  TRY(host.remove_tree(kScratch));
-  TRY(host.make_directory(kScratch));
-  command.environment["TMPDIR"] = kScratch;
-  command.own_unit = true;
-  const auto done = host.run(command);
-  if (!done && done.error().code == ErrorCode::interrupted)
-    return Failure(done.error());  // the command may continue without p2pd
-  auto cleared = host.remove_tree(kScratch);
-  if (!done) return Failure(done.error());
-  return cleared;
+  return with_scratch(host, [&] { return run_installer(host, std::move(command)); });
 }
 
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives) {
-  const auto configure = [&]() -> Result<void> {
-    const auto done = change_packages(host, dpkg({"--configure", "-a"}));
-    return !done && done.error().code != ErrorCode::command ? done : Result<void>();
-  };
   const bool unwritten = has_unwritten_updates(host);
-  if (unwritten || !TRY(interrupted(host)).empty())
-    TRY(forget_torn_dkms(host));    // prevents a package of modules from failing for ever
-  if (unwritten) TRY(configure());  // completes the status, which then shows half-installed packages
-  const std::vector<DpkgPackage> before = TRY(interrupted(host));
-  if (before.empty() && !unwritten) return {};
-  log::info("dpkg was interrupted: {} packages half installed", before.size());
-  std::vector<std::string> anew = {"--unpack"};
-  for (const DpkgPackage& package : before)
-    if (const auto archive = archives.find(package.id()); package.flag != "ok" && archive != archives.end())
-      anew.push_back(archive->second);
-  if (anew.size() > 1) TRY(change_packages(host, dpkg(anew)));
-  TRY(configure());
-  const auto fixed = change_packages(host, apt_get({"--fix-broken", "install"}));
-  if (fixed) return {};
-  if (fixed.error().code != ErrorCode::command) return Failure(fixed.error());
-  return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
-              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and resolve what they report.");
+  if (!unwritten && TRY(interrupted(host)).empty()) return {};
+  TRY(forget_torn_dkms(host));  // prevents a package of modules from failing for ever
+  return with_scratch(host, [&] { return finish_interrupted(host, archives, unwritten); });
 }
 
 }  // namespace p2pd

@@ -55,6 +55,10 @@ Result<void> require_removals(const AptPlan& plan, const std::vector<std::string
 /// initramfs, are in a directory that this call removes, or the next one.
 Result<void> change_packages(Host& host, Command command);
 
+/// True from before change_packages() and repair_packages() until they end, over an end of this process or a loss of
+/// power: what dpkg left undone meanwhile is p2pd's own, and the interrupted fix finishes it.
+bool changes_packages(const Host& host);
+
 /// Finishes the work of an interrupted dpkg. Packages that must be unpacked again are taken from `archives`, which are
 /// .deb files by package id. Runs nothing if nothing was interrupted.
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives);
