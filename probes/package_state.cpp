@@ -2,8 +2,8 @@
 // package-state: dpkg is in a consistent state.
 // Fixes install packages, and dpkg refuses after an interruption. package-activity checks for a running
 // one, whose result is not known before it ends. Reads dpkg's status and updates, apt.conf.d, preferences.d,
-// /proc/locks; p2pd's own interrupted change of packages is no fault. Reference: dpkg(1), "package states";
-// unattended-upgrade(8); apt_preferences(5).
+// /proc/locks, and the mark of p2pd's own change of packages: what that left undone is no fault. Reference: dpkg(1),
+// "package states"; unattended-upgrade(8); apt_preferences(5).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kPreferences = "/etc/apt/preferences.d";
 
 /// True if distributions of this family use dpkg, even if its files are missing.
@@ -94,15 +93,6 @@ Json pins(const Host& host) {
   return found;
 }
 
-/// Number of numbered files in updates/: status changes that dpkg had not yet written when it was killed.
-Result<std::size_t> unwritten_updates(const Host& host, Finding& finding) {
-  const auto names = TRY(host.files().list(kUpdates));
-  const auto count = std::ranges::count_if(
-      names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; });
-  finding.evidence.push_back({std::string(kUpdates), fmt::format("{} updates", count)});
-  return static_cast<std::size_t>(count);
-}
-
 void judge(Finding& finding) {
   const Json& facts = finding.facts;
   finding.verdict = Verdict::fail;
@@ -130,7 +120,9 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   const std::vector<DpkgPackage> packages = TRY(dpkg_packages(host));
   look_at(packages, finding);
-  finding.facts["unwritten_updates"] = TRY(unwritten_updates(host, finding));
+  const std::size_t updates = TRY(unwritten_updates(host));
+  finding.evidence.push_back({std::string(kDpkgUpdates), fmt::format("{} updates", updates)});
+  finding.facts["unwritten_updates"] = updates;
   finding.facts["reboot_required"] = host.files().exists("/run/reboot-required");
   finding.facts["pins"] = pins(host);
   finding.facts["unattended_upgrades"] = unattended_upgrades(host, packages);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <sstream>
 
 #include "base/log.hpp"
@@ -15,7 +14,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::chrono::minutes kAptDeadline{60};  // includes builds of modules by DKMS, for each kernel
-constexpr std::string_view kUpdates = "/var/lib/dpkg/updates";
 constexpr std::string_view kScratch =
     "/var/lib/p2pd/.scripts.new";  // directory of maintainer scripts: /run and /tmp may be noexec
 
@@ -29,13 +27,6 @@ Command quietly(std::vector<std::string> argv) {
                          {"UCF_FORCE_CONFFOLD", "1"}};
   command.deadline = kAptDeadline;
   return command;
-}
-
-/// Checks that dpkg was stopped before it wrote its records: files of numbers are left.
-bool has_unwritten_updates(const Host& host) {
-  const auto names = host.names(kUpdates);
-  return std::ranges::any_of(
-      names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; });
 }
 
 Result<std::vector<DpkgPackage>> interrupted(const Host& host) {
@@ -182,7 +173,7 @@ Result<void> change_packages(Host& host, Command command) {
 }
 
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives) {
-  const bool unwritten = has_unwritten_updates(host);
+  const bool unwritten = unwritten_updates(host).value_or(0) != 0;
   if (!unwritten && TRY(interrupted(host)).empty()) return {};
   TRY(forget_torn_dkms(host));  // prevents a package of modules from failing for ever
   return with_scratch(host, [&] { return finish_interrupted(host, archives, unwritten); });

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "machine/packages/paragraphs.hpp"
@@ -66,6 +67,12 @@ Result<std::vector<DpkgPackage>> dpkg_packages(const Host& host) {
   auto packages = TRY_IN(kDpkgStatus, parse_dpkg_status(TRY(dpkg_status_text(host))));
   if (packages.empty()) return fail(ErrorCode::invalid, std::string(kDpkgStatus) + " lists no package");
   return packages;
+}
+
+Result<std::size_t> unwritten_updates(const Host& host) {
+  const auto names = TRY(host.files().list(kDpkgUpdates));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      names, [](const std::string& name) { return name.find_first_not_of("0123456789") == std::string::npos; }));
 }
 
 Result<std::set<std::string>> apt_automatic(const Host& host) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 namespace p2pd {
 
 inline constexpr std::string_view kDpkgStatus = "/var/lib/dpkg/status";
+inline constexpr std::string_view kDpkgUpdates = "/var/lib/dpkg/updates";
 inline constexpr std::string_view kAptMarks = "/var/lib/apt/extended_states";
 
 /// One package in dpkg's records; the words of Status are dpkg's own.
@@ -47,6 +49,9 @@ Result<std::vector<DpkgPackage>> parse_dpkg_status(std::string_view text);
 
 /// Lists every package of `host`; ErrorCode::not_found if dpkg is not used.
 Result<std::vector<DpkgPackage>> dpkg_packages(const Host& host);
+
+/// Number of status changes that dpkg had not yet written when it was killed: numbered files.
+Result<std::size_t> unwritten_updates(const Host& host);
 
 /// The text of `host`'s status file.
 Result<std::string> dpkg_status_text(const Host& host);
