@@ -133,16 +133,35 @@ def case_a_lock_is_waited_for(tree):
     same(tree)
 
 
+def interrupted(tree):
+    """Whether dpkg has something to complete."""
+    return bool(tree.run("dpkg", "--audit").strip() or list(tree.file("/var/lib/dpkg/updates").iterdir()))
+
+
 def case_killed_in_the_purge(tree):
-    plan = tree.plan(STEPS)
-    kill_when(tree, ("apply", plan), " remove ", 12)
-    need(tree.run("dpkg", "--audit") or tree.installed(), "nothing was in between")
+    plan, mark = tree.plan([("package-state", None), *STEPS]), tree.file("/var/lib/p2pd/.scripts.new")
+    for at, wanted in ((" remove ", 12), (" status ", 3)):  # in the purge; then in its repair
+        kill_when(tree, ("apply", plan), at, wanted)
+        need(interrupted(tree), f"dpkg was not interrupted at {wanted} times {at}")
+        need(mark.is_dir(), f"the mark of p2pd's change is gone after {wanted} times {at}")
     code, told = tree.p2pctl("apply", plan)
     need(code == 0, f"{code} {told}")
+    need(not interrupted(tree) and not mark.exists(), "the repair left something")
     need(tree.installed().issuperset(SPARED), "taken along")
     kill_when(tree, ("revert",), " install ", 10)
     revert(tree)
     same(tree)
+
+
+def case_interrupted_by_others(tree):
+    """A dpkg that another program left interrupted is theirs: nothing is changed."""
+    plan = tree.plan([("package-state", None), *STEPS])
+    kill_when(tree, ("apply", plan), " remove ", 12)
+    tree.file("/var/lib/p2pd/.scripts.new").rmdir()
+    left = tree.installed()
+    code, told = tree.p2pctl("apply", plan)
+    need(code == 4 and "dpkg --configure -a" in told["next"], f"{code} {told}")
+    need(interrupted(tree) and tree.installed() == left, "packages were changed")
 
 
 if __name__ == "__main__":

@@ -150,9 +150,10 @@ class Tree:
         return self.finish(self.start(*words, live=live), killed_after)
 
     def plan(self, steps, proof=False, policy=None):
-        """A plan of these steps, each (action, parameters) and after those before, where p2pctl sees it; `proof` adds one
-        that cannot hold, so that nothing is made permanent."""
-        rows = [{"gate": name, "title": name, "check": CHECKS.get(name, name), "fix": name, "with": given} for name, given in steps]
+        """A plan of these steps, each (action, parameters) or (probe, None) and after those before, where p2pctl sees it; `proof` adds
+        one that cannot hold, so that nothing is made permanent."""
+        rows = [{"gate": name, "title": name, "check": CHECKS.get(name, name), **({} if given is None else {"fix": name, "with": given})}
+                for name, given in steps]
         if proof:
             rows.append({"gate": "proof", "title": "proof", "check": "modprobe-options", "with": {"module": "proof", "options": {"never": 1}}})
         for number, row in enumerate(rows):  # all of them: one that holds already keeps nobody waiting for those before it
