@@ -132,7 +132,7 @@ void add_proofs(std::vector<Metric>& metrics, const json& history) {
             "Latency of a load by one GPU from another, in the last full proof.", 1e-6);
 }
 
-/// When this boot began, in seconds since 1970.
+/// Start of this boot, in seconds since 1970.
 std::optional<double> boot_time(const Host& host) {
   std::istringstream words(host.files().read("/proc/stat", 1U << 20).value_or(""));
   for (std::string word; words >> word;)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """packaging/monitoring: promtool's tests of the alerts, and that p2pctl prints each metric, label and word that a rule or a panel uses.
 
-What p2pctl prints is that of a machine with a proof, a note, a blocked step and PCI errors. P2PD_BUILD: the build directory.
+The machine that p2pctl reads has a proof, a note, a blocked step and PCI errors. P2PD_BUILD: the build directory.
 """
 import json
 import pathlib

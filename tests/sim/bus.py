@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A system bus of one's own with p2pd on it: p2pd, p2pd-worker, p2pctl and whom they talk to, on a machine that is a directory.
+"""A system bus of one's own with p2pd on it: p2pd, p2pd-worker, p2pctl and the services they call, on a machine that is a directory.
 
-What of the machine they read or change lies in `tree`: each process gets a mount namespace in which tree/etc, boot,
+The machine that they read and change is `tree`: each process gets a mount namespace in which tree/etc, boot,
 run, proc/cmdline and the boot id are those of "/", and programs of `tools` come before others of the same name. The
 rest is this machine's own, so plans for it may name only steps that stay within these: see PLANS of bus_machine.py.
 """

@@ -37,7 +37,7 @@
 
 namespace {
 
-/// When a call of the table counts: always, or as one of its arguments says.
+/// Condition under which a call of the table counts: always, or as one of its arguments says.
 enum class Counts { always, if_open_writes, if_how_writes, if_regular_file };
 
 struct Call {

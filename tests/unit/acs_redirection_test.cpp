@@ -34,7 +34,7 @@ void add_switch(MadeBus& bus, int root_acs, int down_acs, bool third) {
 
 constexpr char kKept[] = "/var/lib/p2pd/acs";
 
-/// Which run changes, or is undone.
+/// The run that changes, or is undone.
 struct Runs : ChangeRecorder {
   std::string now = "1-acs";
   Result<void> before_change(std::string_view, Restore) override { return {}; }

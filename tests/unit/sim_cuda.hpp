@@ -148,7 +148,7 @@ struct Gpu {
   }
 };
 
-/// Where things are in the 8 MiB: two strips, and what kernels report.
+/// Offsets in the 8 MiB: two strips, and what kernels report.
 inline constexpr u64 kIn = 0;
 inline constexpr u64 kOut = 2 * kMiB;
 inline constexpr u64 kMail = 4 * kMiB;

@@ -7,8 +7,8 @@ syncs a file, for every N; then p2pctl apply, with the reboots that it asks for,
 points, too. The tree must be equal to that of an apply that nobody killed: paths, kind, content, mode, owner, extended attributes;
 not_compared says what may differ. The same for p2pctl revert on the applied tree, which must end as the ground. Calls of the tools that
 p2pctl starts do not count: those are kills_test.py's.
-What a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the stop before, that
-is what the one before left. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
+The state that a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the last stop,
+the last copy is taken again. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
 --sample K: K points of each sweep, evenly spread; 0: all; that of P2PD_OWN_KILLS unless told, else 0. --layout NAME: of layouts.py, for
 its rows instead. Needs root.
 Prints what is not equal, a line an action, and the totals.

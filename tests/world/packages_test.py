@@ -134,7 +134,7 @@ def case_a_lock_is_waited_for(tree):
 
 
 def interrupted(tree):
-    """Whether dpkg has something to complete."""
+    """True if dpkg has something to complete."""
     return bool(tree.run("dpkg", "--audit").strip() or list(tree.file("/var/lib/dpkg/updates").iterdir()))
 
 

@@ -69,7 +69,7 @@ struct Shadow {
   Region known;  ///< a byte that is not 0 for each byte of `data` that counts
 };
 
-/// Where an allocation lies, or a reservation that parts of one are mapped into. Offsets of faults count from here.
+/// Place of an allocation, or of a reservation that parts of one are mapped into. Offsets of faults count from here.
 struct Arena {
   explicit Arena(u64 bytes, bool has_holes) : region(bytes), holes(has_holes) {}
   Region region;

@@ -24,7 +24,7 @@ std::string mmu_fault() { return "31, pid=" + std::to_string(::getpid()) + ", na
 
 u64 Window::left() const { return ranges_.back().end() - reinterpret_cast<u64>(begin_); }
 
-/// Where the bytes at `at` really are, and how many of them lie there together; null: nowhere.
+/// Place of the bytes at `at`, and how many of them lie there together; null: nowhere.
 char* Window::place(const Effects& effects, u64 at, u64& bytes) const {
   const Range& range = ranges_.front();
   char* base = range.arena->region.begin();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A person at a terminal: apply asks, Ctrl-C leaves the run alone, the live picture ends at the restart, verify names what was edited.
 
-What doctor, plan and status show at each stage stands in SCREENS; P2PD_GOLDEN_UPDATE=1 writes it.
+SCREENS holds what doctor, plan and status show at each stage; P2PD_GOLDEN_UPDATE=1 writes it.
 """
 import os
 import pathlib
