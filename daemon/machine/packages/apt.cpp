@@ -83,7 +83,7 @@ Result<void> finish_interrupted(Host& host, const std::map<std::string, std::str
       anew.push_back(archive->second);
   if (anew.size() > 1) TRY(run_installer(host, dpkg(anew)));
   TRY(configure());
-  const auto fixed = run_installer(host, apt_get({"--fix-broken", "install"}));
+  auto fixed = run_installer(host, apt_get({"--fix-broken", "install"}));
   if (fixed) return {};
   if (fixed.error().code != ErrorCode::command) return fixed;
   return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
