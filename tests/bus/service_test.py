@@ -2,20 +2,17 @@
 # SPDX-License-Identifier: MIT
 """p2pd on a bus of its own: what it says of itself and of a run, who may write, and the verbs of p2pctl. See bus_case.py."""
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
-import pty
 import re
 import signal
-import struct
 import subprocess
-import termios
 import time
 import unittest
 
 from bus_case import (Case, ACCESS_DENIED, INVALID_ARGS, WRITES, KEPT_TO_ITSELF, interface_of, MANAGER, NAME, NOBODY, PATH, PROPERTIES, SOURCE, until, Variant, picture)
+from terminal import open_terminal
 
 
 class Interface(Case):
@@ -185,8 +182,7 @@ class Verbs(Case):
     def test_a_terminal_is_shown_a_picture(self):
         """It has at most the width of the terminal, says what is done, and is gone at the end; Ctrl-C leaves the run alone."""
         self.apply_held()
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        master, slave = open_terminal(columns=60)
         watching = self.bus.start_ctl("status", "--watch", stdout=slave)
         self.addCleanup(watching.communicate)
         self.addCleanup(watching.kill)

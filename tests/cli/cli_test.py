@@ -3,13 +3,13 @@
 """p2pctl as people and scripts meet it, on copies of machine records: what is done, bad plans, and what is printed."""
 import json
 import os
-import pty
 import re
 import shutil
 import subprocess
 import unittest
 
 from cli_case import Case, OPTIONS, P2PCTL, plan_text, STEP
+from terminal import on_terminal
 from tree import MACHINES, boot, differences, picture, write
 
 
@@ -224,21 +224,7 @@ class Printing(Case):
     ESCAPE = "\x1b"
 
     def on_terminal(self, *words, answer="", **environment):
-        master, slave = pty.openpty()
-        os.write(master, answer.encode())
-        process = subprocess.Popen([P2PCTL, *map(str, words), "--root", self.tree], stdin=slave, stdout=slave, stderr=slave,
-                                   env={**os.environ, "TERM": "xterm", **environment})
-        os.close(slave)
-        out = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # the other end is closed
-                break
-            out += piece
-        os.close(master)
-        process.wait(timeout=60)
-        return out.decode()
+        return on_terminal([P2PCTL, *map(str, words), "--root", self.tree], answer, env={**os.environ, "TERM": "xterm", **environment})[1]
 
     def test_apply_asks_on_a_terminal(self):
         for answer in ("n\n", "\n", "yess\n", "\x04"):

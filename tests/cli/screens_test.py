@@ -7,20 +7,15 @@ driver that somebody built for its kernel, or a build by p2pd first. README.md s
 P2PD_BUILD: the build directory. P2PD_GOLDEN_UPDATE=1 writes the files.
 """
 import difflib
-import fcntl
 import itertools
 import json
 import os
 import pathlib
-import pty
 import re
-import select
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -28,6 +23,7 @@ sys.path[:0] = [str(TESTS / "sim"), str(TESTS / "machines")]
 from bench_case import BENCH, BUILD, SAMPLED, fault, gpu_addresses, machine  # noqa: E402
 from cli_case import prove  # noqa: E402
 from maker.todays_cases import todays_cases  # noqa: E402
+from terminal import on_terminal  # noqa: E402
 from tree import MACHINES, boot  # noqa: E402
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
@@ -54,21 +50,11 @@ def screen(record, *words):
     return f"$ p2pctl {' '.join(words)}    # exit status {done.returncode}\n{DIFF.sub('', done.stdout)}{done.stderr}\n"
 
 
-def on_terminal(record, *words, columns=COLUMNS):
+def screen_of_terminal(record, *words, columns=COLUMNS):
     """The same on a terminal."""
-    terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", ROWS, columns, 0, 0))
-    child = subprocess.Popen([P2PCTL, *words, "--root", MACHINES / record], stdin=subprocess.DEVNULL, stdout=end, stderr=end,
-                             env=os.environ | {"NO_COLOR": "1"})
-    text = b""
-    while True:  # the other end stays open here: where the last one closes, what is not read yet can be lost
-        if select.select([terminal], [], [], 0.05)[0]:
-            text += os.read(terminal, 1 << 16)
-        elif child.poll() is not None:
-            break
-    os.close(end)
-    os.close(terminal)
-    return f"$ p2pctl {' '.join(words)}    # exit status {child.wait(120)}\n{text.decode().replace(chr(13), '')}\n"
+    status, text = on_terminal([P2PCTL, *words, "--root", MACHINES / record], rows=ROWS, columns=columns, stdin=subprocess.DEVNULL,
+                               env=os.environ | {"NO_COLOR": "1"})
+    return f"$ p2pctl {' '.join(words)}    # exit status {status}\n{text.replace(chr(13), '')}\n"
 
 
 def measured(record, directory):
@@ -90,7 +76,7 @@ def ready(record):
         shutil.copytree(MACHINES / record, tree, symlinks=True)
         boot(tree)
         prove(tree, ["copies", "nccl", "custom-all-reduce"], summary=measured(record, directory))
-        return {columns: on_terminal(tree, "doctor", columns=columns) for columns in WIDTHS}
+        return {columns: screen_of_terminal(tree, "doctor", columns=columns) for columns in WIDTHS}
 
 
 class Screens(unittest.TestCase):
@@ -104,7 +90,7 @@ class Screens(unittest.TestCase):
 
     def test_every_line(self):
         details = f"# {NAMES[0]}\n" + screen(NAMES[0], "doctor", "--all") + screen(NAMES[0], "plan", "--diff")
-        self.compare("plan.txt", "".join(f"# {name}\n{on_terminal(name, 'plan')}" for name in NAMES) + details
+        self.compare("plan.txt", "".join(f"# {name}\n{screen_of_terminal(name, 'plan')}" for name in NAMES) + details
                      + "".join(f"# {name}\n{screen(name, 'catalogue')}" for name in NAMES))
 
     def test_none_is_without_a_driver(self):
@@ -118,7 +104,7 @@ class Screens(unittest.TestCase):
         for number, record in enumerate(MADE + CAPTURED):
             for verb, columns in itertools.product(("plan", "doctor"), [WIDTHS[number % len(WIDTHS)]] if SAMPLED else WIDTHS):
                 with self.subTest(record.name, verb=verb, columns=columns):
-                    shown = on_terminal(record, verb, columns=columns).splitlines()[1:-1]
+                    shown = screen_of_terminal(record, verb, columns=columns).splitlines()[1:-1]
                     self.assertLess(len(shown), ROWS, "\n".join(shown))
                     self.assertEqual([line for line in shown if len(line) > columns], [])
 
@@ -126,7 +112,7 @@ class Screens(unittest.TestCase):
         now = ""
         for name in sorted({*NAMES, *FIRST}):
             for columns in WIDTHS if name in FIRST else [COLUMNS]:
-                shown = on_terminal(name, "doctor", columns=columns)
+                shown = screen_of_terminal(name, "doctor", columns=columns)
                 self.assertIn(FIRST.get(name, ""), re.sub(r"\s+", " ", shown))
                 now += f"# {name}, {columns} columns\n{shown}"
         proven = ready(READY)
@@ -135,7 +121,7 @@ class Screens(unittest.TestCase):
             self.assertEqual([line for line in shown.splitlines() if len(line) > columns], [])
             now += f"# {READY} once P2P is proven, {columns} columns\n{shown}"
         self.compare("doctor.txt", now)
-        shows = [on_terminal(SHOWN, "doctor"), proven[COLUMNS]]
+        shows = [screen_of_terminal(SHOWN, "doctor"), proven[COLUMNS]]
         in_readme = re.findall(r"^    \$ p2pctl doctor\n((?:    .*\n)+)", (TESTS.parent / "README.md").read_text(), re.M)
         self.assertEqual([re.sub("^    ", "", text, flags=re.M) for text in in_readme], [text.split("\n", 1)[1].rstrip("\n") + "\n" for text in shows])
 

@@ -14,24 +14,24 @@ above all, is lost. What it had handed to the disk stays, flushed or not: the di
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
-import pty
 import re
 import shutil
 import socket
-import struct
 import subprocess
+import sys
 import tempfile
-import termios
 import time
 
 import topology
 import uefi
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "sim"))
+from terminal import open_terminal, shown  # noqa: E402
+
 QEMU = ["qemu-system-x86_64", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
 OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
 # P2P is not for guests: a machine with cards says that it is none
@@ -228,24 +228,22 @@ class Guest:
     def typed(self, command, *exchanges, columns=80, timeout_s=1800):
         """Runs a command on a terminal of the guest, of 24 lines. Each of `exchanges` is a text to wait for, and the keys that are typed then. Returns
         the exit status and what was shown, without colours and movements of the cursor."""
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        person, program = open_terminal(columns=columns)
         ssh, *words = self.ssh_argv(command)
-        shown, left, deadline = "", list(exchanges), self.now() + timeout_s
-        with subprocess.Popen([ssh, "-tt", *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
-            os.close(slave)
-            with contextlib.suppress(OSError):  # the other end is closed
-                while piece := os.read(master, 65536):
-                    shown += re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "", piece.decode(errors="replace"))
-                    if left and left[0][0] in shown:
-                        os.write(master, left.pop(0)[1].encode())
-                    if self.now() > deadline:
-                        process.kill()
-                        raise GuestError(f"no end after {timeout_s} s: {command}: {shown[-500:]}")
-        os.close(master)
+        text, left, deadline = "", list(exchanges), self.now() + timeout_s
+        with subprocess.Popen([ssh, "-tt", *words], stdin=program, stdout=program, stderr=program, start_new_session=True) as process:
+            for piece in shown(process, person, program):
+                text += re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "", piece.decode(errors="replace"))
+                if left and left[0][0] in text:
+                    os.write(person, left.pop(0)[1].encode())
+                if self.now() > deadline:
+                    process.kill()
+                    raise GuestError(f"no end after {timeout_s} s: {command}: {text[-500:]}")
+        os.close(program)
+        os.close(person)
         if left:
-            raise GuestError(f"{command}: never shown: {left[0][0]}: {shown[-500:]}")
-        return process.returncode, shown
+            raise GuestError(f"{command}: never shown: {left[0][0]}: {text[-500:]}")
+        return process.returncode, text
 
     def run(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
         """Runs a shell command in the guest and returns what it printed; it must succeed."""

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""A program on a terminal, as a person at it sees it."""
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import threading
+
+
+def open_terminal(rows=24, columns=80):
+    """The two ends of a terminal of that size: the person's, the program's."""
+    person, program = pty.openpty()
+    fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    return person, program
+
+
+def shown(process, person, program):
+    """Output of a process, piece by piece, until it ends. Both ends are open until then: Linux may drop output that nobody has
+    read yet when the last program closes its end."""
+    def end():
+        process.wait()
+        os.write(program, b"\0")
+
+    threading.Thread(target=end).start()
+    while not (piece := os.read(person, 65536)).endswith(b"\0"):
+        yield piece
+    yield piece[:-1]
+
+
+def on_terminal(argv, answer="", rows=24, columns=80, **popen):
+    """Exit status of a program, and its output; `answer` is typed ahead."""
+    person, program = open_terminal(rows, columns)
+    os.write(person, answer.encode())
+    with subprocess.Popen(argv, **{"stdin": program, "stdout": program, "stderr": program, **popen}) as process:
+        text = b"".join(shown(process, person, program)).decode()
+    os.close(program)
+    os.close(person)
+    return process.returncode, text
