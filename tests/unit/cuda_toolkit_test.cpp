@@ -128,7 +128,13 @@ TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away")
     CHECK(machine.text("/var/lib/dpkg/status") == kBefore);
     CHECK_FALSE(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/0/packages"));
     REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));  // as after a kill
-    CHECK(machine.host.files().exists("/var/lib/p2pd/cuda-toolkit-12-8.d/7-cuda/packages"));
+    const fs::path place = machine.directory / "var/lib/p2pd/cuda-toolkit-12-8.d";
+    REQUIRE(fs::remove(place / "0"));
+    REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
+    CHECK(fs::exists(place / "7-cuda/packages"));
+    REQUIRE(fs::remove(place / "7-cuda/packages"));
+    REQUIRE(kCudaToolkitAction.undo(machine.host, kWith));
+    CHECK_FALSE(fs::exists(place));
   }
   CHECK(machine.runner.unexpected.empty());
 }

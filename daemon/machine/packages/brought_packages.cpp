@@ -229,7 +229,12 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
     };
     TRY(take_away(host, "purge", TRY(those(host, brought, left))));
   }
-  return own == list ? host.remove_tree(list) : clear_kept(host, place_of(list));
+  const std::string place = place_of(list);
+  if (own != list) return clear_kept(host, place);
+  TRY(host.remove_tree(list));
+  const bool in_use = std::ranges::any_of(
+      host.names(place), [&](const std::string& run) { return host.files().exists(place + "/" + run + kOwn); });
+  return in_use ? Result<void>() : host.remove_tree(place);  // a killed undo leaves it empty
 }
 
 }  // namespace p2pd
