@@ -154,7 +154,8 @@ class Reader {
     return json.is_string();
   }
   bool read(const nlohmann::json& json, WrongKind& kind) {
-    const auto* const found = json.is_string() ? std::ranges::find(kWrongKinds, json) : kWrongKinds.end();
+    std::string text;
+    const auto* const found = read(json, text) ? std::ranges::find(kWrongKinds, text) : kWrongKinds.end();
     kind = static_cast<WrongKind>(found - kWrongKinds.begin());
     return found != kWrongKinds.end();
   }
@@ -221,9 +222,9 @@ void to_json(nlohmann::json& json, const Whole& whole) {
     return true;
   });
 }
-void to_json(nlohmann::json& json, const Collectives& collectives) { to_json<Collectives>(json, collectives); }
-void to_json(nlohmann::json& json, const SoakSample& sample) { to_json<SoakSample>(json, sample); }
-void to_json(nlohmann::json& json, const Measurement& measurement) { to_json<Measurement>(json, measurement); }
+void to_json(nlohmann::json& json, const Collectives& collectives) { bench::to_json<Collectives>(json, collectives); }
+void to_json(nlohmann::json& json, const SoakSample& sample) { bench::to_json<SoakSample>(json, sample); }
+void to_json(nlohmann::json& json, const Measurement& measurement) { bench::to_json<Measurement>(json, measurement); }
 
 Result<Collectives> collectives_from(const nlohmann::json& json) { return whole_from<Collectives>(json); }
 Result<SoakSample> soak_sample_from(const nlohmann::json& json) { return whole_from<SoakSample>(json); }
