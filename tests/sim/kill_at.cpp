@@ -199,7 +199,10 @@ Traced start(char** argv, const Wanted& wanted) {
   if (::waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) std::exit(2);
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   const int fetched = static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd, *listener, 0));
-  if (pidfd < 0 || fetched < 0) die("fetch the listener");
+  if (pidfd < 0 || fetched < 0) {
+    ::kill(pid, SIGKILL);
+    die("fetch the listener");
+  }
   ::kill(pid, SIGCONT);
   return {pid, pidfd, fetched};
 }
