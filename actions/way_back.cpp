@@ -114,7 +114,6 @@ Result<void> apply(Host& host, const Parameters&) {
 /// Restores the backup of the run before. Can be repeated after a kill: a kept backup is moved back, not copied.
 Result<void> undo(Host& host, const Parameters&) {
   const std::string kept = kept_for_undo(host, kBefore), earlier = kept + "/way-back";
-  if (kept == kBefore) return {};  // an older p2pd kept nothing
   const bool had_one = host.files().exists(earlier);
   if (had_one || host.files().exists(kept + "/none")) TRY(host.remove_tree(PackageBackup::kPath));
   if (had_one) TRY(host.move(earlier, PackageBackup::kPath));

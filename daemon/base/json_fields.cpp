@@ -28,9 +28,8 @@ std::string JsonFields::text(const char* key, Test good, Need need) {
 
 std::vector<std::string> JsonFields::texts(const char* key, Test good, Need need) {
   const Json& items = list(key, need);
-  const bool sound = std::ranges::all_of(
-      items, [&](const Json& item) { return item.is_string() && good(item.get_ref<const std::string&>()); });
-  if (sound) return items;
+  const auto fits = [&](const Json& item) { return item.is_string() && good(item.get_ref<const std::string&>()); };
+  if (std::ranges::all_of(items, fits)) return items;
   spoil(key);
   return {};
 }

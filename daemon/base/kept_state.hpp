@@ -17,8 +17,8 @@ Result<std::string> begin_kept(Host& host, std::string_view place);
 /// Directory of the change that is undone; `place` itself if an older p2pd, which had only that one, kept it.
 std::string kept_for_undo(const Host& host, std::string_view place);
 
-/// Empties that directory, and removes `place` once nothing is kept there. Until then the empty directory stays: an
-/// undo that was killed and is run again sees that all is done.
+/// Empties that directory, and removes `place` once no run keeps anything there. Until then the empty directory stays:
+/// an undo that was killed and is run again sees that all is done.
 Result<void> clear_kept(Host& host, std::string_view place);
 
 }  // namespace p2pd

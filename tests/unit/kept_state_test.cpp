@@ -68,6 +68,22 @@ TEST_CASE("kept state: what an older p2pd kept is of the run that began nothing 
   CHECK_FALSE(world.host.files().exists(kPlace));
 }
 
+TEST_CASE("kept state: a killed undo that left the empty directory removes it when it is run again") {
+  World world;
+  world.keep("2-step", "before the second");
+  fs::remove_all(world.directory.path() / "var/lib/p2pd/kept/2-step");
+  CHECK(world.undo("2-step") == "nothing");
+  CHECK_FALSE(world.host.files().exists(kPlace));
+}
+
+TEST_CASE("kept state: undo of a run that kept nothing leaves what another run kept") {
+  World world;
+  world.keep("1-step", "before the first");
+  CHECK(world.undo("2-step") == "nothing");
+  CHECK(world.undo("1-step") == "before the first");
+  CHECK_FALSE(world.host.files().exists(kPlace));
+}
+
 TEST_CASE("kept state: a change is on record only once it has a directory, where an older p2pd kept something") {
   World world;
   REQUIRE(world.host.create(std::string(kPlace) + "/file", "of an older p2pd"));

@@ -229,12 +229,8 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
     };
     TRY(take_away(host, "purge", TRY(those(host, brought, left))));
   }
-  const std::string place = place_of(list);
-  if (own != list) return clear_kept(host, place);
-  TRY(host.remove_tree(list));
-  const bool in_use = std::ranges::any_of(
-      host.names(place), [&](const std::string& run) { return host.files().exists(place + "/" + run + kOwn); });
-  return in_use ? Result<void>() : host.remove_tree(place);  // a killed undo leaves it empty
+  if (own == list) TRY(host.remove_tree(list));
+  return clear_kept(host, place_of(list));
 }
 
 }  // namespace p2pd
