@@ -27,15 +27,16 @@ std::string kept_for_undo(const Host& host, std::string_view place) {
 }
 
 Result<void> clear_kept(Host& host, std::string_view place) {
+  if (!host.files().exists(place)) return {};
   const std::string kept = kept_for_undo(host, place);
   const bool own = kept != place;
-  for (const std::string& name : own ? host.names(kept) : std::vector<std::string>())
-    TRY(host.remove_tree(kept + "/" + name));
+  for (const std::string& name : TRY(host.files().list(kept)))
+    if (own) TRY(host.remove_tree(kept + "/" + name));
   const auto in_use = [&](const std::string& name) {
     const auto inside = host.files().list(fmt::format("{}/{}", place, name));
     return inside ? !inside->empty() && (own || is_of_run(name)) : own;
   };
-  return std::ranges::any_of(host.names(place), in_use) ? Result<void>() : host.remove_tree(place);
+  return std::ranges::any_of(TRY(host.files().list(place)), in_use) ? Result<void>() : host.remove_tree(place);
 }
 
 }  // namespace p2pd

@@ -17,8 +17,7 @@ Result<std::string> begin_kept(Host& host, std::string_view place);
 /// Directory of the change that is undone; `place` itself if an older p2pd, which had only that one, kept it.
 std::string kept_for_undo(const Host& host, std::string_view place);
 
-/// Empties that directory, and removes `place` once no run keeps anything there. Until then the empty directory stays:
-/// an undo that was killed and is run again sees that all is done.
+/// Empties that directory, which shows a repeated undo that all is done; once no run keeps anything, removes `place`.
 Result<void> clear_kept(Host& host, std::string_view place);
 
 }  // namespace p2pd

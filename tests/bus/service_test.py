@@ -90,8 +90,12 @@ class Interface(Case):
         def pictures():
             return picture(self.bus.tree), picture(self.bus.state), picture(self.bus.runtime)
 
-        # the journal is written after the run has ended, too
-        before = until(lambda: (now := pictures()) == (time.sleep(0.5) or pictures()) and now, "nothing is written any more")
+        def settled():  # the journal is written after the run has ended, too
+            now = pictures()
+            time.sleep(0.5)
+            return now == pictures() and now
+
+        before = until(settled, "nothing is written any more")
         for method, words in WRITES.items():
             self.assert_error(ACCESS_DENIED, method, *words, client=self.nobody)
         connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"

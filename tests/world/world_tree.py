@@ -262,11 +262,8 @@ class Cases:
         self.failed = 0
 
     def say(self, name, error=None):
-        if error is None:
-            print(f"ok {name}", flush=True)
-        else:
-            self.failed += 1
-            print(f"FAIL {name}\n    " + str(error)[-3000:].replace("\n", "\n    "), flush=True)
+        self.failed += error is not None
+        print(f"ok {name}" if error is None else f"FAIL {name}\n    " + str(error)[-3000:].replace("\n", "\n    "), flush=True)
 
     def runs(self, name, test):
         """Runs `test`, which raises an exception if it fails; True if it passes."""
