@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from guest import Guest, GuestError
 
-SETTLED = ("idle", "ready", "limited", "blocked", "failed", "paused")
+SETTLED = ("ready", "limited", "blocked", "failed", "paused")  # a boot is idle until its proof begins, and after a revert
 SETTLE_TIMEOUT_S = 2400
 # the first boot of an image that is to be ready without anybody: what a fleet writes into it
 UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nreboot_delay_s: 0\n"}
@@ -118,11 +118,11 @@ class Machine(Guest):
     def settle(self, *wanted, timeout_s=SETTLE_TIMEOUT_S):
         """Waits, over reboots, until a run is settled; it must be in one of the states `wanted`. Shows what it does meanwhile."""
         deadline = self.now() + timeout_s
+        settled = {*SETTLED, *wanted}
         while self.now() < deadline:
             self.wait_boot()
             with contextlib.suppress(GuestError):
-                if self.watch(deadline):
-                    status = self.status()
+                if self.watch(deadline, settled) and (status := self.status())["state"] in settled:
                     say(f"{status['state']}: {status.get('reason', '')} ({status.get('reboots', 0)} reboots)")
                     expect(status["state"] in wanted, f"it is {status['state']}, not {' or '.join(wanted)}: {status.get('reason')}")
                     return status
@@ -130,8 +130,8 @@ class Machine(Guest):
             self.check_alive()
         raise Unexpected(f"it did not settle in {timeout_s} s")
 
-    def watch(self, deadline):
-        """Prints what `p2pctl status --watch` shows until this boot ends or a run is settled; the latter is True."""
+    def watch(self, deadline, settled):
+        """Prints what `p2pctl status --watch` shows until this boot ends or the state is one of `settled`; the latter is True."""
         with self.popen("p2pctl status --watch") as shown:
             stop = threading.Timer(max(deadline - self.now(), 1), shown.kill)
             stop.start()
@@ -144,7 +144,7 @@ class Machine(Guest):
                     if self.log_writes:
                         self.notes.setdefault("moments", {}).setdefault(line.strip()[:60], self.path("writes").stat().st_size)
                     self.shown[step] = line
-                    if words[:1] and words[0] in SETTLED:
+                    if words[:1] and words[0] in settled:
                         return True
             finally:
                 stop.cancel()
