@@ -4,7 +4,7 @@
 Needs root.
 
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package, which a web server
-has. Filled into the user data are the package's address and hash, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
+serves. The user data get the package's address and hash, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import functools
 import hashlib
@@ -23,7 +23,7 @@ from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 SEED = "/var/lib/cloud/seed/nocloud"
 MAAS = TOP / "packaging/images/maas-p2pd-doctor"
-DOCTOR = "RESULT_PATH=/run/result.yaml sh /run/maas-p2pd-doctor"
+DOCTOR = "RESULT_PATH=/run/result.yaml sh /root/maas-p2pd-doctor"
 
 
 def filled_in(address, deb):
@@ -65,7 +65,7 @@ def case_the_next_boot_begins_nothing(machine):
 
 
 def case_maas_tells_that_nothing_is_left_to_fix(machine):
-    machine.run(f"cat >/run/maas-p2pd-doctor <<'END'\n{MAAS.read_text()}\nEND")
+    machine.run(f"cat >/root/maas-p2pd-doctor <<'END'\n{MAAS.read_text()}\nEND")
     machine.run(DOCTOR)
     expect(yaml.safe_load(machine.run("cat /run/result.yaml")) == {"status": "passed"}, "it did not pass")
 
@@ -75,6 +75,15 @@ def case_maas_tells_what_a_person_has_to_fix(machine):
     done = machine.shell(DOCTOR)
     expect(done.returncode == 4 and "You must fix 1 thing" in done.stdout, f"{done.returncode}: {done.stdout}")
     expect(yaml.safe_load(machine.run("cat /run/result.yaml")) == {"status": "failed"}, "it passed")
+
+
+def case_maas_passes_what_p2pd_can_fix(machine):
+    machine.run("sed -i 's/plan: .*/plan: pair/' /etc/p2pd/p2pd.yaml && p2pctl revert --no-block")
+    machine.ends("reverted")
+    done = machine.shell("p2pctl doctor")
+    expect(done.returncode == 2, f"{done.returncode}: {done.stdout}")
+    machine.run(DOCTOR)
+    expect(yaml.safe_load(machine.run("cat /run/result.yaml")) == {"status": "passed"}, "it did not pass")
 
 
 def case_maas_can_read_the_header(_):
