@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""own_kills_test.py ROOT [--layout NAME] [--sample K] [--jobs J] [ACTION]...: each fix, killed before each call by which p2pd changes a file.
+"""own_kills_test.py ROOT [--layout NAME] [--sample K] [--jobs J] [ACTION]...: kills each fix before each call that changes a file.
 
 For every row of actions_test.py, on its ground: SIGKILL right before call N of p2pctl apply that creates, writes, renames, removes or
 syncs a file, for every N; then p2pctl apply, with the reboots that it asks for, until it has settled. The calls after such a reboot are
-points, too. The tree must be equal to that of an apply that nobody killed: paths, kind, content, mode, owner, extended attributes;
+kill points, too. The tree must be equal to that of an unkilled apply: paths, kind, content, mode, owner, extended attributes;
 not_compared says what may differ. The same for p2pctl revert on the applied tree, which must end as the ground. Calls of the tools that
-p2pctl starts do not count: those are kills_test.py's.
-The state that a kill leaves is copied out of one run that kill_at stops before each call; where nothing was written since the last stop,
-the last copy is taken again. Where a tool is at work beside the call, a run of its own is killed, and the tool goes on.
---sample K: K points of each sweep, evenly spread; 0: all; that of P2PD_OWN_KILLS unless told, else 0. --layout NAME: of layouts.py, for
+p2pctl starts do not count: kills_test.py covers those.
+The state that a kill leaves is copied out of one run that kill_at stops before each call; if nothing was written since the last stop,
+the last copy is used again. If a tool runs at that moment, a separate run is killed, and the tool continues.
+--sample K: K points of each sweep, evenly spread; 0: all; default: P2PD_OWN_KILLS, else 0. --layout NAME: of layouts.py, for
 its rows instead. Needs root.
-Prints what is not equal, a line an action, and the totals.
+Prints the differences, a line for each action, and the totals.
 """
 import argparse
 import concurrent.futures
@@ -71,7 +71,7 @@ class Sweep:
         return tree.finish(self.begin(tree, number))
 
     def stops(self, tree):
-        """Number of each call of a run on `tree`, and whether a tool is at work; it waits until the next is asked for."""
+        """Number of each call of a run on `tree`, and True if a tool runs then; the run waits until the next one is requested."""
         ours, theirs = socket.socketpair()
         with ours, ours.makefile("rw") as told:
             process = self.begin(tree, "each", theirs.fileno(), pass_fds=(theirs.fileno(),))
@@ -86,11 +86,11 @@ class Sweep:
 
     def chosen(self):
         count = min(self.points, self.asked.sample or self.points)
-        first = zlib.crc32(self.name.encode()) % self.points  # another one in each sweep
+        first = zlib.crc32(self.name.encode()) % self.points  # a different one in each sweep
         return {(first + index * self.points // count) % self.points + 1 for index in range(count)}
 
     def kill(self, number):
-        """A tree with what a kill before a call left, of a run of its own; None where that took fewer calls than the one counted."""
+        """A tree as a kill before a call of a separate run left it; None if that run made fewer calls than the one counted."""
         tree = self.tree(number)
         status, told = self.start(tree, number)
         if status != KILLED:
@@ -112,7 +112,7 @@ class Sweep:
                 with contextlib.closing(tree):
                     self.ends(tree)
             return tree is not None, None
-        except Exception as error:  # a thread must not end without a word
+        except Exception as error:  # reported as the failure of this point
             told = "\n    ".join(str(error).splitlines()[:4])[:1000]
             why = f"FAIL {self.name}, killed before call {number}: {told}"
             print(why, flush=True)
@@ -146,9 +146,9 @@ class Sweep:
 
 
 def left_by_p2pd(tree):
-    """Files in p2pd's own folder beside its journal."""
+    """Names of the files in p2pd's own folder."""
     folder = tree.file("/var/lib/p2pd")
-    return {path.name for path in folder.iterdir() if not path.name.startswith("journal")} if folder.exists() else set()
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
 def sweeps_of(name, words, on, since, wanted, asked):
