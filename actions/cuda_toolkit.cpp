@@ -38,7 +38,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 Result<void> apply(Host& host, const Parameters& parameters) {
   TRY(need_version(parameters));
   const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
-  TRY(cuda_host_compiler(host, parameters));  // one that is named
+  TRY(cuda_host_compiler(host, parameters));  // Error if the named one is missing
   if (!host.has_program(nvcc) || TRY(bringing_was_interrupted(host, list_of(parameters)))) {
     TRY(bring_packages(host, {cuda_package(parameters)}, list_of(parameters)));
     if (!host.has_program(nvcc))

@@ -97,7 +97,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
   log::info("installing: {}", install.text());
   const auto done = host.run(install);
   if (!done && done.error().code == ErrorCode::interrupted)
-    return Failure(done.error());  // it may continue without p2pd
+    return Failure(done.error());  // the installer may still be running
   TRY(host.remove_tree(kScratch));
   if (done) {
     TRY(host.files().make_durable());  // the installed files survive a power cut before the mark is removed

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // nccl: makes NCCL use P2P as far as it is proven, by one block in /etc/nccl.conf.
-// The block sets NCCL_P2P_LEVEL and no more, and is removed where NCCL's own choice is right. Other lines stay. A line
-// of somebody else that contradicts is an error, and never changed: NCCL takes the first assignment. A user's
+// The block sets NCCL_P2P_LEVEL and no more, and is removed if NCCL's own choice is right. Other lines stay. A
+// contradicting line that is not p2pd's is an error, and never changed: NCCL takes the first assignment. A user's
 // ~/.nccl.conf takes precedence and is not touched. Writes /etc/nccl.conf. NCCL reads it when a program starts.
 // Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"

@@ -3,9 +3,9 @@
 // A peer reaches VRAM only through BAR1, and drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
 // which guides call enough, is a window that the card's own driver moves: no peer can use it.
 // Distinguishes a firmware setting, a driver option, a vBIOS without Resizable BAR, and a card with only smaller sizes
-// (converted to 48 GB: from the driver). Small windows above it do not fail: see bar1_room.hpp. Reads sysfs
+// (converted to 48 GB, by the driver's report). Small windows above it do not fail: see bar1_room.hpp. Reads sysfs
 // `resource`, configuration space and /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
-// centre cards need none. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
+// centre cards do not need it. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
 #include <fmt/format.h>
 
 #include <algorithm>

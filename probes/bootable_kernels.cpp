@@ -115,7 +115,7 @@ void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
   const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
-  const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image runs none
+  const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image has no running kernel
   const std::string by_grub = next_of_grub(host, finding);
   Json listed = Json::array();
   bool running_bootable = false;

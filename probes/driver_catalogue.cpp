@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // driver-catalogue: a driver build of the catalogue fits these GPUs and every bootable kernel, or none is needed.
 // NVIDIA's own driver refuses P2P between GeForce cards; a patched build must fit generation, kernel, the kernel's
-// headers and compiler, and no build helps if BAR1 cannot cover the VRAM. machine/driver/solver.hpp decides.
+// headers and compiler, and no build helps if BAR1 cannot cover the VRAM. machine/driver/solver.hpp chooses it.
 // Reads configuration space, sysfs, /boot, /proc/version, os-release, kernel headers, /etc/p2pd/catalogue.d; asks
 // nvidia-smi for the VRAM of GeForce cards, because converted cards have more than their PCI id implies.
 // Reference: NVIDIA open-gpu-kernel-modules README.md (kernels, GPUs); config/catalogue.yaml names its sources.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // driver-userspace: the libraries and programs of the chosen driver are installed, by packages that stay or by its
 // runfile. Modules and user space must be of exactly one version. Packages stay if they have the chosen driver's
-// version
-// (`userspace: keep`); only NVIDIA's runfile exists for each version. A runfile records its files; all of them must
-// still exist. The newer installer removes an older runfile's driver itself: the fix saves it for the rollback; if it
-// could not be restored completely, the result is unknown, so that nothing is changed. Reads /var/lib/nvidia/log, which
-// only root may, and looks for its files; for an older driver, /var/lib/dkms/nvidia. Reference: backup.c of NVIDIA
-// nvidia-installer.
+// version (`userspace: keep`); only NVIDIA's runfile exists for each version. A runfile records its files, which must
+// all still exist. The newer installer removes an older runfile's driver itself: the fix saves it for the rollback; if
+// it could not be restored completely, the result is unknown, so that nothing is changed. Reads /var/lib/nvidia/log,
+// which only root may, and looks for its files; for an older driver, /var/lib/dkms/nvidia. Reference: backup.c of
+// NVIDIA nvidia-installer.
 #include <fmt/format.h>
 
 #include "base/probe.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // gpu-generation: the GPUs are of one generation, and no GeForce among them is older than Ampere.
 // The CUDA library gives peer access within one generation only, and no driver gives it over PCIe to GeForce cards
-// without Resizable BAR. NVLink bridges of older cards may work all the same: a proof that passes needs no reason here.
-// A chip that is newer than this table does not fail by itself. Reads the PCI bus; generations come from
-// config/gpus.yaml. Reference: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.
+// without Resizable BAR. NVLink bridges of older cards may still work: the proof decides. A chip that is newer than
+// this table does not fail by itself. Reads the PCI bus; generations come from config/gpus.yaml. Reference: CUDA C++
+// Programming Guide, Peer-to-Peer Memory Access.
 #include "machine/hardware/gpus.hpp"
 
 #include "base/probe.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // host-memory: the driver can allocate from all host memory, not only from the first 4 GiB.
 // nvidia-uvm's HMM puts address ranges at the end of physical memory: at 2^52 on servers with five-level page tables.
-// Where no IOMMU translates and a GPU does not address so far, the driver allocates below 4 GiB only, and CUDA contexts
+// If no IOMMU translates and a GPU cannot address that much, the driver allocates below 4 GiB only, and CUDA contexts
 // and NCCL soon find no memory. Reads modprobe.d as libkmod does, /proc/cpuinfo, dma_mask_bits of GPUs in use.
 // Reference: nv_compute_gfp_mask() of nv-vm.c, uvm_hmm.c, NVIDIA/open-gpu-kernel-modules PR 1301; the kernel's
 // request_free_mem_region().
@@ -35,7 +35,7 @@ std::string_view value_of(std::string_view cpuinfo, std::string_view name) {
   return text.substr(std::min(text.find(':') + 2, text.size()));
 }
 
-/// Bits of the physical address where HMM's ranges end; 0: not known, or no x86-64, for which HMM is not made.
+/// Bits of the physical address where HMM's ranges end; 0: not known, or not x86-64, which HMM requires.
 int hmm_bits(const Host& host) {
   const std::string cpuinfo = host.files().read("/proc/cpuinfo", 16U << 20).value_or("");
   const std::string_view size = value_of(cpuinfo, "address sizes");

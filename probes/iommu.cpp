@@ -163,7 +163,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine&
   for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
 }
 
-/// Fails, with `absent`, an IOMMU in passthrough mode, too, if this system does not need it.
+/// With `absent`, also fails an IOMMU in passthrough mode, if this system does not need it.
 void judge_absence(Finding& finding) {
   const Json& facts = finding.facts;
   const bool grouped = std::ranges::any_of(facts["gpus"], [](const Json& gpu) { return !gpu["group"].is_null(); });

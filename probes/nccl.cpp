@@ -3,9 +3,8 @@
 // NCCL stops at PCIe switches (PXB) on most hosts: between GPUs that are farther apart, proven P2P changes nothing
 // without NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below
 // that. Reads PCI configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment
-// variables and a user's
-// ~/.nccl.conf take precedence, and are not read. Reference: NCCL, "Environment Variables";
-// machine/hardware/nccl.cpp.
+// variables and a user's ~/.nccl.conf take precedence, and are not read.
+// Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"
 
 #include <fmt/format.h>

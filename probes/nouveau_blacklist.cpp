@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // nouveau-blacklist: nouveau does not take the GPUs at boot.
 // nouveau is part of the kernel and drives any GPU that no other driver has yet; nvidia then finds them taken. Any file
-// of modprobe.d that keeps nouveau off is enough, whoever wrote it.
+// of modprobe.d that keeps nouveau off is enough, also one that is not p2pd's.
 // Reads modprobe.d as libkmod does.
 // Reference: modprobe.d(5).
 #include <algorithm>

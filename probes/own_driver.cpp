@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // own-driver: p2pd installed the driver of this machine, and therefore also maintains it.
-// Another owner of a driver decides himself about persistence, pins and the kernels that it
-// is built for.
+// If somebody else installed the driver, persistence, pins and the kernels that it is built for are left to that owner.
 // Reads the DKMS sources of p2pd in /usr/src and the build records beside its modules in /lib/modules.
 // Reference: dkms(8), the source tree of a module; daemon/machine/modules/module_install.hpp, files that p2pd installs.
 #include <fmt/format.h>

@@ -57,7 +57,7 @@ Result<std::string> unsafe_memory(const Host& host, const std::vector<std::strin
   const auto build = installed_build(host);
   if (!build || std::ranges::none_of(wanted, is_memory)) return std::string();
   const Catalogue all = TRY(catalogue(host));
-  const Machine machine = machine_of(host, all).value_or(Machine());  // where it cannot be read, all defects count
+  const Machine machine = machine_of(host, all).value_or(Machine());  // if it cannot be read, all defects count
   for (const CatalogueEntry& entry : all.entries) {
     if (entry.commit != build->commit || (!build->release.empty() && entry.base_version != build->release)) continue;
     for (const Defect* defect : defects_on(entry, machine))
@@ -141,7 +141,7 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
     command.argv.insert(command.argv.end(), {"--thresholds", parameters["thresholds"].dump()});
   const std::string against = parameters.value("against", "");
   if (!against.empty() && host.files().exists(against)) command.argv.insert(command.argv.end(), {"--against", against});
-  command.deadline = std::chrono::hours(1);  // it gives up on silent GPUs long before
+  command.deadline = std::chrono::hours(1);  // p2p-bench ends earlier if the GPUs hang
   const CommandResult result = TRY(host.run_readonly(command));
   const nlohmann::json report = report_of(result);
   if (report.contains("judgement"))

@@ -2,8 +2,8 @@
 // persistenced: nvidia-persistenced starts at boot, runs now, and keeps the GPUs initialised.
 // Without it the driver shuts a GPU down whenever its last client ends, and starts it for the next: seconds per card,
 // and settings such as power limits are lost. A packaged unit is removed with the packages; NVIDIA's runfile installs
-// the daemon alone. A unit with --no-persistence-mode, like Ubuntu's, keeps nothing. Reads unit files, drop-ins and
-// links; asks systemd on a running host, if the driver is loaded. Reference: nvidia-persistenced(1); README of
+// the daemon alone. A unit with --no-persistence-mode, like Ubuntu's, does not keep them. Reads unit files, drop-ins
+// and links; asks systemd on a running host, if the driver is loaded. Reference: nvidia-persistenced(1); README of
 // NVIDIA's driver, "Using the nvidia-persistenced Utility".
 #include "machine/driver/persistenced.hpp"
 

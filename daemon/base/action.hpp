@@ -54,8 +54,8 @@ struct Action {
   Result<void> (*commit)(Host&, const Parameters&) = nullptr;
   /// Runs after the engine has restored the files; may be null.
   Result<void> (*undo)(Host&, const Parameters&) = nullptr;
-  /// Runs when a run has ended, over however many boots, or needs a person first; whether anything was applied or not;
-  /// may be null. An Error is reported as a warning.
+  /// Runs when a run has ended, after any number of boots, or the operator must act; even if nothing was applied; may
+  /// be null. An Error is reported as a warning.
   Result<void> (*run_rests)(Host&) = nullptr;
 };
 

@@ -21,7 +21,7 @@ struct Command {
   bool while_silent = false;  ///< the deadline counts from the last output, not from the start
   std::function<void(std::string_view line)> on_line = {};  ///< called for each line of output as it arrives
   std::function<void()> on_idle = {};                       ///< called after each second without output, while it runs
-  bool outside = false;   ///< runs on this machine, also where the host is an image or a machine record
+  bool outside = false;   ///< runs on this machine, also if the host is an image or a machine record
   bool own_unit = false;  ///< runs in a unit of its own under a service of p2pd: it must not end with p2pd
 
   std::string text() const;                                     ///< argv as a person would type it

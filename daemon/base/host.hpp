@@ -21,7 +21,7 @@ enum class Restore {
   bytes,      ///< writes the old bytes back
   generated,  ///< writes the old bytes back unless the file was generated again since; then the action's undo generates
               ///< it
-  attribute,  ///< writes the old value back where the one that p2pd wrote is still in force: a reboot resets it
+  attribute,  ///< writes the old value back if the one that p2pd wrote is still in force: a reboot resets it
   discarded,  ///< removes it with all its content, which p2pd fetched or built; the old content is never read
   by_action,  ///< leaves it to the action's undo, as with dpkg's database: only the change that it belongs to is kept
 };

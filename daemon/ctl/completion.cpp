@@ -120,7 +120,7 @@ constexpr std::string_view kFishVerb = R"sh(complete -c p2pctl -n __fish_use_sub
 complete -c p2pctl -n '__fish_seen_subcommand_from {verb}' -a '{options}'
 )sh";
 
-/// Text without what ends a word in single quotes or a description of zsh.
+/// Text without the characters that end a single-quoted word or a zsh description.
 std::string plain(std::string_view summary) {
   std::string text(summary);
   for (std::size_t at = 0; (at = text.find_first_of("':", at)) != std::string::npos; ++at) text[at] = ' ';

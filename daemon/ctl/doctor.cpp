@@ -36,7 +36,7 @@ class CountingRunner : public CommandRunner {
   CommandRunner& inner_;
 };
 
-/// Next action, and who takes it.
+/// Next action: the operator's, or a command of p2pd.
 struct Next {
   std::string text;
   bool by_p2pd = true;
@@ -115,7 +115,7 @@ void print_all(const Assessment& seen) {
   fmt::print("\n");
 }
 
-/// The last run, if it failed or is blocked; null otherwise, and where its state cannot be read.
+/// The last run, if it failed or is blocked; null otherwise, or if its state cannot be read.
 nlohmann::json trouble_of(const Context& context) {
   Context here = context;
   here.options.no_dbus = true;  // its files have it, and a diagnosis starts no service

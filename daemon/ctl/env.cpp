@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr int kSearchedRuns = 30;  // newest runs, which are searched for the last full proof
 
-/// A setting as a line of `format`; a flag, and what an env-file cannot say, is a comment.
+/// A setting as a line of `format`; a flag, or a setting that an env-file cannot express, is a comment.
 std::string line_of(const Setting& s, std::string_view format) {
   if (s.kind == Setting::Kind::flag) return fmt::format("# command line: {}", s.name);
   if (format == "sh")
@@ -83,7 +83,7 @@ std::vector<std::string> vllm_directories(const Host& host) {
   return directories;
 }
 
-/// Files of vLLM's own check of P2P that are older than the proof: vLLM does not look again where one is there.
+/// Files of vLLM's own check of P2P that are older than the proof: vLLM does not check again if one exists.
 std::vector<std::string> older_caches(const Host& host) {
   const auto proven = host.files().stat(host.files().exists(ready_file()) ? ready_file() : limited_file());
   std::vector<std::string> older;

@@ -140,7 +140,7 @@ std::optional<double> boot_time(const Host& host) {
   return std::nullopt;
 }
 
-/// The sum of the errors that the kernel counted at a function; nothing where it counts none.
+/// The sum of the errors that the kernel counted at a function; nothing if it counts none.
 std::optional<double> errors_at(const Host& host, const std::string& address, std::string_view severity) {
   const auto counts = aer_counts(host, address, severity).value_or(std::map<std::string, std::uint64_t>());
   const auto total = std::ranges::find_if(counts, [](const auto& one) { return one.first.starts_with("TOTAL_ERR_"); });
@@ -148,7 +148,7 @@ std::optional<double> errors_at(const Host& host, const std::string& address, st
   return static_cast<double>(total->second);
 }
 
-/// Either end of a link counts what arrives at it.
+/// Adds the errors of both ends of a link: each counts errors in what it receives.
 void add_errors(std::vector<Metric>& metrics, const Host& host) {
   const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
   const PciTree tree(devices);
@@ -164,7 +164,7 @@ void add_errors(std::vector<Metric>& metrics, const Host& host) {
   }
 }
 
-/// A label's value between its quotes: UTF-8, without what acts on a terminal.
+/// A label's value between its quotes: UTF-8, without characters that act on a terminal.
 std::string label_value(const std::string& text) {
   const json utf8 = parse_json(json(harmless(text)).dump(-1, ' ', false, json::error_handler_t::replace));
   std::string out;
@@ -241,7 +241,7 @@ Result<int> metrics(const Context& context) {
     print_json(kMetricsSchema, {{"metrics", list_of_metrics(known)}});
   else if (!options.json)
     fmt::print("{}", exposition(known));
-  if (!status) return Failure(status.error());  // the available metrics are printed all the same
+  if (!status) return Failure(status.error());  // the available metrics are still printed
   return kDone;
 }
 

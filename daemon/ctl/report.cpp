@@ -97,7 +97,7 @@ json in_place(const Context& context, const Host& host, std::vector<std::string>
   return changes;
 }
 
-/// Actions of the operator before p2pd can go on: [{step, seen, next}].
+/// Actions of the operator before p2pd can continue: [{step, seen, next}].
 json actions_of(const PlanPreview& all) {
   json actions = json::array();
   if (!all.blocked) return actions;
@@ -123,7 +123,7 @@ json walked_plans(const Context& context, const json& history, const Host& host)
   return plans;
 }
 
-/// Report of a soak that --soak names; null: none does.
+/// Report of a soak that --soak names; null: no such option.
 Result<json> soak_file(const std::string& path) {
   if (path.empty()) return json();
   std::ifstream file(path);
@@ -155,7 +155,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   return sources;
 }
 
-/// Reports that the report has a diagnosis only, if nothing has run.
+/// Notes that the report has a diagnosis only, if nothing has run.
 void say_what_is_missing(const json& document) {
   if (document.value("ran", false)) return;
   fmt::print(stderr,

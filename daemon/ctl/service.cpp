@@ -20,7 +20,7 @@ namespace p2pd::ctl {
 namespace {
 
 constexpr std::uint64_t kPatience = 150'000'000;  // microseconds: somebody types a password
-constexpr int kLookAgain = 2'000;                 // milliseconds: a service that was killed tells of nothing
+constexpr int kLookAgain = 2'000;                 // milliseconds: a killed service sends no signal
 
 /// Error of an error reply. The service adds the next step as a second argument.
 Failure failed(sd_bus_message* reply) {

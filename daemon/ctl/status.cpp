@@ -50,7 +50,7 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
     rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"),
                                          text_of(run, "plan"), listed(run.value("steps", json::array())))});
   if (rows.size() == 1) rows.push_back({"stays", "nothing is changed by p2pd"});
-  for (const json& step : list_of(status, "steps"))  // files that somebody else changed
+  for (const json& step : list_of(status, "steps"))  // files that were changed by others
     if (const std::string note = text_of(step, "summary"); text_of(step, "status") == "reverted" && !note.empty())
       rows.push_back({"note", note});
   return rows;
@@ -83,7 +83,7 @@ Result<json> known_status(const Context& context) {
   Result<Service> service = Service::open(context.options);
   Result<json> report = service ? service->report() : Failure(service.error());
   if (!report && context.options.host.empty())
-    return current_status(context.state());  // the bus is down: the published status will do
+    return current_status(context.state());  // the bus is down: uses the published status
   return report;
 }
 

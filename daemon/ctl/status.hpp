@@ -24,7 +24,7 @@ int print_status(const Context& context, nlohmann::json status, const Ending& en
 Result<nlohmann::json> known_status(const Context& context);
 Result<nlohmann::json> known_history(const Context& context, int runs);
 
-inline constexpr int kEarlierRuns = 20;  ///< from which the time that a step takes is known
+inline constexpr int kEarlierRuns = 20;  ///< searched for the duration of each step
 
 /// Mark of a step of a status document: "->" if it fails and p2pd fixes it.
 std::string mark_of(const nlohmann::json& step);

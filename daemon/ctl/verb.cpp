@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Parts of every verb: the tree, the plan, errors, questions, written files.
+// Helpers shared by the verbs: root tree, plan, errors, confirmation, written files.
 #include "ctl/verb.hpp"
 
 #include <fmt/format.h>

@@ -146,7 +146,7 @@ int main(int argc, char** argv, const Registry& registry);
 // One file per verb.
 Result<int> doctor(const Context& context);
 Result<int> show_plan(const Context& context);
-/// On a terminal, shows what apply changes, and asks; returns true if it is wanted, or if nothing changes.
+/// On a terminal, shows what apply changes, and asks; returns true for yes, or if nothing changes.
 Result<bool> wants_changes(const Context& context);
 Result<int> apply(const Context& context);
 Result<int> revert(const Context& context);

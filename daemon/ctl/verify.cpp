@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// p2pctl verify: what is no longer as p2pd left it: the proven machine, and each file that p2pd wrote.
+// p2pctl verify: differences from what p2pd left: of the proven machine, and of each file that p2pd wrote.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Result<std::optional<std::vector<Drift>>> drift_of_proof(const Host& host) {
   return std::optional(std::move(found));
 }
 
-/// Differences in the files that p2pd wrote; nothing where it never ran.
+/// Differences in the files that p2pd wrote; nothing if it never ran.
 Result<std::optional<std::vector<Drift>>> drift_of_files(const Context& context, const Root& root) {
   std::error_code error;
   const std::filesystem::path state = context.state();

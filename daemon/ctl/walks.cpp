@@ -99,7 +99,7 @@ class StopRequests : public Requests {
   int fd_;
 };
 
-/// Next action where a walk without the service differs from one with it; empty: it does not.
+/// Next action that differs in a walk without the service; empty: it does not differ.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
   if (run.state == RunState::rebooting && context.options.root != "/")
     return "boot that system, then \"p2pctl apply\" again";

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr std::string_view kHooks = "/etc/p2pd/hooks";
 constexpr std::chrono::milliseconds kDeadline = 5min;
 
-/// Checks that root alone can change a program, or what it is a link to, or a directory.
+/// Checks that only root can change a program, the target of its link, or a directory.
 Result<void> check_owner(const Host& host, const std::string& path) {
   struct stat found {};
   if (::stat(TRY(host.files().real_path(path)).c_str(), &found) != 0) return fail_errno(path);
@@ -48,7 +48,7 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
   return true;
 }
 
-/// Runs the hooks before the first change of a run. One that fails is a blocker that is transient, as a machine in use.
+/// Runs the hooks before the first change of a run. A hook that fails is a transient blocker, like a machine in use.
 Result<void> Walk::before_change(Pass& pass) {
   if (!is_untouched() || plan_.only_checks() || run_.plan == kEachBoot) return {};
   const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
@@ -57,7 +57,7 @@ Result<void> Walk::before_change(Pass& pass) {
   return {};
 }
 
-/// Runs the same hooks before the first undo of a revert. They are waited for as long as users of the machine are.
+/// Runs the same hooks before the first undo of a revert. The wait for them is as long as for users of the machine.
 Result<std::optional<Walk::Outcome>> Walk::before_revert() {
   const bool begun =
       std::ranges::any_of(records_, [](const auto& known) { return known.second.status == StepStatus::reverted; });

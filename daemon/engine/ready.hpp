@@ -35,7 +35,7 @@ Result<void> withdraw_ready(Host& host);
 /// False if the last proof was on another machine, whose disk was copied to this one.
 bool proven_on_this_machine(const Host& host);
 
-/// Keys of proof_context(), true where the value has changed since P2P was proven on this boot; an Error if nothing was
+/// Keys of proof_context(), true if the value has changed since P2P was proven on this boot; an Error if nothing was
 /// proven.
 Result<std::map<std::string, bool>> drift_since_proof(const Host& host);
 

@@ -53,7 +53,7 @@ Result<StateLock> StateLock::take(const std::filesystem::path& root, const std::
   const std::string path = lock.state_ / "lock";
   lock.file_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.file_) return fail_errno("cannot open " + path);
-  (void)!::fchmod(lock.file_.get(), 0600);  // every user who may open it may hold it
+  (void)!::fchmod(lock.file_.get(), 0600);  // every user that can open it can hold it
   const auto until = std::chrono::steady_clock::now() + patience;
   while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (std::chrono::steady_clock::now() >= until) return lock.refuse(path);

@@ -166,7 +166,7 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
                       (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy || refuses);
   if (stands) {
     known.status = StepStatus::blocked;
-    if (!standing.next.empty()) known.finding["next"] = standing.next;  // of what is in the way, maybe another step
+    if (!standing.next.empty()) known.finding["next"] = standing.next;  // of the obstacle, which may be another step
     const bool ineffective = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
     block(step,
           !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)

@@ -7,9 +7,8 @@
 namespace p2pd {
 
 /// `plan` with its choices made for `host`:
-/// - `entry: chosen` becomes the entry that p2pd installed, as long as it fits; else the solver's choice, or "none" if
-/// the
-///   running driver gives P2P already;
+/// - `entry: chosen` becomes the entry that p2pd installed, as long as it fits; else the solver's choice, or "none"
+///   if the running driver gives P2P already;
 /// - `userspace: chosen` becomes keep if the installed packages have that entry's version, else runfile;
 /// - kernel argument `pci=disable_acs_redir=chosen` names the ports at which ACS redirects traffic between GPUs;
 /// - `version: chosen` of a CUDA toolkit becomes the newest that the driver runs;

@@ -58,7 +58,7 @@ json verdict_of_run(const json& status) {
   return verdict;
 }
 
-/// Headline if the plan does not hold; empty if it cannot be told.
+/// Headline if the plan does not hold; empty if not known.
 std::string headline_of(const Sources& sources) {
   const std::string outlook = text_of(sources.diagnosis, "outlook");
   if (text_of(field_of(sources.diagnosis, "conclusion"), "verdict") != "fail") return {};

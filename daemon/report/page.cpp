@@ -37,7 +37,7 @@ std::string origin_of(const json& document) {
   return element("p", "faint", line) + "\n";
 }
 
-/// Actions of the operator, in order, then the command that goes on.
+/// Actions of the operator, in order, then the command that continues.
 std::string actions_of(const json& document) {
   const json &verdict = field_of(document, "verdict"), &actions = list_of(document, "actions");
   std::string items;
@@ -126,8 +126,7 @@ std::string advice_of(const json& document) {
   return section("advice", "Advice for software", items.empty() ? "" : element("ul", "", items));
 }
 
-/// All of the document as text: without a script element, and without a character that HTML or a terminal reads as
-/// more.
+/// All of the document as text: without a script element, and without a character that HTML or a terminal interprets.
 std::string json_of(const json& document) {
   return section("json", "JSON",
                  folded("This report for programs, schema " + text_of(document, "schema"),

@@ -100,7 +100,7 @@ std::string check_row(const json& step) {
          "\n";
 }
 
-/// Kind of a check outside the failed ones: the headings of what is folded.
+/// Headings of the folded lists: kinds of checks outside the failed ones.
 constexpr const char* kFolds[] = {"passed or not applicable", "failed, not in the way", "not checked"};
 
 std::size_t fold_of(const std::string& verdict) {

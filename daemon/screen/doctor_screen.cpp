@@ -15,7 +15,7 @@
 namespace p2pd::ctl {
 namespace {
 
-constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` that is done there
+constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` about it
 constexpr std::size_t kFixes = 5;                                ///< failing steps shown when p2pd fixes them
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }

@@ -43,7 +43,7 @@ std::size_t columns(std::string_view text) {
   return count;
 }
 
-/// `text` without what is right of column `width`; its colours stay.
+/// `text` cut at column `width`; its colours stay.
 std::string cut(const std::string& text, std::size_t width) {
   std::string out;
   std::size_t at = 0;

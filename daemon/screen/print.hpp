@@ -21,7 +21,7 @@ std::string paint(Colour colour, std::string_view text);
 /// record or patch.
 std::string harmless(std::string_view text);
 
-/// Characters of a line that reads well: 78, or what the terminal has.
+/// Length of a readable line: 78 characters, or the width of the terminal.
 std::size_t text_width();
 
 /// Prints a line, wrapped to the terminal's width.

@@ -194,7 +194,7 @@ void Publisher::rest() {
   if (told_ || error_) publish();
 }
 
-/// Takes the lock, which only prevents accidental restarts. Without it the fix runs all the same.
+/// Takes the lock, which only prevents accidental restarts. The fix runs even without it.
 void Publisher::lock(const std::string& why) {
   if (lock_) return;
   Result<Descriptor> lock = logind_.inhibit(why);

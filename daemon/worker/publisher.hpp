@@ -16,7 +16,7 @@
 namespace p2pd {
 
 /// Publishes the state of the walk: in status.json, the journal, systemctl's status line and p2pd-ready.target. During
-/// a fix it holds a lock of logind, so that nobody restarts the machine by mistake.
+/// a fix it holds a lock of logind, so that no user restarts the machine by mistake.
 class Publisher : public Observer {
  public:
   /// `systemd`: systemd runs on this machine.

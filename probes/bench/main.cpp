@@ -61,7 +61,7 @@ bool ended_at_managed(const Measurement& found) {
   return std::ranges::any_of(found.wrong, [](const Wrong& w) { return w.test == kManaged && is_end(w.kind); });
 }
 
-/// Adds settings of NCCL by somebody that this run overrides.
+/// Adds NCCL settings of /etc/nccl.conf that this run overrides, except p2pd's.
 void note_conf(const Host& host, const std::string& level, std::vector<std::string>& notes) {
   const NcclConf conf = nccl_conf(host).value_or(NcclConf{});
   for (const auto& [name, setting, overridden] :

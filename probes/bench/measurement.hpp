@@ -66,8 +66,8 @@ struct Wrong {
   std::string wanted;
 };
 
-/// One ordered pair. Data moves `from` -> `to`, whichever executes: a store or a push runs on `from`, a load or a pull
-/// on `to`.
+/// One ordered pair. Data moves `from` -> `to`, whichever GPU executes: a store or a push runs on `from`, a load or a
+/// pull on `to`.
 struct Pair {
   int from = 0;
   int to = 0;
@@ -109,10 +109,10 @@ struct AllReduce {
 /// Host memory of one NUMA node, allocated as NCCL does for its path through shared memory.
 struct HostMemory {
   int node = 0;
-  std::uint64_t wanted_bytes = 0;    ///< more than 4 GiB, where much more than that is available
+  std::uint64_t wanted_bytes = 0;    ///< more than 4 GiB, if much more than that is available
   std::uint64_t bytes = 0;           ///< allocated
   std::string problem;               ///< reason why not all; empty: all
-  std::uint64_t verified_bytes = 0;  ///< that one GPU stored, and another found right
+  std::uint64_t verified_bytes = 0;  ///< stored by one GPU, verified by another
   std::uint64_t wrong = 0;           ///< wrong words of 8 bytes
 };
 
@@ -145,12 +145,12 @@ struct Phase {
   double length_ms = 0;
 };
 
-/// Readings of one GPU while it works; absent where nobody gives them.
+/// Readings of one GPU while it works; absent if not available.
 struct SoakGpu {
   double link_gt_s = 0;  ///< speed of its PCIe link per lane; 0: unknown
   std::uint64_t link_width = 0;
   std::optional<std::uint64_t> temperature_c;
-  std::optional<std::uint64_t> replays;   ///< PCIe packets sent again, since the driver was loaded
+  std::optional<std::uint64_t> replays;   ///< PCIe replays since the driver was loaded
   std::optional<std::uint64_t> throttle;  ///< reasons for lower clocks, a bit each, as NVML numbers them
 };
 

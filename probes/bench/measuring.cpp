@@ -203,8 +203,7 @@ bool ended(const Measurement& found, bool known) {
 
 }  // namespace
 
-// ---- measuring process
-// -----------------------------------------------------------------------------------------------
+// ---- measuring process ---------------------------------------------------------------------------------------------
 
 int measuring_process(const Apart& apart, const Root& root) {
   ProcessRunner runner;
@@ -235,8 +234,7 @@ int measuring_process(const Apart& apart, const Root& root) {
   return 0;
 }
 
-// ---- requesting process
-// ------------------------------------------------------------------------------------------------
+// ---- requesting process --------------------------------------------------------------------------------------------
 
 Result<Measurement> measure_apart(const Apart& apart, CommandRunner& runner, Listener& listener) {
   if (apart.asked.soak_minutes > 0) return soak_apart(apart, runner, listener);

@@ -15,8 +15,7 @@ using ShellVariables = std::map<std::string, std::optional<std::string>>;
 
 /// Follows a shell file of plain assignments, such as /etc/default/grub, without running any of it.
 ///
-/// Supports NAME=WORD, `export` and `readonly` with all quotes, $NAME, ${NAME}, ${NAME:+WORD} and ${NAME:-WORD}; values
-/// of
+/// Supports NAME=WORD, `export`, `readonly`, all quotes, $NAME, ${NAME}, ${NAME:+WORD} and ${NAME:-WORD}; values of
 /// `...` and $(...) are not known. ErrorCode::state: line N has anything else. ErrorCode::denied: it assigns a
 /// read-only variable.
 Result<void> read_shell_assignments(std::string_view text, ShellVariables& variables,

@@ -25,7 +25,7 @@ struct CompatRule {
   std::string why;      ///< change in the kernel, for a person
   bool gone = false;    ///< the rule applies if the header lacks the pattern
 
-  /// True if the compat header replaces a header that is gone: a source's include finds it, nothing forces it in.
+  /// True if the compat header replaces a removed header: a source's include finds it, no option includes it.
   bool replaces() const { return header == "include/" + include; }
 };
 

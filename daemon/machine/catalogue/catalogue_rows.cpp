@@ -31,7 +31,7 @@ bool is_short_version(std::string_view text) { return parse_version(text) && std
 bool is_header(std::string_view text) {
   return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
 }
-bool is_include(std::string_view text) {  // a header that is gone from the kernel keeps its folder: linux/of_gpio.h
+bool is_include(std::string_view text) {  // one for a removed kernel header keeps its folder: linux/of_gpio.h
   const std::string_view file = text.substr(text.starts_with("linux/") ? 6 : 0);
   return file.ends_with(".h") && made_of(file.substr(0, file.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
 }

@@ -89,7 +89,7 @@ Result<MirrorManifest> parse_manifest(std::string_view text) {
   return manifest;
 }
 
-/// Reads the trusted keys; nobody but their owner may be able to change them.
+/// Reads the trusted keys; only their owner may be able to change them.
 Result<std::vector<KeyFile>> trusted(const Host& host, const MirrorPlace& place) {
   std::vector<KeyFile> keys;
   for (const std::string& file : place.trusted_keys) {

@@ -46,7 +46,7 @@ struct MirrorFile {
 };
 
 /// List of the files of a mirror. As a file: a line "p2pd.mirror/1 SIGNATURE" in base64, then the JSON that is signed.
-/// One file, so that nobody reads a list with another list's signature.
+/// One file, so that no reader gets a list with another list's signature.
 struct MirrorManifest {
   MirrorTime made, valid_until;
   std::map<std::string, MirrorFile, std::less<>> files;  ///< by path below the URL
@@ -65,9 +65,9 @@ Result<MirrorManifest> read_manifest(std::string_view text, const std::vector<Ke
 /// A mirror whose manifest was fetched, is signed by a trusted key, valid now and no older than one seen before.
 class Mirror {
  public:
-  /// Fetches the manifest: at most 4 MiB, in `deadline`. An Error is the reason for which the mirror is not used.
+  /// Fetches the manifest: at most 4 MiB, in `deadline`. An Error is the reason why the mirror is not used.
   static Result<Mirror> open(const Host& host, const MirrorPlace& place, std::chrono::seconds deadline);
-  /// Does the same to use it, in a minute, and remembers the time of the manifest: an older one is refused from now on.
+  /// Does the same within a minute, to use it, and records the manifest's time: an older one is refused from then on.
   static Result<Mirror> open(Host& host, const MirrorPlace& place);
 
   const std::string& url() const { return url_; }

@@ -20,7 +20,7 @@ inline constexpr std::string_view kOwnCdi = "/run/cdi/p2pd.json";
 inline constexpr std::string_view kReadyDevice = "p2pd.org/p2p=ready";
 
 /// Content of kOwnCdi after a proof that P2P is fit for these uses: the variables that `p2pctl env` prints, and
-/// kNcclConf where p2pd's block is in it. It holds no GPUs: those are in the specifications of kCdiFiles.
+/// kNcclConf if p2pd's block is in it. It holds no GPUs: those are in the specifications of kCdiFiles.
 Result<std::string> own_cdi(const Host& host, const std::vector<std::string>& fit_for);
 
 /// Content of a specification that shows if it is stale.

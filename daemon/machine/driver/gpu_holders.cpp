@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persisten
 constexpr std::string_view kOwnUnits[] = {"p2pd-worker.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
                                               "sddm.service",  "lightdm.service", "lxdm.service"};
-// Units that run jobs of others: to stop one does not end a job. Without pam_systemd a login stays in ssh.service.
+// Units that run jobs of others: stopping one does not end a job. Without pam_systemd a login stays in ssh.service.
 constexpr std::string_view kStartOthers[] = {"ssh.service",   "sshd.service", "cron.service",
                                              "crond.service", "atd.service",  "slurmd.service"};
 constexpr std::string_view kUserSlice = "/user.slice/";

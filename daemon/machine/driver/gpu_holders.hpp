@@ -52,7 +52,7 @@ bool is_service(const Host& host, const GpuHolder& holder);
 void read_stat(const Host& host, GpuHolder& holder);
 
 /// Classifies a process by its control groups (/proc/PID/cgroup): fills kind, name, of_user and own. Uses the unit and
-/// session that systemd runs it in, never its own name, which anybody can choose. An Error: logind's files are not
+/// session that systemd runs it in, never its own name, which any user can choose. An Error: logind's files are not
 /// readable.
 Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups);
 

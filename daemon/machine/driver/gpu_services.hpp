@@ -14,11 +14,11 @@ namespace p2pd {
 /// reboots, until start_services().
 inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
 
-/// Users of the GPUs, by who may stop them.
+/// Users of the GPUs: those that p2pd may stop, and the others.
 struct GpuUsers {
   /// Services that can be stopped and started again: nvidia-persistenced, the display manager if it uses a GPU, and
-  /// containers with a restart policy that use GPUs or were given some: what they are given is of the loaded driver,
-  /// and a boot without one does not start them.
+  /// containers with a restart policy that use GPUs or were given some: their libraries are those of the loaded driver,
+  /// and a boot without a driver does not start them.
   std::vector<std::string> services;
   /// Users that only a person may end: other processes, and desktops at a seat that would end with the display manager.
   std::vector<std::string> others;

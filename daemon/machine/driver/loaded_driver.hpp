@@ -15,7 +15,7 @@ namespace p2pd {
 /// Names of the NVIDIA modules for modprobe in load_driver(), in its order: each after those that it depends on.
 inline constexpr std::array<std::string_view, 4> kLoadOrder = {"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm"};
 
-/// A kernel module that drives a GPU, or may.
+/// Kernel module that drives, or can drive, a GPU.
 struct DriverModule {
   std::string name;  ///< "nvidia_uvm" or "nouveau"
   ModuleIdentity identity;
@@ -26,12 +26,12 @@ struct DriverModule {
 std::vector<DriverModule> driver_modules(const Host& host);
 
 /// Unloads them, after stopping services that use a GPU by design (gpu_services.hpp). Returns the reason if that is not
-/// possible now, empty if all are unloaded. With a reason, it starts the services again at once, and a reboot is
-/// needed. It touches no other process, and no person's desktop. An Error: the stopped services could not be written
-/// down.
+/// possible now, empty if all are unloaded. With a reason, the services have been started again, and a reboot is
+/// needed. Stops no other process, including desktop sessions. An Error: the list of stopped services could not be
+/// saved.
 Result<std::string> unload_driver(Host& host);
 
-/// Command that loads `module` even if modprobe.d bans it for the trial. modprobe then skips the install line
+/// Command that loads `module` even if modprobe.d blocks it during the trial. modprobe then skips the install line
 /// of that module alone, so that those it depends on are loaded first.
 Command load_command(const Host& host, std::string_view module);
 

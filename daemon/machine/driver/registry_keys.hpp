@@ -12,7 +12,7 @@ namespace p2pd {
 /// known against it.
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major);
 
-/// Checks for a key whose effect nobody has shown in the source: only for a plan that says `experimental: true`.
+/// Checks for a key whose effect is not confirmed in the source: only for a plan with `experimental: true`.
 bool is_experimental_key(std::string_view key);
 
 /// Checks for a key that p2pd knows something about.

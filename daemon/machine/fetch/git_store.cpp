@@ -99,7 +99,7 @@ Command GitStore::git(std::string_view repository, std::vector<std::string> word
 
 Result<std::string> GitStore::ask(const Command& command) const { return host_->output_of(command); }
 
-/// Makes an empty repository: nothing that another place sent counts, or is in the way.
+/// Makes an empty repository: no data from another place is used, or prevents a fetch.
 Result<void> GitStore::empty(std::string_view repository) {
   TRY(host_->remove_tree(fmt::format("{}/{}", directory_, repository)));
   TRY(host_->run(git(repository, {"init", "--quiet", "--bare", "--template="})));

@@ -13,7 +13,7 @@ namespace p2pd {
 /// Bits that drivers/pci/p2pdma.c of Linux calls redirection: requests, completions, egress control.
 inline constexpr std::uint16_t kAcsRedirects = kAcsRequestRedirect | kAcsCompletionRedirect | kAcsEgressControl;
 
-/// A port at which the paths of GPU pairs part: traffic under ACS redirect there leaves the direct path.
+/// A port at which the paths of GPU pairs diverge: traffic under ACS redirect there leaves the direct path.
 struct AcsPort {
   std::string address;
   bool of_switch = false;  ///< downstream port of a switch, for at least one of the pairs; else a root port
@@ -24,7 +24,7 @@ struct AcsPort {
   bool redirects() const { return (control.value_or(0) & kAcsRedirects) != 0; }
 };
 
-/// Ports at which the paths of pairs among `gpus` part, in the order of their addresses.
+/// Ports at which the paths of pairs among `gpus` diverge, in the order of their addresses.
 std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& devices,
                                const std::vector<std::string>& gpus);
 

@@ -39,7 +39,7 @@ struct NcclNeed {
   bool by_itself =
       true;  ///< NCCL goes that far without NCCL_P2P_LEVEL: up to PXB, on AMD hosts with two GPUs everywhere
 
-  /// Reason for the level, one line, where NCCL does not choose it by itself.
+  /// Reason for the level, one line, if NCCL does not choose it by itself.
   std::string why() const;
 };
 NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus);
@@ -69,7 +69,7 @@ struct NcclConf {
   std::optional<NcclSetting> level;     ///< NCCL_P2P_LEVEL in force
   std::optional<NcclSetting> disabled;  ///< NCCL_P2P_DISABLE in force
 
-  /// Somebody's line that keeps NCCL from what it needs: "/etc/nccl.conf line 3: NCCL_P2P_DISABLE=1"; empty: none.
+  /// Line that is not p2pd's and contradicts what NCCL needs: "/etc/nccl.conf line 3: NCCL_P2P_DISABLE=1"; empty: none.
   std::string contradiction(const NcclNeed& need) const;
 };
 NcclConf parse_nccl_conf(std::string_view text);

@@ -38,7 +38,7 @@ struct Path {
   bool intel_root = false;  ///< Intel root ports split writes to 64 bytes
   std::vector<Link> links;  ///< links from one GPU to the other; empty for NVLink
   std::vector<std::string>
-      parting;  ///< ports below which the two paths part: downstream ports of a switch, or root ports
+      parting;  ///< ports below which the two paths diverge: downstream ports of a switch, or root ports
   /// Ports and sockets on the path: pairs that share one are not timed at once. If ACS redirects the traffic below a
   /// switch up to the root port, the ports up there are among them.
   std::vector<std::string> shared;

@@ -30,8 +30,8 @@ Result<std::vector<Initramfs>> initramfs_images(const Host& host);
 /// /usr) to size in bytes; a link has no size.
 std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::string_view text);
 
-/// Reason why `initramfs` does not match modprobe.d and /lib/modules, as far as the driver goes; empty: it does. Files
-/// are compared by name and size. An Error: no tool of this system lists it, or modprobe.d is not readable.
+/// Reason why `initramfs` does not match modprobe.d and /lib/modules, as far as it concerns the driver; empty: it does.
+/// Files are compared by name and size. An Error: no tool of this system lists it, or modprobe.d is not readable.
 Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs);
 
 /// Command that makes it again: update-initramfs, or dracut, which writes to `beside` because it does not

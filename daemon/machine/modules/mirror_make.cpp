@@ -39,7 +39,7 @@ class MirrorMaker {
 
   void skip(const std::string& what, const Error& error) { made_.skipped.push_back(what + ": " + error.message); }
 
-  /// Lets `write` make the file for `path` beside it; it gets its name if it is another one. `sha256` may be empty.
+  /// Lets `write` make the file beside `path`, and renames it if its content is new. `sha256` may be empty.
   Result<void> put(const std::string& path, const std::string& sha256,
                    const std::function<Result<void>(const std::string& file)>& write) {
     const std::string file = order_.directory + "/" + path, beside = unfinished(file);
@@ -114,7 +114,7 @@ class MirrorMaker {
     return {};
   }
 
-  /// Adds what the present manifest lists, if this key signed it, and what is there still is that.
+  /// Adds the files of the present manifest that are unchanged, if this key signed it.
   Result<void> keep_listed() {
     const auto text = here_.files().read(order_.directory + std::string(kMirrorManifest), kManifestLimit);
     if (!text) return {};
@@ -136,7 +136,7 @@ class MirrorMaker {
   MirrorMade made_;
 };
 
-/// Build of a directory of the cache, as its record tells it; an Error unless it is sound.
+/// Build of a directory of the cache, as its record describes it; an Error unless it is valid.
 Result<nlohmann::json> sound_build(const Host& machine, ModuleBuild& build) {
   const std::string path = build.directory + std::string(kBuildRecord);
   const auto record = parse_json(TRY(machine.files().read(path, kBuildRecordLimit)));
@@ -160,7 +160,7 @@ Result<void> add_build(MirrorMaker& maker, const Host& machine, const std::strin
   for (const auto& [module, its] : record->at("modules").items())
     TRY(maker.put_copy(fmt::format("{}{}.ko", at, module), build.module_file(module), its.at("sha256")));
   nlohmann::json told = *record;
-  told.erase("mirror");  // where this machine has it from is not for others
+  told.erase("mirror");  // the mirror that this machine used is not published
   return maker.put_text(at + std::string(kBuildRecord.substr(1)), told.dump(1) + "\n");
 }
 
@@ -175,7 +175,7 @@ Result<void> add_source(MirrorMaker& maker, const Host& machine, const Catalogue
   return maker.put_archive(at + ".tar.gz", source_of(entry));
 }
 
-/// Adds a runfile at the path that NVIDIA's hosts have it at, with its sum beside it.
+/// Adds a runfile at its path on NVIDIA's hosts, with its sum beside it.
 Result<void> add_runfile(MirrorMaker& maker, const Host& machine, const CatalogueEntry& entry) {
   const std::string file = runfile_of(entry), path = entry.runfile_path.substr(1);
   const std::string sum = TRY(sha256_of_file(machine, file));

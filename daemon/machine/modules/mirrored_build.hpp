@@ -17,11 +17,11 @@ Result<void> require_mirrored(const Mirror& mirror, const ModuleBuild& build);
 
 /// Makes the directory of `build` from what the mirror has: fetched beside it, compared with the manifest, with the
 /// inputs of `build` and with its record, as check_build() does; all of it, or nothing. No compiler runs. The record
-/// then says from where it is.
+/// then names its origin.
 Result<void> take_build(Host& host, const Mirror& mirror, const ModuleBuild& build);
 
-/// Origin of a build as its record tells it, for a person: "taken from MIRROR"; "mirror refused: REASON; built here";
-/// empty: built here, and no mirror was configured.
+/// Origin of a build from its record, for a person: "taken from MIRROR"; "mirror refused: REASON; built here"; empty:
+/// built here, and no mirror was configured.
 std::string origin_of(const nlohmann::json& record);
 
 }  // namespace p2pd

@@ -145,7 +145,7 @@ Result<void> make_build(Host& host, const Catalogue& all, const CatalogueEntry& 
   return done ? cleared : done;
 }
 
-/// Takes `build` from the mirror. Returns null if it is there, else the part of its record that says why not.
+/// Takes `build` from the mirror. Returns null on success, else the part of its record with the reason.
 Result<nlohmann::json> refusal(Host& host, const MirrorPlace& place, const Result<Mirror>& mirror,
                                const ModuleBuild& build) {
   const auto taken = mirror ? take_build(host, *mirror, build) : Failure(mirror.error());

@@ -103,8 +103,7 @@ Result<void> remove(Host& host, const OwnModules& own) {
   return {};
 }
 
-/// Restores what keep_modules() kept. A file that was aside then has its own name now: it is removed, the archive has
-/// it.
+/// Restores what keep_modules() kept. Removes files that the archive has under the name that they were moved aside to.
 Result<void> unpack_modules(Host& host, const std::string& archive) {
   std::istringstream names(TRY(host.output_of({{"tar", "--list", "--file=" + archive}, {}, {}})));
   for (std::string name; std::getline(names, name);)

@@ -10,15 +10,15 @@
 
 namespace p2pd {
 
-/// Removes what a killed "dkms remove" left of a module: without its link "source" DKMS does not know it, and
-/// fails on it.
+/// Removes the remains of a killed "dkms remove": DKMS does not know a module without its link "source", and fails on
+/// it.
 Result<void> forget_torn_dkms(Host& host);
 
 /// Names of the modules ("nvidia-current-uvm") that DKMS built from sources whose dkms.conf is among `paths`.
 std::vector<std::string> built_by_dkms(const Host& host, const std::set<std::string>& paths);
 
-/// Removes the files of `modules` that a killed "dkms install" left in the places of DKMS, for any kernel: DKMS, which
-/// notes last what it installed, does not remove them with their package. Files that have an owner stay.
+/// Removes the files of `modules` that a killed "dkms install" left in DKMS's directories, for any kernel: DKMS records
+/// an installation only at its end, so it does not remove them with their package. Files of a package stay.
 Result<void> discard_torn_modules(Host& host, const std::vector<std::string>& modules);
 
 }  // namespace p2pd

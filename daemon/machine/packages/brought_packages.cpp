@@ -28,7 +28,7 @@ using BroughtPackages = std::map<std::string, std::string>;
 
 constexpr const char* kUpgraded = "upgraded";
 
-constexpr std::string_view kUsr = "/usr/.";  // where packages unpack nearly all
+constexpr std::string_view kUsr = "/usr/.";  // where packages install nearly all files
 constexpr const char* kOwn = "/packages";    // list of a run, in its directory below place_of()
 
 std::string place_of(std::string_view list) { return fmt::format("{}.d", list); }
@@ -157,7 +157,7 @@ Result<Names> those(const Host& host, const BroughtPackages& brought,
   return ids;
 }
 
-/// Removes packages; Error if others would go with them.
+/// Removes packages; Error if others would be removed, too.
 Result<void> take_away(Host& host, const char* how, const Names& ids) {
   if (ids.empty()) return {};
   Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});

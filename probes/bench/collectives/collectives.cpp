@@ -50,7 +50,7 @@ struct Connection {
   std::string transport;  ///< "P2P/CUMEM"
 };
 
-/// Calls `visit` for each connection of `log`; one that both ends report ("[send]", "[receive]") comes once.
+/// Calls `visit` for each connection of `log`; one that both ends report ("[send]", "[receive]") is visited once.
 void each_connection(std::string_view log, const std::function<void(const Connection&)>& visit) {
   constexpr std::string_view kVia = " via ";
   constexpr std::string_view kTo = " -> ";

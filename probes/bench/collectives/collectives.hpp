@@ -46,7 +46,7 @@ struct CollectiveRuns {
   std::chrono::milliseconds deadline{0};  ///< of each run
 };
 
-/// Runs the workers one after the other and merges. P2P comes last: GPUs that hang then have answered without. A
+/// Runs the workers one after the other and merges. P2P runs last: if the GPUs hang, the run without it is complete. A
 /// failed worker is reported in Collectives::not_run, beside the results of the other; an Error is an interruption
 /// only.
 Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveRuns& runs);
@@ -55,8 +55,8 @@ Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveR
 
 /// Variables of this process.
 std::map<std::string, std::string> own_environment();
-/// Command of a worker. It gets this process's environment, so that the user's settings for NCCL and CUDA apply, but
-/// for the choice of GPUs.
+/// Command of a worker. It gets this process's environment, so that the user's settings for NCCL and CUDA apply, except
+/// the choice of GPUs.
 Command collective_command(const CollectiveRuns& runs, bool p2p);
 /// Parses the last line of `output` that is a worker's JSON.
 Result<Collectives> parse_worker_output(std::string_view output);

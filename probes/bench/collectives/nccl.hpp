@@ -47,18 +47,18 @@ struct Functions {
 /// Loads the library at `path`.
 Result<Functions> load(const std::string& path);
 
-/// Reason why root must not run code of `file`, a canonical path: somebody else can replace it; empty: nobody can.
+/// Reason why root must not run code of `file`, a canonical path: another user can replace it; empty: none can.
 std::string unsafe_for_root(const std::string& file);
 
 /// libnccl of a run.
 struct Library {
   std::string path;                ///< canonical; empty: none
-  std::string why_not;             ///< reason for none
+  std::string why_not;             ///< reason if there is none
   std::vector<std::string> notes;  ///< other libraries that were found, and those that root must not load
 };
 
 /// Looks for libnccl.so.2: `configured` alone if it is not empty; else the directories of LD_LIBRARY_PATH, the cache of
-/// ldconfig, and torch wheels in the environments of `system`. `as_root`: loads only what nobody but root can change.
+/// ldconfig, and torch wheels in the environments of `system`. `as_root`: loads only files that only root can change.
 Library find_library(CommandRunner& runner, const std::string& configured, const std::string& system = "/",
                      bool as_root = ::geteuid() == 0);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Benchmarks that guides run, beside p2p-bench: the same GPUs in the same order, and what each prints as one table.
-// None of the first two looks at the data that it moves. Reference: cuda-samples, p2pBandwidthLatencyTest.cu: its
+// Benchmarks that guides run, beside p2p-bench: on the same GPUs in the same order, with the output of each as one
+// table. The first two do not verify the data that they move. Reference: cuda-samples, p2pBandwidthLatencyTest.cu: its
 // bidirectional figures are sums of both ways; nvbandwidth, README.md; nccl-tests, doc/PERFORMANCE.md.
 #include "probes/bench/collectives/others.hpp"
 
@@ -39,7 +39,7 @@ std::optional<double> number(const std::string& word) {
 }
 
 /// Matrix below the first line that begins with `heading`: a line of columns, then rows "0 1.5 2.5". `to_row`: a row
-/// has what arrives at its GPU.
+/// lists the transfers to its GPU.
 Other::Matrix matrix(std::string_view output, std::string_view heading, bool to_row = false) {
   Other::Matrix cells;
   std::istringstream lines{std::string(output)};

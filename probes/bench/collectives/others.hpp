@@ -33,8 +33,8 @@ struct Other {
 Other parse_other(const std::string& program, std::string_view output);
 
 /// Runs each program, a path or a name on the PATH, on the GPUs of `run`, one after the other, two minutes at most
-/// each. One that is not known or not installed, fails or prints no figures has `not_run`; all have after a GPU faulted
-/// or hung.
+/// each. One that is not known or not installed, fails or prints no figures has `not_run`; after a GPU faulted or hung,
+/// all have it.
 std::vector<Other> run_others(CommandRunner& runner, const Measurement& run, const std::vector<std::string>& programs);
 
 /// Table of the medians over all pairs, a line a program, and the reasons why others did not run.

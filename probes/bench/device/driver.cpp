@@ -19,7 +19,7 @@ namespace {
 /// an assertion, and from the hardware stack error to the failed launch.
 constexpr int kFaults[] = {214, 220, 223, CUDA_ERROR_ILLEGAL_ADDRESS, 702, 710, 714, 715, 716, 717, 718, 719};
 
-/// Next action of a person for an error of cuInit.
+/// Next step of the operator for an error of cuInit.
 std::string_view remedy(CUresult result) {
   switch (result) {
     case CUDA_ERROR_NO_DEVICE: return "\"p2pctl doctor\" tells whether a GPU is on the bus and its module is loaded";

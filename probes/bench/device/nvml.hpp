@@ -18,7 +18,7 @@ struct NvmlGpu {
   bool display_active = false;
   int processes = 0;  ///< other processes that compute on it
   std::optional<std::uint64_t> temperature_c;
-  std::optional<std::uint64_t> replays;   ///< PCIe packets sent again
+  std::optional<std::uint64_t> replays;   ///< PCIe replays
   std::optional<std::uint64_t> throttle;  ///< reasons for lower clocks, a bit each
   double switch_gb_s = 0;                 ///< raw rate of its active NVLinks to switches, one way
   std::vector<std::pair<std::string, double>>

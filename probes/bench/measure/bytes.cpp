@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Tests of bytes. The executing GPU makes the difference: a push or a store runs on the GPU that sends, a pull or a
-// load on the one that receives. The receiver verifies in a new kernel, and the host checks samples that the receiver's
-// copy engine fetched. Everything is enqueued before any wait, so all pairs of a round work at once.
+// Tests of bytes. They differ in the executing GPU: a push or a store runs on the GPU that sends, a pull or a load on
+// the one that receives. The receiver verifies in a new kernel, and the host checks samples that the receiver's copy
+// engine fetched. Everything is enqueued before any wait, so all pairs of a round work at once.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace {
 constexpr u64 kStrip = 1ULL << 20;  // bytes, for each GPU that writes
 constexpr u64 kHostChunk = 512ULL << 20;
 constexpr u64 kHostBytes = 9 * kHostChunk;  // beyond 4 GiB, to which a driver may confine host memory
-constexpr u64 kHostLeast = 64ULL << 20;     // where not four times that is available for each node
+constexpr u64 kHostLeast = 64ULL << 20;     // unless four times kHostBytes per node is available
 
 /// Pool of one GPU with one block allocated from it; freed with the object.
 class PoolBlock {
@@ -138,7 +138,7 @@ Result<std::set<int>> host_nodes(const Bench& bench) {
   return nodes;
 }
 
-/// Allocates until `memory` has all that is wanted, or no more is to be had.
+/// Allocates until `memory` has the wanted size, or an allocation fails.
 std::vector<Mapped> allocate(const Bench& bench, HostMemory& memory) {
   std::vector<Mapped> chunks;
   while (memory.bytes < memory.wanted_bytes && memory.problem.empty()) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Memory that programs ask the driver for by name, both sides of the tests. Each is tested only on request, last, and
-// in the second process: drivers that patches made may fault, or worse.
+// in the second process: patched drivers may fault, or worse.
 // - Compressible memory: loaded from a peer, then stored to there. Some drivers reach host memory instead, from 1 TiB
 //   on: nothing is stored before the loads were right.
-// - Managed memory (cudaMallocManaged): pages on one GPU are loaded by the other, which is advised for them, then
-// migrate
-//   there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot.
+// - Managed memory (cudaMallocManaged): pages on one GPU are loaded by the other, which maps them (cuMemAdvise),
+//   then migrate there. On some drivers a migration raises Xid 31 and then Xid 154 on all GPUs until a reboot.
 // Reference: NVIDIA's open kernel modules, kernel-open/nvidia-uvm, whose peers over BAR1 are new in 590; CUDA
 // Programming Guide, "Virtual Memory Management", compressible memory.
 #include <fmt/format.h>
@@ -121,7 +120,7 @@ Result<void> fill(const OpenGpu& gpu, CUdeviceptr pages, u64 key) {
   return gpu.finish();
 }
 
-/// Looks of the test; an Error that is no fault of a GPU: it could not be tried.
+/// Results of both reads; an Error other than a fault of a GPU: the test could not be tried.
 Result<nlohmann::json> share_managed(const Driver& driver, const OpenGpu& home, const OpenGpu& reader, u64 key) {
   const auto& looks = memory_of_test(kManaged).looks;
   const ManagedPages pages = TRY(ManagedPages::create(driver, home, reader));

@@ -62,7 +62,7 @@ class PeerProcess {
 };
 
 /// Repeats copies, stores, loads and all-reduces over all pairs until Asked::soak_minutes are over, or something is
-/// wrong. Measurement::soak has the last sample. An error: a GPU faulted; its message names those that are gone.
+/// wrong. Measurement::soak has the last sample. An error: a GPU faulted; its message names those that do not answer.
 Result<void> soak(Bench& bench, PeerProcess& other, const Host& host);
 
 /// Error if a GPU no longer works for this process.

@@ -68,7 +68,7 @@ struct ReduceSize {
 };
 constexpr ReduceSize kReduceSizes[] = {{8ULL << 10, 2000}, {512ULL << 10, 100}};
 
-/// Results of the GPU that `in` goes to.
+/// Results of the GPU that receives `in`.
 struct ReduceSide {
   Transfer in;
   u64 replays = 0;

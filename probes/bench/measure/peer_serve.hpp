@@ -93,7 +93,7 @@ class IpcWrites {
     u64 key;
   };
   void take(const Message& request);
-  /// Start of the memory that `write` goes to, as mapped for its GPU; an Error: this one write cannot be made.
+  /// Start of the destination of `write`, as mapped for its GPU; an Error: this one write cannot be made.
   Result<cuda::CUdeviceptr> target(const OpenGpu& from, const Write& write);
   Result<cuda::CUdeviceptr> target_of(const Write& write);
   Result<void> enqueue(const OpenGpu& from, cuda::CUdeviceptr strip, const Write& write) const;
@@ -116,7 +116,7 @@ Result<nlohmann::json> reduce_in_graph(const Second& second, cuda::CUdevice one,
 /// Lets two GPUs at once add to a sum and draw tickets in the memory of `to`.
 Result<nlohmann::json> contend(const Second& second, cuda::CUdevice from, cuda::CUdevice to);
 
-/// Fills memory on `from` and verifies it on `to`; `test` tells its kind.
+/// Fills memory on `from` and verifies it on `to`; `test` selects its kind.
 Result<nlohmann::json> share_memory(const Second& second, const std::string& test, cuda::CUdevice from,
                                     cuda::CUdevice to, u64 key);
 

@@ -82,7 +82,7 @@ class Soaking {
     sample(read_nvml());
     Clock::time_point due = start_ + pause;
     for (bool going = true; going;) {
-      std::future<Nvml> reading;  // NVML takes its time: meanwhile the GPUs work
+      std::future<Nvml> reading;  // NVML is slow: the GPUs work meanwhile
       if (Clock::now() >= due) reading = std::async(std::launch::async, [] { return read_nvml(); });
       Result<void> done = round();
       ++rounds_;

@@ -95,7 +95,7 @@ class Sweep {
     return memory;
   }
 
-  /// Allocates chunks as large as the driver provides and maps, until next to nothing is left.
+  /// Allocates chunks as large as the driver provides and maps, until almost nothing is left.
   Result<void> take(int number) {
     const OpenGpu& owner = bench_.gpu(number);
     Swept swept{number, peer_of(number), {}};

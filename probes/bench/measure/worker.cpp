@@ -205,7 +205,7 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
   }
   bench.found.expendable_process = other->process();
   bench.phases.begin("all-reduce");
-  TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, as what follows: it may kill the second process
+  TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, like the tests below: it may kill the second process
   bench.phases.begin("atomics");
   TRY_IN("atomics", other->contend(bench));
   TRY(other->prove_memory(bench));  // last: it may take the machine down

@@ -36,7 +36,7 @@ static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1)
 constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
 static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
 
-/// Tests of the second process, whose end concerns only the uses that rest on them.
+/// Tests of the second process, whose end concerns only the uses that depend on them.
 bool runs_apart(std::string_view test) { return test == kManaged || test == kCompressible || test == kGraphReduce; }
 
 /// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory and the all-reduce have a

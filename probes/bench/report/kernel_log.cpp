@@ -31,7 +31,7 @@ bool refutes(const std::vector<Signature>& rows, const std::string& text, const 
   const auto device = blamed_device(text);
   if (device && !gpus.hold(*device)) return false;
   if (xid().starts(text)) return expected <= 0 || !is_of(text, expected);
-  const auto row = std::ranges::find_if(rows, [&](const Signature& one) {  // the first leads
+  const auto row = std::ranges::find_if(rows, [&](const Signature& one) {  // the first row counts
     return one.log == "kernel" && one.matches(text);
   });
   return row != rows.end() && row->refutes_proof && (device || (!row->gpu_only && gpus.hold_all_gpus()));

@@ -14,8 +14,7 @@ namespace p2pd::bench {
 ///   kernel            "6.8.0-60-generic"
 ///   driver_version    "570.133.20", of the loaded nvidia module
 ///   srcversion        of the loaded nvidia module: differs between a patched and a stock one of the same version,
-///   unless
-///                     only nv-kernel.o was patched
+///                     unless only nv-kernel.o was patched
 ///   build_id          the same, hexadecimal: differs between any two builds
 ///   open_modules      true or false: the open kernel modules are loaded, or the proprietary ones
 ///   registry_options  RegistryDwords of the loaded module; empty if it has none

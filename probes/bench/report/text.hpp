@@ -61,7 +61,7 @@ std::string host_memory_line(const Measurement& measurement);
 
 /// Changes of a soak's counters since its first sample, and the worst readings since sample `since`.
 struct SoakState {
-  std::optional<std::uint64_t> replays;  ///< of all GPUs; absent: nobody counts
+  std::optional<std::uint64_t> replays;  ///< of all GPUs; absent: not counted
   std::optional<std::uint64_t> aer;      ///< of all functions and severities
   std::optional<std::uint64_t> temperature_c;
   double slowest_gb_s = 0;
