@@ -26,14 +26,14 @@ if not LACKING:
         from bus_machine import GUEST, NOBODY
     except ImportError as error:
         LACKING = f"python3-dbus-next ({error})"
-if LACKING:  # every case is skipped; their files name these all the same
+if LACKING:  # every case is skipped; their files use these names all the same
     Bus = BusError = GUEST = interface_of = MANAGER = MessageFlag = NAME = NOBODY = PATH = PROPERTIES = SOURCE = until = Variant = None
 
 ACCESS_DENIED, INVALID_ARGS = "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InvalidArgs"
 INTERACTIVE = "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"
 WRITES = {"Apply": ("sa{sv}", "work", {}), "Pause": (), "Resume": (), "Retry": (), "Cancel": (), "Revert": ()}
 POLKIT_ACTION = {"Apply": "reboot", "Resume": "reboot", "Retry": "reboot", "Pause": "apply", "Cancel": "revert", "Revert": "revert"}
-KEPT_TO_ITSELF = ("Version", "Gpus")  # properties whose changes are not told
+KEPT_TO_ITSELF = ("Version", "Gpus")  # properties whose changes are not signalled
 
 
 @unittest.skipIf(LACKING, f"SKIP: needs {LACKING}")
@@ -61,7 +61,7 @@ class Case(unittest.TestCase):
         self.bus.start()
 
     def write(self, name, content):
-        """A file of the machine, there before anything runs."""
+        """Writes a file of the machine before anything runs."""
         write(self.bus.tree / name, content)
         self.before = picture(self.bus.tree)
 
@@ -75,7 +75,7 @@ class Case(unittest.TestCase):
         return (client or self.root).call("Apply", "sa{sv}", plan, options)[0]
 
     def apply_held(self, plan="work"):
-        """A run that is at its benchmark, which waits."""
+        """Starts a run that is held at its benchmark."""
         self.bus.hold()
         run = self.apply(plan)
         until(self.bus.held, lambda: f"at the benchmark: {self.bus.status()}")
@@ -90,7 +90,7 @@ class Case(unittest.TestCase):
         return int(words[words.index("VmRSS:") + 1]) / 1024
 
     def assert_error(self, name, *words, client=None, **where):
-        """The call is refused with that error, or one of these; its words."""
+        """Checks that the call is refused with this error, or one of these; returns its text."""
         with self.assertRaises(BusError) as caught:
             (client or self.root).call(*words, **where)
         self.assertIn(caught.exception.name, (name,) if isinstance(name, str) else name, caught.exception.text)

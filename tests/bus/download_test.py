@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A download that would take hours, and who wants it to end: a cancel, a stop of p2pd-worker, Ctrl-C of p2pctl."""
+"""A download that would take hours, ended by a cancel, a stop of p2pd-worker, or Ctrl-C of p2pctl."""
 import hashlib
 import json
 import signal

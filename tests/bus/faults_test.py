@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Bad input, and deaths at any moment, over the bus. See bus_case.py."""
+"""Bad input, and kills at any moment, over the bus. See bus_case.py."""
 import contextlib
 import json
 import os
@@ -122,7 +122,7 @@ class BadInput(Case):
             for _ in range(50_000):
                 deaf.send("GetReport")
         except (TimeoutError, ConnectionError):
-            pass  # the bus takes no more of it
+            pass  # the bus accepts no more of it
         run = self.apply()
         self.assertEqual(self.bus.settle("ready")["run"], run)
         until(lambda: self.root.get("State") == "ready", "told to others")
@@ -135,7 +135,7 @@ class Survives(Case):
         self.bus.end("bus", signal.SIGKILL)
         self.bus.processes["peers"].wait(20)
         self.bus.start_bus()
-        try:  # it comes back by itself, or ends and systemd starts it
+        try:  # it recovers by itself, or exits and systemd restarts it
             self.bus.processes["p2pd"].wait(5)
             self.bus.start_p2pd()
         except subprocess.TimeoutExpired:
@@ -234,7 +234,7 @@ class Survives(Case):
         beside.rename(self.bus.runtime / "status.json")
 
     def test_a_worker_that_answers_what_no_worker_does(self):
-        """Each call gets an answer, and p2pd goes on."""
+        """Each call gets an answer, and p2pd keeps running."""
         self.bus.end("walk")
         answers = ['{"run": "seven"}', '{"run": -1}', '{"run": {}}', "{}", '{"error": 7}', "[]", "x", '{"error": {"code": 7, "message": [], "next": {}}}']
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as worker:
@@ -255,7 +255,7 @@ class Survives(Case):
                 self.assertTrue(self.bus.running("p2pd"), f"{answer}: {self.bus.said('p2pd')[-600:]}")
 
     def test_idle(self):
-        """Whoever has nothing to do ends, and only then."""
+        """An idle process exits, and only an idle one."""
         for name in ("p2pd", "walk"):
             self.assertEqual(self.bus.end(name), 0)
         self.bus.start_walk(P2PD_IDLE_S="1")
@@ -271,7 +271,7 @@ class Survives(Case):
         self.assertFalse(self.root.bus("NameHasOwner", "s", NAME)[0])
 
     def test_an_error_at_boot_is_tried_again_three_times(self):
-        """Here that of an open run whose plan is none."""
+        """Here the error of an open run with an invalid plan."""
         self.apply_held()
         self.bus.end("walk", signal.SIGKILL)
         self.bus.hold(False)

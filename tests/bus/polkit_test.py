@@ -65,7 +65,7 @@ class Polkit(Case):
         with self.assertRaises(BusError):
             self.apply(client=self.nobody)
         self.assertEqual(self.bus.status().get("run", 0), 0)
-        self.apply()  # root is root
+        self.apply()  # root needs no authorization
         self.bus.settle("ready")
 
     def test_a_late_answer_keeps_nobody_else_waiting(self):
@@ -89,7 +89,7 @@ class Polkit(Case):
         self.assertLess(asked, 100)
         self.assertEqual(self.client(NOBODY).get("State"), "idle")
         self.assertEqual(self.root.get("State"), "idle")
-        self.nobody.close()  # what it asked for goes with it, so that others of that user can ask
+        self.nobody.close()  # its questions end with it, so that other clients of that user can ask
         self.bus.policy(allow={"org.p2pd1.reboot": [NOBODY]})
         until(self.allowed_again, "asked again", timeout=10)
         self.bus.settle("ready")
@@ -102,7 +102,7 @@ class Polkit(Case):
             for _ in range(20):
                 client.send("Revert")
         until(lambda: len(self.checks()) >= 8, "polkit is asked")
-        self.nobody.get("State")  # by then all of them are dealt with
+        self.nobody.get("State")  # all of them are handled by then
         self.apply(client=self.client(GUEST))
         self.bus.settle("ready")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Restarts of the machine that a run needs, over the bus: asked of logind, beside those of others, and left to others. See bus_case.py."""
+"""Machine restarts that a run needs, over the bus: requested from logind, beside those of others, and left to others. See bus_case.py."""
 import signal
 import time
 import unittest

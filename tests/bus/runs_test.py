@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Results of runs over the bus, and many runs on one machine: one that proves less than its plan wants, a second one that fails, and a
+"""Results of runs over the bus, and many runs on one machine: one that proves less than its plan requires, a second one that fails, and a
 history of many megabytes. See bus_case.py."""
 import contextlib
 import json
@@ -19,7 +19,7 @@ steps:
 
 
 class Limited(Case):
-    """A machine that is fit for less than the plan wants: copies and NCCL, not what loads from a peer."""
+    """A machine that is fit for less than the plan requires: copies and NCCL, not loads from a peer."""
 
     ONLY = ["copies", "nccl"]
     ALL = [*ONLY, "custom-all-reduce"]
@@ -29,7 +29,7 @@ class Limited(Case):
         self.write("etc/limited", "")
 
     def assert_files(self, *names):
-        """Of the two that tell how far P2P is proven, these are there."""
+        """Checks which of the files `limited` and `ready`, which tell how far P2P is proven, exist."""
         self.assertEqual([name for name in ("limited", "ready") if (self.bus.runtime / name).exists()], [*names])
 
     def assert_limited(self):
@@ -92,10 +92,10 @@ class Limited(Case):
         self.assert_limited()
 
     def test_the_next_boots(self):
-        """The quick proof takes away and adds nothing, however often it is made."""
+        """Repeated quick proofs neither remove nor add a result."""
         self.apply()
         self.bus.settle("limited")
-        (self.bus.tree / "etc/limited").unlink()  # the quick form does not see it
+        (self.bus.tree / "etc/limited").unlink()  # the quick proof does not see it
         for boot in range(2):
             with self.subTest(boot=boot):
                 self.assertEqual(self.each_boot(), 0)

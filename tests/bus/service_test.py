@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pd on a bus of its own: what it says of itself and of a run, who may write, and the verbs of p2pctl. See bus_case.py."""
+"""p2pd on a bus of its own: its properties, the status of a run, access rights, and the verbs of p2pctl. See bus_case.py."""
 import contextlib
 import json
 import os
@@ -115,7 +115,7 @@ class Interface(Case):
 
 
 class Verbs(Case):
-    """Every verb of p2pctl that is told something over the bus."""
+    """Every verb of p2pctl that reads from the bus."""
 
     def json(self, code, *words, **more):
         done = self.bus.ctl(*words, "--json", **more)
@@ -147,7 +147,7 @@ class Verbs(Case):
             return self.bus.spawn("prove", self.bus.inside(self.bus.bin / "p2pd-worker", "prove"))
 
         def waits(process):
-            with contextlib.suppress(FileNotFoundError):  # a descriptor that is gone by now
+            with contextlib.suppress(FileNotFoundError):  # a descriptor that was closed meanwhile
                 return any(fd.readlink().name == "lock" for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir())
         run = self.apply_held()
         waiting = look()
@@ -155,7 +155,7 @@ class Verbs(Case):
         self.finish()
         self.assertEqual(waiting.wait(60), 0)
         self.assert_one_run(run)
-        self.assertEqual(look().wait(60), 0)  # no worker holds the lock: it looks at once
+        self.assertEqual(look().wait(60), 0)  # no worker holds the lock: p2pctl reads at once
         self.assertEqual({one["plan"] for one in self.json(0, "history")["runs"]}, {"work", "verify"})
 
     def test_apply_no_block_status_pause_resume(self):
@@ -189,7 +189,7 @@ class Verbs(Case):
         self.assertRegex(out, r"proof(.|\n)*ready", said)
 
     def test_a_terminal_is_shown_a_picture(self):
-        """It has at most the width of the terminal, says what is done, and is gone at the end; Ctrl-C leaves the run alone."""
+        """It fits the width of the terminal, shows progress, and is erased at the end; Ctrl-C leaves the run alone."""
         self.apply_held()
         master, slave = open_terminal(columns=60)
         watching = self.bus.start_ctl("status", "--watch", stdout=slave)

@@ -40,7 +40,7 @@ class Nccl(Case):
         self.assertEqual(self.fit_and_why(report)["nccl"], ("fit", "NCCL 2.28.3 did not use P2P on 2 of 2 pairs"))
 
     def test_faults_of_p2p(self):
-        """Also that of an NCCL which says that it uses P2P, and moves wrong bytes."""
+        """Includes an NCCL that says that it uses P2P, and moves wrong bytes."""
         for fault, text in (("hang-p2p", r"^NCCL 2\.28\.3: hangs with P2P: no answer within 20 s$"),
                             ("die-p2p", r"^NCCL 2\.28\.3: fails with P2P: the worker ended by signal 6 \(Aborted\)$"),
                             ("refuse-p2p", r"^NCCL 2\.28\.3: fails with P2P: .*ncclCommInitAll: unhandled system error: simulated \[31mrefusal$"),
@@ -53,7 +53,7 @@ class Nccl(Case):
                                  {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | LAST)
 
     def test_faults_without_p2p_too(self):
-        """They say nothing of P2P."""
+        """They prove nothing about P2P."""
         for fault in ("die", "refuse"):
             with self.subTest(fault):
                 report = self.nccl("--quick", "--collectives", fault=fault)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""p2p-bench on the simulated driver: machines, faults, and what its tests have in common. P2PD_BUILD: the build directory."""
+"""p2p-bench on the simulated driver: machines, faults, and helpers of its tests. P2PD_BUILD: the build directory."""
 import json
 import os
 import pathlib
@@ -16,15 +16,15 @@ BUILD = pathlib.Path(os.environ.get("P2PD_BUILD", ROOT / "build/dev")).resolve()
 BENCH = BUILD / "bin/p2p-bench"
 SIMULATED_NCCL = BUILD / "sim/libnccl.so.2"
 SCHEMA = json.loads((ROOT / "config/schema/bench.schema.json").read_text())
-SAMPLED = os.environ.get("P2PD_SWEEP_EVERY", "1") != "1"  # of modes and widths one
+SAMPLED = os.environ.get("P2PD_SWEEP_EVERY", "1") != "1"  # one of several modes and widths
 PROVEN, ERROR, NOT_PROVEN, NOTHING, LIMITED = 0, 1, 3, 4, 5
 
-# where the GPUs of these machine records sit: their paths are then known, and speed is judged
+# records with the slots of the GPUs: their paths are then known, and speed is judged
 TWO = "rtx4090-x2-am5"
 EIGHT = "rtx4090-x8-two-socket"
 LINK = {"gb_s": 25.8, "both_gb_s": 50.0, "latency_ns": 1200, "staged_gb_s": 18.0, "staged_latency_ns": 11000, "load_gb_s": 22.0,
         "store_gb_s": 24.0}
-LAST = {"atomics": "not_tested", "managed-memory": "not_tested", "compressible-memory": "not_tested"}  # of uses, without --full
+LAST = {"atomics": "not_tested", "managed-memory": "not_tested", "compressible-memory": "not_tested"}  # use to its result without --full
 
 
 def gpu_addresses(record):

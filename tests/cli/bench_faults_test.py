@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2p-bench on faults of the simulated driver: each is rejected with the right words, and what the machine is fit for all the same."""
+"""p2p-bench on faults of the simulated driver: each is reported in the right words, with the uses that the machine is still fit for."""
 import os
 import re
 import struct
@@ -17,7 +17,7 @@ CRASH = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 62, 1, 0x400
 
 
 class Faults(Case):
-    """Each fault, what a failing sentence must say, and how a run ends: a fault of stores or loads leaves uses of P2P that do without."""
+    """Each fault, the text of a failing sentence, and the end of a run: a fault of stores or loads leaves uses of P2P that need neither."""
 
     MODES = ("--quick",), (), ("--full",)
     TABLE = [
@@ -45,7 +45,7 @@ class Faults(Case):
                     self.assertEqual(any(one["fit"] == "fit" for one in judgement["fit"]), code == LIMITED, judgement["fit"])
 
     def test_all_ones_in_place_of_pointers(self):
-        """As where an IOMMU translates: what would follow them is not run, and everything else is told."""
+        """As where an IOMMU translates: tests that would follow them are not run, and everything else is reported."""
         report = self.report(machine(2, faults=[{"kind": "dead-direction"}]), code=NOT_PROVEN)
         for pair in report["pairs"]:
             self.assertIsNone(pair["chase_ns"])
@@ -100,7 +100,7 @@ class Faults(Case):
         self.assertTrue(any("Xid" in line for line in self.fails(report)))
 
     def test_a_users_crash_is_no_fault(self):
-        """The kernel prints the name of a crashing program's file, line breaks included: here of nobody's, on this host."""
+        """The kernel prints the file name of a crashing program, line breaks included: here that of user nobody, on this host."""
         line = "NVRM: Xid (PCI:0000:01:00): 79, pid=1, name=x, GPU has fallen off the bus."
         program = self.scratch / f"a\n{line}"
         program.write_bytes(CRASH)
@@ -152,7 +152,7 @@ class Faults(Case):
 
 
 class Uses(Case):
-    """--for: what has to work, and what a machine is fit for all the same."""
+    """--for: the uses that must work, and those that a machine is still fit for."""
 
     def test_a_clean_machine(self):
         report = self.report(machine(2))
@@ -160,7 +160,7 @@ class Uses(Case):
         self.assertEqual(self.fit(report), {"copies": "fit", "nccl": "fit", "custom-all-reduce": "fit"} | LAST)
 
     def test_reads_wrong_writes_right(self):
-        """A fault of a use that was not asked for is a warning."""
+        """A fault of a use that was not requested is a warning."""
         description = machine(2, faults=[fault("wrong-byte", engine="load", at=5000)])
         for wanted, code in (("nccl", PROVEN), ("copies,nccl", PROVEN), ("custom-all-reduce", LIMITED), ("nccl,custom-all-reduce", LIMITED), (None, LIMITED)):
             for mode in ("--quick",) if SAMPLED and code == LIMITED else ("--quick", "--full"):

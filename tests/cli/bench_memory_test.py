@@ -24,7 +24,7 @@ class MemoryCase(Case):
 
 
 class ManagedMemory(MemoryCase):
-    """Tested only where it is wanted by name, with --full; a fault of it is told apart from what the other uses rest on."""
+    """Tested only if it is requested by name, with --full; its faults are told apart from those of the other uses."""
 
     TEST = "managed"
     WANTED = "--full", "--for", "copies,nccl,managed-memory"
@@ -77,7 +77,7 @@ class ManagedMemory(MemoryCase):
         self.assertRegex(report["collectives"]["not_run"], "^the GPUs may be down")
 
     def test_gpus_that_are_down(self):
-        """The Xid of the second process is expected, those that say that the GPUs want a reboot are not."""
+        """The Xid of the second process is expected; those that mean that the GPUs need a reboot are not."""
         description = machine(2, faults=[fault("managed-fault")], kernel_log=str(self.kernel_log()))
         report = self.report(description, *self.WANTED, root=self.scratch / "root", code=NOT_PROVEN)
         self.assertEqual([re.search(r"Xid \(PCI:0000:(\d\d):00\): (\d+)", line).groups() for line in report["kernel_log"]],
@@ -93,7 +93,7 @@ class ManagedMemory(MemoryCase):
 
 
 class CompressibleMemory(MemoryCase):
-    """Loads first: where they are wrong nothing is stored, for it could reach memory of the host."""
+    """Loads first: where they are wrong nothing is stored, because a store could reach memory of the host."""
 
     TEST = "compressible"
     WANTED = "--full", "--for", "copies,nccl,compressible-memory"

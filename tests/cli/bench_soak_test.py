@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2p-bench --soak on the simulated driver: rounds of everything, samples between them, an end at the first fault."""
+"""p2p-bench --soak on the simulated driver: rounds of all tests, samples between them, an end at the first fault."""
 import json
 import pathlib
 import signal

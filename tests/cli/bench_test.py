@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2p-bench itself on the simulated driver: a clean machine is proven, and one on which nothing can be tested says why."""
+"""p2p-bench itself on the simulated driver: a clean machine is proven; a machine on which nothing can be tested gets the reason."""
 import json
 import os
 import shutil
@@ -13,7 +13,7 @@ from bench_case import BENCH, BUILD, EIGHT, ERROR, LINK, NOT_PROVEN, NOTHING, PR
 
 class DriverPeers(Case):
     def test_an_answer_or_why_there_is_none(self):
-        """Without the driver's library, too; with it, whatever it says of this host."""
+        """Also without the driver's library; with it, any answer about this host."""
         done = self.bench(machine(2), "--driver-peers")
         peers = json.loads(done.stdout)
         self.assertEqual(peers["schema"], "p2pd.driver-peers/1")
@@ -114,7 +114,7 @@ class Clean(Case):
 
 
 class Excluded(Case):
-    """--exclude: on a host of three GPUs, which the simulated driver and NVML read off a tree."""
+    """--exclude: on a host of three GPUs, which the simulated driver and NVML read from a tree."""
 
     VERSION = "570.148.08"
 
@@ -122,7 +122,7 @@ class Excluded(Case):
         super().setUp()
         self.host, libraries = self.scratch / "host", self.scratch / "lib"
         libraries.mkdir()
-        for name in ("libcuda", "libnvidia-ml"):  # which tells the driver's version by its name
+        for name in ("libcuda", "libnvidia-ml"):  # its file name tells the driver's version
             shutil.copy((BUILD / f"sim/{name}.so.1").resolve(), libraries / f"{name}.so.{self.VERSION}")
             (libraries / f"{name}.so.1").symlink_to(f"{name}.so.{self.VERSION}")
         self.on_host = {"LD_LIBRARY_PATH": str(libraries), "P2PD_SIM_ROOT": str(self.host)}
@@ -182,7 +182,7 @@ class Excluded(Case):
                 self.assertTrue(all(path["payload_gb_s"] > 20 for i, row in enumerate(report["paths"]) for j, path in enumerate(row) if i != j))
 
     def test_nccl(self):
-        """It gets no GPU that is left out, and somebody's settings are overridden."""
+        """It gets no excluded GPU, and user settings are overridden."""
         self.write("etc/nccl.conf", "# mine\nNCCL_P2P_LEVEL=PIX\nNCCL_P2P_DISABLE=1\n")
         library = "--collectives", "--nccl", SIMULATED_NCCL
         nccl = self.run_on_host(*library)["collectives"]
@@ -193,7 +193,7 @@ class Excluded(Case):
         self.assertEqual(list(nccl["pairs"]), ["GPU 0 -> GPU 1", "GPU 1 -> GPU 0"])
 
     def test_a_bad_card_of_three(self):
-        """Its faults are those of the second, as numbered before one was left out."""
+        """Its faults are those of the second GPU, in the numbering before one was excluded."""
         self.write("etc/driver-world/quirks.json", json.dumps({"patience": 1, "faults": [{"kind": "dead-direction", "from": 1}, {"kind": "dead-direction", "to": 1}]}))
         self.run_on_host(code=NOT_PROVEN)
         self.run_on_host("--exclude", "0000:02:00.0")
@@ -204,7 +204,7 @@ class Excluded(Case):
         self.assertIn("there is one GPU", json.dumps(report))
 
     def test_without_nvml(self):
-        """CUDA leaves GPUs out by their UUIDs, which NVML tells."""
+        """CUDA excludes GPUs by their UUIDs, which NVML reports."""
         done = self.bench(machine(3), "--quick", "--exclude", "0000:01:00.0", code=NOTHING)
         self.assertRegex(done.stderr, "^p2p-bench: no GPU can be left out: NVML names none")
 

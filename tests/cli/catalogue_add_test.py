@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl catalogue add: what it pins, what it asks for, and what it refuses. P2PD_BUILD: the build directory."""
+"""p2pctl catalogue add: the pins it writes, the questions it asks, and its refusals. P2PD_BUILD: the build directory."""
 import fcntl
 import pathlib
 import shutil
@@ -87,7 +87,7 @@ class Add(Forks):
         self.assertFalse(self.allowed.exists(), "what does not build is not used")
 
     def test_no_build_beside_a_run(self):
-        """One worker at a time: it would build what a run builds."""
+        """One worker at a time: the addition would build the same as a run."""
         self.state.mkdir()
         with (self.state / "lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -97,7 +97,7 @@ class Add(Forks):
         self.assertFalse(self.allowed.exists())
 
     def test_a_release_that_is_in_the_catalogue(self):
-        """Nothing of it is said again, and NVIDIA is asked for nothing that is pinned."""
+        """The release is not written again, and NVIDIA is asked for nothing that is pinned."""
         self.pin()
         shutil.rmtree(self.nvidia.path / ".git/refs/tags")
         said = self.added("--yes")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""p2pctl catalogue on a machine record, with git repositories made here and a server on the loopback interface: what its tests have in
-common. P2PD_BUILD: the build directory."""
+"""p2pctl catalogue on a machine record, with git repositories made here and a server on the loopback interface: helpers of its
+tests. P2PD_BUILD: the build directory."""
 import json
 import os
 import pathlib
@@ -65,7 +65,7 @@ class Case(cli_case.Case):
         return tables
 
     def assert_refused(self, done, pattern, next_pattern=None):
-        """It fails with these words, and has changed nothing."""
+        """Checks that it fails with this text, and has changed nothing."""
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"(?m)^p2pctl: ")
         self.assertRegex(done.stderr, pattern)
@@ -97,7 +97,7 @@ class Forks(Case):
     def publish(self, tree, version=VERSION):
         name = f"NVIDIA-Linux-x86_64-{version}.run"
         self.path = f"{tree}/{version}/{name}"
-        self.web.routes[self.path] = stall(bytes(4_000), 1_000)  # nobody may want more than the beginning
+        self.web.routes[self.path] = stall(bytes(4_000), 1_000)  # no client may read more than the beginning
         self.web.routes[self.path + ".sha256sum"] = f"{SUM}  {name}\n".encode()
 
     def release_row(self, version, commit, changes=None):
@@ -114,5 +114,5 @@ class Forks(Case):
                  patches={"fork/x": {key: value for key, value in row.items() if value is not None}})
 
     def assert_only_the_sum_is_fetched(self):
-        """And of the runfile one byte, which tells its size."""
+        """And one byte of the runfile, which tells its size."""
         self.assertEqual(self.web.asked, [("GET", self.path + ".sha256sum", None), ("GET", self.path, "bytes=0-0")])

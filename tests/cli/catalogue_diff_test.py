@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl catalogue diff and allow: a patch as git applies it, and an entry that a person takes as it is.
+"""p2pctl catalogue diff and allow: a patch as git applies it, and an entry that a person accepts as it is.
 P2PD_BUILD: the build directory."""
 import hashlib
 import json
@@ -96,7 +96,7 @@ class Diff(Forks):
         self.assert_refused(self.ctl("diff", "fork/x"), "changes nothing in NVIDIA's")
 
     def test_a_branch_that_moved(self):
-        """The pinned commit is what counts: as long as somebody has it."""
+        """The pinned commit counts, as long as a repository has it."""
         self.pin()
         self.fork.commit({"README.md": "# moved\n"}, BRANCH, on=self.base)
         git(self.fork.path, "config", "uploadpack.allowAnySHA1InWant", "true")
@@ -135,7 +135,7 @@ class Diff(Forks):
         self.assertEqual((said["commit"], said["patch"]), (hashlib.sha256(text.encode()).hexdigest(), text))
         self.patch_file(text, sha256="5" * 64)
         self.assert_refused(self.ctl("diff", "fork/x"), f"has the SHA-256 {said['commit']}, and expected was {'5' * 64}")
-        hidden = "--- /dev/null\n+++ b/kernel-open/Kbuild\n@@ -0,0 +1 @@\n+all: ; touch /tmp/x\n"  # git-apply(1) takes this form, too
+        hidden = "--- /dev/null\n+++ b/kernel-open/Kbuild\n@@ -0,0 +1 @@\n+all: ; touch /tmp/x\n"  # git-apply(1) accepts this form, too
         for bad, why in ((git(self.fork.path, "diff", self.base, self.head) + "\n", "touches README.md, which is outside kernel-open/ and src/"),
                          ("", "changes nothing in NVIDIA's"), ("x\n", "the patch of fork/x on"),
                          (text.replace("-int override;", "-int other;"), "the patch of fork/x on"),
@@ -150,7 +150,7 @@ class Diff(Forks):
         self.pin(repository=None, branch=None, commit=None, grafts=None, file=f"file://{file}", sha256=sha256 or hashlib.sha256(text.encode()).hexdigest())
 
     def test_what_a_terminal_does_is_not_in_it(self):
-        """A program gets the patch byte for byte, a terminal nothing that it obeys."""
+        """A program gets the patch byte for byte, a terminal no control sequences."""
         self.head = self.fork.commit({BAR1: f"{CONTEXT}int override = 1; /* \x1b]0;title\x07 */\n"}, "bad", on=self.base)
         self.pin(branch="bad")
         self.assertIn(b"\x1b]0;", self.ctl("diff", "fork/x", text=False).stdout)

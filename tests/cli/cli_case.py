@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""p2pctl on a copy of a machine record: what the tests of the command line have in common. P2PD_BUILD: the build directory."""
+"""p2pctl on a copy of a machine record: helpers of the tests of the command line. P2PD_BUILD: the build directory."""
 import json
 import os
 import pathlib
@@ -27,7 +27,7 @@ def plan_text(*steps, head="name: test\ntitle: test\n"):
 
 
 def prove(tree, uses, limited=False, **other):
-    """Writes into a tree what a proof on this boot leaves behind; `other` differs from what is there."""
+    """Writes into a tree the files of a proof on this boot; `other` replaces existing values."""
     dump = (tree / "lspci-xxxx.txt").read_text()
     gpus = [f"10de:2684 {address}" for address in re.findall(r"^([0-9a-f:.]{12}) (?:VGA compatible|3D) controller: NVIDIA", dump, re.M)]
     modules = {path.name: (path / "srcversion").read_text().strip() for path in tree.glob("sys/module/nvidia*")}
@@ -71,7 +71,7 @@ class Case(unittest.TestCase):
         self.assertEqual(differences(picture(self.tree), self.before), "")
 
     def assert_refused(self, done, pattern, code=1):
-        """An error: its exit code, one line and at most a hint, and the tree as it was."""
+        """Checks an error: its exit code, one line and at most a hint, and the tree as it was."""
         self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
         lines = done.stderr.splitlines()
         self.assertTrue(lines and lines[0].startswith("p2pctl: "), done.stderr)

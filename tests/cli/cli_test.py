@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl as people and scripts meet it, on copies of machine records: what is done, bad plans, and what is printed."""
+"""p2pctl as people and scripts use it, on copies of machine records: changes, bad plans, and output."""
 import json
 import os
 import re
@@ -40,7 +40,7 @@ class Works(Case):
         self.assertFalse(self.state.exists())
 
     def with_desktop(self):
-        """Somebody is logged in at the screen, with a display manager that draws on a GPU."""
+        """Logs a user in at the screen, with a display manager that draws on a GPU."""
         write(self.tree / "run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=wayland\nCLASS=user\nSEAT=seat0\n")
         for pid, cgroup in ((41, "system.slice/gdm.service"), (42, "user.slice/user-1000.slice/session-2.scope")):
             write(self.tree / f"proc/{pid}/comm", "Xorg\n")
@@ -70,7 +70,7 @@ class Works(Case):
         self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+options nvidia NVreg_RegistryDwords=")
 
     def test_nouveau_out_of_an_older_initramfs(self):
-        """As after a power cut between the driver and its initramfs: another restart alone would bring nouveau back."""
+        """As after a power cut between the driver and its initramfs: another restart alone would load nouveau again."""
         self.use("rtx4090-x2-healthy")
         for module in (self.tree / "sys/module").glob("nvidia*"):
             shutil.rmtree(module)
@@ -175,7 +175,7 @@ class Plans(Case):
         done = self.ctl("plan", "nowhere.yaml", cwd=self.scratch)
         self.assert_refused(done, f'no plan "nowhere.yaml"; looked for {self.scratch}/nowhere.yaml')
         self.assertRegex(done.stderr, 'next: .*without ".yaml"')
-        done = self.ctl("plan", "trial", cwd=self.scratch)  # a name is never a file of whoever owns this directory
+        done = self.ctl("plan", "trial", cwd=self.scratch)  # a name is never a file of the owner of this directory
         self.assert_refused(done, 'no plan "trial"; looked for /etc/p2pd/plans/trial.yaml')
         self.assertRegex(done.stderr, 'next: .*"/"')
 

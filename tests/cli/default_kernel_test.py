@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The drop-in of default-kernel, sourced by this machine's own grub-mkconfig over a /boot of the test: which entry GRUB would boot.
+"""The drop-in of default-kernel, sourced by this machine's own grub-mkconfig over a /boot of the test: the entry that GRUB would boot.
 P2PD_BUILD: the build directory."""
 import os
 import pathlib
@@ -69,7 +69,7 @@ class DefaultEntry(unittest.TestCase):
         return chosen.split("vmlinuz-")[1]
 
     def test_story_of_an_update(self):
-        self.assertEqual(self.kernel_of_default(), NEW)  # no modules anywhere: nothing to hold back for
+        self.assertEqual(self.kernel_of_default(), NEW)  # no modules anywhere: no reason to hold a kernel back
         self.modules(OLD)
         self.assertEqual(self.kernel_of_default(), OLD)
         self.settings("")

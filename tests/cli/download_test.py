@@ -106,7 +106,7 @@ class Files(Case):
         self.assertEqual(len(self.web.asked), 8)
 
     def test_cut_and_then_another_file(self):
-        """If-Range tells: the whole comes anew; a server without it is found out by the sum."""
+        """If-Range detects it: the whole file is fetched again; a server without it is detected by the checksum."""
         other = b"other" * 50_000
         self.assert_whole(self.fetch(cut(other, 100_000, good(BODY), etag='"other"')))
         self.assertEqual(self.ranges(), [None, "bytes=100000-", None])
@@ -134,7 +134,7 @@ class Files(Case):
 
     def test_a_server_without_ranges_that_cuts_is_given_up(self):
         said = self.fetch(lambda r: r.say(200, BODY[:100_000], Content_Length=len(BODY)), f"sha256={SUM}")
-        self.assert_error(said, "busy", "transfer closed|bytes missing")  # as curl 7 and 8 say it
+        self.assert_error(said, "busy", "transfer closed|bytes missing")  # the messages of curl 7 and 8
 
     def test_another_range_than_asked(self):
         def shifted(request):
@@ -224,7 +224,7 @@ class Files(Case):
         self.assertIn("Make room", said["next"])
 
     def test_an_address_is_taken_as_it_stands(self):
-        """curl would take brackets and braces for lists of addresses."""
+        """curl would expand brackets and braces to lists of addresses."""
         said = self.fetch(BODY, f"sha256={SUM}", path="/a[1-2]{b,c}\"\\'$x")
         self.assert_whole(said)
         self.assertEqual(len(self.web.asked), 1)

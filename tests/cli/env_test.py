@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl env: what a proof says to applications, in each format, as its reader takes it. p2pctl gain: what it says to people."""
+"""p2pctl env: the settings of a proof for applications, in each format, as its reader parses it. p2pctl gain: the text for people."""
 import json
 import os
 import pathlib
@@ -21,7 +21,7 @@ APPLICATIONS = ["nccl", "pytorch", "vllm", "sglang", "llama.cpp", "exllama"]
 
 class Env(Case):
     def prove(self, uses, report=None, record="rtx4090-x8-two-socket"):
-        """A run with the report of a proof in the journal, and the file that a proof on this boot leaves."""
+        """Writes a run with the report of a proof into the journal, and the file that a proof on this boot leaves."""
         self.fresh()
         self.use(record)
         boot(self.tree)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Output of p2pctl for programs: metrics, as text and as a file for the textfile collector of node_exporter; features, labels with an
-expiry time, as for Kubernetes' node feature discovery; is-ready. All agree on what P2P is proven for."""
+expiry time, as for Kubernetes' node feature discovery; is-ready. All agree on the uses that P2P is proven for."""
 import datetime
 import os
 import re
@@ -105,7 +105,7 @@ class Features(Case):
 
 
 class Proven(Case):
-    """By the file that tells what P2P is proven for on this boot: what the plan wants, or less."""
+    """By the file that tells the uses that P2P is proven for on this boot: all that the plan requires, or less."""
 
     def setUp(self):
         super().setUp()
@@ -121,7 +121,7 @@ class Proven(Case):
         self.assertRegex(done.stdout, says)
 
     def fit_for(self):
-        """p2pd_ready and the uses that metrics tell of; they and the labels of features must agree."""
+        """p2pd_ready and the uses in metrics; they and the labels of features must agree."""
         values = {(one["name"], *sample["labels"].values()): sample["value"] for one in self.json("metrics")["metrics"] for sample in one["samples"]}
         fit = [use for use in USES if values["p2pd_fit_for", use] == 1]
         text = self.ctl("metrics").stdout
@@ -133,7 +133,7 @@ class Proven(Case):
         return values["p2pd_ready",], fit
 
     def drift(self):
-        """Part to p2pd_drift of it."""
+        """Part to its value of p2pd_drift."""
         return {sample["labels"]["part"]: sample["value"] for one in self.json("metrics")["metrics"] if one["name"] == "p2pd_drift" for sample in one["samples"]}
 
     def test_nothing_is_proven(self):
@@ -148,7 +148,7 @@ class Proven(Case):
         for words in ((), ("--for", "nccl"), ("--for", "nccl,custom-all-reduce"), ("--for", "nccl", "--for", "copies"), ("--for=copies",)):
             with self.subTest(words=words):
                 self.assert_ready(0, *words)
-        self.assert_ready(3, "--for", "nccl,atomics", says=r"\Anot proven fit for atomics\n\Z")  # whatever the plan wants
+        self.assert_ready(3, "--for", "nccl,atomics", says=r"\Anot proven fit for atomics\n\Z")  # whatever the plan requires
         self.assertEqual(self.json("is-ready"), {"schema": "p2pd.ready/1", "ready": True, "reason": "", "fit_for": list(ALL)})
         self.assertEqual(self.fit_for(), (1, list(ALL)))
 

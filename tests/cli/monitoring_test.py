@@ -104,7 +104,7 @@ class Printed(Monitoring):
         self.printed = samples(self.text)
 
     def shipped(self, step):
-        """Step of the plan that ships, as a plan of its own has it."""
+        """A step of the shipped plan, as a plan of its own."""
         steps = yaml.safe_load((ROOT / "config/plans/geforce-p2p.yaml").read_text())["steps"]
         found = next(s for s in steps if step in s.values())
         return json.dumps({key: found[key] for key in found if key not in ("where", "after")})
@@ -118,7 +118,7 @@ class Printed(Monitoring):
         write(self.tree / "commands/apt-cache.json", json.dumps(policy))
 
     def prove(self):
-        """The report of a proof, in the journal of the last run."""
+        """Writes the report of a proof into the journal, in the last run."""
         finding = {"verdict": "pass", "summary": "", "facts": json.loads((ROOT / "tests/sim/two-gpus.report.json").read_text())}
         with sqlite3.connect(self.state / "state.db") as journal:
             journal.execute("INSERT INTO steps SELECT run, 'p2p-proven', status, 0, 0, 0, 0, '', ? FROM steps LIMIT 1", [json.dumps(finding)])

@@ -21,7 +21,7 @@ class OneFile(Case):
         self.temporary.mkdir()
 
     def look(self, *words, root=None):
-        """With directories for temporary files of its own, which is empty again afterwards."""
+        """Runs p2pctl with a directory of its own for temporary files, which is empty again afterwards."""
         done = self.ctl(*words, root=root or self.file, env={**os.environ, "TMPDIR": str(self.temporary)})
         self.assertEqual(list(self.temporary.iterdir()), [])
         self.assertNotIn(str(self.temporary), done.stdout + done.stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The page of p2pctl report as its readers get it: its elements in order, and what Chromium shows of it."""
+"""The page of p2pctl report as its readers get it: its elements in order, and its display in Chromium."""
 import collections
 import contextlib
 import html.parser
@@ -18,7 +18,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 class Page(html.parser.HTMLParser):
-    """Elements that are opened and closed in order; what is loaded; the text; what readers without eyes or a mouse need."""
+    """Elements that are opened and closed in order; what is loaded; the text; requirements of readers without eyes or a mouse."""
 
     def __init__(self, text):
         super().__init__()
@@ -131,7 +131,7 @@ class Browser:
         self.process.wait()
         os.close(self.to)
         os.close(self.back)
-        for _ in range(100):  # what was killed may still write
+        for _ in range(100):  # killed processes may still write
             shutil.rmtree(self.profile, ignore_errors=True)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, 0)

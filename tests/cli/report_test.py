@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl report as people and scripts meet it: its file, its JSON against the schema, what it does not tell, and its page
+"""p2pctl report as people and scripts use it: its file, its JSON against the schema, the data that it leaves out, and its page
 for those who read it: headings, anchors, text alternatives; widths, colours and requests where chromium is installed."""
 import contextlib
 import json
@@ -33,7 +33,7 @@ class Report(Case):
         return page.text + page.json
 
     def proven(self, gpus, record):
-        """A machine whose run measured so many GPUs, before and after, as its state directory tells it."""
+        """A machine whose run measured that many GPUs, before and after, according to its state directory."""
         self.fresh()
         self.use(record)
         write(self.plan, plan_text(STEP, OPTIONS))
@@ -188,7 +188,7 @@ class Report(Case):
         told = self.page()
         for secret in (uuid, "box7", "0123456789abcdef"):
             self.assertNotIn(secret, told)
-        self.assertIn("<script>alert(1)</script>", told)  # as text
+        self.assertIn("<script>alert(1)</script>", told)  # shown as text
         for secret in (uuid, "box7", "0123456789abcdef"):
             self.assertIn(secret, self.page("--no-redact"))
 

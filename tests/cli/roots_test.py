@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""p2pctl on trees: bad ones, links that lead outside of them, and what others than root may see and do."""
+"""p2pctl on trees: bad ones, links that lead outside of them, and the rights of users other than root."""
 import json
 import os
 import pathlib
@@ -77,7 +77,7 @@ class Roots(Case):
 
 class Images(Case):
     def test_no_check_of_the_plan_misses_the_machine(self):
-        """In the tree of a system that has not booted: what only a machine shows is left to its first boot."""
+        """In the tree of a system that has not booted: checks that need a machine are left to its first boot."""
         image, steps = self.scratch / "image", []
         write(image / "etc/os-release", 'ID=debian\nVERSION_ID="12"\n')
         write(image / "var/lib/dpkg/status", "Package: base-files\nStatus: install ok installed\nArchitecture: amd64\nVersion: 12\n"
@@ -107,7 +107,7 @@ class OtherUsers(Case):
             self.skipTest(f"SKIP: nobody cannot run {P2PCTL}")
 
     def reader(self):
-        """Nobody, in the group that may read the state: as the service p2pd is."""
+        """User nobody, in the group that may read the state, like the service p2pd."""
         group = self.state.stat().st_gid if self.state.exists() else 65534
         return ("setpriv", "--reuid=65534", f"--regid={group}", "--clear-groups")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs and what they leave on a tree: what p2pctl undoes, and what status, doctor and verify say of that. P2PD_BUILD: the build directory."""
+"""Runs and their effects on a tree: what p2pctl undoes, and the reports of status, doctor and verify. P2PD_BUILD: the build directory."""
 import unittest
 
 from cli_case import Case, OPTIONS, plan_text, STEP
@@ -61,7 +61,7 @@ class LastRun(Case):
         self.assertTrue(last["next"].startswith("Add a card; "), last)
 
     def test_what_is_in_the_way_says_what_to_do(self):
-        """Not the step that needs it."""
+        """The next step is that of the blocking step, not of the step that needs it."""
         self.use("rtx4090-x2-dpkg-broken")
         told = self.json("apply", code=4)
         self.assertTrue(told["reason"].startswith("driver needs packages: dpkg was interrupted"), told["reason"])

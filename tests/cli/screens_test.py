@@ -32,7 +32,7 @@ DIFF = re.compile(r"^ {6}(---|\+\+\+|@@|[-+ ]).*\n", re.MULTILINE)
 NAMES = [machine.name for machine in todays_cases()]
 ROWS, COLUMNS = 24, 80
 WIDTHS = (60, 80, 120)
-# what an owner has to do first, which the first screen must say
+# the owner's first action, which the first screen must name
 FIRST = {
     "no-gpu": "seated and powered", "rtx2080ti-x2": "RTX 30 series or newer", "rtx3090-x2-guest": "On the host, give these GPUs the same clique",
     "rtx3090-x4-epyc": "Update the vBIOS", "rtx4090-x2-above4g-off": '"Above 4G Decoding"', "rtx4090-x2-display": "Plug the monitor",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A runfile larger than p2pd reads into memory, fetched by p2pctl over HTTP into a copy of a machine record: applied,
-applied again, reverted; and from a server that cuts, with the half gone on with. P2PD_BUILD: the build directory."""
+applied again, reverted; and from a server that cuts, with the partial file resumed. P2PD_BUILD: the build directory."""
 import contextlib
 import hashlib
 import http.server
@@ -34,7 +34,7 @@ steps:
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Gives the runfile, from where a Range asks; `cut`: bytes after which connections end and no new ones are taken."""
+    """Serves the runfile, from the offset that a Range asks for; `cut`: bytes after which connections end and no new ones are accepted."""
     protocol_version = "HTTP/1.1"
     cut = None
     ranges = []

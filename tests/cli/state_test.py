@@ -34,7 +34,7 @@ class State(Case):
 
     @needs_root
     def test_nobody_else_can_hold_its_locks(self):
-        """Also where an older version left it open to all."""
+        """Also for a directory that an older version left open to all."""
         def mode(path):
             return oct(path.stat().st_mode & 0o7777)
         wanted = {".": "0o750", "lock": "0o600", "state.db": "0o640", "state.db-wal": "0o640", "state.db-shm": "0o640"}
@@ -79,7 +79,7 @@ class State(Case):
                 original, self.before = self.before, picture(self.tree)
                 self.damage(kind)
                 self.assert_refused(self.ctl("status"), "unusable")
-                self.assertEqual(self.ctl("doctor").returncode, 4)  # nothing of it is needed to look
+                self.assertEqual(self.ctl("doctor").returncode, 4)  # p2pctl doctor needs none of it
                 for _ in range(2):
                     self.assert_refused(self.ctl("apply", self.plan), r"unusable .*state\.db\.set-aside")
                 self.assertIs(self.json("apply", self.plan, "--accept-state-loss")["changed"], False)
@@ -88,7 +88,7 @@ class State(Case):
                 self.revert_to_end()
 
     def test_upgrade(self):
-        """The state of schema 1, written where the same run of the same plan stands: it goes on after its reboot, and is undone."""
+        """The state of schema 1, written during the same run of the same plan: the run continues after its reboot, and is undone."""
         for upgraded in ("apply", "revert"):
             with self.subTest(upgraded):
                 self.fresh()
@@ -152,7 +152,7 @@ class State(Case):
 
     @needs_root
     def test_full_disk_at_every_size(self):
-        """The state directory holds ever more; each refusal leaves a tree that goes on, and back, once there is room."""
+        """The state directory gets larger step by step; each refusal leaves a tree that can be applied and reverted once there is room."""
         outcomes = set()
         for pages in [*range(1, 40, 3), *range(40, 120, 8)]:
             with self.subTest(pages=pages):

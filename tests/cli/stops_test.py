@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Two p2pctl at once, and one that is stopped or killed, as a download is."""
+"""Two p2pctl at once, and one that is stopped or killed, as in a download."""
 import fcntl
 import json
 import os
@@ -27,7 +27,7 @@ class OneAtATime(Case):
         self.before = picture(self.tree)
         with open(self.state / "lock", "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.assertRegex(lock.read(), r"^p2pctl apply, process \d+$")  # it has ended, and is not blamed
+            self.assertRegex(lock.read(), r"^p2pctl apply, process \d+$")  # it has ended, and is not named as the holder
             holder = rf"python3[^ ]*, process {os.getpid()} of user 0"
             for words in (["apply", self.plan], ["revert"], ["pause"]):
                 self.assert_refused(self.ctl(*words), f"another process .*{holder}")
@@ -39,7 +39,7 @@ class OneAtATime(Case):
         self.assertEqual(self.ctl("revert").returncode, 0)
 
     def test_two_at_once(self):
-        """Both started at the same time, several times: each ends well or is told about the other."""
+        """Starts both at the same time, several times: each succeeds or reports the other."""
         for _ in range(10):
             both = [subprocess.Popen([P2PCTL, "apply", self.plan, "--root", self.tree], stdout=subprocess.DEVNULL,
                                      stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -116,7 +116,7 @@ class Stops(Case):
         for link in pathlib.Path("/proc").glob("[0-9]*/exe"):
             try:
                 found += [link] if os.readlink(link).startswith(str(self.tree)) else []
-            except OSError:  # ended meanwhile, or a kernel thread
+            except OSError:  # it ended meanwhile, or is a kernel thread
                 pass
         return found
 
@@ -138,7 +138,7 @@ class Stops(Case):
         self.finish()
 
     def test_sigterm_between_two_steps(self):
-        """The signal waits, blocked, until p2pctl looks."""
+        """The signal stays blocked until p2pctl checks for it."""
         def send():
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             os.kill(os.getpid(), signal.SIGTERM)
@@ -208,7 +208,7 @@ class Download(download_test.Case):
         self.assertTrue(self.part.exists())
 
     def started(self, *words, env=None, path="/x"):
-        """A fetch of `path` whose first 100,000 bytes are here, and that waits for more."""
+        """Starts a fetch of `path` that has received 100,000 bytes, and waits for more."""
         self.web.routes[path] = stall(BODY, 100_000, then=good(BODY))
         url = self.web.url.replace("//", "//me:s3cret@")
         child = subprocess.Popen([FETCH, "file", url + path, str(self.file), *words], stdout=subprocess.PIPE, text=True, env={**NO_PROXY, **(env or {})})

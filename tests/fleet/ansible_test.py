@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""ansible_test.py ROOT DEB [CASE]...: Ansible rolls p2pd out to four booted machines, over ssh, as README.md types it. Needs root.
+"""ansible_test.py ROOT DEB [CASE]...: Ansible rolls p2pd out to four booted machines, over ssh, with README.md's commands. Needs root.
 
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package. The cases follow
 each other on the same machines. Prints "ok NAME" or "FAIL NAME: why" a scenario.
@@ -24,7 +24,7 @@ LIMIT_S = 900
 MANY_MACHINES = (TOP / "README.md").read_text().split("## Many machines\n")[1].split("\n## ")[0]
 TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text)
                    for text in (MANY_MACHINES, (TOP / "packaging/ansible/README.md").read_text()))
-FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # that a machine gets back as they were
+FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # folders that must be as before after a rollback
 # written by any program that is installed or removed
 MOVING = re.compile(r"(etc/(passwd|group|shadow|gshadow)-|etc/ld\.so\.cache|boot/grub/grubenv|var/cache/(apt|ldconfig|debconf)/.*|.*/__pycache__/.*)$")
 
@@ -54,7 +54,7 @@ class Control:
 """)
 
     def type(self, command, *words, status=0):
-        """Runs a command of README.md with more words; what it printed."""
+        """Runs a command of README.md with more words; returns its output."""
         done = subprocess.run(["bash", "-c", " ".join([command, *map(shlex.quote, words)])], cwd=self.place, env=environment(self.place),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False)
         expect((done.returncode == 0) == (status == 0), f"{command} {' '.join(words)} ended with {done.returncode}:\n{done.stdout}")
@@ -77,7 +77,7 @@ def recap(text):
 
 
 def files_of(machine):
-    """Path to digest of what a machine should get back."""
+    """Path to digest of the files that must be as before."""
     found = {}
     for path in (path for folder in FOLDERS for path in (machine.path / folder).rglob("*")):
         name = str(path.relative_to(machine.path))
@@ -133,7 +133,7 @@ def case_check_before_p2pd_is_installed(control, before):
 
 
 def case_blocked(control, before):
-    """It says what it needs and is as it was; nothing is begun on the others."""
+    """Ansible reports what the machine needs, and leaves it as it was; nothing starts on the others."""
     first, *others = control.machines
     said = control.rollout("-e", "machine_plan=stuck", status=1)
     expect("gpu1 is not ready: blocked" in said and "no NVIDIA GPU on the PCI bus" in said and "It is reverted" in said, said)
@@ -144,7 +144,7 @@ def case_blocked(control, before):
 
 
 def case_check_shows_the_plan(control, before):
-    """Of gpu1, which has p2pd by now; nothing is changed there."""
+    """The plan of gpu1, which has p2pd by now; nothing is changed there."""
     first = control.machines[0]
     picture = files_of(first)
     said = control.check()
@@ -190,7 +190,7 @@ def case_uninstall(control, before):
 
 
 def case_second_fails(control, before):
-    """One after the other: the roll stops at gpu2, which is as it was; two are not begun with."""
+    """One after the other: the rollout stops at gpu2, which is as it was; two are not started."""
     control.machines[1].write("/etc/broken", "")
     said = control.rollout("-e", '{"machine_serial": 1}', status=1)
     first, second, *others = control.machines
@@ -206,7 +206,7 @@ def case_second_fails(control, before):
 
 
 def case_one_of_a_batch_fails(control, before):
-    """The others of its batch are not left half way."""
+    """The others of its batch are completed."""
     said = control.rollout(status=1)
     expect("gpu2 is not ready" in said and recap(said)["gpu1"]["changed"] == 0, said)
     for machine in control.machines[2:]:
@@ -215,7 +215,7 @@ def case_one_of_a_batch_fails(control, before):
 
 
 def case_one_is_unreachable(control, before):
-    """It is named; nothing is begun on the others of its batch."""
+    """Ansible names it; nothing starts on the others of its batch."""
     (control.machines[1].path / "etc/broken").unlink(missing_ok=True)
     control.machines[3].run("systemctl stop ssh && pkill -x sshd")  # the connections that Ansible keeps, too
     control.machines[3].until("! pgrep -x sshd", "gpu4 has no sshd")
@@ -228,7 +228,7 @@ def case_one_is_unreachable(control, before):
 
 
 def case_one_does_not_come_back(control, before):
-    """From its reboot: it is named, and the others of its batch become ready."""
+    """It does not return from its reboot: Ansible names it, and the others of its batch become ready."""
     control.uninstall("--limit", "gpu2,gpu3")
     control.machines[2].run("systemctl -q disable ssh")
     said = control.rollout("-e", "machine_reboot_s=30", status=1)

@@ -81,7 +81,7 @@ def fleet(work, layers, count, key, files):
 
 
 def begin():
-    """Of a script called with ROOT DEB [CASE]...: the tree, a folder to work in, one in it for what is no machine, p2pd's package, and
+    """Arguments of a script called with ROOT DEB [CASE]...: the tree, a work folder, one in it for files of no machine, p2pd's package, and
     the scenarios."""
     root, work, words = arguments(network=True)
     if not words or not (debs := list(pathlib.Path(words[0]).glob("p2pd_*.deb"))):
@@ -92,7 +92,7 @@ def begin():
 
 
 def key_pair(place):
-    """Makes an ssh key; the file of its public half."""
+    """Makes an ssh key; returns the file of its public half."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / "key"], check=True)
     return place / "key.pub"
 
@@ -104,6 +104,6 @@ def known_hosts(root, count):
 
 
 def environment(home):
-    """Variables of a program that finds nothing of this account."""
+    """Environment of a program that uses nothing of this account."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", "TERM": "dumb", "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PIPELINING": "1", "ANSIBLE_LOCALHOST_WARNING": "False"}

@@ -49,7 +49,7 @@ class Kubernetes(unittest.TestCase):
             (self.place / f"{when}.d/kubernetes").symlink_to(SCRIPT)
 
     def hook(self, when, code, says=""):
-        """Runs it as a hook, by its folder."""
+        """Runs the script as a hook, by its folder."""
         done = subprocess.run([self.place / f"{when}.d/kubernetes"], capture_output=True, text=True, check=False,
                               env={"PATH": f"{self.place}:{os.environ['PATH']}", "STATE": str(self.state), "NODE_NAME": "n1"})
         self.assertEqual(done.returncode, code, done.stderr)

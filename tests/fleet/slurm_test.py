@@ -58,7 +58,7 @@ class Slurm:
             raise ValueError(f"{error}: {self.node(name)}") from error
 
     def stays(self, name, holds):
-        """The same, over three health checks."""
+        """Checks that it holds over three health checks."""
         until = time.monotonic() + 3 * CHECK_S
         while time.monotonic() < until:
             expect(holds(*(now := self.node(name))), f"{name}: {now}")
@@ -95,7 +95,7 @@ def case_what_is_proven_is_resumed(slurm):
 
 
 def case_jobs_with_the_constraint_run_on_proven_nodes(slurm):
-    """The feature alone keeps them from another node: gpu2 takes jobs that want none."""
+    """The feature alone keeps them from another node: gpu2 takes jobs without the constraint."""
     slurm.second.write("/etc/slurm/none", "#!/bin/sh\n")
     slurm.second.run(f"chmod 755 /etc/slurm/none && mount --bind /etc/slurm/none {SCRIPT}")
     slurm.update("gpu2", "State=RESUME")
@@ -119,7 +119,7 @@ def case_a_proof_that_is_withdrawn(slurm):
 
 
 def case_what_an_operator_drained_stays_drained(slurm):
-    """On a ready machine, over a proof that is withdrawn and comes back, and where he takes over from p2pd."""
+    """On a ready machine, over a proof that is withdrawn and repeated, and when the operator takes over from p2pd."""
     theirs = lambda state, reason, _: "DRAIN" in state and reason == "bad fan"  # noqa: E731
     slurm.update("gpu1", "State=DRAIN Reason='bad fan'")
     slurm.stays("gpu1", theirs)
@@ -161,7 +161,7 @@ def hooks_of(machine, run):
 
 
 def case_p2pd_waits_for_jobs(slurm):
-    """The hooks in p2pd's own hands: a revert waits for the job; the node is drained until a run has made it ready again."""
+    """p2pd runs the hooks: a revert waits for the job; the node is drained until a run has made it ready again."""
     for when in ("before-change", "after-ready", "on-failure"):
         slurm.first.run(f"mkdir -p /etc/p2pd/hooks/{when}.d && ln -sf {SCRIPT} /etc/p2pd/hooks/{when}.d/slurm")
     boots = len(slurm.first.boots)
@@ -189,7 +189,7 @@ def case_slurmctld_is_away(slurm):
         expect("gpu1" in done.stdout, done.stdout)
     expect(slurm.first.shell("p2pctl is-ready").returncode == 0, "no longer ready")
     slurm.control.run("systemctl start slurmctld")
-    slurm.until("gpu1", "as before", given)  # slurm.conf has no such feature: the health check gives it again
+    slurm.until("gpu1", "as before", given)  # slurm.conf has no such feature: the health check sets it again
     slurm.until("gpu2", "as before", drained_by_us)
     expect(slurm.control.run("srun --constraint=p2p --immediate=30 hostname") == "gpu1", "no job runs")
 

@@ -12,7 +12,7 @@ namespace p2pd {
 extern const Probe kKernelLog;
 }
 
-/// Any text as grub.cfg, grubenv and custom.cfg; a trial entry made of what it boots is read back with its arguments.
+/// Any text as grub.cfg, grubenv and custom.cfg; its trial entry is read back as one entry with its id.
 FUZZ(grub) {
   const std::vector<std::string> arguments = {"iommu=pt", "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0"};
   const auto custom = split_grub_custom(input);
@@ -28,7 +28,7 @@ FUZZ(grub) {
   require(trial->entries[0].id == kTrialId, "a trial entry of another id");
 }
 
-/// Any text as /proc/cmdline; the arguments that are good for GRUB come back out of our drop-in as they went in.
+/// Any text as /proc/cmdline; arguments that are valid for GRUB are read back unchanged from our drop-in.
 FUZZ(kernel_arguments) {
   const std::vector<KernelArgument> line = parse_kernel_line(input);
   std::vector<std::string> good;
@@ -43,7 +43,7 @@ FUZZ(kernel_arguments) {
   require(merged_arguments(wanted, wanted) == wanted, "merging what is there changes it");
 }
 
-/// Any text as /proc/self/mountinfo: what is taken is found again at its own mount point, and errors name the line.
+/// Any text as /proc/self/mountinfo: a mount is found again at its own mount point, and errors name the line.
 FUZZ(mounts) {
   static const Tree tree;
   const auto mounts = parse_mounts(input);
@@ -78,7 +78,7 @@ FUZZ(kernel_log) {
   require((finding->verdict == Verdict::pass) == finding->facts["failures"].empty(), "a verdict against the facts");
   static const std::vector<Signature> table = signatures().value();
   bool any = false;
-  bool loaded = false;  // what was before the load of a driver is a note
+  bool loaded = false;  // a record before the load of a driver is a note
   for (const KernelRecord& record : log.records) {
     loaded = loaded || record.text.starts_with("NVRM: loading NVIDIA UNIX ");
     for (const Signature& row : table)
@@ -86,7 +86,7 @@ FUZZ(kernel_log) {
           any || (row.log == "kernel" && row.failure && !row.gpu_only && row.cures.empty() && row.matches(record.text));
   }
   require(!any || loaded || finding->verdict == Verdict::fail, "a failure that was not told");
-  // what a record wrote is read again as it was
+  // a written record is read back unchanged
   std::string text;
   for (const KernelRecord& record : log.records) text += record.head + record.text + "\n";
   if (log.whole)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: what may be used is
+// Any text as a catalogue of its own, as a drop-in of the shipped one, and as the table of kernels: usable entries are
 // pinned and known, and the solver ends with an entry or a reason. The text is the release and the compiler of a
 // kernel, too.
 #include "machine/catalogue/catalogue.hpp"

@@ -14,7 +14,7 @@
 #include "protocol/request.hpp"
 #include "record/record_file.hpp"
 
-/// Any text as a plan: it is refused with its file and line, or what is written of it reads as the same plan.
+/// Any text as a plan: it is refused with its file and line, or its written form reads as the same plan.
 FUZZ(plan) {
   const Registry registry{probes(), actions()};
   const auto plan = parse_plan(input, "input", registry);
@@ -44,7 +44,7 @@ FUZZ(config) {
   if (models) require(!models->empty(), "a table without GPUs");
 }
 
-/// Any line on the worker's socket: it is refused, or asks for what somebody may ask for, of a plan by its name.
+/// Any line on the worker's socket: it is refused, or is a request that is allowed, for a plan by its name.
 FUZZ(requests) {
   const auto request = request_from_json(parse_json(input));
   if (!request) {
@@ -57,7 +57,7 @@ FUZZ(requests) {
           "options where there are none");
 }
 
-/// Any sequence of events: names go both ways, revert is always allowed, what is being undone is not walked on.
+/// Any sequence of events: names go both ways, revert is always allowed, a step being undone is not continued.
 FUZZ(transitions) {
   constexpr unsigned kEvents = static_cast<unsigned>(Event::given_back) + 1;
   RunState state = RunState::idle;
@@ -75,7 +75,7 @@ FUZZ(transitions) {
   (void)run_state(input);
 }
 
-/// Any text as a machine record in one file: it is refused with its place, or is written as it was read, and unpacked
+/// Any text as a machine record in one file: it is refused with its place, or is written back unchanged, and unpacked
 /// where it belongs.
 FUZZ(record) {
   namespace fs = std::filesystem;

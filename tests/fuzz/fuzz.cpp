@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One libFuzzer program of all targets: it is the one that its own name says, "fuzz_plan". Reference: libFuzzer of
+// One libFuzzer program of all targets: its own file name, "fuzz_plan", selects one. Reference: libFuzzer of
 // LLVM.
 #include "fuzz.hpp"
 

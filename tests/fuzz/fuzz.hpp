@@ -22,7 +22,7 @@ inline std::map<std::string_view, Target>& targets() {
   return all;
 }
 
-/// FUZZ(name) { ... }: what the target `name` says of one `input`.
+/// FUZZ(name) { ... }: the body of the target `name` for one `input`.
 #define FUZZ(name)                                                                       \
   namespace p2pd::fuzz {                                                                 \
   void run_##name(std::string_view input);                                               \

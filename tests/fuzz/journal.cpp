@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Any bytes as state.db: it is read whole, or set aside, and after that a new journal takes a run.
+// Any bytes as state.db: it is read completely, or set aside, and after that a new journal accepts a run.
 #include "engine/journal.hpp"
 
 #include <limits>

@@ -7,7 +7,7 @@
 #include "machine/modules/build_log.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
-/// Any text as a user's modprobe.d file: the drop-in that is merged with it makes what is wanted hold.
+/// Any text as a user's modprobe.d file: with the drop-in that is merged with it, the wanted options apply.
 FUZZ(modprobe_d) {
   static const Tree tree;
   const Dwords dwords = parse_dwords(input);
@@ -28,7 +28,7 @@ namespace p2pd {
 extern const Probe kModuleParameters;
 }
 
-/// Any text as /proc/driver/nvidia/params: an answer or an error, and no pass with a key that does nothing.
+/// Any text as /proc/driver/nvidia/params: an answer or an error, and no pass with a key that has no effect.
 FUZZ(module_parameters) {
   static const Tree tree;
   tree.write("/sys/module/nvidia/version", "570.86.16\n");

@@ -6,8 +6,8 @@
 #include "machine/packages/apt_conf.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
-/// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is asked for
-/// is one that was read, and nothing is left below what the text clears at its end.
+/// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is returned
+/// is one that was read, and nothing is left below a name that the text clears at its end.
 FUZZ(apt_conf) {
   static const Tree tree;
   static const std::string kFile = "/etc/apt/apt.conf.d/50fuzz";
@@ -51,7 +51,7 @@ std::string paragraph(const DpkgPackage& package) {
 }  // namespace
 }  // namespace p2pd::fuzz
 
-/// Any text as dpkg's status file: what is taken has a name and a state, and written out again it reads the same.
+/// Any text as dpkg's status file: what is read has a name and a state, and its written form reads the same.
 FUZZ(dpkg_status) {
   const auto packages = parse_dpkg_status(input);
   if (!packages) {

@@ -23,7 +23,7 @@ void walk(const p2pd::PciDevice& device) {
 
 }  // namespace
 
-/// Any text as an lspci dump, any bytes as extended configuration space: lists that loop end, nothing is read beyond.
+/// Any text as an lspci dump, any bytes as extended configuration space: looping lists end, no read is out of bounds.
 FUZZ(pci) {
   static const Tree tree;
   PciDevice device;
@@ -44,7 +44,7 @@ extern const Probe kBridgeWindows;
 extern const Probe kPcieLinks;
 }  // namespace p2pd
 
-/// Any text as an lspci dump: the probes of the PCIe path end, and a fail says what to do.
+/// Any text as an lspci dump: the probes of the PCIe path end, and a fail names a next step.
 FUZZ(pcie_probes) {
   static const Tree tree;
   tree.write("/lspci-xxxx.txt", input);

@@ -36,7 +36,7 @@ def write(table):
 
 
 def ranges(table):
-    """Rows of Markdown: kernels for which the same releases build, and these; "A to B" where each listed release between them does."""
+    """Rows of Markdown: kernels for which the same releases build, and these; "A to B" if each listed release between them does."""
     releases = sorted(table["releases"], key=by_version)
     builds = {}  # releases that build, to kernels
     for kernel in sorted(table["kernels"], key=by_version):
@@ -55,7 +55,7 @@ def ranges(table):
 
 
 def in_readme():
-    """The ranges as README.md has them: the table that begins with their heading."""
+    """The ranges in README.md: the table that begins with their heading."""
     return "".join(re.findall(r"^\| Linux \|.*\n(?:\|.*\n)*", README.read_text(), re.MULTILINE))
 
 

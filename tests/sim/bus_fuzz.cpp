@@ -46,7 +46,7 @@ struct Unref {
 using Bus = std::unique_ptr<sd_bus, Unref>;
 using Message = std::unique_ptr<sd_bus_message, Unref>;
 
-/// A method, and what came of calling it.
+/// A method, and the results of its calls.
 struct Method {
   std::string path, interface, name, signature;
   std::uint64_t sent = 0, replies = 0, unasked = 0;  ///< unasked: sent with "no reply expected"
@@ -89,7 +89,7 @@ class Fuzzer {
     for (Method& method : methods_) {
       std::uint64_t window = options_.window;
       for (std::uint64_t count = 0; count < options_.calls; ++count) {
-        // who has many questions open is refused before anybody looks at them: now and then only a few
+        // a caller with many pending calls is refused before these are read: uses a small window now and then
         if (count % 500 == 0) window = maker_.one_in(3) ? 4 : options_.window;
         if (in_flight_ >= window) drain(window / 2);
         send(method);
@@ -233,7 +233,7 @@ class Fuzzer {
   std::vector<Method> methods_;
   std::vector<std::pair<std::string, std::string>> properties_;  ///< interface, name
   std::uint64_t in_flight_ = 0;
-  std::string gone_;  ///< why this cannot go on; empty: it can
+  std::string gone_;  ///< reason why this cannot continue; empty: it can
 };
 
 Options options_of(const std::vector<std::string>& words) {

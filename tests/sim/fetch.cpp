@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// fetch file|text|bytes URL [FILE] [KEY=VALUE]...: machine/fetch/download.hpp as a program, so that a test can put any
-// server before it. Keys: limit (bytes), sha256, deadline (ms), stall (s). Prints JSON; exits 0 when it came, 1 when it
-// did not.
+// fetch file|text|bytes URL [FILE] [KEY=VALUE]...: machine/fetch/download.hpp as a program, so that a test can run it
+// against any server. Keys: limit (bytes), sha256, deadline (ms), stall (s). Prints JSON; exits 0 if it was fetched,
+// else 1.
 #include <signal.h>
 #include <sys/signalfd.h>
 

@@ -72,7 +72,7 @@ class Object {
   std::set<std::string> asked_;
 };
 
-/// The rows of a list that may be missing, each with what to call it in a message.
+/// The rows of a list that may be missing, each with its name for messages.
 inline std::vector<Object> rows(Object& object, const char* key) {
   std::vector<Object> found;
   const nlohmann::json* list = object.find(key);

@@ -2,13 +2,13 @@
 // kill_at N -- PROGRAM ARGUMENT...: runs PROGRAM and kills it (SIGKILL) right before the N-th of its own system calls
 // that change a file; then exits 137, else with PROGRAM's status. N 0 never kills and prints the count.
 // kill_at each FD -- PROGRAM ARGUMENT...: stops it before each instead: writes a line to the socket FD, the call's
-// number and "busy" where a child of PROGRAM is at work, and goes on when a line comes back; PROGRAM is killed where
-// none comes. Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every
+// number and "busy" if a child of PROGRAM is running, and continues when a line comes back; PROGRAM is killed if none
+// comes. Counted: creating or truncating, writing, renaming, linking, removing, mode, owner, attributes, and every
 // sync. SQLite writes its database and log with pwrite64 and fdatasync, so each point within a commit is among them;
 // its shared index (-shm) is mapped, holds nothing durable, and only its ftruncate is seen. The calls of the children
 // that PROGRAM starts are not counted, and kill_at ends when the last of them has. A seccomp filter hands only the
-// calls of the table below to this process, which lets them go on or kills; ptrace(2) would do too, but then PROGRAM
-// could not wait for its children as usual. Needs Linux 5.9.
+// calls of the table below to this process, which lets them continue or kills; ptrace(2) would work, too, but then
+// PROGRAM could not wait for its children as usual. Needs Linux 5.9.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/openat2.h>
@@ -136,7 +136,7 @@ bool counts(pid_t pid, const seccomp_data& made) {
   return false;
 }
 
-/// Makes each call of the table wait for whoever holds the returned descriptor, in this process and its children.
+/// Makes each call of the table wait for the holder of the returned descriptor, in this process and its children.
 int install_filter() {
   std::vector<sock_filter> code = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const Call& call : kCalls) {
@@ -173,7 +173,7 @@ bool has_children(pid_t pid) {
   return false;
 }
 
-/// Sends call `count` to the listener, and waits for its answer. False if the listener is gone.
+/// Sends call `count` to the listener, and waits for its answer. False if the listener has ended.
 bool tell(int to, long count, bool busy) {
   const std::string line = std::to_string(count) + (busy ? " busy\n" : "\n");
   char answer = 0;
@@ -207,7 +207,7 @@ Traced start(char** argv, const Wanted& wanted) {
   return {pid, pidfd, fetched};
 }
 
-/// Takes one waiting call and lets it go on, or kills `program` where that is wanted.
+/// Takes one waiting call and lets it continue, or kills `program` if that is wanted.
 void answer(const Traced& program, const Wanted& wanted, long& count) {
   seccomp_notif call{};
   if (::ioctl(program.listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;  // the caller died meanwhile
@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
     if ((fds[0].revents & POLLIN) != 0)
       answer(program, wanted, count);
     else if ((fds[0].revents & POLLHUP) != 0)
-      fds[0].fd = -1;  // the program and its children are gone
+      fds[0].fd = -1;  // the program and its children have ended
     if ((fds[1].revents & POLLIN) != 0) {
       ::waitpid(program.pid, &status, 0);
       fds[1].fd = -1;

@@ -17,7 +17,7 @@ namespace odd_messages {
 
 inline constexpr std::string_view kBasics = "ybnqiuxtdsog";
 
-/// Of a call of libsystemd that must not fail.
+/// Result of a call of libsystemd that must not fail.
 inline int must(int result, const std::string& what) {
   if (result < 0) throw std::runtime_error(what + ": " + std::strerror(-result));
   return result;
@@ -37,7 +37,7 @@ class Maker {
     return rows[below(std::size(rows))];
   }
 
-  /// A word that means something to the service: arguments are such words now and then.
+  /// Adds a word that the service knows: some arguments are such words.
   void learn(const std::string& word) { words_.push_back(word); }
 
   std::string text() {
@@ -67,7 +67,7 @@ class Maker {
     do {
       made.clear();
       for (std::uint64_t count = least + below(4); count > 0; --count) made += type(depth);
-    } while (made.size() > 200);  // 255 is all that D-Bus takes
+    } while (made.size() > 200);  // the limit of D-Bus is 255
     return made;
   }
 

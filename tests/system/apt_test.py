@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""apt_test.py ROOT [CASE]... [--seed S]: what is done to p2pd while a fix runs apt, in a booted systemd; apt never notices. Needs root.
+"""apt_test.py ROOT [CASE]... [--seed S]: faults of p2pd while a fix runs apt, in a booted systemd; apt is not affected. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 A seed draws the same instants. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import os
@@ -17,12 +17,12 @@ from namespaces import arguments  # noqa: E402
 from service import SECONDS, Scenarios, cases_of, expect, with_files  # noqa: E402
 
 JOB, WORKER, BUS = "p2pd-job.service", "p2pd-worker.service", "p2pd.service"
-TERMS, TERM_SECONDS = 6, 2  # how often SIGTERM, and how long apt takes there
+TERMS, TERM_SECONDS = 6, 2  # number of SIGTERMs, and seconds that apt takes there
 PACKAGES = ("slow-postinst", "cuda-toolkit-12-8")
 
 
 def under_way(machine):
-    """A run whose fix has apt at work, in a unit of its own; its number."""
+    """Starts a run whose fix runs apt, in a unit of its own; returns its number."""
     run = machine.apply("toolkit")
     machine.apt_works()
     said = machine.run(f"systemctl status --no-pager {JOB} || true")
@@ -39,7 +39,7 @@ def apt_lives(machine, job):
 
 
 def same_end(machine, run, seconds=SECONDS):
-    """The run is done, apt ran once from its begin to its end, and nothing is half there."""
+    """Checks that the run is done, apt ran once from begin to end, and nothing is incomplete."""
     machine.ends("done", run)
     told = machine.run("cat /var/log/slow-postinst").split()
     expect(told == ["begin", *map(str, range(1, seconds + 1)), "end"], f"the package was configured otherwise: {told}")
@@ -75,7 +75,7 @@ def case_unharmed(machine):
 def case_kill_9_of_p2pd(machine):
     run, before, worker = under_way(machine), machine.pid(BUS), machine.pid(WORKER)
     kill(machine, BUS)
-    status = machine.status()  # by a new one, or from what the worker tells
+    status = machine.status()  # from a new p2pd, or from the worker
     expect(status["run"] == run and status["state"] == "walking", f"it shows {status}")
     back(machine, BUS, before)
     expect(machine.pid(WORKER) == worker, "the worker is another one")
@@ -109,10 +109,10 @@ def case_kill_9_again_and_again(machine):
     same_end(machine, run, 8)
 
 
-# ---- what an administrator, an upgrade, needrestart do ------------------------------------------------------------------
+# ---- actions of an administrator, an upgrade, needrestart ---------------------------------------------------------------
 
 def case_stop(machine):
-    """A stopped worker leaves apt alone; somebody who starts it finds the run where it was."""
+    """A stopped worker leaves apt alone; after a start the run continues where it was."""
     run, job = under_way(machine), machine.pid(JOB)
     machine.run(f"systemctl stop {WORKER}", timeout_s=30)
     apt_lives(machine, job)
@@ -144,7 +144,7 @@ def case_daemon_reexec(machine):
 
 
 def case_upgrade_of_p2pd(machine):
-    """The files are replaced as dpkg does it, then what a package's scripts do."""
+    """The files are replaced as dpkg does it, then the package's scripts run."""
     run, job, worker = under_way(machine), machine.pid(JOB), machine.pid(WORKER)
     layer = machine.lowers[0]
     for path in (path for path in (layer / "usr").rglob("*") if path.is_file()):
@@ -176,7 +176,7 @@ def case_needrestart(machine):
 
 @with_files(seconds=TERM_SECONDS)
 def case_sigterm_at_any_moment(machine):
-    """Each time on the way there: it ends well, the run stays open, and the next start ends it."""
+    """At random moments: the worker exits cleanly, the run stays open, and the next start completes it."""
     chance = random.Random(SEED)
     landed = []
     for _ in range(TERMS):

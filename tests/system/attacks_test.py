@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attacks_test.py ROOT [CASE]...: what an unprivileged user, or a tree that a stranger made, can try against p2pd. Needs root.
+"""attacks_test.py ROOT [CASE]...: attacks on p2pd by an unprivileged user, or by a tree that a stranger made. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 Prints "ok NAME" or "FAIL NAME: why" a scenario. Attacks on a parser (forged lines of the kernel's log, names of processes, device
 nodes that are held) are unit tests with the tag [attack]: "tests/run attack" runs both.
 """
@@ -19,7 +19,7 @@ from namespaces import arguments  # noqa: E402
 from service import BUILD, MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
 
 SECRET = "s3ntinel"
-# what opens a file of the state and holds a lock of it, in the ways that this is done: flock, and the bytes of -shm that SQLite locks
+# opens a file of the state and locks it in the two ways there are: flock, and the bytes of -shm that SQLite locks
 HOLD = """import fcntl, sys, time
 for name in sys.argv[1:]:
     try:
@@ -50,7 +50,7 @@ def modes(machine, *paths):
 # ---- locks ------------------------------------------------------------------------------------------------------------
 
 def case_locks_of_the_state(machine):
-    """Nobody holds what would stop a run, or its rollback; the service reads all the same."""
+    """An unprivileged user holds no lock that would stop a run, or its rollback; the service reads all the same."""
     machine.apply("toolkit")
     machine.ends("done")
     machine.write("/etc/hold.py", HOLD)
@@ -89,7 +89,7 @@ def case_a_lock_names_who_holds_it(machine):
 # ---- secrets ----------------------------------------------------------------------------------------------------------
 
 def told_to_nobody(machine):
-    """All that nobody can read of p2pd."""
+    """All of p2pd that user nobody can read."""
     return machine.run("p2pctl status --json; p2pctl history --json; p2pctl report --json; cat /run/p2pd/* /var/lib/p2pd/* 2>/dev/null;"
                        f" grep -rls {SECRET} /run/p2pd /var/lib/p2pd /var/cache/p2pd /var/log 2>/dev/null; true", "nobody")
 
@@ -112,7 +112,7 @@ def case_a_password_in_a_plan(machine):
 
 
 def case_a_password_of_a_proxy(machine):
-    """An error of the fetch quotes the proxy; what is kept and shown of it does not."""
+    """An error of the fetch quotes the proxy; the stored and shown error does not."""
     machine.write("/etc/p2pd/plans/fetch.yaml", FETCH.replace("ENTRY", entry_of_catalogue(machine)).replace("MIRROR", "mirror.example"))
     folder = "/run/systemd/system/p2pd-worker.service.d"
     machine.run(f"mkdir -p {folder} && printf '[Service]\\nEnvironment=https_proxy=nonsense://me:{SECRET}@proxy.example:1\\n' > {folder}/proxy.conf"
@@ -178,14 +178,14 @@ LOOKS = (["doctor"], ["doctor", "p2p-atomics"], ["plan"], ["plan", "--diff"], ["
 
 
 def looking_verbs():
-    """All verbs but those that change or control a run, and logs, which takes no tree."""
+    """All verbs except those that change or control a run, and logs, which takes no tree."""
     groups = re.findall(r"^(To look|For applications|For help).*:\n((?:  .*\n)+)",
                         subprocess.run([BUILD / "bin/p2pctl", "--help"], capture_output=True, text=True, check=True).stdout, re.M)
     return {line.split()[0] for _, lines in groups for line in lines.splitlines()} - {"logs"}
 
 
 def hostile_tree(place):
-    """A machine with GPUs and packages, all of whose programs leave a mark in /marks."""
+    """A machine with GPUs and packages; each of its programs leaves a mark in /marks."""
     tree = place / "tree"
     shutil.copytree(BUILD / "machines/rtx4090-x2-am5", tree, symlinks=True)
     (tree / "machine.json").unlink()
@@ -207,7 +207,7 @@ def hostile_tree(place):
 
 
 def case_hostile_tree(scenarios):
-    """Looking at a tree starts nothing of it, whoever looks."""
+    """p2pctl starts no program of a tree that it reads, for any user."""
     expect(looking_verbs() <= {words[0] for words in LOOKS}, f"not tried: {looking_verbs() - {words[0] for words in LOOKS}}")
     with tempfile.TemporaryDirectory(dir=scenarios.work) as place:
         tree = hostile_tree(pathlib.Path(place))

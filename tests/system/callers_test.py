@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""callers_test.py ROOT [CASE]...: who may do what, in a booted systemd: anybody reads, nobody but root writes, and p2pd itself
+"""callers_test.py ROOT [CASE]...: access rights, in a booted systemd: every user reads, only root writes, and p2pd itself
 can change nothing. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import difflib
@@ -16,14 +16,14 @@ from service import MANAGER, WRITES, Scenarios, cases_of, expect, files  # noqa:
 
 REFUSED = ("Access denied", "nteractive authentication required", "ermission denied", "password is needed", "polkit does not allow",
            "only root may")
-# what p2pd may connect to: the bus, the worker, the journal, systemd's ear; and who users are, which anybody may ask
+# sockets that p2pd may connect to: the bus, the worker, the journal, systemd's notify socket; and user lookup, open to all
 OPEN_TO_P2PD = {"/run/dbus/system_bus_socket", "/run/p2pd/walk.sock", "/run/systemd/notify", "/run/systemd/journal/dev-log",
                 "/run/systemd/journal/socket", "/run/systemd/journal/stdout", "/run/systemd/userdb/io.systemd.DynamicUser",
                 "/run/systemd/io.system.ManagedOOM"}
 SYSTEMD = "org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager"
 LOGIND = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
 HOSTNAMED = "org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedesktop.hostname1"
-CHANGES = {  # what p2pd must not get done over the bus
+CHANGES = {  # changes that p2pd must not be able to make over the bus
     "a transient unit": f"{SYSTEMD} StartTransientUnit 'ssa(sv)a(sa(sv))' made.service fail"
                         " 1 ExecStart 'a(sasb)' 1 /bin/touch 2 touch /etc/touched false 0",
     "a unit started": f"{SYSTEMD} StartUnit ss p2pd-worker.service replace",
@@ -40,7 +40,7 @@ CHANGES = {  # what p2pd must not get done over the bus
 
 
 def refused(machine, command, user):
-    """A command fails, and the reason is who asks."""
+    """Checks that a command fails because of its caller."""
     done = machine.shell(command, user, 30)
     expect(done.returncode != 0, f"{user} may: {command}\n{done.stdout}")
     expect(any(word in done.stdout for word in REFUSED), f"{user} is refused for another reason: {command}\n{done.stdout}")
@@ -101,13 +101,13 @@ def case_without_polkit_only_root(machine):
 # ---- p2pd -------------------------------------------------------------------------------------------------------------
 
 def p2pd_of(machine):
-    """The process of p2pd as it is seen here."""
-    machine.run("p2pctl status")  # wakes it
+    """Process id of p2pd in this namespace."""
+    machine.run("p2pctl status")  # starts p2pd
     return machine.seen(machine.until(lambda: machine.pid("p2pd.service"), "p2pd runs", 5))
 
 
 def case_p2pd_writes_nothing(machine):
-    """Wherever p2pd may write, nobody else sees it: its own /tmp."""
+    """p2pd can write only to its private /tmp, which nobody else sees."""
     pid = p2pd_of(machine)
     found = namespaces.inside(pid, namespaces.writable)
     seen = [path for path in found if machine.shell(f"test -e '{path}' && [ ! '{path}' -ef /dev/null ]").returncode == 0]

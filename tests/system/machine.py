@@ -6,7 +6,7 @@
         machine.run("systemctl --failed")
         machine.reboot()
 
-A script calls arguments() of namespaces.py first, which starts it once more in mounts and processes of its own: what it mounts or
+A script calls arguments() of namespaces.py first, which restarts it with mounts and processes of its own: what it mounts or
 starts ends with it, however it ends. Several machines may be up at once; each has a network of its own, or, after
 arguments(network=True), all share one with the script, which has nothing but the loopback device. There is no kernel and no boot
 loader: /proc/cmdline is what GRUB would give, from the first entry of grub.cfg, or from the one that grub-reboot chose.
@@ -26,7 +26,7 @@ from namespaces import CGROUPS, remove_cgroup
 
 HERE = pathlib.Path(__file__).resolve().parent
 ENTER = HERE.parent / "sim/driver_world/enter"
-REBOOT = 133            # how systemd-nspawn ends where the machine wants to be booted again
+REBOOT = 133            # exit status of systemd-nspawn when the machine asks for a reboot
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C", "TERM": "dumb"}
 POLL_S = 0.05
 PATIENCE_S = 60
@@ -36,11 +36,11 @@ class MachineError(Exception):
     """The machine did not do what was asked of it."""
 
 
-# ---- what is in it ----------------------------------------------------------------------------------------------------
+# ---- contents ---------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
 def overlay(work, upper, lowers):
-    """`lowers`, the upmost first, as a tree whose changes go to `upper`."""
+    """Mounts `lowers`, topmost first, as a tree whose changes go to `upper`."""
     for folder in (upper, work / "overlay", work / "tree"):
         folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
@@ -63,7 +63,7 @@ def below(pid):
 # ---- the machine ------------------------------------------------------------------------------------------------------
 
 class Machine:
-    """An overlay of trees, the upmost first. `files`: path to text of what is written before it boots. `network`: "private", or
+    """An overlay of trees, topmost first. `files`: path to text of files written before it boots. `network`: "private", or
     "shared" with the script."""
 
     def __init__(self, work, name, lowers, files=None, network="private"):
@@ -108,7 +108,7 @@ class Machine:
         self.wait_boot(after=before)
 
     def follow(self):
-        """Boots it as long as it asks for that."""
+        """Boots it, and again as often as it asks for a reboot."""
         while self.running:
             line = self.grub()
             (self.work / "command-line").write_text(line + "\n")
@@ -136,7 +136,7 @@ class Machine:
 
     @staticmethod
     def leader_of(nspawn):
-        """The process 1 of a machine that begins; None where it ended."""
+        """Process 1 of a starting machine; None if it ended."""
         while nspawn.poll() is None:
             with contextlib.suppress(OSError):
                 for pid in below(nspawn.pid):
@@ -146,7 +146,7 @@ class Machine:
         return None
 
     def grub(self):
-        """The command line that GRUB would start the kernel with: of the entry chosen for one boot, which is forgotten, or of the first."""
+        """The command line that GRUB would start the kernel with: of the entry chosen for one boot, which is cleared, or of the first."""
         text = (self.path / "boot/grub/grub.cfg").read_text()
         environment = self.path / "boot/grub/grubenv"
         chosen = re.search(r"(?m)^next_entry=(.+)$", environment.read_text() if environment.exists() else "")
@@ -159,10 +159,10 @@ class Machine:
         return " ".join(f"BOOT_IMAGE={kernel} {arguments}".replace("\\", "").split())
 
     def cut(self):
-        """Ends it at once, as if its plug were pulled; start() boots it again. What it wrote stays, synced or not."""
+        """Ends it at once, as if it were unplugged; start() boots it again. What it wrote stays, synced or not."""
         with self.changed:
             self.running = False
-        for _ in range(2):  # it may just have begun
+        for _ in range(2):  # it may have just started
             with contextlib.suppress(ProcessLookupError):
                 if self.leader:
                     os.kill(self.leader, signal.SIGKILL)
@@ -174,7 +174,7 @@ class Machine:
                 self.nspawn.kill()
 
     def wait_boot(self, after, timeout_s=PATIENCE_S):
-        """Waits until it is up after more than `after` boots; how many there were."""
+        """Waits until it is up after more than `after` boots; returns their number."""
         deadline = time.monotonic() + timeout_s
         with self.changed:
             while len(self.boots) <= after or not self.leader:
@@ -188,12 +188,12 @@ class Machine:
         raise MachineError(f"the boot has not ended in {timeout_s} s; the console ends in\n{self.console()[-2000:]}")
 
     def reboot(self):
-        """Boots it anew, as somebody at the keyboard would."""
+        """Reboots it, as a person at the keyboard would."""
         before = len(self.boots)
         self.shell("systemctl reboot")
         return self.wait_boot(before)
 
-    # ---- what runs in it
+    # ---- commands
 
     def argv(self, command, user=None):
         if not self.leader:
@@ -203,7 +203,7 @@ class Machine:
                 *become, "sh", "-c", command]
 
     def seen(self, pid):
-        """The process id that a process of the machine has here."""
+        """Process id, in this namespace, of a process of the machine."""
         namespace = os.readlink(f"/proc/{self.leader}/ns/pid")
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             with contextlib.suppress(OSError):
@@ -216,7 +216,7 @@ class Machine:
         return next(line.split(":")[3] for line in (self.path / "etc/passwd").read_text().splitlines() if line.startswith(user + ":"))
 
     def shell(self, command, user=None, timeout_s=PATIENCE_S):
-        """Runs a shell command in it, in a session of nobody's; what it printed is in `stdout`, errors too."""
+        """Runs a shell command in it, outside of any login session; `stdout` has its output, errors too."""
         try:
             return subprocess.run(self.argv(command, user), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, errors="replace", timeout=timeout_s, check=False)
@@ -224,7 +224,7 @@ class Machine:
             raise MachineError(f"no end after {timeout_s} s: {command}\n{error.stdout}") from error
 
     def run(self, command, user=None, timeout_s=PATIENCE_S):
-        """Runs a shell command that must succeed; what it printed."""
+        """Runs a shell command that must succeed; returns its output."""
         done = self.shell(command, user, timeout_s)
         if done.returncode != 0:
             raise MachineError(f"status {done.returncode}: {command}\n{done.stdout.strip()[-3000:]}")
@@ -247,7 +247,7 @@ class Machine:
                     break
 
     def until(self, condition, what, timeout_s=PATIENCE_S):
-        """Waits, over reboots, until a shell command succeeds or a function tells something true, which is returned."""
+        """Waits, over reboots, until a shell command succeeds or a function returns something true, which is returned."""
         deadline, found = time.monotonic() + timeout_s, None
         while time.monotonic() < deadline:
             with contextlib.suppress(MachineError):
@@ -260,7 +260,7 @@ class Machine:
             time.sleep(POLL_S)
         raise MachineError(f"not in {timeout_s} s: {what}")
 
-    # ---- what is in it
+    # ---- contents
 
     def write(self, path, text):
         file = self.path / path.lstrip("/")

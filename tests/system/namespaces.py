@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Namespaces of a script's own, which end with all that it mounted or started; and those of another process, where Python runs.
+"""Private namespaces of a script, which end with all that it mounted or started; and Python code in those of another process.
 
-There it has that process's user, no capability, no way to get one. Nothing is started there, so what that context lets be executed does
-not matter. System call filters do not come along: what is refused there is refused by namespaces and by the user alone.
+There it has that process's user, no capability, no way to get one. It starts no program, so the context's execution rights do
+not matter. System call filters are not applied: only the namespaces and the user restrict it.
 """
 import contextlib
 import ctypes
@@ -28,7 +28,7 @@ MARK = ".written-from-p2pd"
 # ---- a script's own: nothing is left behind ---------------------------------------------------------------------------
 
 def remove_cgroup(path):
-    """A cgroup with those below it; its processes are dead or dying."""
+    """Removes a cgroup with those below it; its processes are dead or dying."""
     deadline = time.monotonic() + 5
     while path.exists():
         for folder, _, _ in os.walk(path, topdown=False):
@@ -40,7 +40,7 @@ def remove_cgroup(path):
 
 
 def remove_cgroups(of=None):
-    """Those of the script with a process id; else those of scripts that are no more."""
+    """Removes those of the script with a process id; else those of scripts that have ended."""
     for path in (path for folder in CGROUPS for path in folder.glob(f"{OURS}*")):
         pid = path.name[len(OURS):]
         if pid == str(of) or of is None and not pathlib.Path("/proc", pid).exists():
@@ -59,7 +59,7 @@ def arguments(network=False):
         raise SystemExit(again_in_namespaces(["--net"] if network else []))
     if network:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    # in memory, in mounts of our own: nothing is left of it; systemd-nspawn, too, notes something there
+    # in memory, in our own mounts: nothing is left behind; systemd-nspawn writes there, too
     place = pathlib.Path("/run/systemd")
     place.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place], check=True)
@@ -71,7 +71,7 @@ def again_in_namespaces(more):
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     remove_cgroups()
-    # the shell is process 1 of them, and buries who lost his parent: a machine does not go down while one of its own is unburied
+    # the shell is process 1 of them, and reaps orphans: a machine does not shut down while it has a zombie
     inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
                               "--kill-child", "--mount-proc", *more, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv],
                              env={**os.environ, "SYSTEMD_TESTS_CGROUP": OURS + str(os.getpid())})
@@ -102,13 +102,13 @@ def inside(pid, test):
         try:
             os.close(read)
             enter(pid)
-            if (grandchild := os.fork()) == 0:  # only a child is in the other namespace of processes
+            if (grandchild := os.fork()) == 0:  # only a child enters the other PID namespace
                 become(uid, gid, groups)
                 os.write(write, json.dumps(test()).encode())
                 code = 0
             else:
                 code = os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1])
-        except BaseException as error:  # this process must not go on as the script
+        except BaseException as error:  # the forked process must not continue as the script
             os.write(write, json.dumps({"error": repr(error)}).encode())
         finally:
             os._exit(code)
@@ -136,14 +136,14 @@ def become(uid, gid, groups):
     done(LIBC.prctl(PR_SET_SECUREBITS, NOROOT, 0, 0, 0), "securebits")
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)  # takes the capabilities along
+    os.setresuid(uid, uid, uid)  # drops the capabilities, too
     done(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 
-# ---- what is tried there ----------------------------------------------------------------------------------------------
+# ---- attempts ---------------------------------------------------------------------------------------------------------
 
 def writable():
-    """Where a file could be written, or is one that can be changed, outside /proc and /sys. Marks are left in the folders."""
+    """Folders where a file can be created, and files that can be changed, outside /proc and /sys. Leaves marks in the folders."""
     found = []
     for folder, names, files in os.walk("/"):
         if folder == "/":
@@ -160,7 +160,7 @@ def writable():
 
 
 def opened_for_writing(paths):
-    """Those of the files that open for writing."""
+    """The files that open for writing."""
     found = []
     for path in paths:
         try:
@@ -172,7 +172,7 @@ def opened_for_writing(paths):
 
 
 def connectable(sockets):
-    """Those of the sockets, path and type, that take a connection."""
+    """The sockets, path and type, that accept a connection."""
     found = []
     for path, kind in sockets:
         with socket.socket(socket.AF_UNIX, kind) as one:
@@ -186,7 +186,7 @@ def connectable(sockets):
 
 
 def signalled(pids):
-    """Those of the processes that a signal could be sent to."""
+    """The processes that a signal could be sent to."""
     found = []
     for pid in pids:
         try:
@@ -198,7 +198,7 @@ def signalled(pids):
 
 
 def sockets_of(pid):
-    """The UNIX sockets with a path that wait for somebody where a process is: path and type."""
+    """The listening UNIX sockets with a path in the namespaces of a process: path and type."""
     rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]]
     waits = [(row[7], int(row[4], 16)) for row in rows if len(row) == 8 and (int(row[3], 16) & 0x10000 or row[4] == "0002")]
     return sorted({(path, kind) for path, kind in waits if path.startswith("/")})

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """reboots_test.py ROOT [CASE]...: runs that need a restart, through logind, in a booted systemd. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import json
@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 from namespaces import arguments  # noqa: E402
 from service import ARGUMENT, Scenarios, cases_of, expect, with_files  # noqa: E402
 
-DELAY_S = 12  # of a restart that somebody is to see coming
+DELAY_S = 12  # of a restart that must be announced
 LOGIND = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
 REBOOTING = "7a1c3e5f9b2d4068a4c6e8f0b2d4f617"
 
@@ -28,7 +28,7 @@ def has_argument(machine, boot=-1):
 
 
 def ends_well(machine, run, boots, counted=None):
-    """The run is done after so many boots, and its argument is there to stay. `counted`: its reboots, where that is more."""
+    """Checks that the run is done after so many boots, and its argument is permanent. `counted`: its reboots, if more."""
     status = machine.ends("done", run)
     expect(len(machine.boots) == boots, f"{len(machine.boots)} boots: {machine.boots}")
     expect(boots - 1 <= status["reboots"] <= (counted or boots - 1), f"{status['reboots']} reboots counted")
@@ -38,7 +38,7 @@ def ends_well(machine, run, boots, counted=None):
 
 
 def in_the_kernels_hands(machine, seconds):
-    """Nothing is restarted for so long."""
+    """Checks that nothing is restarted for so long."""
     boots, until = len(machine.boots), time.monotonic() + seconds
     while time.monotonic() < until:
         expect(len(machine.boots) == boots and machine.leader, "it was restarted")
@@ -62,7 +62,7 @@ def case_a_reboot_on_the_way(machine):
 
 
 def case_apply_follows_until_it_reboots(machine):
-    """p2pctl apply, as somebody types it, says what happens, and ends well as the machine goes down."""
+    """p2pctl apply, typed by a person, reports progress, and exits 0 as the machine shuts down."""
     done = machine.shell("p2pctl apply argument; echo ended $? > /var/log/apply")
     machine.ends("done")
     expect("argument" in done.stdout, f"it said {done.stdout!r}")
@@ -114,11 +114,11 @@ def case_apply_in_cloud_init(machine):
     machine.ends("done")
 
 
-# ---- seen and called off ----------------------------------------------------------------------------------------------
+# ---- announced and cancelled --------------------------------------------------------------------------------------------
 
 @with_files(config=f"reboot_delay_s: {DELAY_S}")
 def case_announced_and_called_off(machine):
-    """A terminal and motd say what is coming and how to stop it; shutdown -c pauses the run, and it can go on."""
+    """A terminal and motd announce the restart and how to stop it; shutdown -c pauses the run, which can be resumed."""
     with machine.beside("script --quiet --flush --command 'login -f root' /tmp/terminal"):
         machine.until("who | grep -q root", "somebody is logged in", 15)
         run = machine.apply("argument")
@@ -180,7 +180,7 @@ def case_external(machine):
 
 
 def case_inhibited_from_the_start(machine):
-    """Nothing is changed while somebody asks that the machine stay up; then the run goes on by itself."""
+    """Nothing is changed while an inhibitor is held; then the run continues by itself."""
     with machine.beside("systemd-inhibit --what=shutdown --mode=block --who=the-test --why=measuring sleep 1000"):
         machine.until("systemd-inhibit --list | grep -q the-test", "the inhibitor is there", 10)
         run = machine.apply("patient")
@@ -188,7 +188,7 @@ def case_inhibited_from_the_start(machine):
         in_the_kernels_hands(machine, 5)
         expect(not (machine.path / "boot/grub/custom.cfg").exists(), "the trial entry is there already")
     ends_well(machine, run, 2)
-    machine.run("p2pctl revert --no-block")  # our own lock is none that the rollback waits for
+    machine.run("p2pctl revert --no-block")  # the rollback does not wait for p2pd's own lock
     machine.ends("reverted")
 
 
@@ -203,7 +203,7 @@ def case_inhibited_as_the_restart_is_due(machine):
 
 
 def case_its_own_inhibitor(machine):
-    """While it changes something, nobody restarts the machine by mistake."""
+    """While p2pd changes something, its inhibitor prevents a restart by mistake."""
     machine.write("/etc/slow-postinst", "3\n")
     machine.apply("toolkit")
     machine.apt_works()
@@ -213,11 +213,11 @@ def case_its_own_inhibitor(machine):
     machine.until("! systemd-inhibit --list --no-legend | grep -q p2pd", "its inhibitor is gone", 15)
 
 
-# ---- the plug ---------------------------------------------------------------------------------------------------------
+# ---- power cut ----------------------------------------------------------------------------------------------------------
 
 @with_files(seconds=3)
 def case_the_plug_is_pulled(machine):
-    """While apt works, and as a restart is due: the next boots go on."""
+    """Power cuts while apt runs, and while a restart is due: the next boots continue the run."""
     run = machine.apply("both")
     machine.apt_works()
     machine.cut()

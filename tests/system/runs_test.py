@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """runs_test.py ROOT [CASE]...: a run as the bus, the journal and containers show it, in a booted systemd. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import sys
@@ -12,7 +12,7 @@ from machine import HERE  # noqa: E402
 from namespaces import arguments  # noqa: E402
 from service import Scenarios, cases_of, expect, files  # noqa: E402
 
-MESSAGES = {  # of the journal, where a run can be made to say them without a GPU
+MESSAGES = {  # journal messages that a run can log without a GPU
     "begun": "8e2f6a4b0c7d4e1f9a3b5c6d7e8f9012", "step": "1f4b7c2e5a8d4069b3c6e9f2a5d8b014",
     "blocked": "5c9d3e7f1a2b4c68905d6e7f8a9b0c13", "failed": "c4e6081a3b5d4f7092a4b6c8d0e2f419",
     "reverted": "d5f7192b4c6e408193a5b7c9d1e3f50a"}
@@ -42,7 +42,7 @@ def case_bus_shows_progress(machine):
 
 
 def case_retry_when_the_worker_has_gone(machine):
-    """A blocked run waits for a person, and not for a worker; no other request goes on with it."""
+    """A blocked run needs no worker while it waits for a person; no other request continues it."""
     run = machine.apply("stuck")
     machine.state("blocked")
     machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Machines with p2pd installed, the plans that the scenarios walk there, and the lines "ok NAME" and "FAIL NAME: why"."""
+"""Machines with p2pd installed, the plans of the scenarios, and the lines "ok NAME" and "FAIL NAME: why"."""
 import json
 import os
 import pathlib
@@ -11,10 +11,10 @@ from machine import ENTER, HERE, Machine, MachineError, overlay
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
 SETTLED = ("idle", "ready", "blocked", "failed", "paused")
-BUSY_S = 120  # at most, of a run over a reboot
+BUSY_S = 120  # at most, for a run over a reboot
 WRITES = ("Pause", "Resume", "Retry", "Cancel", "Revert")  # besides Apply
 MANAGER = "org.p2pd1 /org/p2pd1 org.p2pd1.Manager"
-SECONDS = 4  # that apt takes
+SECONDS = 4  # duration of apt
 
 PLAN = """# SPDX-License-Identifier: MIT
 name: {name}
@@ -63,7 +63,7 @@ def install_files(build, tree):
 
 
 def installed(root, build, work):
-    """The folder with what installing the package of a build adds to a tree: its files, and what its postinst does."""
+    """The layer that the package of a build adds to a tree: its files, and the effects of its postinst."""
     layer = work / "installed"
     with overlay(work / "installing", layer, [root]) as tree:
         install_files(build, tree)
@@ -109,17 +109,17 @@ class ServiceMachine(Machine):
             return {}
 
     def apply(self, plan):
-        """Begins a run of a plan; its number."""
+        """Starts a run of a plan; returns its number."""
         before = self.status().get("run") or 0
         self.run(f"p2pctl apply {plan} --no-block")
         return self.until(lambda: (now := self.published().get("run") or 0) > before and now, f"a run of {plan} began", 20)
 
     def state(self, *states, timeout_s=BUSY_S):
-        """Waits, over reboots, until the newest run is in one of these states; the whole status."""
+        """Waits, over reboots, until the newest run is in one of these states; returns the whole status."""
         return self.until(lambda: (now := self.published()).get("state") in states and now, f"the state is {' or '.join(states)}", timeout_s)
 
     def ends(self, result, run=None):
-        """Waits, over reboots, until the newest run has settled; it must have come to this result. The whole status."""
+        """Waits, over reboots, until the newest run has settled with this result; returns the whole status."""
         status = self.state(*SETTLED)
         expect(status["result"] == result, f"the run ended as {status['state']}, '{status['result']}', not '{result}': {status['reason']}")
         expect(run is None or status["run"] == run, f"run {run} was asked for, and {status['run']} is there")
@@ -135,11 +135,11 @@ class ServiceMachine(Machine):
         return [told.get(name, "") for name in properties]
 
     def pid(self, unit):
-        """The main process of a unit, as the machine counts; 0: none."""
+        """Main process id of a unit, as the machine counts; 0: none."""
         return int(self.unit(unit, "MainPID")[0])
 
     def processes(self):
-        """The p2pd processes there are."""
+        """The running p2pd processes."""
         return self.shell("pgrep -a p2pd").stdout.strip()
 
     def journal(self, words=""):
@@ -155,7 +155,7 @@ class ServiceMachine(Machine):
 
 
 class Scenarios:
-    """Runs functions case_NAME(machine), and prints how each went."""
+    """Runs functions case_NAME(machine), and prints their results."""
 
     def __init__(self, root, work, only, with_p2pd=True):
         self.root, self.work, self.only = root, work, only
@@ -180,7 +180,7 @@ class Scenarios:
         return 1 if self.failed or unknown else 0
 
     def case(self, case, *given):
-        """One scenario; an error of it is told with what the machine says about itself."""
+        """Runs one scenario; reports its error with the machine's diagnostics."""
         start = time.monotonic()
         try:
             case(*given)
@@ -193,14 +193,14 @@ class Scenarios:
             print(f"ok {name_of(case)} ({time.monotonic() - start:.1f} s)", flush=True)
 
     def together(self, cases, given=None):
-        """Scenarios that leave a machine as it was, on one."""
+        """Runs scenarios that leave a machine as it was, on one machine."""
         if cases := self.wanted(cases):
             with self.machine(given) as machine:
                 for case in cases:
                     self.case(case, machine)
 
     def apart(self, cases, given=None):
-        """Scenarios on a machine of their own each; `given` for those that have no `files`."""
+        """Runs scenarios on a machine of their own each; `given` for those without `files`."""
         for case in self.wanted(cases):
             with self.machine(getattr(case, "files", given)) as machine:
                 self.case(case, machine)
@@ -211,7 +211,7 @@ def name_of(case):
 
 
 def with_files(**given):
-    """A scenario whose machine gets these files(...)."""
+    """Marks a scenario whose machine gets these files(...)."""
     def decorate(case):
         case.files = files(**given)
         return case

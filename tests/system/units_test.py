@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""units_test.py ROOT [CASE]...: the units that ship, and p2pd on the bus, in a booted systemd. Needs root.
+"""units_test.py ROOT [CASE]...: the shipped units, and p2pd on the bus, in a booted systemd. Needs root.
 
-ROOT is a tree made by `root`, and stays as it is; P2PD_BUILD names the build that is installed, build/dev unless told.
+ROOT is a tree made by `root`, and is not changed; P2PD_BUILD names the build that is installed, default: build/dev.
 Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import json
@@ -20,8 +20,8 @@ from service import MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
 
 SHIPPED = HERE.parents[1] / "units"
 STANDARD = ("org.freedesktop.DBus.", "org.freedesktop.LogControl1")  # interfaces that come with libsystemd
-WORST = 1.5  # exposure that systemd-analyze may see in p2pd.service: 0 is the best, 10 the worst
-NOT_GREEN = {  # what systemd-analyze holds against p2pd.service, and why it is so
+WORST = 1.5  # highest exposure of p2pd.service in systemd-analyze: 0 is the best, 10 the worst
+NOT_GREEN = {  # settings that systemd-analyze marks down in p2pd.service, and the reason for each
     "RootDirectory=/RootImage=": "it runs from the host's /usr, of which it cannot write anything",
     "RestrictSUIDSGID=": "answers openat2(2), which opens every path of p2pd, with ENOSYS; it has no privilege to pass on",
     "RestrictAddressFamilies=~AF_UNIX": "the bus and the worker are Unix sockets",
@@ -35,7 +35,7 @@ def shipped(machine, *endings):
     return [unit for unit in units if unit.endswith(endings or ("",))]
 
 
-# ---- nothing is asked for: nothing happens ----------------------------------------------------------------------------
+# ---- idle -------------------------------------------------------------------------------------------------------------
 
 def case_boot_idle(scenarios):
     """After the timers have fired there is no process of p2pd, and /etc is what a boot without p2pd leaves."""
@@ -46,7 +46,7 @@ def case_boot_idle(scenarios):
         with scenarios.machine(dict(soon), layers) as machine:
             if layers is None:
                 for timer in timers:
-                    # one whose condition does not hold is not started; what is started has fired
+                    # a timer whose condition does not hold is not started; a started one has fired
                     machine.until(f"! systemctl -q is-active {timer} || systemctl show {timer} -p LastTriggerUSec | grep -q =[A-Z]",
                                   f"{timer} fired", 20)
                 machine.until(lambda: not machine.processes(), "no process of p2pd is left", 60)
@@ -70,7 +70,7 @@ def case_apply_on_boot_is_off(machine):
 
 
 def case_each_boot_makes_anew_what_lasts_for_one(machine):
-    """Where there was a run, whatever it applied: the unit asks the worker, which knows."""
+    """After a run, whatever it applied: the unit asks the worker."""
     machine.apply("toolkit")
     machine.ends("done")
     machine.reboot()
@@ -78,7 +78,7 @@ def case_each_boot_makes_anew_what_lasts_for_one(machine):
     expect(told[:3] == ["yes", "success", "0"] and told[3] != "0", f"{told}")
 
 
-# ---- what ships -------------------------------------------------------------------------------------------------------
+# ---- shipped files ----------------------------------------------------------------------------------------------------
 
 def case_verify(machine):
     units = shipped(machine)
@@ -103,7 +103,7 @@ def normal(element):
 
 
 def interfaces(xml):
-    """Name to content of what an introspection tells, standard interfaces left out, members in any order."""
+    """Name to content of an introspection, standard interfaces left out, members in any order."""
     found = {}
     for interface in ElementTree.fromstring(xml).iter("interface"):
         if not interface.get("name").startswith(STANDARD):
@@ -192,7 +192,7 @@ def case_another_machine(machine):
 
 
 def case_a_full_disk(machine):
-    """Where nothing can be recorded nothing is changed; the error says why, and with room again it goes on."""
+    """Without room for its state p2pd changes nothing; the error says why, and with room again it works."""
     machine.run("systemctl stop p2pd.service p2pd-worker.service; mount -t tmpfs -o size=64k tmpfs /var/lib/p2pd")
     done = machine.shell("p2pctl apply toolkit --no-block")
     expect(done.returncode == 1 and "space" in done.stdout, f"{done.returncode}: {done.stdout}")
@@ -225,7 +225,7 @@ def case_ready_target(machine):
 
 
 def case_metrics(machine):
-    """Where node_exporter looks for files, there is one; it is written anew when the status changes."""
+    """A file for node_exporter exists; it is rewritten when the status changes."""
     folder = "/var/lib/prometheus/node-exporter"
     for unit in ("p2pd-metrics.path", "p2pd-metrics.timer"):
         machine.run(f"systemctl start {unit}")
@@ -242,7 +242,7 @@ def case_metrics(machine):
 
 
 def case_features(machine):
-    """Where Kubernetes looks for labels, there are some, for a while."""
+    """Labels for Kubernetes exist, with an expiry time."""
     folder = "/etc/kubernetes/node-feature-discovery/features.d"
     machine.run("systemctl start p2pd-features.timer")
     expect(machine.shell("systemctl -q is-active p2pd-features.timer").returncode != 0, "it labels, and nobody reads")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""config/catalogue.yaml and config/kernel-table.yaml name what there is, and schema and p2pctl judge drop-ins of the catalogue alike.
+"""config/catalogue.yaml and config/kernel-table.yaml name existing things; schema and p2pctl judge drop-ins of the catalogue alike.
 
-P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
+P2PD_BUILD names the build directory whose bin/p2pctl is asked; default: build/dev.
 """
 import copy
 import json
@@ -115,7 +115,7 @@ class Catalogue(unittest.TestCase):
         self.assertEqual({rule["include"] for rule in self.catalogue["compat_rules"].values()}, here)
 
     def test_compat_headers_say_nothing_outside_of_a_kernel(self):
-        """kbuild asks the compiler with these flags, and without the kernel's headers, which options it takes."""
+        """kbuild uses these flags, and no kernel headers, to ask the compiler for the options that it supports."""
         for file in (CONFIG / "compat").rglob("*.h"):
             words = ["gcc", "-nostdinc", "-I", CONFIG / "plans", "-Werror", "-D__KERNEL__", "-include", file, "-E", "-P", "-x", "c", "/dev/null"]
             done = subprocess.run(words, capture_output=True, text=True)
@@ -131,7 +131,7 @@ class Catalogue(unittest.TestCase):
             self.assertEqual("known" in release, "commit" in release, version)
 
     def test_no_report_of_a_graft(self):
-        """A release that a fork made a patch for is no graft of that fork's patch for another."""
+        """A release for which a fork has a patch gets no graft of that fork's patch for another release."""
         for id_, patch in self.patches.items():
             self.assertNotIn(patch["base"], patch.get("grafts", {}), id_)
 

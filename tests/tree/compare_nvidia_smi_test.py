@@ -32,7 +32,7 @@ def recorded(name):
 
 
 def query_xml():
-    """The record's "nvidia-smi -q", the fields that are read, as "-q -x" has them."""
+    """The record's "nvidia-smi -q", the fields that are read, in the form of "-q -x"."""
     gpus = []
     for part in re.split(r"^GPU ", recorded("q"), flags=re.M)[1:]:
         def after(section, name):
@@ -50,7 +50,7 @@ def query_xml():
 
 
 def doctor():
-    """As "p2pctl doctor --json" would have it of the golden findings of the record."""
+    """The golden findings of the record, in the form of "p2pctl doctor --json"."""
     checks = ["gpu-inventory", "pcie-links", "driver-peers"]
     return {"steps": [{"step": c, "check": c, **golden(c)["h200-x4-vm"]} for c in checks]}
 

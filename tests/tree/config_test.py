@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Shipped YAML fits its schema, each schema rejects seeded mistakes, and p2pctl agrees with the schema of plans.
 
-P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
+P2PD_BUILD names the build directory whose bin/p2pctl is asked; default: build/dev.
 """
 import copy
 import json

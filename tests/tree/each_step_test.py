@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""No step of the plan that ships is there for nothing: without it, some recorded machine is no longer told its cause, or some scenario
+"""Each step of the shipped plan is needed: without it, the cause of some recorded machine is no longer found, or some scenario
 of the virtual machine fails (tests/vm/run --without STEP)."""
 import json
 import os
@@ -33,7 +33,7 @@ class EachStep(unittest.TestCase):
 
     @classmethod
     def cause(cls, record, plan):
-        """The step that doctor names as the root cause, and the one that its fix lacks."""
+        """The step that doctor names as the root cause, and the step that blocks its fix."""
         path = pathlib.Path(cls.folder.name, "plan.yaml")
         path.write_text(json.dumps(plan))
         done = subprocess.run([P2PCTL, "doctor", path, "--root", record, "--json"], stdout=subprocess.PIPE, check=False, text=True)

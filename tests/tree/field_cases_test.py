@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every case of the field has a row in tests/field_cases.yaml, and the test that a row names gives that case. Prints the
+"""Every case of the field has a row in tests/field_cases.yaml, and the test that a row names has that case. Prints the
 table. P2PD_CORPUS: a directory whose cases.md lists the cases; without it the rows are checked alone."""
 import os
 import pathlib
@@ -15,7 +15,7 @@ CORPUS = os.environ.get("P2PD_CORPUS")
 
 
 def rows():
-    """{section: {case: row}}; a case that is there twice is an error, where yaml would take the last."""
+    """{section: {case: row}}; a case that occurs twice is an error, of which yaml would take the last."""
     names = re.findall(r'^  "([^"]+)":', ROWS.read_text(), re.M)
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
     return yaml.safe_load(ROWS.read_text())

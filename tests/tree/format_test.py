@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every file of C++ and CUDA is as clang-format 14, Debian 12's, writes it; another version formats otherwise, and is not asked."""
+"""Every file of C++ and CUDA is as clang-format 14, Debian 12's, writes it; another version formats otherwise, and is not used."""
 import pathlib
 import re
 import subprocess

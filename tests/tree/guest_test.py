@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A virtual machine's own time, and what drives it (tests/vm/guest.py): without a machine."""
+"""A virtual machine's own time, and its accelerators (tests/vm/guest.py): without a machine."""
 import pathlib
 import shutil
 import subprocess

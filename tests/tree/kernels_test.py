@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""kernels.ptx is what make-ptx makes of kernels.cu, old enough for every driver of the catalogue."""
+"""kernels.ptx is the output of make-ptx for kernels.cu, old enough for every driver of the catalogue."""
 import hashlib
 import pathlib
 import re
@@ -12,7 +12,7 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "probes/bench/device"
 PTX = (BENCH / "kernels.ptx").read_text()
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
-OLDEST = (8, 4)  # what the JIT of driver 550 takes
+OLDEST = (8, 4)  # newest version that the JIT of driver 550 accepts
 
 
 class Kernels(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rules of the tree as tables: who may include what, ids, CMake lists, licence lines, words that stay out; and what breaks them."""
+"""The rules of the tree as tables: permitted includes, ids, CMake lists, licence lines, forbidden words; and their breaches."""
 import fnmatch
 import pathlib
 import re
@@ -27,7 +27,7 @@ ROOMS = [
     ("tests", ["base", "protocol", "machine", "record", "plan", "engine", "bus", "worker", "report", "screen", "ctl", "probes", "actions"]),
 ]
 HOMES = set(ROOMS[-1][1])  # first word of a header of ours
-ROOM_LINES = 4000  # more, and it is two
+ROOM_LINES = 4000  # a larger room must be split
 GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/compat.cpp", "compat.inc"),
              ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"),
@@ -58,11 +58,11 @@ NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake",
 # Spelled in two halves, so that this file does not hold them.
 NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]
 NOT_DONE = ["TO" + "DO", "FIX" + "ME"]
-RECORDED = ["tests/machines/captured/*", "tests/golden/*"]  # what real machines said
+RECORDED = ["tests/machines/captured/*", "tests/golden/*"]  # output of real machines
 
 
 def fits(path, patterns):
-    """Like a shell would: '*' in the last part of a pattern spans folders, except for "daemon/*.cpp"."""
+    """Matches like a shell: '*' in the last part of a pattern spans folders, except for "daemon/*.cpp"."""
     return any(fnmatch.fnmatch(path, p) and (p != "daemon/*.cpp" or path.count("/") == 1) for p in patterns)
 
 
@@ -101,7 +101,7 @@ def quoted_breach(name, header):
     if (name.startswith("tests/") and header.split("/")[0] not in HOMES) or (name, header) in GENERATED:
         return ""
     room, uses = room_of(name)
-    allowed = [room.removeprefix("daemon/"), *uses] if room not in ("probes", "actions") else uses  # a check does not know others
+    allowed = [room.removeprefix("daemon/"), *uses] if room not in ("probes", "actions") else uses  # a check includes no other checks
     if any(header == place or header.startswith(place + "/") for place in allowed):
         return ""
     return f"may include {', '.join(uses) or 'nothing of other rooms'}"
@@ -120,7 +120,7 @@ def room_graph(root, names):
 
 
 def layers(graph):
-    """The rooms of a graph in rows, each of which uses those above alone; what is left is in a cycle."""
+    """The rooms of a graph in rows, each of which uses only rows above; the rest is in a cycle."""
     rows, left = [], dict(graph)
     while row := sorted(room for room, uses in left.items() if not uses & left.keys()):
         rows.append(row)
@@ -158,7 +158,7 @@ def unit_breaches(root, folder, kind):
 
 
 def cmake_breaches(root, names):
-    """Files that a CMakeLists names and that are not there, and sources that none names."""
+    """Files that a CMakeLists names and that do not exist, and sources that none names."""
     breaches, named = [], set()
     for name in names:
         if pathlib.Path(name).name != "CMakeLists.txt":
@@ -172,12 +172,12 @@ def cmake_breaches(root, names):
             named.add(file)
             if not (root / file).is_file() and word != "registry.cpp":  # made by the build
                 breaches.append(f"{name}: names {word}, which is not there")
-    listed = [n for n in names if n.endswith("_test.py") or n.endswith(".cpp") and n.startswith(("tests/", "probes/bench/"))]  # of others CMake takes all
+    listed = [n for n in names if n.endswith("_test.py") or n.endswith(".cpp") and n.startswith(("tests/", "probes/bench/"))]  # CMake globs the others
     return breaches + [f"{n}: no CMakeLists.txt names it" for n in listed if n not in named]
 
 
 def word_breaches(root, names):
-    """Sources without a licence line, and words that do not belong into the tree."""
+    """Sources without a licence line, and words that must not occur in the tree."""
     breaches = []
     for name in names:
         path = root / name

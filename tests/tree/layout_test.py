@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The tree keeps the rules of layout_rules.py.
 
-Each rule is shown to bite: seeded breaches in a temporary copy are found.
+Seeded breaches in a temporary copy show that each rule finds them.
 """
 import pathlib
 import re
@@ -17,9 +17,9 @@ TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "REA
        "probes", "tests", "units"}
 TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore"}
 
-AT_MOST = 1200  # tracked files: what can be made is made by the build
+AT_MOST = 1200  # tracked files: the build makes all that can be made
 
-# file, a line put at its end, what the breach must say
+# file, a line appended to it, text of the breach
 INCLUDE_SEEDS = [
     ("daemon/base/root.cpp", '#include "plan/plan.hpp"', "may include nothing of other rooms"),
     ("daemon/base/root.cpp", '#include "machine/boot/mounts.hpp"', "may include nothing of other rooms"),
@@ -45,7 +45,7 @@ INCLUDE_SEEDS = [
     ("actions/kernel_cmdline.cpp", "#include <catch2/catch.hpp>", "only in tests/"),
 ]
 
-# file, what is replaced, by what, what the breach must say
+# file, old text, new text, text of the breach
 OTHER_SEEDS = [
     ("probes/gpu_inventory.cpp", '"gpu-inventory"', '"gpu-count"', "expected one Probe called"),
     ("probes/gpu_inventory.cpp", "// gpu-inventory:", "// Counts:", "does not open with"),
@@ -80,7 +80,7 @@ class Layout(unittest.TestCase):
         self.same(include_breaches(ROOT, self.names))
 
     def test_rooms(self):
-        """Which uses which: printed, from the left to the right."""
+        """Prints which room uses which, from the left to the right."""
         graph = room_graph(ROOT, self.names)
         rows, cycle = layers(graph)
         self.assertEqual(cycle, {}, "a cycle")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every machine record is whole, as tests/machines/README.md says, has the conclusion that is expected of it beside it, and doctor comes
-to it: the outlook, the root cause, and, where it names GPUs to leave out, what becomes of the rest under such a plan.
+"""Every machine record is complete, as tests/machines/README.md describes, has its expected conclusion beside it, and doctor comes
+to it: the outlook, the root cause, and, if it names GPUs to leave out, the outlook of the rest under such a plan.
 
-P2PD_BUILD names the build directory whose records and bin/p2pctl are looked at; build/dev unless told.
+P2PD_BUILD names the build directory whose records and bin/p2pctl are used; default: build/dev.
 """
 import json
 import pathlib
@@ -47,7 +47,7 @@ def text(value):
 
 
 def conclusion_faults(expected):
-    """Of what is expected under one plan."""
+    """Faults of the expectation for one plan."""
     cause = expected["root_cause"]
     if expected["outlook"] not in OUTLOOKS:
         yield f"expected.json: {expected['outlook']!r} is no outlook"

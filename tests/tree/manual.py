@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The manual pages, read by the macros of mdoc, for tests of what they say. P2PD_BUILD: whose bin/p2pctl is asked; build/dev."""
+"""The manual pages, parsed by their mdoc macros, for tests of their content. P2PD_BUILD: whose bin/p2pctl is asked; build/dev."""
 import functools
 import os
 import pathlib
@@ -42,7 +42,7 @@ def part(name, section, subsection=None):
 
 
 def whole(name, section):
-    """Lines of a section, those of its subsections too."""
+    """Lines of a section, including its subsections."""
     lines = re.search(rf"^\.Sh {section}$(.*?)(?=^\.Sh |\Z)", page(name), re.M | re.S)[1]
     return [line for line in lines.splitlines() if not line.startswith(".Ss")]
 
@@ -61,7 +61,7 @@ def items(lines):
 
 
 def keys(lines, macro="Cm"):
-    """Names that items put after `macro`, each with the item's text."""
+    """Names after `macro` in items, each with the item's text."""
     table = {}
     for head, text in items(lines):
         if head.startswith(macro + " "):

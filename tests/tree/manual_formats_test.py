@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Manual pages say what the formats of files and the interface on the bus are, all of it and no more."""
+"""Manual pages describe the formats of files and the interface on the bus, completely and no more."""
 import json
 import re
 import shlex
@@ -48,7 +48,7 @@ class Formats(Case):
                 if told := re.search(r"(\S+) unless told", rule.get("description", "")):
                     self.assertIn(f"Default: {told[1]}.", text)
                 for inner in rule.get("properties", {}):
-                    if key != "policy":  # has a part of its own
+                    if key != "policy":  # described in a part of its own
                         self.assertRegex(text, rf"\.Cm {inner}\b")
 
     def test_plan(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Manual pages, README.md, completions and the journal's catalogue say what the programs and the units are, all of it and no more."""
+"""Manual pages, README.md, completions and the journal's catalogue describe the programs and units, completely and no more."""
 import functools
 import os
 import pathlib
@@ -65,7 +65,7 @@ def verbs():
 
 
 def verb_items():
-    """Verb to what p2pctl.1 says of it."""
+    """Verb to its description in p2pctl.1."""
     found = {}
     for head, text in items(whole("p2pctl.1", "VERBS")):
         name = re.match(r"Cm ([a-z-]+(?: [a-z-]+)*)", head)[1]
@@ -149,7 +149,7 @@ class Program(Case):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def assert_completion(self, shell):
-        """The script of a shell, which that shell parses and which names every verb."""
+        """The completion script for a shell: the shell parses it, and it names every verb."""
         done = run(BIN / "p2pctl", "completion", shell)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         script = done.stdout
@@ -203,7 +203,7 @@ class Catalogue(Case):
                 self.assertLessEqual(max(map(len, body.splitlines())), 80)
 
     def test_fields_are_replaced(self):
-        # journalctl knows only names of letters and '_': @P2PD_STEP@ would stay as it is
+        # journalctl knows only names of letters and '_': it would print @P2PD_STEP@ unchanged
         for name in re.findall(r"@(\w+)@", "".join(self.entries.values())):
             self.assertRegex(name, r"\A[A-Z_]+\Z")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The Debian package: what it holds, what it enables, that it goes without a trace and not before p2pd's changes are undone;
-packaging/install where it must refuse; the fact of Ansible.
+"""The Debian package: its contents, the units that it enables, a removal without traces and only after p2pd's changes are undone;
+the refusals of packaging/install; the fact of Ansible.
 
 The package is made of the build in P2PD_BUILD and installed into an empty tree, by dpkg without chroot.
 """
@@ -24,7 +24,7 @@ PACKAGING = ROOT / "packaging"
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD", ROOT / "build/dev"))
 RULES = (PACKAGING / "debian/rules").read_text()
 UNITS = sorted(p for p in (ROOT / "units").iterdir() if p.suffix in {".service", ".socket", ".timer", ".path", ".target"} and p.name[:4] == "p2pd")
-# of the tree, not of the package: dpkg's and systemd's own records, and copies of the tables of users
+# files of the tree, not of the package: records of dpkg and systemd, and copies of the tables of users
 NOT_OURS = re.compile(r"var/lib/dpkg|var/log|etc/(passwd|group|shadow|gshadow)-?$|etc/\.pwd\.lock|var/lib/systemd(/|$)|etc/systemd(/system)?$")
 ANSWERS = {"DEBEMAIL": "who@builds.example", "DEBFULLNAME": "Who & Builds"}  # for the package
 
@@ -59,7 +59,7 @@ class Rules(unittest.TestCase):
 
 
 class Package(unittest.TestCase):
-    """One package for all cases: it takes its time."""
+    """One package for all cases: its build takes long."""
 
     @classmethod
     def setUpClass(cls):
@@ -91,14 +91,14 @@ class Package(unittest.TestCase):
         return {f for f in found if not NOT_OURS.search(f)}
 
     def test_lintian(self):
-        # without optimisation, programs keep what they do not use: only a release build tells who reads dpkg's files
+        # without optimisation, programs keep unused code: only a release build shows which of them reads dpkg's files
         debug = "CMAKE_BUILD_TYPE:STRING=Debug" in (BUILD / "CMakeCache.txt").read_text()
         besides = ["--suppress-tags", "uses-dpkg-database-directly"] if debug else []
         done = run("lintian", "--allow-root", *besides, *self.work.glob("*.changes"))
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_maintainer(self):
-        """The maintainer is whoever builds the package; by default nobody, at an address that is visibly invalid."""
+        """The maintainer is the person who builds the package; by default nobody, at an address that is visibly invalid."""
         self.assertEqual(run("dpkg-deb", "-f", self.deb, "Maintainer").stdout, "Who & Builds <who@builds.example>\n")
         self.assertRegex((PACKAGING / "debian/control").read_text(), r"(?m)^Maintainer: .*@[\w.]+\.invalid>$")
 
@@ -117,7 +117,7 @@ class Package(unittest.TestCase):
 
     def test_what_it_needs(self):
         needs = {word.split()[0] for word in run("dpkg-deb", "-f", self.deb, "Depends").stdout.split(",")}
-        for other in ("yaml-cpp", "fmt", "spdlog"):  # of another version on each system
+        for other in ("yaml-cpp", "fmt", "spdlog"):  # their versions differ from system to system
             self.assertFalse([n for n in needs if other in n], needs)
         self.assertFalse(needs & {"dkms", "gcc", "g++", "make", "git", "grub-common", "grub-pc"}, "installing p2pd brings none of these")
 
@@ -160,7 +160,7 @@ class Package(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0, done.stdout)
             self.assertIn("p2pctl revert", done.stdout)
             self.assertTrue((self.tree / "usr/bin/p2pctl").exists())
-        self.must("-i", self.deb)  # an upgrade asks for nothing
+        self.must("-i", self.deb)  # an upgrade needs no undo
         shutil.rmtree(undo)
         self.must("--purge", "p2pd")
         self.assertFalse((self.tree / "var/lib/p2pd").exists())
@@ -202,7 +202,7 @@ class Fact(unittest.TestCase):
 
 
 class Install(unittest.TestCase):
-    """packaging/install says what is wrong before it does anything."""
+    """packaging/install reports errors before it changes anything."""
 
     def install(self, *arguments, release="ID=debian\nVERSION_ID=12\n", tools="", user=None):
         with tempfile.TemporaryDirectory() as folder:

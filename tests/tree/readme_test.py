@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README.md is short, names files and suites that there are, shows the ranges of config/kernel-table.yaml as they are, and says of plans
-what the plans do. Every release of the table is one of the catalogue, or stands for later ones."""
+"""README.md is short, names existing files and suites, shows the ranges of config/kernel-table.yaml as they are, and describes plans
+as they are. Every release of the table is one of the catalogue, or stands for later ones."""
 import pathlib
 import re
 import sys
@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "tests/kernels"))
 import kernel_table  # noqa: E402
 
 README = (ROOT / "README.md").read_text()
-LINES = 130  # two minutes, with two screens
-# fix that changes files of the installed driver -> what is there before it: the step needs a step with each of these fixes itself, as a need
+LINES = 130  # two minutes of reading, with two screens
+# fix that changes files of the installed driver -> fixes before it: the step itself must need a step with each of these, because a need
 # that holds already brings none of its own
 STAGED = {
     "driver-pins": {"driver-source", "driver-build", "driver-runfile", "way-back"},
@@ -27,7 +27,7 @@ STAGED = {
 
 
 def steps_of(name):
-    """Name of each step of a shipped plan to the step, those of the plan that it is based on too."""
+    """Name of each step of a shipped plan to the step, including the steps of the plan that it is based on."""
     plan = yaml.safe_load((ROOT / f"config/plans/{name}.yaml").read_text())
     steps = steps_of(plan["based_on"]) if "based_on" in plan else {}
     kinds = ("gate", "goal", "upkeep", "requires", "alternative")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The one evaluation of a plan: how each step stands, what explains it best, and what is to be said of the whole.
+// Assessment of a plan: the state of each step, the best explanation, and the overall result.
 #include "engine/assess.hpp"
 
 #include "catch.hpp"
@@ -10,7 +10,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// Names that hold; those that nobody can fix; those that make a proof dangerous.
+/// Steps that hold, cannot be fixed, make a proof dangerous, or have an unknown result.
 struct Facts {
   std::set<std::string> holds = {}, impossible = {}, dangerous = {}, unknown = {};
 };
@@ -48,7 +48,7 @@ Assessed assessed(const std::string& yaml, const Facts& facts) {
 TEST_CASE("assess: a goal that can be tried, and what keeps it from that") {
   const std::string plan = plan_of({"a:live", "told", "p:proof after told"});
   CHECK(assessed(plan, {.holds = {"a", "told"}}).outlook() == "provable");
-  CHECK(assessed(plan, {.holds = {"told"}}).outlook() == "provable");  // a is not in the way unless the proof fails
+  CHECK(assessed(plan, {.holds = {"told"}}).outlook() == "provable");  // a matters only if the proof fails
   CHECK(assessed(plan, {.holds = {"told"}, .dangerous = {"a"}}).outlook() == "fixable");
   CHECK(assessed(plan, {.holds = {"a"}}).outlook() == "person");
   CHECK(assessed(plan, {.holds = {"told"}}).kind("p") == "untried");

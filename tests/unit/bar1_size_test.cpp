@@ -44,7 +44,7 @@ TEST_CASE("bar1-size: machine records") {
            {"rtx4090-x2-rebar-off", Verdict::fail, "0000:01:00.0", "driver_option"},
            {"rtx4090-x8-two-socket", Verdict::pass, "0000:9a:00.0", "covers"},
            {"rtx5090-x2-genoa", Verdict::pass, "0000:81:00.0", "covers"},
-           {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "card"},  // an id of 24 GB, the driver tells 48
+           {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "card"},  // an id of 24 GB, the driver reports 48
            {"rtx4090-x2-above4g-off", Verdict::fail, "0000:01:00.0", "firmware"},
            {"rtx4090-x2-lost-card", Verdict::unknown, nullptr, nullptr},
            {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "window"},
@@ -165,7 +165,7 @@ TEST_CASE("bar1-size: one card of a mixed machine decides") {
   bus.iomem();
   const Finding finding = bus.look(kBar1Size);
   CHECK(finding.verdict == Verdict::fail);
-  CHECK(contains(finding.summary, "0000:04:00.0"));  // what one setting changes comes first
+  CHECK(contains(finding.summary, "0000:04:00.0"));  // the cause that one setting fixes is first
 }
 
 TEST_CASE("bar1: the size to have") {
@@ -188,7 +188,7 @@ TEST_CASE("bar1: the size to have") {
   bar1.model->vram_mib.reset();
   CHECK(bar1.vram_bytes() == 48 * kGiB);
   bar1.model.reset();
-  CHECK(bar1.vram_bytes() == 48 * kGiB);  // the driver's word is enough
+  CHECK(bar1.vram_bytes() == 48 * kGiB);  // the driver's value is enough
   bar1.told_bytes = 0;
   CHECK_FALSE(bar1.vram_bytes());
 }

@@ -200,7 +200,7 @@ TEST_CASE("bench advice: pinning where GPUs sit on several nodes") {
         "numactl --cpunodebind=0 --membind=0 for GPUs 0, 1, 2: on NUMA node 0 (CPUs 0-31)");
   CHECK(line(report, "numactl --cpunodebind=1") ==
         "numactl --cpunodebind=1 --membind=1 for GPU 3: on NUMA node 1 (CPUs 32-63)");
-  report.machine["gpus"][3]["numa_node"] = -1;  // what the kernel says when it does not know
+  report.machine["gpus"][3]["numa_node"] = -1;  // the kernel's value for an unknown node
   CHECK(line(report, "numactl").empty());
   report.machine["gpus"][3].erase("numa_node");
   CHECK(line(report, "numactl").empty());

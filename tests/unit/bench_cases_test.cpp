@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs of others' benchmarks as figures of p2p-bench, and matrices of nvidia-smi as the driver prints them: what they
-// meant in the field is what is said here.
+// Runs of other benchmarks as figures of p2p-bench, and nvidia-smi matrices as the driver prints them: the verdict must
+// match their meaning in the field.
 #include <algorithm>
 #include <functional>
 #include <iostream>
@@ -57,7 +57,7 @@ std::function<double(int, int)> islands(int size, double inside, double across) 
   return [=](int from, int to) { return from / size == to / size ? inside : across; };
 }
 
-/// Access only where `can` says so, as a driver that refuses does it: nothing is tested there.
+/// Access only where `can` allows it, as a driver that refuses the other pairs; those are not tested.
 void allow(Report& report, const std::function<bool(int, int)>& can) {
   for (Pair& pair : report.measurement.pairs) {
     if (can(pair.from, pair.to)) continue;

@@ -43,7 +43,7 @@ Collectives measure(test::FakeRunner& runner) {
   auto found = measure_collectives(runner, kRuns);
   REQUIRE(found);
   CHECK(runner.unexpected.empty());
-  CHECK(runner.ran == std::vector<std::string>{kOff, kOn});  // GPUs that P2P hangs have answered before
+  CHECK(runner.ran == std::vector<std::string>{kOff, kOn});  // the run without P2P is first: P2P may hang GPUs
   return *found;
 }
 
@@ -231,7 +231,7 @@ TEST_CASE("collectives: an interruption ends the measurement") {
 #ifdef P2PD_HAS_NCCL_HEADER
 namespace {
 
-/// A function's type as the machine calls it: pointers and enumerations are told apart by size alone.
+/// Type of a function in the ABI: pointers and enumerations differ by size alone.
 template <class Type>
 using Passed = std::conditional_t<std::is_pointer_v<Type>, void*,
                                   std::conditional_t<std::is_enum_v<Type>, std::array<char, sizeof(Type)>, Type>>;

@@ -140,7 +140,7 @@ inline Measurement good_run(int gpus, const std::function<double(int, int)>& rat
   return run;
 }
 
-/// Two GPUs at 90 of 100 GB/s, and what is changed about them.
+/// Two GPUs at 90 of 100 GB/s, and functions that change them.
 struct Bench {
   Measurement run = good_run(2, [](int, int) { return 90.0; });
   Paths paths = paths_of(2, path_of(PathKind::pcie_switch));

@@ -91,7 +91,7 @@ TEST_CASE("bench gain: GPUs that only one of the runs had") {
 TEST_CASE("bench gain: what was not measured is said") {
   Report before = with_p2p();
   before.measurement.pairs[0].copy_gb_s.reset();
-  before.measurement.pairs[0].staged_gb_s = figure(0);  // no ratio can be made of it
+  before.measurement.pairs[0].staged_gb_s = figure(0);  // it gives no ratio
   before.measurement.collectives = Collectives();
   before.measurement.collectives->not_run = "no libnccl";
   Report after = with_p2p();

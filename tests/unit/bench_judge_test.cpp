@@ -60,7 +60,7 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
   bench.there().verified_bytes.erase("store");
   const Judgement judgement = bench.judged();
   CHECK_FALSE(judgement.proven);
-  CHECK(judgement.remarks.size() == 1);  // and not that it was not tested as well
+  CHECK(judgement.remarks.size() == 1);  // no second one, that it was not tested
   CHECK(judgement.summary ==
         "fit for copies; not for nccl, custom-all-reduce; not tested for atomics, managed-memory, compressible-memory: "
         "GPU 0 -> GPU 1: "
@@ -70,7 +70,7 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
   CHECK(judgement.grades[1][0] == Grade::pass);
   for (int kind = 0; kind <= static_cast<int>(WrongKind::hung); ++kind) {
     bench.run.wrong[0].kind = static_cast<WrongKind>(kind);
-    bench.run.wrong[0].to = kind % 2 == 0 ? 1 : 77;  // a GPU that is not there
+    bench.run.wrong[0].to = kind % 2 == 0 ? 1 : 77;  // a GPU that does not exist
     CHECK_FALSE(bench.judged().proven);
     CHECK(bench.judged().summary.find(to_string(bench.run.wrong[0].kind)) != std::string::npos);
   }

@@ -129,7 +129,7 @@ TEST_CASE("nvml: what CUDA does not tell of a GPU") {
 }
 
 TEST_CASE("nvml: neither we ourselves nor numbers of nobody's count as other processes") {
-  const int expected = ::getppid() == 1 ? 0 : 1;  // process 1, unless that is what started us
+  const int expected = ::getppid() == 1 ? 0 : 1;  // process 1, unless it is the parent
   CHECK(read(library()).gpus.at(0).processes == expected);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Output of NVIDIA's benchmarks, in short forms that show each trap, and as captured on real hosts where P2PD_CORPUS
+// Output of NVIDIA's benchmarks, in short forms with each special case, and as captured on real hosts if P2PD_CORPUS
 // has those.
 #include "probes/bench/collectives/others.hpp"
 

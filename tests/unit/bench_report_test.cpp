@@ -12,7 +12,7 @@ using namespace p2pd::bench;
 
 namespace {
 
-/// A two-GPU run in which everything that a report can hold is there.
+/// A two-GPU run with every part that a report can have.
 Report full() {
   Report report = example(2);
   Measurement& run = report.measurement;
@@ -44,7 +44,7 @@ Report full() {
   return report;
 }
 
-/// The words of a Python program that holds each file against the schema: "ok" or "bad", one a file.
+/// Output of a Python program that validates each document against the schema: "ok" or "bad" for each.
 std::string validated(const p2pd::test::TemporaryDirectory& directory, const std::vector<nlohmann::json>& documents) {
   std::string command =
       "python3 -c 'import json, jsonschema, sys\n"
@@ -87,7 +87,7 @@ TEST_CASE("bench report: one of an earlier version lacks what was added since") 
   REQUIRE(read);
   CHECK(read->collectives->version == "2.28.3");
   CHECK(read->all_reduces.empty());
-  earlier.erase("pairs");  // of the measurement: no version lacked it
+  earlier.erase("pairs");  // of the measurement: every version has it
   CHECK_FALSE(measurement_from(earlier));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Thresholds: how they are set, rates at both sides of each, and where a speed is not judged.
+// Thresholds: their settings, rates on both sides of each, and cases in which a speed is not judged.
 #include <algorithm>
 #include <functional>
 
@@ -102,7 +102,7 @@ TEST_CASE("bench judge: NVLink takes its rate from the pair, else from the slowe
     bench.rate(rate);
     return said(bench.judged(), "copy").grade;
   };
-  CHECK(grade_at(80) == Grade::pass);  // the switch would warn
+  CHECK(grade_at(80) == Grade::pass);  // the switch threshold would warn
   CHECK(grade_at(79.9) == Grade::warn);
   CHECK(grade_at(59.9) == Grade::fail);
   bench.there().nvlink_gb_s = 0;
@@ -167,7 +167,7 @@ TEST_CASE("bench judge: ACS is named where it can be, asymmetry once, latency by
   CHECK(std::ranges::count(judgement.remarks, "asymmetry", &Remark::test) == 1);
   CHECK(said(judgement, "asymmetry").text ==
         "GPU 0 -> GPU 1: 45.0 GB/s, and 90.0 GB/s the other way: 50 % less; warns above 15 %");
-  CHECK(judgement.remarks.front().grade == Grade::fail);  // worst first: its share
+  CHECK(judgement.remarks.front().grade == Grade::fail);  // the worst is first: its share
   bench = {};
   bench.back().copy_gb_s = figure(500);  // impossible, and no fault of the direction that is slower
   CHECK(std::ranges::count(bench.judged().remarks, "asymmetry", &Remark::test) == 0);

@@ -85,7 +85,7 @@ TEST_CASE("a short transfer is judged by its own bytes") {
   const u64 right = pattern(own.key, 8) & 0xffffffffULL;
   CHECK(explain(own, 64, own.poison, keys.known()).kind == WrongKind::lost);
   CHECK(explain(own, 64, own.poison & ~0xffffffffULL, keys.known()).kind == WrongKind::dropped);
-  CHECK(explain(own, 64, right, keys.known()).kind == WrongKind::guard);  // the four bytes behind it are gone
+  CHECK(explain(own, 64, right, keys.known()).kind == WrongKind::guard);  // the guard bytes after it are lost
 }
 
 TEST_CASE("the host finds the first wrong word of what it fetched") {

@@ -68,7 +68,7 @@ TEST_CASE("bridge-windows: machine records") {
   const Finding off = MadeBus::recorded(kBridgeWindows, "rtx4090-x2-rebar-off");
   CHECK(off.facts["bridges"][1]["window_bytes"] == 288 * kMiB);
   CHECK(off.facts["bridges"][1]["needed_bytes"] == 32800 * kMiB);
-  CHECK(off.facts["bridges"][1]["moves"] == true);  // firmware was small, Linux is not bound to it
+  CHECK(off.facts["bridges"][1]["moves"] == true);  // the firmware's is small, Linux recreates it
   CHECK(contains(MadeBus::recorded(kBridgeWindows, "rtx4090-x2-above4g-off").next, "Above 4G Decoding"));
   CHECK(contains(MadeBus::recorded(kBridgeWindows, "rtx4090-x2-switch-window").summary, "holds other functions"));
 }
@@ -135,7 +135,7 @@ TEST_CASE("bridge-windows: BAR1 outside the window, or none") {
 TEST_CASE("bridge-windows: registers are enough for a user, sysfs for the sizes") {
   MadeBus bus;
   bus.add_slot(1, {.bar1 = 256 * kMiB, .bytes = 64}, {.window = 300 * kMiB, .bytes = 64});
-  CHECK(bus.look(kBridgeWindows).verdict == Verdict::unknown);  // whether Linux makes it anew, root alone can read
+  CHECK(bus.look(kBridgeWindows).verdict == Verdict::unknown);  // only root can read whether Linux recreates it
   CHECK(contains(bus.look(kBridgeWindows).summary, "0000:00:01.0 lets 300 MiB through"));
   MadeBus blind;
   blind.add_slot(1);

@@ -16,16 +16,16 @@ namespace {
 
 bool holds(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// A build log as somebody posted it, in our words, and what it means.
+/// Build log from a user's report, reworded, and its meaning.
 struct Case {
   std::string name;
   std::string log;
   std::string signature;  ///< empty: none fits
-  std::string line;       ///< a part of the line that tells
-  std::string next;       ///< a part of what to do
+  std::string line;       ///< a part of the reported line
+  std::string next;       ///< a part of the next step
 };
 
-/// Noise of a hook that is asked for a bug report.
+/// Output of apport's hook for DKMS, which is no cause.
 std::string apport(const std::string& release) {
   return fmt::format("ERROR (dkms apport): kernel package linux-headers-{} is not supported\n", release);
 }
@@ -201,7 +201,7 @@ TEST_CASE("build log: cases of the field mean what they meant there") {
     CHECK(holds(failure->line, one.line));
     CHECK(holds(failure->next, one.next));
     CHECK_FALSE(failure->cause.empty());
-    // the line is where it is said to be
+    // line_number is the number of the line
     std::string_view rest = one.log;
     for (std::size_t i = 1; i < failure->line_number; ++i) rest.remove_prefix(rest.find('\n') + 1);
     CHECK(holds(rest.substr(0, rest.find('\n')), failure->line));

@@ -27,14 +27,14 @@ namespace p2pd::test {
 
 inline constexpr char kRelease[] = "6.1.0-1-amd64";
 
-/// "12" where /usr/bin/gcc-12 is installed.
+/// "12" if /usr/bin/gcc-12 is installed.
 inline std::string installed_gcc_major() {
   for (int major = 30; major > 7; --major)
     if (std::filesystem::exists(fmt::format("/usr/bin/gcc-{}", major))) return std::to_string(major);
   return {};
 }
 
-/// A host with a staged source that obeys `make modules`: five files of a .modinfo section, compiled in no time.
+/// A host with a staged source for `make modules`: five files with a .modinfo section, which compile quickly.
 struct Buildable : Staged {
   Buildable() : gcc(installed_gcc_major()) {
     program_named("gcc-" + gcc);
@@ -83,7 +83,7 @@ struct Buildable : Staged {
     UNSCOPED_INFO(applied.error().message << " next: " << applied.error().next);
     return applied.error();
   }
-  /// Neither a build nor what becomes one.
+  /// Checks that there is neither a complete nor an incomplete build.
   bool nothing_built() const {
     const std::filesystem::path at = directory / "var/cache/p2pd/builds";
     return !std::filesystem::exists(at) || std::filesystem::is_empty(at);
@@ -155,8 +155,8 @@ struct Mirrored : Buildable {
   void sign(const MirrorManifest& changed, const MadeKey& by) const {
     file("srv/mirror/manifest", signed_manifest(changed, {"mirror.key", by.pem()}).value());
   }
-  /// Applies; returns why the build is not the mirror's; empty: it is. It is sound either way, and was built if
-  /// refused.
+  /// Applies; returns the reason why the build is not the mirror's; empty: it is. It is valid either way, and was built
+  /// if refused.
   std::string refused() {
     const long before = runner.count("make");
     const auto applied = apply(kDriverBuildAction);
@@ -177,7 +177,7 @@ struct Mirrored : Buildable {
   ProcessRunner plain;
 };
 
-/// Answers every request on loopback with one status line, or with silence.
+/// Answers every request on loopback with one status line, or not at all.
 class OneAnswer {
  public:
   explicit OneAnswer(std::string answer) : answer_(std::move(answer)) {

@@ -94,7 +94,7 @@ inline Json drop_in_of(const char* table, const std::string& name, const Json& r
   return {{"schema", "p2pd.catalogue/2"}, {table, {{name, row}}}};
 }
 
-/// Paths in the tables, and values that may not be there.
+/// Paths in the tables, and invalid values for them.
 using Changes = std::vector<std::pair<std::string, Json>>;
 inline const std::string kRule = "/compat_rules/rule/", kDefect = "/defects/hang/";
 

@@ -151,7 +151,7 @@ TEST_CASE("catalogue: a drop-in adds, may say a row again, and contradicts no pi
   CHECK(again.entries.size() == 2);
   CHECK(again.notes.empty());
 
-  // as after an update that ships what this machine had added: its own pins agree, and p2pd's row says more
+  // as after an update that ships a row that this machine had added: the pins agree, and p2pd's row has more keys
   Json known = tables()["patches"]["test/main"];
   known["known"] = "single-source";
   known.erase("tree");
@@ -219,6 +219,6 @@ TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the 
     CHECK_FALSE(allowed(pinned, given).allowed);
     CHECK_FALSE(allowed(pinned, given).usable());
   }
-  Json two = drop_in_of("allowed", "gone/main", given);  // of an entry that is no longer there
+  Json two = drop_in_of("allowed", "gone/main", given);  // of a removed entry
   CHECK(parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", two}}));
 }

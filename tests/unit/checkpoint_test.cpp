@@ -91,11 +91,11 @@ void put_and_read_as_grub(const std::string& make, bool journal) {
   REQUIRE(disk.why().empty());
   std::optional<Root> live = live_root(disk.path());
   REQUIRE(live);
-  REQUIRE(live->put("/grub.cfg", file_of("new\n")));  // durable, and yet:
+  REQUIRE(live->put("/grub.cfg", file_of("new\n")));  // durable, but only in the journal:
   if (journal) CHECK(disk.as_grub_sees("/grub.cfg") == "old\n");
   REQUIRE(live->checkpoint("/"));
   CHECK(disk.as_grub_sees("/grub.cfg") == "new\n");
-  REQUIRE(live->put("/after.cfg", file_of("x")));  // it is not frozen
+  REQUIRE(live->put("/after.cfg", file_of("x")));  // the file system is thawed
 }
 
 }  // namespace

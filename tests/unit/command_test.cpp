@@ -32,7 +32,7 @@ CommandResult ran(const Command& command) {
   return *result;
 }
 
-/// Gone or a zombie, which only its reaper can clear.
+/// Ended, or a zombie, which only its parent can reap.
 bool dead(pid_t pid) {
   for (int i = 0; i < 100; ++i) {
     std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
@@ -145,7 +145,7 @@ TEST_CASE("a program that cannot be started is named") {
 TEST_CASE("a deadline kills the whole process group") {
   TemporaryDirectory directory;
   ProcessRunner runner;
-  // Child and grandchild, both deaf to SIGTERM: only SIGKILL to the group ends them.
+  // Child and grandchild both ignore SIGTERM: only SIGKILL to the group ends them.
   Command command = shell("trap '' TERM; echo begun; (trap '' TERM; sh -c 'echo $$ > " + (directory / "pid").string() +
                           "; while :; do sleep 1; done') & while :; do sleep 1; done");
   command.deadline = 300ms;
@@ -201,7 +201,7 @@ TEST_CASE("a grandchild that keeps the output open does not hold us") {
   CHECK(result.output == "done\n");
   CHECK(std::chrono::steady_clock::now() - start < 5s);
   CHECK(dead(pid_in(directory / "pid")));
-  // One that left the group lives, and still does not hold us.
+  // A process that left the group survives, but does not delay the result.
   const CommandResult free =
       ran(shell("setsid sleep 60 & echo $! > " + (directory / "pid").string() + "; sleep 0.3; echo done"));
   CHECK(free.output == "done\n");

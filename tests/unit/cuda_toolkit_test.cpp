@@ -26,7 +26,7 @@ TEST_CASE("cuda-toolkit: nvcc, the PATH, and the compiler that it calls") {
   CHECK(machine.look().summary == "/usr/local/cuda-12.8/bin/nvcc is not installed");
   machine.nvcc();
   CHECK(machine.look().verdict == Verdict::fail);
-  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));  // a toolkit that somebody installed: only the PATH
+  REQUIRE(kCudaToolkitAction.apply(machine.host, kWith));  // a toolkit that p2pd did not install: only the PATH
   CHECK(machine.runner.ran.empty());
   CHECK(machine.look().verdict == Verdict::pass);
   Parameters with = {{"version", "12-8"}, {"host_compiler", "/usr/bin/g++-12"}};
@@ -44,7 +44,7 @@ TEST_CASE("cuda-toolkit: the newest that the driver runs, of those that are ther
   Machine machine;
   const auto chosen = [&](const char* runs) { return toolkit_for(machine.host, runs).value(); };
   machine.runner.on("apt-cache pkgnames cuda-toolkit-", "", 100);
-  CHECK(chosen("12.9") == "12-9");  // apt says what it lacks
+  CHECK(chosen("12.9") == "12-9");  // apt reports that it lacks it
   machine.runner.on("apt-cache pkgnames cuda-toolkit-",
                     "cuda-toolkit-12-8\ncuda-toolkit-13-0\ncuda-toolkit-12-8-config-common\ncuda-toolkit-12-10\n"
                     "cuda-toolkit-config-common\ncuda-toolkit-11-8\n");
@@ -94,7 +94,7 @@ TEST_CASE("cuda-toolkit: the compiler that is chosen is one that the toolkit tak
   CHECK(machine.text("/etc/profile.d/p2pd-cuda.sh").ends_with("\nexport CUDAHOSTCXX=/usr/bin/g++-13\n"));
   CHECK(machine.look(with).verdict == Verdict::pass);
   machine.put("usr/local/cuda-12.8/include/crt/host_config.h", "#if __GNUC__ > 15\n");
-  CHECK(chosen().value() == "");  // the default one will do
+  CHECK(chosen().value() == "");  // the default one is accepted
 }
 
 TEST_CASE("cuda-toolkit: installed by its list, and exactly that is taken away") {

@@ -21,7 +21,7 @@ TEST_CASE("disk-space: of a running system, what its file systems have") {
   fs::remove_all(tree.directory / "var");
   CHECK(kDiskSpace.check(tree.host, {})->verdict != Verdict::pass);
   CHECK(kDiskSpace.check(tree.host, {})->facts["free_bytes"]["/var"].is_null());
-  tree.put("machine.json", "{}");  // the disk of whoever looks at a record tells nothing
+  tree.put("machine.json", "{}");  // a record: the reader's disk is irrelevant
   CHECK(kDiskSpace.check(tree.host, {})->summary == "free space is not known: /usr, /var, /boot");
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("disk-space: of a record is what its machine.json says, per file syste
   CHECK(says(gib8, gib8, "67108864").verdict == Verdict::pass);
   CHECK(says(gib8, gib8, "67108864").facts["free_bytes"]["/boot"] == 67108864);
   CHECK(says(gib8, gib8, "67108863").summary == "/boot has 63 MiB free, and 64 are needed");
-  CHECK(says(gib3, gib3, gib8).summary ==  // either would fit, both do not
+  CHECK(says(gib3, gib3, gib8).summary ==  // each fits alone, both do not
         "/usr, /var has 3072 MiB free, and 6144 are needed");
   for (const char* broken : {"-1", "\"many\"", "1.5", "null", "{}"})
     CHECK(says(gib8, broken, gib8).summary == "free space is not known: /var");
@@ -69,7 +69,7 @@ TEST_CASE("disk-space: /boot needs what this machine's largest initramfs takes o
   };
   const std::string enough = "there is room for a driver and its build";
   kernel("6.1.0-1-amd64", 40);
-  CHECK(lacks(4136, 104) == enough);  // a usual /boot of half a GB is no reason to refuse
+  CHECK(lacks(4136, 104) == enough);  // fits a usual /boot of half a GB
   CHECK(lacks(4136, 103) == "/boot has 103 MiB free, and 104 are needed");
   for (const char* version : {"6.1.0-2-amd64", "6.1.0-3-amd64"}) kernel(version, 300);  // one at a time is made
   CHECK(lacks(4736, 364) == enough);

@@ -36,10 +36,10 @@ struct Place {
 };
 
 constexpr char kUrl[] =
-    "https://me:s3cret@host.example/a[1-2]{x}\"\\";  // what curl would take for a list, and what ends a quotation
+    "https://me:s3cret@host.example/a[1-2]{x}\"\\";  // characters of a list of curl, and ends of a quotation
 constexpr char kShown[] = "https://host.example/a[1-2]{x}\"\\";
 
-/// A curl that answers as it is told, one request after the other, and keeps how it was called.
+/// Fake curl: gives the set replies, one for each request, and records its calls.
 struct FakeCurl : CommandRunner {
   struct Reply {
     std::vector<std::string> headers;
@@ -62,7 +62,7 @@ struct FakeCurl : CommandRunner {
   std::vector<Command> ran;
 };
 
-/// A host that has this curl alone.
+/// A host with only this curl.
 struct Faked {
   explicit Faked(std::vector<FakeCurl::Reply> replies) { curl.replies = std::move(replies); }
   Result<Downloaded> fetch() { return fetch_file(host, what, directory / "target"); }
@@ -121,7 +121,7 @@ TEST_CASE("download: what an earlier call left is used only where a sum tells", 
   Download what = place.source();
   place.put("target.part", "abX");
   CHECK(place.fetch(what)->sha256 == kAbc);
-  place.put("target.part", "abc");  // whole: the source is not needed
+  place.put("target.part", "abc");  // complete: the source is not needed
   what.sha256 = kAbc;
   what.url += ".gone";
   CHECK(place.fetch(what).value().bytes == 3);

@@ -67,7 +67,7 @@ TEST_CASE("driver-build: a compat header is forced in where the kernel's headers
   REQUIRE(world.apply(kDriverBuildAction));
   CHECK(world.check(kDriverBuild)->facts["builds"][0]["rules"] == nlohmann::json{"test-rule"});
   world.file("etc/p2pd/compat/test-rule.h", "#define COMPAT 2\n");
-  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);  // made of something else
+  CHECK(world.check(kDriverBuild)->verdict == Verdict::fail);  // made from other inputs
 }
 
 TEST_CASE("driver-build: a header that is gone from the kernel is made up for, where the source includes it") {

@@ -110,7 +110,7 @@ TEST_CASE("driver-catalogue: the entry that fits best is the answer, with every 
   CHECK(finding.facts["entries"].size() > 10);
   CHECK(finding.facts["kernels"][0]["compiler"] == "gcc-12");
   CHECK(finding.facts["kernels"][0]["compat_rules"]["pci-resize-exclude-bars"] == false);
-  CHECK(tree.runner.ran.empty());  // no driver is loaded: nobody could tell the VRAM
+  CHECK(tree.runner.ran.empty());  // no driver is loaded to report the VRAM
 }
 
 TEST_CASE("driver-catalogue: headers with the backport take a compat header, and a rule without one forbids") {
@@ -186,7 +186,7 @@ TEST_CASE("driver-catalogue: a converted card is found by what the driver tells"
   const Finding converted = answer(gpu(1, "24564 MiB") + gpu(2, "49140 MiB"));
   CHECK(converted.verdict == Verdict::unknown);  // 256 bytes of configuration space: BAR1 might grow
   CHECK(converted.facts["gpus"][1]["vram_told_bytes"] == 49140ULL << 20);
-  CHECK(answer(gpu(1, "49140 MiB"), 9).verdict == Verdict::pass);  // what failed says nothing
+  CHECK(answer(gpu(1, "49140 MiB"), 9).verdict == Verdict::pass);  // a failed command counts as no answer
   for (const std::string& text :
        {std::string(), std::string("No devices were found\n"), gpu(1, "N/A"), gpu(1, "MiB"), gpu(2, "99999999999 MiB"),
         gpu(9, "49140 MiB"), std::string("GPU\nGPU \n"), gpu(2, "49140 MiB").substr(26)}) {

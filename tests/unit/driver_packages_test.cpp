@@ -25,7 +25,7 @@ std::string file(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// "X-Automatic: yes" stands for apt's mark in the fixtures.
+/// "X-Automatic: yes" represents apt's mark in the fixtures.
 std::set<std::string> automatic_in(const std::string& text) {
   std::set<std::string> found;
   const auto paragraphs = parse_paragraphs(text, {"package", "architecture", "x-automatic"}).value();
@@ -54,7 +54,7 @@ std::string package(const std::string& name, const std::string& fields = "",
 }  // namespace
 
 TEST_CASE("driver packages: the exact list of a distribution") {
-  // the wanted list stands in each fixture: what goes has "X-Goes: " with the reason
+  // each fixture has the expected list: a package to purge has "X-Goes: " with the reason
   for (const char* name : {"debian-12", "ubuntu-22.04", "ubuntu-24.04", "nvidia-repository"}) {
     INFO(name);
     const std::string text = file(name);
@@ -178,7 +178,7 @@ TEST_CASE("driver packages: what came with it, and what only looks so") {
     CHECK_FALSE(goes(driver + jansson + package("jq", fmt::format("{}: libjansson4\n", relation)), "libjansson4"));
   CHECK_FALSE(goes(driver + package("libjansson4", automatic + "Essential: yes\n"), "libjansson4"));
   CHECK_FALSE(goes(driver + package("dkms", automatic + "Depends: make\n") + package("make", automatic), "make"));
-  CHECK_FALSE(goes(driver + package("orphan", automatic), "orphan"));  // not needed before either: not ours to judge
+  CHECK_FALSE(goes(driver + package("orphan", automatic), "orphan"));  // not needed before either: it stays
 }
 
 TEST_CASE("apt: user _apt reads what comes from the network, root reads only .deb files of the package backup") {

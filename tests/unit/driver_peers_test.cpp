@@ -97,7 +97,7 @@ TEST_CASE("driver-peers: a library that does not fit, and answers that are none,
     CAPTURE(bad);
     CHECK_FALSE(told(bad));
   }
-  const auto one = told(R"({"gpus": [{}], "pairs": []})");  // a card that vfio-pci has, or that is too old
+  const auto one = told(R"({"gpus": [{}], "pairs": []})");  // a card that vfio-pci drives, or that is too old
   CHECK(one->verdict == Verdict::fail);
   CHECK(one->summary == "the driver answers for 0 of 2 ordered pairs: it does not drive all 2 GPUs");
   const auto named = told(R"({"gpus": [{"address": "0000:01:00.0"}], "pairs": []})");

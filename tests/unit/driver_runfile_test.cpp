@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The runfile of a driver: fetched once, and which one it is (machine/catalogue/runfile.hpp).
+// The runfile of a driver: its download, and its identification (machine/catalogue/runfile.hpp).
 #include "base/sha256.hpp"
 #include "machine/catalogue/runfile.hpp"
 #include "staged.hpp"
@@ -127,7 +127,7 @@ TEST_CASE("driver-runfile: no room and a read-only disk end before or without a 
   CHECK(refused.error().message.find("Read-only file system") != std::string::npos);
   CHECK(refused.error().next.find("remount,rw") != std::string::npos);
   CHECK(
-      Root::open(world.directory.path()).value().remove("/var/none"));  // undo: what is not there need not be writable
+      Root::open(world.directory.path()).value().remove("/var/none"));  // undo: removing an absent file needs no write
 }
 
 TEST_CASE("driver-runfile: a cache that is no file, and one that cannot be read, are no pass") {

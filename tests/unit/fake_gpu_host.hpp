@@ -51,7 +51,7 @@ class FakeGpuHost {
   }
   void remove(const std::string& name) const { std::filesystem::remove_all(root() / name); }
 
-  /// The version that the loaded module says it is of.
+  /// The version that the loaded module reports.
   void module(const std::string& version) const {
     write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  " + version +
                                             "  Release Build  (dvs-builder@host)  Fri Jan 24 21:06:34 UTC 2025\n"

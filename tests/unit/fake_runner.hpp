@@ -11,7 +11,7 @@
 
 namespace p2pd::test {
 
-/// Commands as a test tells them: any other argv is an Error, and what ran is kept.
+/// Commands with the results that a test sets; any other argv is an Error. Records what ran.
 class FakeRunner : public CommandRunner {
  public:
   using Answer = std::function<Result<CommandResult>(const Command&)>;

@@ -13,7 +13,7 @@ class GitRepository {
     std::filesystem::create_directories(path);
     git({"init", "--quiet", "--initial-branch=main"});
   }
-  /// The first line of what git says.
+  /// Runs git; returns the first line of its output.
   std::string git(std::vector<std::string> words) const {
     Command command{{"git", "-C", path.string(), "-c", "core.safecrlf=false"}};
     command.argv.insert(command.argv.end(), words.begin(), words.end());
@@ -30,13 +30,13 @@ class GitRepository {
     std::filesystem::create_directories((path / file).parent_path());
     std::ofstream(path / file, std::ios::binary) << content;
   }
-  /// Commits what lies there; its id.
+  /// Commits the working tree; returns the id.
   std::string commit(const std::string& message) const {
     git({"add", "--all"});
     git({"commit", "--quiet", "--allow-empty", "--message=" + message});
     return git({"rev-parse", "HEAD"});
   }
-  /// Leaves nothing but what `main` reaches.
+  /// Removes the objects that `main` does not reach.
   void forget_the_rest() const {
     git({"reflog", "expire", "--expire=now", "--all"});
     git({"gc", "--quiet", "--prune=now"});
@@ -45,7 +45,7 @@ class GitRepository {
   const std::filesystem::path path;
 };
 
-/// 30 lines of C, of which one is another.
+/// 30 lines of C, one of them changed.
 inline std::string c_file(int changed = 0, const std::string& to = {}) {
   std::string text;
   for (int line = 1; line <= 30; ++line) text += line == changed ? to + "\n" : fmt::format("int line{};\n", line);
@@ -93,7 +93,7 @@ struct Forks : Staged {
     patch()["commit"] = commit;
     host();
   }
-  /// Pins what is committed on top of 9.9.9 after `change`.
+  /// Pins a commit of `change` on top of 9.9.9.
   void pin_change(const std::function<void(const GitRepository&)>& change) {
     fork->git({"reset", "--quiet", "--hard", base});
     change(*fork);

@@ -33,7 +33,7 @@ struct World : Forks {
   GitStore store = GitStore::make(machine, "/var/store").value();
 };
 
-/// A tree with everything that git can keep, in the orders that are easily got wrong; and git, to ask.
+/// A tree with every kind of entry of git, in orders that are easy to get wrong; and git, to compare with.
 struct Tree {
   Tree() {
     file("tree/a", "1");
@@ -120,9 +120,9 @@ TEST_CASE("git store: a commit descends from a release, or does not") {
   CHECK(not_on_it.code == ErrorCode::invalid);
   CHECK(not_on_it.message == fmt::format("{:.12} does not descend from {:.12}, the release that it is said to change",
                                          world.older, world.base));
-  CHECK_FALSE(world.store.require_descent(kNvidia, world.base, kMain, world.pinned));  // which that place never had
+  CHECK_FALSE(world.store.require_descent(kNvidia, world.base, kMain, world.pinned));  // which that place lacks
   const Error absent = world.store.require_descent(kNvidia, world.pinned, kMain, world.base).error();
-  CHECK(absent.code == ErrorCode::not_found);  // another place may tell
+  CHECK(absent.code == ErrorCode::not_found);  // another place may have it
   CHECK(absent.message == fmt::format("{} does not have {:.12}", kNvidia, world.pinned));
   CHECK_FALSE(fs::exists(world.directory / "var/store/history"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// gpu-holders: people at the screens of the machine, whose desktops a restart would end.
+// gpu-holders: users' desktops at the screens of the machine, which a restart would end.
 #include "catch.hpp"
 #include "machines.hpp"
 
@@ -48,7 +48,7 @@ TEST_CASE("gpu-holders: a person's desktop is that person's to end, a login scre
   machine.process(42, "gnome-shell",
                   "0::/user.slice/user-1000.slice/user@1000.service/session.slice/org.gnome.Shell@wayland.service\n",
                   {"/dev/nvidia0"});
-  CHECK(machine.look(kIgnore).summary == finding.summary);  // told once
+  CHECK(machine.look(kIgnore).summary == finding.summary);  // reported once
   const Finding ends = machine.look({{"ignore_services", true}, {"sessions", "end"}});
   CHECK(ends.verdict == Verdict::pass);
   CHECK(holds(ends.summary, "session 2 of ada on seat0"));

@@ -137,7 +137,7 @@ TEST_CASE("gpu-holders: uses that no process explains are a fail, uncounted ones
 }
 
 TEST_CASE("gpu-holders: processes that only root may see") {
-  if (::geteuid() != 0) return;  // looked at as another user
+  if (::geteuid() != 0) return;  // runs as another user
   const Machine machine(kUsed);
   machine.process(1, "systemd", "0::/init.scope\n", {});
   machine.process(42, "python3", "0::/\n", {"/dev/nvidia0"});
@@ -156,7 +156,7 @@ TEST_CASE("gpu-holders: processes that only root may see") {
     return WEXITSTATUS(status);
   };
   CHECK(as_nobody(kUsed) == 10 + static_cast<int>(ErrorCode::denied));
-  CHECK(as_nobody(kFree) == static_cast<int>(Verdict::pass));  // the modules' own count is for everybody
+  CHECK(as_nobody(kFree) == static_cast<int>(Verdict::pass));  // every user can read the modules' counts
   machine.file("proc/modules", kUsed);
   CHECK(machine.look().verdict == Verdict::fail);
 }
@@ -281,7 +281,7 @@ TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a c
       {"python3", manager + "nvidia-persistenced.service\n"},
       {"python3", manager + "gdm.service\n"},
       {"python3", manager + "docker-" + kId + ".scope\n"},
-      {"python3", "0::/system.slice/jobs.service/nvidia-persistenced.service\n"},  // a unit names what is below it
+      {"python3", "0::/system.slice/jobs.service/nvidia-persistenced.service\n"},  // a unit chooses the names below it
       {"python3", "0::/system.slice/jobs.service/display-manager.service\n"},
   };
   for (const auto& [comm, cgroups] : rows) {

@@ -98,7 +98,7 @@ TEST_CASE("gpu-inventory: a card that fell off the bus is a fail of its own") {
   machine.add(1, kRtx4090);
   machine.add(2, kRtx4090);
   machine.add(3, kLost, 'f');
-  CHECK(machine.look().facts["count"] == 2);  // without what the kernel knows it is anything
+  CHECK(machine.look().facts["count"] == 2);  // without the kernel's record its kind is unknown
   machine.file("sys/bus/pci/devices/0000:03:00.0/vendor", "0x10de\n");
   machine.file("sys/bus/pci/devices/0000:03:00.0/device", "0x2684\n");
   machine.file("sys/bus/pci/devices/0000:03:00.0/class", "0x030000\n");

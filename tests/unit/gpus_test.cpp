@@ -170,7 +170,7 @@ TEST_CASE("gpus: a plan leaves GPUs out by address, model or UUID") {
   CHECK(left({"10de:2684"}).empty());
   CHECK(left({"0000:ff:00.0"}) == all);
   const std::string uuid = "GPU-8f6a1c52-0000-0000-0000-000000000001";
-  CHECK(left({uuid}) == all);  // nobody tells UUIDs
+  CHECK(left({uuid}) == all);  // no driver reports UUIDs
   machine.file("proc/driver/nvidia/gpus/" + all[0] + "/information", "Model: \t\t NVIDIA\nGPU UUID: \t " + uuid + "\n");
   CHECK(left({uuid}) == std::vector{all[1]});
   CHECK(told_of_gpu(host, all[0], "Model") == "NVIDIA");

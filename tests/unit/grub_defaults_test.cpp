@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shell files of assignments, followed without being run: what is followed says what a real sh says.
+// Shell files of assignments, evaluated without running them: the values equal those of a real sh.
 #include "machine/boot/grub_defaults.hpp"
 
 #include <cstdio>
@@ -26,7 +26,7 @@ std::string shell(const std::string& command) {
   return ::pclose(pipe) == 0 ? text : "sh fails";
 }
 
-/// Both variables as they are followed; what cannot be.
+/// Both variables as evaluated, or the error.
 std::string followed(const std::string& text) {
   ShellVariables variables{{kNames[0], ""}, {kNames[1], ""}};
   std::map<std::string, int> read_only;
@@ -148,7 +148,7 @@ TEST_CASE("a fix has sh source what cannot be followed, and names the line that 
     InTree runner(directory.path().string());
     Host host(Root::open(directory.path()).value(), runner);
     CHECK(grub_defaults_keep(host, arguments).value() == false);
-    CHECK(runner.runs == 0);  // a look runs nothing
+    CHECK(runner.runs == 0);  // a check runs nothing
     const auto fits = require_grub_defaults(host, arguments);
     CHECK(runner.runs == 1);
     CHECK(fits.has_value() == row.says.empty());

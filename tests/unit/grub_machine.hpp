@@ -153,7 +153,7 @@ struct GrubMachine {
     put("etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n");
     for (const char* version : {"6.1.0-50", "6.1.0-49"})
       for (const char* name : {"vmlinuz-", "initrd.img-"}) put(std::string("boot/") + name + version + "-amd64", "");
-    put("proc/locks", "");  // nobody installs packages
+    put("proc/locks", "");  // no installation is running
     put("usr/sbin/grub-mkconfig", "");
     std::filesystem::permissions(directory / "usr/sbin/grub-mkconfig", std::filesystem::perms::owner_all);
     runner.on("grub-probe --target=abstraction /boot/grub").on("grub-probe --target=fs /boot/grub", "ext2\n");
@@ -222,7 +222,7 @@ struct GrubMachine {
   FakeRunner runner;
   Recorder recorder;
   int script_status = 0;
-  std::vector<std::string> checked;  ///< what grub-script-check was given
+  std::vector<std::string> checked;  ///< inputs of grub-script-check
 };
 
 inline const Parameters kPt{{"arguments", {"iommu=pt"}}};
@@ -230,7 +230,7 @@ inline const Parameters kAcs{{"arguments", {"pci=disable_acs_redir=0000:00:01.0;
 inline const std::string kDropIn = "etc/default/grub.d/zz-p2pd.cfg";
 
 /// The machine as a running host, or as an image, with the check and the fix of its kernel arguments; a test that needs
-/// a running host ends where it is not root.
+/// a running host ends at once unless it is root.
 struct GrubSession {
   explicit GrubSession(GrubMachine& machine, bool live = true) : machine_(machine) {
     root =

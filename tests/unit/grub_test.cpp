@@ -22,7 +22,7 @@ namespace {
 using Arguments = std::vector<std::string>;
 const Arguments kAcs{"iommu=pt", "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0"};
 
-/// Title of the default entry of `config`; "error: ..." where it has none.
+/// Title of the default entry of `config`; "error: ..." if it has none.
 std::string booted(const std::string& config, const std::map<std::string, std::string>& environment = {}) {
   const auto menu = parse_grub(config);
   if (!menu) return "error: " + menu.error().message;
@@ -131,7 +131,7 @@ TEST_CASE("odd grub.cfg text is read or named", "[grub]") {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "submenu a {\n";
   CHECK_FALSE(parse_grub(deep));
-  // cut anywhere, it ends
+  // a truncated file does not hang the parser
   for (std::size_t size = 0; size < kDebianGrub.size(); size += 7)
     CHECK_NOTHROW(parse_grub(kDebianGrub.substr(0, size)).has_value());
 }
@@ -217,7 +217,7 @@ TEST_CASE("the drop-in appends to whatever the files before it say", "[grub]") {
   for (const fs::path& file : files) {
     CAPTURE(file.string());
     const std::string print = "; printf '<%s>' \"${GRUB_CMDLINE_LINUX_DEFAULT-}\"";
-    // a file that names what is not here (source, lsb_release) still says something; one that sh cannot read does not
+    // a file that calls missing programs (source, lsb_release) still has a result; one that sh cannot read has none
     const std::string read =
         "cd " + directory.path().string() + "; source() { :; }; . " + file.string() + " 2>/dev/null";
     if (shell("sh -n " + file.string()).starts_with("failed")) {

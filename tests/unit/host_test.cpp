@@ -27,7 +27,7 @@ struct CannedRunner : CommandRunner {
   int stop_fd() const override { return -1; }
 };
 
-/// Notes what it hears, and what the path held at that moment.
+/// Records each change, and the kind of the path at that time.
 struct NotingRecorder : ChangeRecorder {
   const RootReader* root = nullptr;
   std::vector<std::string> heard;

@@ -44,7 +44,7 @@ TEST_CASE("initramfs: stale by what its list shows") {
        "/boot/initrd.img-6.1.0-1-amd64 has another /etc/modprobe.d/gpu.conf"},
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n"
        "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/00-p2pd-trial.conf\n",
-       ""},  // bans what is not in there
+       ""},  // bans a module that is not in it
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n"
        "-rw-r--r-- 1 root root 9 Nov 21 21:00 etc/modprobe.d/00-p2pd-trial.conf\n"
        "-rw-r--r-- 1 root root 5 Nov 21 21:00 usr/lib/modules/6.1.0-1-amd64/updates/nvidia.ko\n",
@@ -103,7 +103,7 @@ TEST_CASE("nouveau-blacklist: whatever keeps it off counts") {
     INFO(row.text);
     CHECK((kNouveauBlacklist.check(tree.host, {})->verdict == Verdict::pass) == row.holds);
   }
-  MadeTree tree;  // a file of /etc hides the one of the same name below /usr
+  MadeTree tree;  // a file of /etc masks the one of the same name below /usr
   tree.put("usr/lib/modprobe.d/x.conf", "blacklist nouveau\n");
   CHECK(kNouveauBlacklist.check(tree.host, {})->facts["source"] == "/usr/lib/modprobe.d/x.conf:1");
   tree.put("etc/modprobe.d/x.conf", "");

@@ -18,8 +18,7 @@ using p2pd::test::TemporaryDirectory;
 
 namespace {
 
-/// The file system of this machine with a disk that fails: the read number `fails_at` and, where it `stays` broken,
-/// each one after it.
+/// The file system of this machine with a disk that fails: read number `fails_at` and, if `stays`, each one after it.
 struct FailingDisk {
   int reads = 0;
   int fails_at = -1;
@@ -91,7 +90,7 @@ TEST_CASE("journal: a read that fails is an error of that call, and the database
     disk.stays = stays;
     const auto journal = Journal::open(state.path(), access);
     REQUIRE_FALSE(is_set_aside(state));
-    if (disk.reads <= at) break;  // it needs no more than that
+    if (disk.reads <= at) break;  // it makes no more reads
     if (journal) continue;
     ++failed;
     CAPTURE(at, journal.error().text());
@@ -108,7 +107,7 @@ TEST_CASE("journal: a read that fails is an error of that call, and the database
 TEST_CASE("journal: what memory is too small for is an error of that call") {
   TemporaryDirectory state;
   make_journal(state.path());
-  const pid_t child = ::fork();  // the limit is the process's, and for ever
+  const pid_t child = ::fork();  // the limit is for the whole process, and permanent
   if (child == 0) {
     int failed = 0;
     for (sqlite3_int64 limit = 1 << 12; limit < 1 << 20; limit += 1 << 12) {

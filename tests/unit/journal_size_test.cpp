@@ -23,7 +23,7 @@ StepRecord step_of(const std::string& name, bool applied) {
   return step;
 }
 
-/// A run that has ended; its id.
+/// Adds a run that has ended; returns its id.
 std::int64_t add(Journal& journal, const std::string& plan, const std::string& result, const ChangedSteps& in_place) {
   Run run;
   run.plan = plan;

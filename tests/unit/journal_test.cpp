@@ -64,7 +64,7 @@ void check_schema_1(const Journal& journal) {
   CHECK(journal.events(0, run.id, 100)->size() == 8);
 }
 
-/// Runs `body` in a child with a private mount table, which ends with 0; with 77 where `needs` is not given.
+/// Runs `body` in a child with a private mount table, which exits with 0, or with 77 if `needs` is missing.
 void in_child(const char* needs, const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {

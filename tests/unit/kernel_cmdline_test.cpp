@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernel arguments: what the kernel runs with, an image, what /etc/default keeps from the kernel, and a commit that is
-// killed or not right. The trial boot before it: kernel_cmdline_trial_test.cpp.
+// Kernel arguments: of the running kernel, of an image, and those that /etc/default prevents; a commit that is killed
+// or wrong. The trial boot before it: kernel_cmdline_trial_test.cpp.
 #include "catch.hpp"
 #include "grub_machine.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The trial boot of new kernel arguments: how it is made, becomes the default, and goes back; where there can be none.
+// The trial boot of new kernel arguments: creation, commit and undo, and machines on which none is possible.
 #include <tuple>
 
 #include "catch.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 const Action& fix = kKernelCmdlineAction;
 
-/// Applies; what a plan told is what is done, and once more changes nothing.
+/// Applies: makes the changes of the preview, and a second apply changes nothing.
 Description planned_and_applied(Machine& machine, Host& host) {
   const std::string before = machine.tree();
   const Description plan = fix.describe(host, kPt).value();
@@ -94,11 +94,11 @@ TEST_CASE("a trial boot becomes the default once proven, and goes back", "[kerne
   SECTION("armed, but undone before the reboot") {
     REQUIRE(fix.before_reboot(host, kPt));
     const std::size_t before = machine.runner.ran.size();
-    REQUIRE(fix.before_reboot(host, kPt));  // only looks
+    REQUIRE(fix.before_reboot(host, kPt));  // reads only
     CHECK(machine.runner.ran.size() == before + 2);
     CHECK(machine.recorder.how.at("/boot/grub/grubenv") == Restore::generated);
     machine.recorder.put_back();
-    machine.environment("next_entry=p2pd-trial\n").value();  // as if written anew since
+    machine.environment("next_entry=p2pd-trial\n").value();  // as if rewritten since
     REQUIRE(fix.undo(host, kPt));
     CHECK(machine.get(kEnv).find("next_entry") == std::string::npos);
     fs::remove(machine.directory / kEnv);
@@ -126,7 +126,7 @@ TEST_CASE("a trial boot becomes the default once proven, and goes back", "[kerne
     fs::remove(machine.directory / kEnv);
     machine.boot();
   }
-  fs::remove_all(machine.directory / "etc/default/grub.d");  // the directory goes back by the engine's own record
+  fs::remove_all(machine.directory / "etc/default/grub.d");  // the engine's own record restores the directory
   CHECK(machine.tree() == first);
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("two steps share the trial entry and the drop-in", "[kernel_cmdline]")
   machine.boot();
   CHECK(session.passes(kPt));
   CHECK(session.passes(kAcs));
-  REQUIRE(fix.commit(host, kPt));  // and the power goes before the other's commit
+  REQUIRE(fix.commit(host, kPt));  // power is lost before the other's commit
   machine.boot();
   CHECK(session.passes(kPt));
   CHECK(session.passes(kAcs));

@@ -8,7 +8,7 @@
 
 namespace p2pd::test {
 
-/// A kernel log as somebody posted it, in our words, and what it means.
+/// A kernel log from a user's report, reworded, and its meaning.
 struct KernelLogCase {
   std::string name;
   std::string log;

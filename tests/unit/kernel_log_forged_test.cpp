@@ -196,7 +196,7 @@ TEST_CASE("p2p-bench: an assertion of the driver without an address counts where
        }) {
     CAPTURE(text);
     CHECK(machine.heard(record(text)).size() == 1);
-    CHECK(machine.heard(record(text), 0, {"0000:01:00.0"}).empty());  // it may be of the other
+    CHECK(machine.heard(record(text), 0, {"0000:01:00.0"}).empty());  // it may be about the other one
   }
   const std::string lost = record("NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.");
   CHECK(machine.heard(lost, 0, {"0000:01:00.0"}).size() == 1);
@@ -281,7 +281,7 @@ TEST_CASE("kernel-log: lines of text are less certain than records, and that is 
   // as syslog does: each with the time of its record, which is not that of the boot
   CHECK(look(boot + lost + crash + "[  120.500000] " + boot).verdict == Verdict::fail);
   CHECK(look(boot + lost + crash + "[  120.500000] " + boot.substr(boot.find("Linux"))).verdict == Verdict::fail);
-  // dmesg --raw tells the facility
+  // dmesg --raw prints the facility
   CHECK(look("<5>" + boot + "<12>" + lost).verdict == Verdict::pass);
   CHECK(look("<5>" + boot + "<4>" + lost).verdict == Verdict::fail);
   for (const char* head :

@@ -102,13 +102,13 @@ TEST_CASE("kernel-log: what was said before the load of the driver that came las
   const Finding swapped = Machine().look(kBoot + nouveau + begins + refused + begins + loading);
   CHECK(swapped.verdict == Verdict::pass);
   CHECK(ids(swapped, "notes") == Ids{"nouveau-drives-gpu", "gpu-owned-by-another-driver"});
-  // one of two cards, lost while the driver came
+  // one of two cards, lost while the driver was loaded
   const Finding half = Machine().look(kBoot + nouveau + begins + refused + begins + lost + loading);
   CHECK(ids(half, "failures") == Ids{"xid-79-fallen-off-bus"});
-  // a load that did not succeed ends nothing, and of one whose begin is not told nothing is known
+  // a load that failed cures nothing, and neither does one without its first record
   CHECK(Machine().look(kBoot + nouveau + begins + refused).verdict == Verdict::fail);
   CHECK(Machine().look(kBoot + nouveau + loading).verdict == Verdict::fail);
-  // a driver that fails after it came
+  // a driver that fails after its load
   CHECK(Machine().look(kBoot + begins + loading + lost).verdict == Verdict::fail);
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("kernel-log: only the last boot of a file counts") {
   CHECK(cut.verdict == Verdict::pass);
   CHECK(cut.facts["complete"] == false);
   CHECK(cut.summary.find("; the log does not reach back to the boot") != std::string::npos);
-  // a process whose name looks like the first line does not hide what was before
+  // a process whose name looks like the first line does not hide earlier records
   const Finding named =
       machine.look(kBoot + kKernelLogCases[4].log + "[ 99.0] Linux version 6[77]: segfault at 0 ip 0\n");
   CHECK(named.verdict == Verdict::fail);
@@ -167,7 +167,7 @@ TEST_CASE("kernel-log: what cannot be read is not a pass") {
   CHECK(machine.check().error().code == ErrorCode::not_found);
   machine.put("var/log/kern.log", "");
   CHECK_FALSE(machine.check());
-  fs::create_directories(machine.directory / "dev/kmsg");  // not a file: the next place is asked
+  fs::create_directories(machine.directory / "dev/kmsg");  // not a file: the next place is read
   CHECK_FALSE(machine.check());
   fs::remove(machine.directory / "var/log/kern.log");
   fs::create_directories(machine.directory / "var/log/kern.log");

@@ -48,7 +48,7 @@ TEST_CASE("kernel table: a kernel that was tried, lies between two, or past what
        {Row{"5.4.0-216-generic", Kind::builds, ""},
         {"6.12.117+deb13-amd64", Kind::builds, ""},
         {"6.8.0-60-generic", Kind::builds, ""},
-        {"4.19.0", Kind::builds, ""},  // older than all that were tried: kernel_min says where that ends
+        {"4.19.0", Kind::builds, ""},  // older than all that were tried: kernel_min is the limit
         {"6.14.0-27-generic", Kind::untried, "it builds for Linux 6.12.117; no test build for 6.14.0-27-generic"},
         {"6.18.0-rc1", Kind::fails, "it does not build for Linux 6.18.5: x.c:1: error: no"},
         {"7.0.0-31-generic", Kind::fails, "it does not build for Linux 6.19.1: y.c:2: error: no"},
@@ -73,7 +73,7 @@ TEST_CASE("kernel table: of a line of kernels, the nearest that is not newer cou
 }
 
 TEST_CASE("kernel table: a release that nobody built is judged by the nearest older of its branch, else by a newer") {
-  CHECK(outlook({570, 153, 2}, "6.18.1").kind == Kind::untried);  // it may know more of kernels
+  CHECK(outlook({570, 153, 2}, "6.18.1").kind == Kind::untried);  // it may support more kernels
   CHECK(outlook({570, 153, 2}, "6.18.1").reason == "no test build for 6.18.1; 570.86.16, which is older, fails");
   CHECK(outlook({570, 10}, "6.18.1").kind == Kind::fails);
   CHECK(outlook({570, 100}, "6.12.118").reason ==

@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kGiB = kMiB << 10;
 inline constexpr int kGpu = 1, kRoot = 4, kUp = 5, kDown = 6;  // port types of the PCI Express capability
 
-/// A function of a made bus, an RTX 4090 unless told.
+/// A function of a made bus; an RTX 4090 by default.
 struct Function {
   std::string address = {};
   int type = kGpu;
@@ -31,7 +31,7 @@ struct Function {
   int last_below = 0;
   std::uint16_t vendor = 0x10de;
   std::uint16_t device = 0x2684;
-  std::uint16_t kind = 0x0300;  ///< class of what is no bridge
+  std::uint16_t kind = 0x0300;  ///< class, except of bridges
   int width = 16;
   int width_most = 16;
   int generation = 1;
@@ -47,7 +47,7 @@ struct Function {
 
 class MadeBus {
  public:
-  /// `patches` go over its configuration space: an offset, and what lies there (32 bits).
+  /// `patches` overwrite its configuration space: offset and value (32 bits).
   void add(const Function& f, const std::vector<std::pair<std::size_t, std::uint32_t>>& patches = {}) {
     std::vector<std::uint8_t> bytes = f.lost ? std::vector<std::uint8_t>(f.bytes, 0xff) : config_of(f);
     for (const auto& [at, value] : patches)
@@ -214,7 +214,7 @@ struct BusVerdict {
   const char* next = "";  ///< likewise
 };
 
-/// A bus, and what probes must say of it.
+/// A bus, and the expected findings of probes.
 struct BusCase {
   const char* name;
   std::function<void(MadeBus&)> make;

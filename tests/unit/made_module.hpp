@@ -8,7 +8,7 @@
 
 namespace p2pd::test {
 
-/// A note as ld writes it; `size` is what it says of the length of `id`.
+/// A note as ld writes it; `size`: the length of `id` in its header.
 inline std::string build_id_note(const std::string& id, Elf64_Word size) {
   const Elf64_Nhdr note{4, size, NT_GNU_BUILD_ID};
   return std::string(reinterpret_cast<const char*>(&note), sizeof note) + std::string("GNU\0", 4) + id;
@@ -22,7 +22,7 @@ struct MadeModule {
   std::string srcversion;
   std::string notes = {};
   std::string release = "6.1.0";
-  bool extended = false;  ///< section numbers where large files have them
+  bool extended = false;  ///< section numbers in the place that large files use
 
   std::string bytes() const {
     const std::string names("\0.shstrtab\0.modinfo\0.note.gnu.build-id\0", 39);

@@ -10,7 +10,7 @@
 
 namespace p2pd::test {
 
-/// A tree of files that a probe looks at, with commands that answer what they are told to.
+/// A tree of files for a probe, with commands that give the results that a test sets.
 struct MadeTree {
   void put(const std::string& path, std::string_view content = "x") const { directory.put(path, content); }
   /// One NVIDIA GPU on the bus, by the last four digits of its id in the order of a dump: "84 26" is an RTX 4090.

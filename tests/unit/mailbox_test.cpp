@@ -28,7 +28,7 @@ struct Runtime {
 
 using Kind = Request::Kind;
 
-/// Posts; the answer, or nothing as long as there is none.
+/// Posts; returns the answer, or nothing if there is none yet.
 std::shared_ptr<std::optional<Answer>> post(Mailbox& mailbox, Kind kind, std::string plan = "") {
   auto answer = std::make_shared<std::optional<Answer>>();
   mailbox.post({{kind, std::move(plan), true}, [answer](const Answer& said) { *answer = said; }});
@@ -125,11 +125,11 @@ TEST_CASE("while a run is walked, requests are answered at once, and heard betwe
   CHECK(is_taken(early));
   CHECK(is_taken(post(mailbox, Kind::apply)));
   CHECK(is_refused(post(mailbox, Kind::apply, "other"), ErrorCode::state));
-  CHECK(is_taken(post(mailbox, Kind::resume)));  // it goes on already
+  CHECK(is_taken(post(mailbox, Kind::resume)));  // it is running already
   CHECK(is_taken(post(mailbox, Kind::retry)));
   CHECK_FALSE(mailbox.poll());
   CHECK(is_taken(post(mailbox, Kind::pause)));
-  CHECK_FALSE(readable(mailbox.halt_fd()));  // a pause lets what runs come to its end
+  CHECK_FALSE(readable(mailbox.halt_fd()));  // a pause lets running commands end
   CHECK(mailbox.poll() == Event::pause);
   CHECK_FALSE(mailbox.poll());
   CHECK_FALSE(mailbox.end());
@@ -173,7 +173,7 @@ TEST_CASE("what was promised outlives a kill of the worker, until it is done") {
   next.done_with(Event::pause);
   CHECK(Mailbox().asked() == Event::cancel);
   next.stop();
-  CHECK_FALSE(next.end());  // the next start hears of it
+  CHECK_FALSE(next.end());  // the next start reads it
   CHECK(Mailbox().asked() == Event::cancel);
 }
 
@@ -187,9 +187,9 @@ TEST_CASE("a cancel ends what runs, and is not lost when the walk ends first") {
   CHECK_FALSE(readable(mailbox.halt_fd()));
   walk(mailbox, RunState::reverting);
   CHECK(is_refused(post(mailbox, Kind::pause), ErrorCode::state));
-  CHECK(is_taken(post(mailbox, Kind::cancel)));  // that is what it does
+  CHECK(is_taken(post(mailbox, Kind::cancel)));  // it is already undoing its changes
   CHECK_FALSE(mailbox.poll());
-  CHECK(is_taken(post(mailbox, Kind::revert)));  // of all runs: heard between two steps, no undo is cut short
+  CHECK(is_taken(post(mailbox, Kind::revert)));  // of all runs: read between two steps, interrupts no undo
   CHECK_FALSE(readable(mailbox.halt_fd()));
   CHECK(mailbox.poll() == Event::revert);
   CHECK_FALSE(mailbox.end());
@@ -203,7 +203,7 @@ TEST_CASE("the last request wins: pause and resume, in any order and number, bef
     CHECK(is_taken(post(mailbox, Kind::pause)));
     CHECK(is_taken(post(mailbox, on)));
     CHECK_FALSE(mailbox.asked());
-    CHECK_FALSE(Mailbox().asked());  // nor does a worker that was killed remember it
+    CHECK_FALSE(Mailbox().asked());  // nor is it saved for the next start
     CHECK_FALSE(mailbox.poll());
     CHECK(is_taken(post(mailbox, Kind::pause)));
     CHECK(is_taken(post(mailbox, on)));

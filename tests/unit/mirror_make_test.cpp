@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A mirror that is made, what a plan says of it, and its place in the configuration.
+// Makes a mirror; tests its preview in a plan, and its configuration.
 #include "actions/registry.hpp"
 #include "base/sha256.hpp"
 #include "buildable.hpp"
@@ -44,7 +44,7 @@ TEST_CASE("mirror: the source is taken, of the pinned tree alone") {
 TEST_CASE("mirror: made again it writes nothing but its manifest, and keeps what it had") {
   Mirrored world;
   std::ofstream(world.served("manifest"), std::ios::app).close();
-  REQUIRE(world.refused().empty());  // a build that was taken is one that others can take
+  REQUIRE(world.refused().empty());  // others can take a build that was taken
   MirrorManifest more = world.manifest();
   more.files["builds/other/x"] = {1, sha256_of("x")};
   more.files["builds/other/gone"] = {1, sha256_of("y")};

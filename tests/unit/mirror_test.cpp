@@ -9,7 +9,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// Spoils the signature or the key in one way; what is said of that.
+/// Spoils the signature or the key in one way; returns the expected reason.
 std::string spoil_signature(Mirrored& world) {
   std::string expected;
   SECTION("another key") {
@@ -53,7 +53,7 @@ std::string spoil_signature(Mirrored& world) {
   return expected;
 }
 
-/// Spoils the list in one way, well signed; what is said of that.
+/// Spoils the list in one way, validly signed; returns the expected reason.
 std::string spoil_list(Mirrored& world) {
   std::string expected;
   const auto resigned = [&](const std::function<void(MirrorManifest&)>& change) {
@@ -91,7 +91,7 @@ std::string spoil_list(Mirrored& world) {
   return expected;
 }
 
-/// Spoils the first module in one way; what is said of that.
+/// Spoils the first module in one way; returns the expected reason.
 std::string spoil_module(Mirrored& world) {
   const std::string module = world.folder() + "/nvidia.ko";
   MirrorManifest manifest = world.manifest();
@@ -133,7 +133,7 @@ std::string spoil_module(Mirrored& world) {
   return expected;
 }
 
-/// Makes it the mirror of another build, well signed; what is said of that.
+/// Makes it the mirror of another build, validly signed; returns the expected reason.
 std::string spoil_build(Mirrored& world) {
   const std::string module = world.folder() + "/nvidia.ko", record = world.folder() + "/build.json";
   MirrorManifest manifest = world.manifest();

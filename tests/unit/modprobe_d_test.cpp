@@ -42,8 +42,8 @@ TEST_CASE("options lines are read as libkmod reads them", "[modprobe_d]") {
         Lines{"nvidia_drm modeset=1 1", "nvidia_drm options=2 1"});
   CHECK(parsed("\n  options\ta x-y=1") == Lines{"a x_y=1 2"});
   CHECK(parsed("options a b=1 \\\n  c=2\noptions a d=3") == Lines{"a b=1 1", "a c=2 1", "a d=3 3"});
-  CHECK_FALSE(parse_modprobe_d("options a b=\\\"x\n", "f"));  // the backslash goes, the quotation mark opens
-  CHECK(parsed("options a b=c\\d\n") == Lines{"a b=cd 1"});   // a backslash before anything else just goes
+  CHECK_FALSE(parse_modprobe_d("options a b=\\\"x\n", "f"));  // removes the backslash, the quotation mark opens
+  CHECK(parsed("options a b=c\\d\n") == Lines{"a b=cd 1"});   // any other backslash is removed
   CHECK(parsed("options a b=\"c d;e=1\" f\n") == Lines{"a b=c d;e=1 1", "a f= 1"});
   CHECK(parsed("options a \"b=c d\"\n") == Lines{"a b=c d 1"});
   CHECK(parsed("options a b=1 # c=2\n") == Lines{"a b=1 1", "a #= 1", "a c=2 1"});  // no comments inside a line

@@ -159,7 +159,7 @@ TEST_CASE("modules: what was put aside comes back, and nothing of ours stays") {
                                world.directory / (std::string(kPlace) + "updates/p2pd"));
   world.put("lib/modules/6.3/updates/p2pd/nvidia.ko", "ours, of an older p2pd");
   world.put("lib/modules/6.3/modules.dep", "updates/p2pd/nvidia.ko:\n");
-  world.put("lib/modules/6.4/modules.order", "");  // what undo put back: no modules.dep yet
+  world.put("lib/modules/6.4/modules.order", "");  // restored by undo: no modules.dep yet
   fs::create_directories(world.directory / "lib/modules/6.4/updates");
   fs::create_directory_symlink("../../../p2pd-modules/6.4", world.directory / "lib/modules/6.4/updates/p2pd");
   world.put("lib/modules/6.2/updates/dkms/nvidia-uvm.ko.xz", "ours");

@@ -100,7 +100,7 @@ TEST_CASE("options-in-force: what is configured, is the loaded module's") {
   machine.configure("options nvidia NVreg_RegistryDwords=\"ForceP2P=17;RMForceStaticBar1=1\"");
   CHECK(look().facts["not_in_force"].size() == 1);
   machine.configure("options nvidia NVreg_Unheard=1");
-  CHECK(look().verdict == Verdict::pass);          // to load the module again would not help
+  CHECK(look().verdict == Verdict::pass);          // reloading the module would not help
   CHECK(machine.look().verdict == Verdict::pass);  // the driver leaves it out, or does not show it
   CHECK(machine.look().summary.find(
             "not among the options that it shows: NVreg_Unheard (/etc/modprobe.d/nvidia.conf:1)") != std::string::npos);

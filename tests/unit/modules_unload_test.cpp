@@ -96,7 +96,7 @@ TEST_CASE("modules-unload: what was stopped is started again after the reboot th
   CHECK(rests.error().message == "not started again: docker 000000000000 (no NVIDIA driver is loaded)");
   CHECK(rests.error().next.ends_with("docker start 000000000000"));
   CHECK(host.files().exists(kStoppedServices));
-  Host after = machine.host();  // docker does not start at boot what it was told to stop
+  Host after = machine.host();  // docker does not start a stopped one at boot
   machine.runner.on("modprobe nvidia", [&](const Command&) { return machine.load("nvidia"); });
   REQUIRE(kModulesUnloadAction.run_rests(after));
   CHECK(machine.loaded() == kAll);

@@ -97,14 +97,14 @@ TEST_CASE("mounts: what is lost with the boot is told from what lasts") {
       {"27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:40 / /tmp rw - tmpfs tmpfs rw\n", "", false},
       {"27 1 252:0 / / rw - ext4 /dev/zram0 rw\n", "", true},
       {"27 1 0:2 / / rw - rootfs rootfs rw\n", "", true},
-      // overlayroot: the layer that is written to is seen
+      // overlayroot: the upper layer is visible
       {"27 1 0:30 / / rw - overlay overlayroot rw,lowerdir=/media/root-ro,upperdir=/media/root-rw/overlay,workdir=/x\n"
        "28 27 0:31 / /media/root-rw rw - tmpfs tmpfs-root rw\n",
        "", true},
       {"27 1 0:30 / / rw - overlay overlay rw,lowerdir=/ro,upperdir=/run/live/persistence/sdb1/rw,workdir=/x\n"
        "28 27 8:17 / /run/live/persistence/sdb1 rw - ext4 /dev/sdb1 rw\n",
        "boot=live persistence", false},
-      // casper's, and a container's, is not seen: the kernel's command line tells one from the other
+      // casper's, and a container's, is not visible: the kernel's command line distinguishes them
       {"27 1 0:30 / / rw - overlay /cow rw,lowerdir=/filesystem.squashfs,upperdir=/cow/upper,workdir=/cow/work\n",
        "quiet boot=casper", true},
       {"27 1 0:30 / / rw - overlay overlay rw,lowerdir=/a:/b,upperdir=/var/lib/docker/x/diff,workdir=/y\n",

@@ -227,7 +227,7 @@ TEST_CASE("nccl: a proof of other GPUs says nothing") {
 TEST_CASE("nccl: somebody's own line decides, and one that contradicts is named and left alone") {
   struct Row {
     const char* text;
-    const char* contradiction;  ///< empty: it will do
+    const char* contradiction;  ///< empty: none
   };
   const auto row = GENERATE(
       Row{"NCCL_P2P_LEVEL=PHB\n", ""}, Row{"NCCL_P2P_LEVEL=SYS", ""}, Row{"NCCL_P2P_LEVEL=3\n", ""},

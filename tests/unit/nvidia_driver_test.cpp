@@ -45,7 +45,7 @@ TEST_CASE("nvidia-driver: none") {
   CHECK(machine.look().verdict == Verdict::fail);
   CHECK(machine.look().summary == "no NVIDIA driver is installed");
   machine.put("sys/module/nvidia/version", "570.86.16\n");
-  CHECK(machine.look().verdict == Verdict::pass);  // loaded, and nobody brought it: good enough for an RTX A6000
+  CHECK(machine.look().verdict == Verdict::pass);  // loaded, not installed: enough for an RTX A6000
   machine.gpu("84 26");
   CHECK_FALSE(machine.check());  // but not for an RTX 4090
   fs::remove(machine.directory / "var/lib/dpkg/status");
@@ -104,7 +104,7 @@ TEST_CASE("nvidia-driver: no distribution's driver, and no proprietary one, give
   const Machine machine;
   machine.gpu("84 26");  // RTX 4090
   machine.packages("install ok installed");
-  CHECK(machine.look().verdict == Verdict::pass);  // libraries alone: patched modules may lie over them
+  CHECK(machine.look().verdict == Verdict::pass);  // libraries alone: patched modules may be beside them
   machine.put("var/lib/dpkg/status", package("nvidia-dkms-570", "570.86.16-0ubuntu1", "install ok installed"));
   CHECK(machine.look().verdict == Verdict::fail);
   CHECK(machine.look().summary.starts_with(

@@ -108,7 +108,7 @@ TEST_CASE("nvidia-modules: a module of the same srcversion and another build id 
         "the loaded nvidia module is not the file that is installed: build id 91bc is loaded, build id 3fa2 is "
         "installed");
 
-  // a stock one of DKMS in front of it: what is loaded decides, since the two may be builds of one source
+  // a stock one of DKMS takes precedence: the loaded one decides, since the two may be builds of one source
   machine.put(kLib + "modules.dep", "updates/dkms/nvidia.ko:\nkernel/drivers/video/nvidia-uvm.ko:\n");
   machine.put(kLib + "updates/dkms/nvidia.ko", MadeModule{"AAAA", stock}.bytes());
   CHECK(machine.look().verdict == Verdict::pass);

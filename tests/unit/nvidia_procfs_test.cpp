@@ -26,7 +26,7 @@ void told(const std::string& name, const std::string& outcome) {
   std::cout << fmt::format("{:<40} {}\n", name, outcome);
 }
 
-/// Two RTX 4090 whose driver has a file of /proc/driver/nvidia as told; never changed otherwise.
+/// Two RTX 4090 whose driver has a given file of /proc/driver/nvidia; never changed otherwise.
 struct Machine : ChangedRecord {
   Machine() : ChangedRecord("rtx4090-x2-healthy") {}
   void procfs(const std::string& name, std::string_view content) const { file("proc/driver/nvidia/" + name, content); }

@@ -21,8 +21,8 @@ inline std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The finding; of driver-build only what it says, since the name of a build takes in every byte of the headers, and a
-/// record has an excerpt of those.
+/// The finding; of driver-build only verdict and summary, since the name of a build depends on every byte of the
+/// headers, and a record has an excerpt of those.
 inline nlohmann::json look(const Probe& probe, const std::filesystem::path& directory) {
   static const auto kParameters = nlohmann::json::parse(text_of(P2PD_SOURCE_DIR "/tests/golden/parameters.json"));
   const Root root = Root::open(directory).value();
@@ -40,7 +40,7 @@ inline MachineRecord record(const std::filesystem::path& from, const std::filesy
   return record_into(Host(root, runner), to);
 }
 
-/// rtx4090-x2-healthy, made odd where the made machines are not.
+/// rtx4090-x2-healthy with oddities that the other made machines lack.
 struct OddMachine {
   OddMachine() {
     std::filesystem::copy(machine_path("rtx4090-x2-healthy"), at,
@@ -62,7 +62,7 @@ struct OddMachine {
     const auto all = probes();
     return look(*std::ranges::find(all, id, &Probe::id), at);
   }
-  /// Every finding on a fresh record is that on this machine.
+  /// Checks that every finding on a fresh record equals that on this machine.
   void same() const {
     const TemporaryDirectory elsewhere;
     record(at, elsewhere / "copy");

@@ -47,7 +47,7 @@ TEST_CASE("own place: an override of somebody else that depmod reads after ours 
   CHECK(overruling().empty());
   machine.put("usr/lib/depmod.d/zzz.conf", "search updates\noverride nvidia_current_open * kernel/x\n");
   CHECK(overruling() == "/usr/lib/depmod.d/zzz.conf:2");
-  machine.put("etc/depmod.d/zzz.conf", "");  // takes its place
+  machine.put("etc/depmod.d/zzz.conf", "");  // masks it
   CHECK(overruling().empty());
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("p2p-baseline: measured once, where a driver is loaded") {
   const std::string command = std::string("p2p-bench --save ") + kFile;
   live.runner.on(command, [&](const Command&) -> Result<CommandResult> {
     live.write(kFile, shipped_report());
-    return CommandResult{3, "", ""};  // P2P does not work yet: measured all the same
+    return CommandResult{3, "", ""};  // P2P does not work yet: measured anyway
   });
   REQUIRE(kP2pBaselineAction.apply(*live.host, with));
   CHECK(kP2pBaseline.check(*live.host, with)->verdict == Verdict::pass);

@@ -89,7 +89,7 @@ TEST_CASE("packaged-driver: installed, purged, interrupted") {
   CHECK(machine.look(kPackagedDriver).verdict == Verdict::pass);  // configuration alone brings no driver
   machine.stage();
   machine.put("var/lib/p2pd/way-back/purging", "");
-  CHECK(machine.look(kPackagedDriver).verdict == Verdict::fail);  // but a purge that was begun is finished
+  CHECK(machine.look(kPackagedDriver).verdict == Verdict::fail);  // but an interrupted purge is finished
   machine.status(kLibc);
   CHECK(machine.look(kPackagedDriver).summary == "a purge was interrupted at its end");
   const std::string left = "lib/modules/6.1/updates/dkms/nvidia-current.ko";  // a dkms was killed, too
@@ -133,7 +133,7 @@ TEST_CASE("apt: an interrupted dpkg is repaired, in order, and a sound one left 
   REQUIRE(machine.runner.ran.size() == 3);
   CHECK(machine.runner.ran[0] == dpkg({"--unpack", "/a.deb"}).text());
   CHECK(machine.runner.ran[2] == apt_get({"--fix-broken", "install"}).text());
-  machine.put("var/lib/dpkg/updates/0007", "");  // what was half there is in no status yet
+  machine.put("var/lib/dpkg/updates/0007", "");  // the interrupted package is in no status yet
   CHECK(repair_packages(machine.host, {{"libcuda1:amd64", "/a.deb"}}));
   REQUIRE(machine.runner.ran.size() == 7);
   CHECK(machine.runner.ran[3] == dpkg({"--configure", "-a"}).text());

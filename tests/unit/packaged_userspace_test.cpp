@@ -10,7 +10,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// Debian 13's driver as its packages lay it down; each test takes something away, or adds it.
+/// Debian 13's driver as its packages install it; each test removes or adds something.
 struct Trixie : MadeTree {
   Trixie() {
     status = package("libcuda1", "550.163.01-2") + package("libnvidia-ml1", "550.163.01-2") +

@@ -104,7 +104,7 @@ TEST_CASE("PCI cases: Resizable BAR") {
        {{&kBar1Size, Verdict::pass, "BAR1 covers the VRAM"},
         {&kAcsRedirection, Verdict::unknown, "not readable for this user", "as root"},
         {&kPcieLinks, Verdict::unknown, "is not readable", "as root"}}},
-      {"pciutils-cap-rebar",  // the same list of capabilities, on a card of ours: the walk finds it among others
+      {"pciutils-cap-rebar",  // the same list of capabilities, on a test's card: it is found among others
        [](MadeBus& bus) {
          const std::vector<std::pair<std::size_t, std::uint32_t>> list = {{0x100, 0x27010001}, {0x270, 0x2b010019},
                                                                           {0x2b0, 0x2c01000f}, {0x2c0, 0x2d010013},
@@ -264,7 +264,7 @@ TEST_CASE("PCI cases: ACS") {
       {"the same, redirecting",
        [&](MadeBus& bus) { intel(bus, 0x000c000f); },
        {{&kAcsRedirection, Verdict::fail, "2 of 2 ports", "disable_acs_redir=0000:00:01.0;0000:00:02.0"}}},
-      {"pciutils-cap-pcie-2",  // an endpoint's own ACS is on no way between two GPUs
+      {"pciutils-cap-pcie-2",  // an endpoint's own ACS is on no path between two GPUs
        [&](MadeBus& bus) {
          intel(bus, 0);
          bus.add(port("0000:00:03.0", kRoot, 3, 3, 0x8086));

@@ -121,7 +121,7 @@ TEST_CASE("pci: sysfs and dump agree") {
   CHECK(pci_devices(sysfs.host, PciDepth::everything)->front().config == gpu_config());
   PciDevice whole = devices->front();
   whole.config = gpu_config();
-  CHECK(devices->front().config.size() == gpu_config().size());  // what is looked at is the same as if all was read
+  CHECK(devices->front().config.size() == gpu_config().size());  // the used parts are the same as if all was read
   CHECK(resizable_bar(devices->front(), 1)->supported_bytes == resizable_bar(whole, 1)->supported_bytes);
   CHECK(resizable_bar(devices->front(), 1)->bytes == resizable_bar(whole, 1)->bytes);
   CHECK(devices->front().capability(0x10) == whole.capability(0x10));

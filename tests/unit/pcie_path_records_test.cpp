@@ -104,6 +104,6 @@ TEST_CASE("bench path: links and shared ports of the two-socket record") {
         std::vector<std::string>{"0000:16:02.0", "0000:18:00.0", "0000:97:02.0", "0000:99:00.0", "node 0", "node 1"});
   CHECK_FALSE(test::share(paths[0][1], paths[2][3]));
   CHECK(test::share(paths[0][2], paths[1][3]));
-  // its downstream ports redirect: within the switch the uplink is taken too
+  // its downstream ports redirect: a path within the switch includes the uplink, too
   CHECK(paths[0][1].shared == std::vector<std::string>{"0000:16:02.0", "0000:18:00.0", "0000:18:04.0", "node 0"});
 }

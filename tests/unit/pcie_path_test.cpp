@@ -91,7 +91,7 @@ TEST_CASE("bench path: a socket is a CPU package, not a NUMA node") {
   const Path across = machine.pair(kOne, kTwo);
   CHECK(across.kind == PathKind::cross_socket);
   CHECK(across.shared == std::vector<std::string>{"0000:00:01.0", "0000:00:02.0", "socket 0", "socket 1"});
-  machine.node(kTwo, -1);  // which of the two nodes is not said
+  machine.node(kTwo, -1);  // not known which of the two nodes
   CHECK(machine.pair(kOne, kTwo).kind == PathKind::unknown);
   CHECK(machine.pair(kOne, kTwo).payload_gb_s > 0);
 }

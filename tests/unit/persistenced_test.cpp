@@ -63,7 +63,7 @@ TEST_CASE("persistenced: where there is no daemon or no GPU, nothing is asked fo
   CHECK(machine.verdict() == Verdict::fail);
   machine.put("lspci-xxxx.txt", "");
   CHECK(machine.verdict() == Verdict::not_applicable);
-  fs::remove(machine.directory / "lspci-xxxx.txt");  // an image: what it will boot on is not known
+  fs::remove(machine.directory / "lspci-xxxx.txt");  // an image: its future hardware is not known
   CHECK(machine.verdict() == Verdict::fail);
   fs::remove(machine.directory / "usr/bin/nvidia-persistenced");
   CHECK(machine.verdict() == Verdict::not_applicable);
@@ -162,7 +162,7 @@ TEST_CASE("persistenced: on a running host it is started, and stopped again") {
   CHECK(machine.runner.ran == std::vector<std::string>{"systemctl is-active nvidia-persistenced.service"});
   machine.runs = false;
   CHECK(kPersistenced.check(host, {})->summary == "nvidia-persistenced is enabled, and does not run");
-  fs::remove(machine.directory / "proc/driver/nvidia/version");  // the driver is not loaded: nothing to hold
+  fs::remove(machine.directory / "proc/driver/nvidia/version");  // the driver is not loaded: no GPU to initialise
   CHECK(kPersistenced.check(host, {})->verdict == Verdict::pass);
   machine.runs = true;
   REQUIRE(kPersistencedAction.undo(host, {}));

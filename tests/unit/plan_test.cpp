@@ -196,7 +196,7 @@ TEST_CASE("plan: each fix of the registry that lasts for one boot is made again 
     if (!action.each_boot) continue;
     CAPTURE(action.id);
     ++count;
-    CHECK(action.effect == Effect::live);  // that boot is not followed by another
+    CHECK(action.effect == Effect::live);  // a boot-time effect would need another boot
     for (const StepKind kind : kStepKinds) {
       Step step;
       step.kind = kind;

@@ -53,7 +53,7 @@ std::string repeated(const std::string& part, int count) {
   return text;
 }
 
-/// Records that are not sound, and what is said of each.
+/// Invalid records, and the message about each.
 std::vector<std::pair<std::string, std::string>> unsound() {
   const std::string command = R"("argv": ["x"], "status": 0, "output": [], "errors": [])";
   const std::string bad_command = R"(commands: "x" is not argv, status, output and errors)";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every probe says the same of a record's record as of the record: what one of them reads and the capture leaves out
-// shows as a difference here.
+// Every probe finds the same on a record of a record as on the record: data that a probe reads and the capture leaves
+// out shows as a difference here.
 #include <algorithm>
 
 #include "made_module.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The page of `p2pctl report`: what is in it for machines and runs of every kind, and what a stranger's text cannot do
+// The page of `p2pctl report`: its content for machines and runs of every kind, and untrusted text in it
 // (report/html.hpp).
-// P2PD_REPORT_PAGES names a directory in which the pages are left to be looked at.
+// P2PD_REPORT_PAGES names a directory in which the pages are kept for inspection.
 #include <functional>
 
 #include "catch.hpp"

@@ -196,7 +196,7 @@ inline json machine_of(std::size_t gpus) {
   return machine;
 }
 
-/// The page of `sources`; what a browser needs of every page is checked here.
+/// The page of `sources`; checks the markup that a browser needs in every page.
 inline std::string page_of(const char* name, const Sources& sources,
                            const Identity& identity = {"box7", "0123456789abcdef0123456789abcdef"}) {
   json document = report_document(sources);

@@ -13,7 +13,7 @@ using Kind = FileState::Kind;
 
 namespace {
 
-/// Puts a regular file with owner, mode and attributes back, after a change and after its removal.
+/// Restores a regular file with owner, mode and attributes, after a change and after its removal.
 void regular_goes_back(const Jail& jail, Root& root, bool is_root) {
   const fs::path hello = jail.real("/etc/hello");
   if (is_root) REQUIRE(::chown(hello.c_str(), 12345, 23456) == 0);
@@ -50,7 +50,7 @@ void regular_goes_back(const Jail& jail, Root& root, bool is_root) {
   CHECK(root.capture("/etc/hello").value() == before);
 }
 
-/// Puts a directory back, with what lies in it kept.
+/// Restores a directory, and keeps its content.
 void directory_goes_back(const Jail& jail, Root& root, bool is_root) {
   fs::create_directory(jail.real("/etc/d"));
   if (is_root) REQUIRE(::chown(jail.real("/etc/d").c_str(), 12345, 23456) == 0);

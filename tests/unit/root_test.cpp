@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A root: no path leaves it, and what is no plain file is not read. What is put there and back: root_state_test.cpp.
+// A root: no path leaves it, and only plain files are read. Writes and restores: root_state_test.cpp.
 #include "base/root.hpp"
 
 #include <sched.h>
@@ -51,7 +51,7 @@ TEST_CASE("no path leaves the root") {
   fs::create_symlink("/loop", jail.real("/loop"));
   CHECK(code_of(root.read("/loop")) == ErrorCode::io);
 
-  // A magic link jumps past every check of its text, so none is followed.
+  // A magic link bypasses every check of its text, so none is followed.
   const Root live = Root::open("/").value();
   CHECK(live.read("/proc/self/../version").has_value());
   CHECK_FALSE(live.read("/proc/self/root/proc/version").has_value());
@@ -85,7 +85,7 @@ TEST_CASE("a symlink at the end is replaced, never written through") {
   must(jail.root.put("/etc/link", regular("new")));
   CHECK(fs::is_regular_file(fs::symlink_status(jail.real("/etc/link"))));
   CHECK(slurp(jail.real("/etc/hello")) == "inside\n");
-  // Nor is one that lies in wait under the temporary's name.
+  // Nor is a link at the name of the temporary file.
   fs::create_symlink(jail.outside("secret"), jail.real("/etc/.hello.p2pd-new"));
   must(jail.root.put("/etc/hello", regular("new")));
   CHECK(slurp(jail.outside("secret")) == "outside\n");

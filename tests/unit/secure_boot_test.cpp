@@ -51,9 +51,9 @@ TEST_CASE("secure-boot: what the kernel does decides, not the firmware's switch"
 
 TEST_CASE("secure-boot: without securityfs only what is certain is told") {
   Machine machine;
-  CHECK_FALSE(machine.look());  // nothing at all
+  CHECK_FALSE(machine.look());  // no files
   machine.put(kEnforce, "N\n");
-  CHECK(machine.verdict() == Verdict::pass);  // no EFI: nothing that would lock down
+  CHECK(machine.verdict() == Verdict::pass);  // no EFI: no lockdown by Secure Boot
   machine.secure_boot(true);
   CHECK_FALSE(machine.look());
   machine.put("sys/kernel/security/lsm", "lockdown,capability");
@@ -120,7 +120,7 @@ TEST_CASE("secure-boot: cards that NVIDIA's own driver gives P2P need no module 
   machine.put(kLockdown, "none [integrity] confidentiality\n");
   machine.gpu("30 22");  // RTX A6000
   CHECK(machine.verdict() == Verdict::not_applicable);
-  machine.gpu("99 99");  // not known: better told than not
+  machine.gpu("99 99");  // not known: reported to be safe
   CHECK(machine.verdict() == Verdict::fail);
 }
 

@@ -78,7 +78,7 @@ TEST_CASE("line patterns") {
   CHECK_FALSE(starts("abc", "xabc"));
   CHECK_FALSE(starts("aab", "aaab"));
   CHECK(starts("x?abc.*d", "abc d"));
-  CHECK(found("aab", "aaab"));  // a start inside a failed one
+  CHECK(found("aab", "aaab"));  // a match that starts inside a failed one
   CHECK(found("\xc3\xa9t\xc3\xa9", "l'\xc3\xa9t\xc3\xa9"));
   for (const char* wrong : {"", "ab", "a.b.c", "abc(d)", "abc|abd", "abc{2}", "^abc", "abc$", "abc[d", "abc\\",
                             "abc\\d", "*abc", "abc**", "abc+?"})

@@ -35,7 +35,7 @@ using namespace p2pd::bench;
 using namespace p2pd::bench::cuda;
 using nlohmann::json;
 
-inline bool in_forked_process = false;  ///< LeakSanitizer asks (sim_cuda_test.cpp)
+inline bool in_forked_process = false;  ///< LeakSanitizer reads it (sim_cuda_test.cpp)
 
 inline constexpr u64 kMiB = 1ULL << 20;
 inline constexpr u64 kKey = 0x1234'5678'9abc'def0;
@@ -148,7 +148,7 @@ struct Gpu {
   }
 };
 
-/// Offsets in the 8 MiB: two strips, and what kernels report.
+/// Offsets in the 8 MiB: two strips, and the reports of kernels.
 inline constexpr u64 kIn = 0;
 inline constexpr u64 kOut = 2 * kMiB;
 inline constexpr u64 kMail = 4 * kMiB;
@@ -189,7 +189,7 @@ inline void copy(const Gpu& runs, const Gpu& from, const Gpu& to) {
   runs.sync();
 }
 
-/// "clean", or how many words are wrong and what the first of them is.
+/// "clean", or the number of wrong words and the kind of the first.
 inline std::string word_of(const Seen& seen) {
   if (seen.wrong == 0) return seen.right == 4096 + 512 * 1024 ? "clean" : "incomplete";
   const u64 value = seen.value[0];
@@ -210,7 +210,7 @@ class Child {
     if (process_ == 0) {
       in_forked_process = true;
       ::setenv("P2PD_SIM_CUDA", path.c_str(), 1);
-      std::exit(run(body, ends[1]));  // not _exit: the driver must end well
+      std::exit(run(body, ends[1]));  // not _exit: the driver must shut down
     }
     ::close(ends[1]);
     said_ = ends[0];
@@ -219,7 +219,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// "ok", what it failed with, or "never ends".
+  /// "ok", its failure, or "never ends".
   std::string finish(int limit_ms) const {
     pollfd ready{said_, POLLIN, 0};
     std::string text = "never ends";
@@ -256,7 +256,7 @@ inline std::string in_child(const json& machine, const std::function<void()>& bo
   return Child(machine, body).finish(limit_ms);
 }
 
-/// `body` with a started driver and its GPUs, all of which have enabled each other where that is possible.
+/// `body` with a started driver and its GPUs, all of which have enabled each other if that is possible.
 inline std::string on_gpus(const json& machine, const std::function<void(const Cuda&, std::vector<Gpu>&)>& body,
                            int limit_ms = 60'000) {
   return in_child(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Faults of the simulated CUDA driver: each shows as what it is on cards that have it. And kernels that talk to each
-// other, which some faults end.
+// Faults of the simulated CUDA driver: each shows as on real cards that have it. And kernels that communicate, which
+// some faults end.
 #include <chrono>
 #include <thread>
 
@@ -133,7 +133,7 @@ TEST_CASE("simulated CUDA: a hang never ends, an Xid is in the kernel log") {
   const auto cross = [](const Cuda&, std::vector<Gpu>& gpus) { store(gpus[0], gpus[1]); };
   CHECK(on_gpus(with_fault({{"kind", "hang"}, {"from", 0}, {"to", 1}}), cross, 2000) == "never ends");
   CHECK(on_gpus(with_fault({{"kind", "hang"}, {"from", 1}, {"to", 0}}), cross) == "ok");
-  // a process that ends in spite of it is not held up
+  // it does not delay a process that ends
   CHECK(on_gpus(with_fault({{"kind", "hang"}, {"from", 0}, {"to", 1}}), [](const Cuda&, std::vector<Gpu>& gpus) {
           gpus[0].launch("store", 1, 1, gpus[1].memory, kStrip, kKey, u32{8}, StoreFault{~0ULL, ~0ULL});
         }) == "ok");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory of the simulated CUDA driver that is mapped, pooled, shared with another process, and given back.
+// Memory of the simulated CUDA driver that is mapped, pooled, shared with another process, and freed.
 #include <sys/socket.h>
 
 #include <thread>
@@ -13,8 +13,8 @@ TEST_CASE("simulated CUDA: managed memory is loaded from where it is preferred, 
   constexpr Slots kWhole = {1, 0, {{0, 4096 + 512 * 1024}}};  // as long as the payload of kStrip
   struct Row {
     json faults;
-    std::string mapped, prefetched;  ///< what GPU 1 sees of what GPU 0 filled
-    std::string touched;             ///< and GPU 2, which does not map it
+    std::string mapped, prefetched;  ///< data of GPU 0 as GPU 1 sees it
+    std::string touched;             ///< and as GPU 2 does, which does not map it
   };
   const json to_1 = {{"kind", "wrong-byte"}, {"from", 0}, {"to", 1}, {"at", 100}};
   const auto by = [&](const char* engine) {
@@ -176,7 +176,7 @@ int receive_with(int channel, Shared& shared) {
   return fd;
 }
 
-/// The other process: GPU 0 writes into what it was given of GPU 1.
+/// The other process: GPU 0 writes into memory of GPU 1 that was passed to it.
 void write_from_outside(int channel) {
   Shared shared{};
   const int fd = receive_with(channel, shared);
@@ -204,7 +204,7 @@ void write_from_outside(int channel) {
   same(opened, CUDA_SUCCESS, "cuIpcOpenMemHandle");
 }
 
-/// GPU 1 of this process owns, another process writes; what that said, or what is wrong here.
+/// GPU 1 of this process owns the memory, another process writes; returns the result of the writer or the owner.
 std::string write_across(const json& machine) {
   std::array<int, 2> channel{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, channel.data()) == 0);

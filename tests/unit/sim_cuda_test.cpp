@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The simulated CUDA driver does what its README says: p2p-bench is judged on it. Here: devices, code, engines, rates.
+// The simulated CUDA driver, with which p2p-bench is tested, works as its README says: devices, code, engines, rates.
 #include "sim_cuda.hpp"
 
 using namespace p2pd::test::sim;
 
-/// LeakSanitizer's hook: it cannot look at a forked process, whose threads it does not know, and ends it with 1 when it
-/// reads memory of one that is gone. The other sanitizers still see every error there.
+/// LeakSanitizer's hook: it cannot inspect a forked process, whose threads it does not know, and ends it with 1 if it
+/// reads memory of a thread that has ended. The other sanitizers still see every error there.
 extern "C" int __lsan_is_turned_off() { return in_forked_process ? 1 : 0; }
 
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The simulated driver of a host says that P2P works where every gate is open, and each gate that fails has its
-// consequence, in CUDA and in NVML. p2p-bench asks them, as it does on the real one.
+// The simulated driver of a host reports that P2P works if every gate holds, and each failing gate has its effect in
+// CUDA and in NVML. p2p-bench queries them, as it does on a real host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ CommandResult bench(const FakeGpuHost& host, std::vector<std::string> options) {
   return *std::move(result);
 }
 
-/// The sentences of a quick run that fail, one of which names the error where there is no run; empty: proven.
+/// The failing remarks of a quick run, or the error if there is no run; empty: proven.
 std::vector<std::string> problems(const FakeGpuHost& host, const std::string& mode = "--quick") {
   const CommandResult result = bench(host, {mode});
   const json report = json::parse(result.output);
@@ -73,7 +73,7 @@ std::string nvml_status(const FakeGpuHost& host) {
   return found;
 }
 
-/// One of the sentences holds `text`; none of none is what an empty text means.
+/// Checks that a sentence contains `text`; for an empty text, that there is none.
 bool says(const std::vector<std::string>& sentences, const std::string& text) {
   if (text.empty()) return sentences.empty();
   return std::any_of(sentences.begin(), sentences.end(), [&](const std::string& s) { return s.find(text) != s.npos; });
@@ -82,7 +82,7 @@ bool says(const std::vector<std::string>& sentences, const std::string& text) {
 struct Row {
   const char* name;
   std::function<void(FakeGpuHost&)> change;
-  const char* cuda;  ///< what p2p-bench complains of
+  const char* cuda;  ///< text in p2p-bench's remarks
   const char* nvml;
 };
 

@@ -13,8 +13,7 @@ inline constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 inline constexpr char kRule[] = "pci-resize-exclude-bars";
 inline constexpr char kNewest[] = "fork/570.86.16";
 
-/// A build that is pinned, verified, and needs a rule that no compat header makes up for: that is what needs most
-/// tests.
+/// A build that is pinned, verified, and needs a rule that no compat header compensates: the case of most tests.
 inline CatalogueEntry build(const std::string& version, std::map<std::string, std::string> architectures = {
                                                             {"Ampere", "unknown"}, {"Ada", "reported"}}) {
   CatalogueEntry entry;
@@ -109,7 +108,7 @@ inline const EntryVerdict& row(const Choice& choice, std::string_view entry) {
 inline constexpr char k4090[] = "10de:2684", k3090[] = "10de:2204", k5090[] = "10de:2b85", kH200[] = "10de:2335",
                       kA6000[] = "10de:2230", kRtx6000Ada[] = "10de:26b1";
 
-/// A machine and what the solver says of it.
+/// A machine and the solver's choice for it.
 struct Row {
   const char* what;
   Machine machine;

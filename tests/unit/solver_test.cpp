@@ -76,7 +76,7 @@ TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]
   CHECK(choose_driver(allowed, machine).entry->id == "fork/590.48.01");
   allowed.entries[4].lacks = "the SHA-256 of its runfile";
   CHECK(choose_driver(allowed, machine).entry == nullptr);
-  allowed.entries[4].compat = {kRule};  // it does not know the argument
+  allowed.entries[4].compat = {kRule};  // it does not support the argument
   const Choice neither = choose_driver(allowed, machine);
   CHECK(neither.next.find("590.48.01") == std::string::npos);
   CHECK(row(neither, "fork/590.48.01")
@@ -121,16 +121,16 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
     newer.defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {}, .grave = false}};
     CHECK(chosen() == "580.1");
     newer.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {"Ada"}, .grave = true}};
-    machine.driver_version = "580.1";  // counts for less
+    machine.driver_version = "580.1";  // has less weight
     CHECK(chosen() == "570.1");
-    machine = machine_of({2, Card{k5090}}, {{"6.1.0"}});  // nobody saw it with such cards
+    machine = machine_of({2, Card{k5090}}, {{"6.1.0"}});  // not known with such cards
     CHECK(chosen() == "580.1");
   }
   SECTION("it does not lower the driver") {
     newer.architectures["Ada"] = "unknown";
     machine.driver_version = "575.1";
     CHECK(chosen() == "580.1");
-    machine.driver_version = "585.1";  // both would, and this one less
+    machine.driver_version = "585.1";  // both would, this one by less
     CHECK(chosen() == "580.1");
     machine.driver_version = "580.9";  // not its branch, nor its CUDA
     CHECK(chosen() == "580.1");

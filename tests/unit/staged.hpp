@@ -21,7 +21,7 @@
 
 namespace p2pd::test {
 
-/// Runs real programs; names of files below `root` that they are given, as /var/..., are the ones in there.
+/// Runs real programs; names of host files in their arguments, as /var/..., become names below `root`.
 class RootedRunner : public CommandRunner {
  public:
   explicit RootedRunner(std::string root) : root_(std::move(root)) {}
@@ -89,7 +89,7 @@ class Staged {
   }
   nlohmann::json& release(const std::string& version = "9.9.9") { return drop_in["releases"][version]; }
   nlohmann::json& patch() { return drop_in["patches"]["test/main"]; }
-  /// The host, with `drop_in` as it stands.
+  /// The host, with the present `drop_in`.
   Host host(ChangeRecorder* recorder = nullptr) {
     file("etc/p2pd/catalogue.d/test.yaml", drop_in.dump());  // JSON is YAML
     return {Root::open(directory.path()).value(), runner, recorder};
@@ -97,7 +97,7 @@ class Staged {
   /// The entry that `with` names.
   CatalogueEntry entry() { return staged_entry(catalogue(host()).value(), with).value(); }
   Result<Finding> check(const Probe& probe) { return probe.check(host(), with); }
-  /// Applies as the engine does: changes are recorded, and what was left is noted.
+  /// Applies as the engine does: records the changes, and their result.
   Result<void> apply(const Action& action) {
     UndoStore undo = store();
     undo.begin({1, "step", std::string(action.id), std::string(action.id), with});
@@ -142,7 +142,7 @@ class Staged {
   }
 };
 
-/// A small file system at `path`, gone with this object, in a mount namespace of this process; false unless root.
+/// A small file system at `path`, removed with this object, in a mount namespace of this process; false unless root.
 class SmallDisk {
  public:
   SmallDisk(const std::filesystem::path& path, const char* size, bool read_only = false) : path_(path) {

@@ -53,7 +53,7 @@ struct ToolkitMachine : MadeTree {
         "Inst cuda-toolkit-12-8 (12.8 x)\nConf cuda-nvcc-12-8 (12.8 x)\n",
         [this] { install(); });
   }
-  /// apt-get answers its simulation so, and does that.
+  /// Sets the output of apt-get's simulation, and the effect of apt-get.
   void apt(const std::vector<std::string>& words, const std::string& says, const std::function<void()>& does) {
     runner.on(command(words, "--simulate").text(), says);
     std::string show = "apt-cache show";

@@ -67,7 +67,7 @@ TEST_CASE("dkms: the files that a killed installation left go, those of a module
   world.put("lib/modules/6.1.0-1-amd64/modules.dep", "updates/dkms/nvidia-current-open.ko:\nupdates/dkms/zfs.ko:\n");
   world.put("lib/modules/6.2/modules.dep", "kernel/a.ko:\n");
   world.runner.on("depmod 6.1.0-1-amd64", "", 1);
-  CHECK_FALSE(discard_torn_modules(world.host, modules));  // and depmod is run again where it failed
+  CHECK_FALSE(discard_torn_modules(world.host, modules));  // and depmod runs again after a failure
   world.runner.on("depmod 6.1.0-1-amd64");
   REQUIRE(discard_torn_modules(world.host, modules));
   CHECK_FALSE(world.has(place + "nvidia-current-open.ko"));

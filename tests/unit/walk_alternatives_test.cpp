@@ -9,7 +9,7 @@ using namespace p2pd::test;
 
 namespace {
 
-/// a, then the alternatives, then the proof, which passes where `needed` is in effect.
+/// a, then the alternatives, then the proof, which passes if `needed` is in effect.
 std::string plan_with(const std::vector<std::string>& alternatives, const std::string& needed,
                       const std::string& policy = "{reboots: 9}") {
   std::string yaml = plan_of({"a:trial"}, policy);
@@ -149,7 +149,7 @@ TEST_CASE("a power cut while an alternative is on trial: it is tried all the sam
 
 namespace {
 
-/// One that is tried first, a gate that comes after it and is made to hold otherwise, then a goal.
+/// An alternative that is tried first, a later gate that holds by other means, then a goal.
 std::string plan_with_first(const std::string& gate, const std::string& goal) {
   return plan_of({}, "{reboots: 9}") +
          "  - {requires: swap, title: t, check: now, fix: live, with: {name: swap}}\n"

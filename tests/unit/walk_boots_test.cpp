@@ -187,8 +187,8 @@ TEST_CASE("each boot proves again what was proven, and changes nothing") {
   run = prove();
   CHECK(run->state == RunState::blocked);
   CHECK_FALSE(world.has("live/a"));
-  CHECK(world.go_on()->state == RunState::blocked);  // a look is nobody's to go on with
-  run = prove();                                     // takes the place of the one before, and of no other's
+  CHECK(world.go_on()->state == RunState::blocked);  // a run that only checks is not continued
+  run = prove();                                     // supersedes the one before, and no other
   CHECK(run->state == RunState::blocked);
   run = world.apply(plan_of({"a:live", "p:proof after a"}));
   REQUIRE(run);
@@ -249,9 +249,9 @@ TEST_CASE("what lasts for one boot is made again in the next, is undone with the
   CHECK(run->plan == "each-boot");
   CHECK(run->result == "done");
   CHECK(world.has("live/a"));
-  CHECK_FALSE(world.has("live/b"));  // that is drift, for the proof to find
+  CHECK_FALSE(world.has("live/b"));  // drift, which the proof finds
   CHECK(world.start([](Walk& walk) { return walk.prove_again(); })->state == RunState::blocked);
   REQUIRE(world.revert()->result == "reverted");
   CHECK_FALSE(world.has("live/a"));
-  CHECK(reassert()->result == "reverted");  // nothing to make again
+  CHECK(reassert()->result == "reverted");  // nothing to apply again
 }

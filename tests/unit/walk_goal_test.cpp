@@ -145,7 +145,7 @@ TEST_CASE("limited: less than the plan wants is kept, and told as that") {
   World world;
   world.fault("p", "limited");
   auto run = world.apply(plan_of({"a:trial", "p:proof"}));
-  CHECK(state(run) == "rebooting");  // before anything is changed it fails whole
+  CHECK(state(run) == "rebooting");  // before any change it fails completely
   world.boot();
   world.write("now/p", "yes");
   run = world.settle(world.go_on());
@@ -199,7 +199,7 @@ TEST_CASE("limited: the quick proof of a later boot takes away and adds nothing"
   CHECK(state(run) == "limited");
   CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
   world.boot();
-  CHECK(state(again(world)) == "limited");  // it looks at what the one before it left
+  CHECK(state(again(world)) == "limited");  // it checks what the one before it proved
   CHECK(world.read("run/p2pd/limited").find("custom-all-reduce") == std::string::npos);
   CHECK(state(world.apply(plan_of({"p:proof"}))) == "ready");  // the full one does
   CHECK_FALSE(world.has("run/p2pd/limited"));

@@ -98,7 +98,7 @@ steps:
 TEST_CASE("needs: a pause is heard between two of them, and a kill in one goes on there") {
   World world;
   world.asked = Event::pause;
-  world.quiet_polls = 4;  // before the gate is looked at, before it is fixed, before c and b
+  world.quiet_polls = 4;  // before the gate is checked, before it is fixed, before c and b
   CHECK(world.apply(chain())->state == RunState::paused);
   CHECK(world.count("fixed") == 0);
   const auto resumed = world.start([](Walk& walk) { return walk.request(Event::resume); });

@@ -260,7 +260,7 @@ TEST_CASE("runs: what a kernel needs that was installed later belongs to the run
   world.remove("live/b");
   REQUIRE(add_kernel());
   CHECK(world.has("live/a"));
-  CHECK_FALSE(world.has("live/b"));  // has nothing to do with kernels
+  CHECK_FALSE(world.has("live/b"));  // does not depend on kernels
   CHECK(add_kernel()->state == RunState::ready);
   SECTION("undone with that run") {
     REQUIRE(world.revert()->result == "reverted");

@@ -65,7 +65,7 @@ TEST_CASE("before a restart the machine is looked at again: who came in between 
   for (const bool waits : {true, false}) {
     World world;
     world.write("live/idle", "yes");
-    world.fault("a", "breaks idle");  // somebody starts to use it while the fix runs
+    world.fault("a", "breaks idle");  // a user comes while the fix runs
     int seconds = 0;
     world.on_wait = [&] {
       CHECK(world.reboots == 0);
@@ -223,7 +223,7 @@ TEST_CASE("a look that failed is not undone: cancel ends it, revert undoes what 
   REQUIRE(cancelled);
   CHECK(cancelled->result == "superseded");
   CHECK(world.has("live/a"));
-  world.asked = Event::revert;  // while it looks
+  world.asked = Event::revert;  // during the check
   const auto reverted = world.start([](Walk& walk) { return walk.prove_again(); });
   REQUIRE(reverted);
   CHECK(reverted->result == "reverted");

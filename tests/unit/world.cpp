@@ -74,7 +74,7 @@ Result<void> commit(Host& host, const Parameters& with) {
   return host.write("/default/" + name_of(with), "yes");
 }
 
-/// Where /faults/rests says "count", adds a line to /rests; "error" and "cut" are what goes wrong.
+/// If /faults/rests is "count", adds a line to /rests; "error" and "cut" are its faults.
 Result<void> rests(Host& host) {
   const std::string fault = fault_of(host, "rests");
   if (fault == "cut") throw PowerCut();

@@ -16,10 +16,10 @@
 
 namespace p2pd::test {
 
-/// The power goes: unwinds the walk as a kill would, at a chosen place.
+/// A power loss: unwinds the walk as a kill would, at a chosen place.
 struct PowerCut {};
 
-/// Time stands still; each wait is told to the test.
+/// Clock that stands still; reports each wait to the test.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(const std::function<void()>& on_wait) : on_wait_(on_wait) {}
@@ -34,7 +34,7 @@ class FakeClock : public Clock {
   const std::function<void()>& on_wait_;
 };
 
-/// Counts the reboots that are asked for.
+/// Counts the requested reboots.
 class FakeRebooter : public Rebooter {
  public:
   FakeRebooter(int& count, bool calls_off, const std::string& in_the_way)
@@ -52,7 +52,7 @@ class FakeRebooter : public Rebooter {
   const std::string& in_the_way_;
 };
 
-/// Keeps what is waited for.
+/// Keeps the reason of the last wait.
 class FakeObserver : public Observer {
  public:
   explicit FakeObserver(std::string& waited_for) : waited_for_(waited_for) {}
@@ -74,7 +74,7 @@ class FakeRequests : public Requests {
 };
 
 /// A machine of a few files a step: its fix adds a line to /etc/shared and writes /live/NAME (in effect at once) or
-/// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is what goes wrong.
+/// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is its fault.
 ///
 /// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
 /// at the next boot; `reboot` is `boot` that a reboot does by itself; `each-boot` is `live` that ends with the boot;
@@ -84,10 +84,10 @@ class World {
   World();
 
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
-  /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (nobody can fix it),
+  /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (cannot be fixed),
   /// "limited" (of a proof: it proves less than is wanted),
-  /// "cut" (the power goes in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which
-  /// is told where a run rests: "count" (it adds a line to /rests), "error", "cut".
+  /// "cut" (power is lost in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which
+  /// runs when a run rests: "count" (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   std::string read(const std::string& path) const;
@@ -107,25 +107,25 @@ class World {
   Result<Run> revert() {
     return start([](Walk& walk) { return walk.revert(); });
   }
-  /// The machine boots: what waits takes effect unless it hangs; then it comes back without it.
+  /// Boots the machine: pending changes take effect; after a hang it boots without them.
   void boot();
-  /// Boots and goes on as long as the run waits for a reboot.
+  /// Boots and continues as long as the run waits for a reboot.
   Result<Run> settle(Result<Run> run);
 
-  /// The state database is gone; what undo needs stays.
+  /// Removes the state database; the undo records stay.
   void lose_journal() const;
   int undo_entries() const;
   std::vector<JournalEvent> events() const;
   int count(std::string_view type) const;
 
   int reboots = 0;
-  std::optional<Event> asked;  ///< what the next poll answers, after so many that answer nothing:
+  std::optional<Event> asked;  ///< answer of the next poll, after this many without one:
   int quiet_polls = 0;
   bool applied_anything = false;
   std::function<void()> on_wait;  ///< each second that the walk waits
-  std::string waited_for;         ///< what it said it waits for
-  bool calls_off = false;         ///< somebody calls every restart off
-  std::string in_the_way;         ///< why no restart may be made
+  std::string waited_for;         ///< reason of the last wait
+  bool calls_off = false;         ///< every restart is cancelled
+  std::string in_the_way;         ///< reason against a restart
   static Registry registry();
 
  private:

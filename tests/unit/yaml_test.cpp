@@ -56,7 +56,7 @@ TEST_CASE("yaml: plain words of YAML's core schema have their type as JSON, all 
     CHECK(found->dump() == R"({"k":)" + c.json + "}");
     CHECK(*found == parse_json(found->dump()));
   }
-  CHECK(json_of("k: 5\n").value()["k"].is_number_unsigned());  // as where it was written as JSON
+  CHECK(json_of("k: 5\n").value()["k"].is_number_unsigned());  // as in JSON
 }
 
 TEST_CASE("yaml: JSON is read as what it says") {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-# Sourced by what makes trees of a system: which archive to take from, and what goes in. MIRROR names another archive.
+# Sourced by the scripts that make trees of a system: selects the archive and the packages. MIRROR names another archive.
 
 # listed FILE...: the packages that such files name, for mmdebstrap --include
 listed() { cat "$@" | grep -v '^#' | xargs | tr ' ' ,; }
 
-# sources [SUITE]: Debian's lines for apt: of where apt here knows Debian 12, with its updates; with MIRROR just that one
+# sources [SUITE]: lines of sources.list, from the archives that apt on this host uses for Debian 12, with updates; or MIRROR only
 sources() {
     local suite=${1:-bookworm}
     if [ -n "${MIRROR:-}" ]; then echo "deb $MIRROR $suite main"; return; fi
@@ -14,7 +14,7 @@ sources() {
         sed "s/ bookworm/ $suite/" | sort -u | grep .
 }
 
-# sources_of_ubuntu SUITE FOLDER: Ubuntu's. Debian has no key of its archive: the archive has it in a package, whose sum is known here
+# sources_of_ubuntu SUITE FOLDER: Ubuntu's lines. Debian has no key of that archive: it comes from a package there, with a pinned checksum
 sources_of_ubuntu() {
     local from=${MIRROR:-http://archive.ubuntu.com/ubuntu} keyring=$2/keyring.deb pocket
     curl -fsS --retry 3 -o "$keyring" "$from/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb" &&

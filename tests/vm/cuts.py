@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Power cuts, after the fact: what a disk that was told to write and to flush would hold had the power failed at an instant.
+"""Power cuts, computed afterwards: contents of a disk after a power failure at any instant of its log of writes and flushes.
 
-A guest's disk is watched by QEMU (blklogwrites, the format of Linux's dm-log-writes): every write and every flush, in order. The
-disk after a cut is the one at power-on with all that a flush had made durable by then, and of the writes after it some, chosen by
-seed: a disk with a volatile cache promises no more. So one run of a scenario gives as many cuts as are wanted, at any instant of it.
+QEMU logs every write and flush of a guest's disk, in order (blklogwrites, the format of Linux's dm-log-writes). The
+disk after a cut is the disk at power-on, with all that a flush had made durable by then, and some of the later writes, chosen by
+seed: a disk with a volatile cache promises no more. So one run of a scenario gives any number of cuts, at any instant of it.
 """
 import itertools
 import struct
@@ -14,7 +14,7 @@ FLUSH, FUA, DISCARD = 1, 2, 4
 
 
 class Write:
-    """One entry of the log; `at` is where its data stands in the file of the log."""
+    """One entry of the log; `at` is the offset of its data in the log file."""
 
     def __init__(self, number, sector, count, flags, at):
         self.number, self.sector, self.count, self.flags, self.at = number, sector, count, flags, at
@@ -25,7 +25,7 @@ class Write:
 
 
 class WriteLog:
-    """The log up to `size` bytes of its file: what was written after that is of no interest."""
+    """The log up to `size` bytes of its file; later writes are ignored."""
 
     def __init__(self, path, size):
         self.path, self.entries = path, []
@@ -39,7 +39,7 @@ class WriteLog:
                 place, count, flags, _ = struct.unpack("<QQQQ", file.read(32))
                 entry = Write(len(self.entries), place, count, flags, at + SECTOR)
                 if entry.count == 0 and not flags or entry.at + entry.length > size:
-                    break  # the end, written in the middle
+                    break  # incomplete last entry
                 self.entries.append(entry)
                 at = entry.at + entry.length
 
@@ -47,7 +47,7 @@ class WriteLog:
         return [entry.number for entry in self.entries if entry.flags & FLUSH]
 
     def with_content(self, needle):
-        """Numbers of the writes whose data holds some bytes."""
+        """Numbers of the writes whose data contains these bytes."""
         found = []
         with open(self.path, "rb") as file:
             for entry in self.entries:
@@ -57,7 +57,7 @@ class WriteLog:
         return found
 
     def replay(self, disk, until, dice):
-        """Makes `disk`, a raw copy of how it was at power-on, what it is after a cut right before entry `until`."""
+        """Turns `disk`, a raw copy of its state at power-on, into its state after a cut right before entry `until`."""
         durable = max((number for number in self.flushes() if number < until), default=-1)
         with open(self.path, "rb") as log, open(disk, "r+b") as raw:
             for entry in self.entries[:until]:
@@ -72,15 +72,15 @@ class WriteLog:
 # ---- instants --------------------------------------------------------------------------------------------------------
 
 def boundaries(log, number):
-    """Right before the flush that makes a write durable, and right after."""
+    """Instants right before and right after the flush that makes a write durable."""
     after = [flush for flush in log.flushes() if flush > number][:1]
     return [instant for flush in after for instant in (flush, flush + 1)]
 
 
 def instant(log, moments, number, dice):
-    """The `number`-th instant of a log, of every kind in turn, none twice: (entry of the log, what it is).
+    """Instant `number` of a log; the kinds take turns, no instant comes twice: (entry of the log, description).
 
-    `moments`: how long the log was as each step began and ended, by what it was: both sides of every step.
+    `moments`: length of the log as each step began and ended, by description: both sides of every step.
     """
     kinds = {
         "grub.cfg": [at for number in log.with_content(b"### BEGIN /etc/grub.d/00_header ###") for at in boundaries(log, number)],

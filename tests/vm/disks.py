@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The disks that scenarios begin with: those that `machine` makes, and what a scenario left behind for others."""
+"""Disks that scenarios start from: those that `machine` makes, and those that a scenario leaves for others."""
 import contextlib
 import pathlib
 import pickle
@@ -14,7 +14,7 @@ SYSTEMS = sorted(path.name for path in (HERE / "systems").iterdir())  # the firs
 
 
 class Store:
-    """Folders with disk.raw (or disk.qcow2) and id, by the name of what made them; in `place` where they are to last."""
+    """Folders with disk.raw (or disk.qcow2) and id, by the name of their maker; kept in `place` if it is given."""
 
     def __init__(self, build, system=SYSTEMS[0], place=None):
         self.build, self.system, self.place, self.ends = build, system, place, contextlib.ExitStack()
@@ -36,7 +36,7 @@ class Store:
         if start in MADE:
             made = subprocess.run([HERE / "machine", self.build, start, self.system], check=False, stdout=subprocess.PIPE, text=True)
             if made.returncode:
-                raise SystemExit(made.returncode)  # it has said why
+                raise SystemExit(made.returncode)  # `machine` has printed the reason
             return pathlib.Path(made.stdout.strip())
         return self.place / start
 
@@ -46,8 +46,8 @@ class Store:
         return pickle.loads(path.read_bytes()) if path.exists() else {}
 
     def keep(self, name, machine):
-        """The disk of a machine as it is now, switched off, for scenarios that begin with it; what was written on the way if that was
-        logged; and, last, its notes: without them it is not there."""
+        """Stores the disk of a machine, switched off, for scenarios that start from it; then the log of its writes, if
+        there is one; its notes come last: a disk without notes does not count as stored."""
         machine.power_off()
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from tree import compared  # noqa: E402
 
 
 def differences(view, first, without=()):
-    """Lines of two trees that differ, but for paths that may (tests/world/not_compared, and `without`)."""
+    """Lines in which two trees differ, except for paths that may differ (tests/world/not_compared, and `without`)."""
     def counts(line):
         path = re.split(r"\s+", line.strip(), maxsplit=2)[-1].split(" ")[0]
         return path not in without and compared(path, when=("apt", "packages", "walks"))
@@ -27,10 +27,10 @@ def expect_as_at_first(view, first):
 
 
 def expect_same(view, other):
-    """Two machines that walked the same plan; one may run on the boot that was the trial, the other on a later one."""
+    """Checks that two machines ended alike after the same plan; one may run on the trial boot, the other on a later one."""
     def lasting(cmdline):
         return [word for word in cmdline.split() if word not in ("p2pd.trial=1", "panic=30")]
-    found = differences(view, other, without=["etc/machine-id"])  # drawn at the first boot: a cut may come before it was on the disk
+    found = differences(view, other, without=["etc/machine-id"])  # made at the first boot: a cut may come before it is on the disk
     expect(lasting(view.cmdline) == lasting(other.cmdline) and not found, "it is not as without a cut: " + "; ".join([view.cmdline, *found[:10]]))
 
 
@@ -41,7 +41,7 @@ def expect_same_packages(now, before):
 
 @contextlib.contextmanager
 def expect_untouched(machine):
-    """No file of /etc and /boot, no package and no boot changes meanwhile."""
+    """Checks that no file in /etc and /boot, no package and no boot changes meanwhile."""
     machine.wait_boot()
     first, packages = machine.look("before"), machine.packages()
     yield
@@ -53,7 +53,7 @@ def expect_untouched(machine):
 
 @contextlib.contextmanager
 def expect_files_kept(machine, but=None):
-    """No file outside of p2pd's own state changes meanwhile, but for `but`, and the machine is not rebooted."""
+    """Checks that no file outside p2pd's own state changes meanwhile, except `but`, and that the machine is not rebooted."""
     boot, before = machine.wait_boot(), machine.files()
     say(f"{len(before)} lines about files")
     yield
@@ -66,7 +66,7 @@ def expect_files_kept(machine, but=None):
 
 @contextlib.contextmanager
 def expect_driver_kept(machine):
-    """The distribution's driver is installed and loaded, before and after."""
+    """Checks that the distribution's driver is installed and loaded, before and after."""
     loaded = "cat /sys/module/nvidia/srcversion; nvidia-smi"
     machine.wait_boot()
     with expect_untouched(machine):
@@ -76,13 +76,13 @@ def expect_driver_kept(machine):
 
 
 def expect_whole_bar1(machine):
-    """BAR1 of each GPU covers its 32 GiB."""
+    """Checks that BAR1 of each GPU covers its 32 GiB."""
     sizes = machine.run("grep -l 0x030000 /sys/bus/pci/devices/*/class | sed 's/class$/resource/' | xargs -n 1 sed -n 2p").split("\n")
     for start, end, _ in map(str.split, sizes):
         expect(int(end, 16) - int(start, 16) + 1 == 32 << 30, f"BAR1 is {start} to {end}")
 
 
-# where the packages' install lines are in force the files have their names
+# file names are those of the packages where the packages' install lines are in force
 MODULES = ("base=nvidia; modinfo nvidia > /dev/null 2>&1 || base=nvidia_current_open; for m in nvidia nvidia_uvm; do n=$base${m#nvidia}; "
            "echo $m $(cat /sys/module/$m/srcversion) $(modinfo -F srcversion $n) $(modinfo -F filename $n); done")
 
@@ -95,7 +95,7 @@ def expect_own_modules(shown):
 
 
 def expect_ready(machine, status):
-    """Checks that a machine is ready as a person would: status, systemctl, busctl, journalctl, the kernel's own files."""
+    """Checks that a machine is ready with a person's tools: status, systemctl, busctl, journalctl, the kernel's own files."""
     seen = {
         "systemctl": machine.run("systemctl show -P ActiveState p2pd-ready.target"),
         "bus": machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager State"),

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """A virtual machine with a throw-away disk: start it, run commands in it, cut its power, read its console.
 
-    with Guest(machine_folder, topology="two-behind-switch") as guest:
+    with Guest(machine_folder, cards="two-behind-switch") as guest:
         boot = guest.wait_boot()
         guest.run("update-grub")
         guest.cut_power()
         guest.wait_boot(after=boot)
 
-KVM is used where this user may use it; without, the machine is emulated (TCG) and slow. Deadlines are generous, and in the machine's
-own time. It reaches no network.
+KVM is used if this user may use it; otherwise the machine is emulated (TCG) and slow. Deadlines are generous, and count the machine's
+own time. It has no network.
 A power cut is a reset between two instructions: whatever Linux in the guest still held in memory, unwritten file data
-above all, is lost. What it had handed to the disk stays, flushed or not: the disk has a cache that survives.
+above all, is lost. Data that it had handed to the disk stays, flushed or not: the disk has a cache that survives.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ from terminal import open_terminal, shown  # noqa: E402
 
 QEMU = ["qemu-system-x86_64", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
 OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
-# P2P is not for guests: a machine with cards says that it is none
+# p2pd refuses guests: a machine with cards reports that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
               for word in ("-smbios", f"type={kind},{names}")]
-# emulated, a page cleared byte by byte (erms), a switch at every access of the kernel to a user's memory (smap) and a fifth level of page
+# under emulation, clearing pages byte by byte (erms), a switch at each kernel access to user memory (smap) and a fifth level of page
 # tables (la57) cost a quarter to a third of the time of update-initramfs, depmod and tar
 PROCESSOR = "max,-erms,-fsrm,-smap,-smep,-umip,-pku,-la57"
 BOOT_TIMEOUT_S = 300
@@ -56,7 +56,7 @@ def accelerators(kvm="/dev/kvm", cpuinfo="/proc/cpuinfo"):
 
 
 def waited_s(process):
-    """Seconds that the thread of a process which waited longest for a processor of this host has waited (proc(5), schedstat)."""
+    """Seconds that this process's longest-waiting thread has waited for a processor of this host (proc(5), schedstat)."""
     waits = [0]
     for file in pathlib.Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):
@@ -68,19 +68,19 @@ class Guest:
     processors = 2
 
     def __init__(self, machine, cards=None, firmware="bios", memory_mib=4096):
-        """`machine`: a folder with a disk and id, of which the guest gets a throw-away copy; `cards`: a topology, or its name;
-        `firmware`: bios; secure-boot: UEFI with the keys that machines are sold with; or secure-boot-enrolled: with the key that
-        DKMS made in this machine, too."""
+        """`machine`: a folder with a disk and id; the guest gets a throw-away copy of it; `cards`: a topology, or its name;
+        `firmware`: bios; secure-boot: UEFI with the vendors' keys; or secure-boot-enrolled: also with the key that
+        DKMS made in this machine."""
         self.machine = pathlib.Path(machine)
         self.cards = topology.read(cards) if isinstance(cards, str) else cards
         self.firmware = firmware
         self.memory_mib = memory_mib
         self.more_disks = []  # raw ones, read only
-        self.log_writes = False  # to `writes`, in the order of the guest's, its flushes too (cuts.py)
+        self.log_writes = False  # to `writes`, in the guest's order, with its flushes (cuts.py)
         self.servers = {}     # "10.0.2.100:80" in the guest to a port of this host
         self.folder = None
         self.process = None
-        self.lost_s = 0  # what its processes that ended had waited for this host
+        self.lost_s = 0  # seconds that its ended processes had waited for this host
         self.port = 0
 
     def __enter__(self):
@@ -100,7 +100,7 @@ class Guest:
         return pathlib.Path(self.folder.name, name)
 
     def hardware(self):
-        """Processor, memory and PCI bus, as arguments; and what env has to set for them."""
+        """Arguments for processor, memory and PCI bus, and the environment variables that they need."""
         words, environment = ["-smp", str(self.processors), "-m", str(self.memory_mib), *self.firmware_words()], []
         if self.cards:
             device = subprocess.run([HERE / "gpu/build"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -123,7 +123,7 @@ class Guest:
         more = [word for number, path in enumerate(self.more_disks) for word in (
             "-drive", f"if=none,id=more{number},file={path},format=raw,readonly=on", "-device", f"virtio-blk-pci,bus=pcie.0,drive=more{number}")]
         with open(self.path("qemu.log"), "ab") as log:
-            # setpriv: however this process ends, the machine ends with it
+            # setpriv: the machine ends with this process, however that ends
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "env", *environment, *QEMU, *accelerators(), *hardware,
                  *self.disk_words(disk), *more,
@@ -146,7 +146,7 @@ class Guest:
                 "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
 
     def disk_words(self, disk):
-        # no-flush: a flush matters to this host only if it loses power itself; `writes` gets each of them all the same
+        # no-flush: flushes matter only if this host itself loses power; `writes` records each of them all the same
         words = ["-blockdev", f"driver=qcow2,node-name=live,discard=unmap,cache.no-flush=on,file.driver=file,file.filename={disk}"]
         node = "live"
         if self.log_writes:
@@ -156,7 +156,7 @@ class Guest:
         return [*words, "-device", f"virtio-blk-pci,bus=pcie.0,drive={node},write-cache=on"]
 
     def stop(self):
-        """Switches the machine off, as if its plug were pulled; its disk stays until the `with` block ends."""
+        """Switches the machine off as if it were unplugged; its disk stays until the `with` block ends."""
         if self.process:
             self.lost_s += waited_s(self.process)
             self.process.kill()
@@ -164,7 +164,7 @@ class Guest:
             self.process = None
 
     def power_off(self):
-        """Switches the machine off as a person would; it must end by itself."""
+        """Shuts the machine down as a person would; it must switch itself off."""
         self.ssh("systemctl poweroff")
         try:
             self.process.wait(BOOT_TIMEOUT_S)
@@ -187,11 +187,11 @@ class Guest:
                             raise GuestError(f"{command}: {answer['error']['desc']}")
 
     def now(self):
-        """Seconds, of the machine's own time: while it waits for a processor of this host, none pass."""
+        """Seconds of the machine's own time, which stops while it waits for a processor of this host."""
         return time.monotonic() - self.lost_s - (waited_s(self.process) if self.process else 0)
 
     def until(self, holds, why, timeout_s=BOOT_TIMEOUT_S, poll_s=POLL_S, error=GuestError):
-        """Waits for something true of `holds`, and returns it."""
+        """Waits until `holds` returns something true, and returns that."""
         deadline = self.now() + timeout_s
         while not (found := holds()):
             self.check_alive()
@@ -207,7 +207,7 @@ class Guest:
                 "root@127.0.0.1", command]
 
     def ssh(self, command, timeout_s=60, stdin=subprocess.DEVNULL):
-        """Runs a shell command in the guest; the completed process has status 255 where the guest was not reached."""
+        """Runs a shell command in the guest and returns the completed process; status 255: the guest was not reached."""
         self.check_alive()
         deadline = self.now() + timeout_s
         with subprocess.Popen(self.ssh_argv(command), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -221,13 +221,13 @@ class Guest:
                     raise GuestError(f"no end after {timeout_s} s: {command}")
 
     def popen(self, command):
-        """Starts a shell command in the guest; what it prints can be read line by line from `stdout`."""
+        """Starts a shell command in the guest; its output can be read line by line from `stdout`."""
         return subprocess.Popen(self.ssh_argv(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, errors="replace")
 
     def typed(self, command, *exchanges, columns=80, timeout_s=1800):
-        """Runs a command on a terminal of the guest, of 24 lines. Each of `exchanges` is a text to wait for, and the keys that are typed then. Returns
-        the exit status and what was shown, without colours and movements of the cursor."""
+        """Runs a command on a terminal of the guest, of 24 lines. Each of `exchanges` is a text to wait for, and the keys to type then. Returns
+        the exit status and the text shown, without colours and cursor movements."""
         person, program = open_terminal(columns=columns)
         ssh, *words = self.ssh_argv(command)
         text, left, deadline = "", list(exchanges), self.now() + timeout_s
@@ -253,7 +253,7 @@ class Guest:
         return done.stdout.strip()
 
     def copy_in(self, tree, to="/"):
-        """Copies what a folder holds over one of the guest, as root's."""
+        """Copies the contents of a folder over one of the guest, owned by root."""
         tar = ["tar", "-C", tree, "--owner=0", "--group=0", "-cf", "-", "."]
         with subprocess.Popen(tar, stdout=subprocess.PIPE) as packer:
             self.run(f"mkdir -p {to} && tar -C {to} --no-overwrite-dir -xf - && sync", 600, packer.stdout)
@@ -277,7 +277,7 @@ class Guest:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r| {3,}", "", shown)
 
     def console_end(self):
-        """The offset at which the console's next output will stand."""
+        """Offset of the console's next output."""
         return self.path("console").stat().st_size
 
     def wait_console(self, text, since, timeout_s=BOOT_TIMEOUT_S):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The plan that ships, with a step taken away: whoever wants to see what fails then."""
+"""The shipped plan without one step, to see what fails then."""
 import pathlib
 
 import yaml
@@ -19,7 +19,7 @@ def name_of(step):
 
 
 def without(plan, name):
-    """The plan without a step, and without what refers to it."""
+    """The plan without a step, and without references to it."""
     steps = [dict(step) for step in plan["steps"] if name_of(step) != name]
     for step in steps:
         for key in ("after", "needs", "where"):

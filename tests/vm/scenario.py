@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Helpers for scenarios: a machine with p2pd in it, seen from outside. expected.py: its expected states.
+"""Helpers for scenarios: a machine with p2pd, seen from outside. expected.py: its expected states.
 
-A scenario is a file in scenarios/: its docstring's first line says what it shows, CARDS names a topology, STARTS the disk it begins
-with ("delivered", or as the scenario of that name left it), and `run(machine)` does it. It may have SEED, files that are laid at the
-first boot; FIRMWARE, in place of BIOS; `around(machine)`, a context in which the machine is switched on.
+A scenario is a file in scenarios/: the first line of its docstring describes it, CARDS names a topology, STARTS the disk it starts
+from ("delivered", or as the scenario of that name left it), and `run(machine)` runs it. It may have SEED, files written at the
+first boot; FIRMWARE, instead of BIOS; `around(machine)`, a context in which the machine is switched on.
 """
 import contextlib
 import io
@@ -20,7 +20,7 @@ from guest import Guest, GuestError
 
 SETTLED = ("ready", "limited", "blocked", "failed", "paused")  # a boot is idle until its proof begins, and after a revert
 SETTLE_TIMEOUT_S = 2400
-# the first boot of an image that is to be ready without anybody: what a fleet writes into it
+# configuration of an image that becomes ready unattended at its first boot
 UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nreboot_delay_s: 0\n"}
 
 LOOK = r"""
@@ -32,7 +32,7 @@ find etc boot -type f ! -path boot/grub/grubenv -print0 | sort -z | xargs -0 sha
 grub-editenv list | grep -v '^next_entry=$' || true
 """
 
-# every file of the root file system, but what p2pd keeps for itself, and what a running system writes at any time
+# every file of the root file system, except p2pd's own state and files that a running system writes at any time
 FILES = r"""
 export LC_ALL=C; cd /
 find . -xdev \( -path ./var/lib/p2pd -o -path ./var/cache/p2pd -o -path ./var/log -o -path ./var/tmp -o -path ./tmp -o -path ./var/lib/systemd \) -prune \
@@ -59,7 +59,7 @@ say.start = time.monotonic()
 
 
 def newest_kernel():
-    """Debian 12's newest kernel and its packages, as the archive that apt uses on this host has them."""
+    """Debian 12's newest kernel and its packages, in the archive that apt uses on this host."""
     told = ["bash", "-c", '. "$0" && echo "$newest"', str(pathlib.Path(__file__).with_name("systems") / "debian-12")]
     newest = subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     common = newest.replace("-amd64", "-common")
@@ -76,7 +76,7 @@ class View:
 
 
 def seed_disk(files, to):
-    """A tar that is a disk: text, or (mode, text), by absolute path."""
+    """A tar that serves as a disk: text, or (mode, text), by absolute path."""
     with tarfile.open(to, "w") as tar:
         for path, content in sorted(files.items()):
             mode, text = content if isinstance(content, tuple) else (0o644, content)
@@ -93,8 +93,8 @@ class Machine(Guest):
     def __init__(self, folder, cards, seed=None, **rest):
         super().__init__(folder, cards, **rest)
         self.seed_files = seed or {}
-        self.shown = {}  # step to the last line about it
-        self.notes = {}  # for scenarios that begin where this one ends
+        self.shown = {}  # step to the last line shown about it
+        self.notes = {}  # for scenarios that start from the end of this one
 
     def start(self):
         if self.seed_files and not self.path("seed.tar").exists():
@@ -102,10 +102,10 @@ class Machine(Guest):
             self.more_disks = [self.path("seed.tar")]
         super().start()
 
-    # ---- what p2pd says
+    # ---- output of p2pd
 
     def told(self, command, timeout_s=120):
-        """The JSON that a verb of p2pctl prints."""
+        """The JSON output of a p2pctl command."""
         done = self.ssh(f"p2pctl {command} --json", timeout_s)
         try:
             return json.loads(done.stdout)
@@ -116,7 +116,7 @@ class Machine(Guest):
         return self.told("status")
 
     def settle(self, *wanted, timeout_s=SETTLE_TIMEOUT_S):
-        """Waits, over reboots, until a run is settled; it must be in one of the states `wanted`. Shows what it does meanwhile."""
+        """Waits, over reboots, until a run is settled; it must be in one of the states `wanted`. Prints progress meanwhile."""
         deadline = self.now() + timeout_s
         settled = {*SETTLED, *wanted}
         while self.now() < deadline:
@@ -126,12 +126,12 @@ class Machine(Guest):
                     say(f"{status['state']}: {status.get('reason', '')} ({status.get('reboots', 0)} reboots)")
                     expect(status["state"] in wanted, f"it is {status['state']}, not {' or '.join(wanted)}: {status.get('reason')}")
                     return status
-            time.sleep(2)  # a restart that is due is waited for
+            time.sleep(2)  # wait for a restart that is due
             self.check_alive()
         raise Unexpected(f"it did not settle in {timeout_s} s")
 
     def watch(self, deadline, settled):
-        """Prints what `p2pctl status --watch` shows until this boot ends or the state is one of `settled`; the latter is True."""
+        """Prints the output of `p2pctl status --watch` until this boot ends or the state is one of `settled`; the latter is True."""
         with self.popen("p2pctl status --watch") as shown:
             stop = threading.Timer(max(deadline - self.now(), 1), shown.kill)
             stop.start()
@@ -139,7 +139,7 @@ class Machine(Guest):
                 for line in map(str.rstrip, shown.stdout):
                     words = line.split()
                     step = words[1] if line.startswith(" ") and len(words) > 1 else ""
-                    if not step or self.shown.get(step) != line:  # each boot tells of every step anew
+                    if not step or self.shown.get(step) != line:  # each boot reports every step anew
                         say(line)
                     if self.log_writes:
                         self.notes.setdefault("moments", {}).setdefault(line.strip()[:60], self.path("writes").stat().st_size)
@@ -152,7 +152,7 @@ class Machine(Guest):
         return False
 
     def apply(self, *wanted, plan="", timeout_s=SETTLE_TIMEOUT_S):
-        """Asks for a plan and waits for its end, which must be one of the states `wanted`."""
+        """Applies a plan and waits for its end, which must be one of the states `wanted`."""
         self.wait_boot()
         before = self.status().get("run")
         self.run(f"p2pctl apply {plan} --no-block")
@@ -163,19 +163,19 @@ class Machine(Guest):
         self.until(holds, why, SETTLE_TIMEOUT_S, 5, Unexpected)
 
     def wait_logged(self, text, why):
-        """Waits until the worker has said something on this boot."""
+        """Waits until the worker has logged a text on this boot."""
         self.wait_until(lambda: text in self.run("journalctl -q --no-pager -b -u p2pd-worker"), why)
 
     def wait_run(self, before, timeout_s=120):
-        """Waits until the status tells of another run than `before`: it is that one's end that is waited for then."""
+        """Waits until the status reports another run than `before`, so that a caller waits for the end of that run."""
         def begun():
-            with contextlib.suppress(GuestError):  # it may restart already
+            with contextlib.suppress(GuestError):  # the machine may already be restarting
                 return self.status().get("run") != before
             return False
         self.until(begun, "no run has begun", timeout_s, 1, Unexpected)
 
     def restart(self):
-        """Reboots, as a person would; the id of the new boot."""
+        """Reboots as a person would; returns the id of the new boot."""
         boot = self.wait_boot()
         self.ssh("systemctl reboot")
         return self.wait_boot(after=boot)
@@ -184,7 +184,7 @@ class Machine(Guest):
         self.run("p2pctl revert --no-block")
         return self.settle(*wanted)
 
-    # ---- what is in it
+    # ---- contents
 
     def look(self, when):
         boot, cmdline, grub_cfg, *tree = self.run(LOOK).splitlines()
@@ -193,7 +193,7 @@ class Machine(Guest):
         return view
 
     def note_ready(self, first):
-        """Notes what scenarios that begin here, and power cuts up to here, are compared with."""
+        """Notes the state that scenarios that start here, and power cuts up to here, are compared with."""
         self.notes |= {"first": first, "ready": self.look("ready"), "packages": self.packages()}
         if self.log_writes:
             self.notes["written"] = self.path("writes").stat().st_size
@@ -203,7 +203,7 @@ class Machine(Guest):
         return self.look("at first")
 
     def wait_hanging(self, quiet_s=60):
-        """Waits until the console has been silent for a while: nothing more comes of this boot."""
+        """Waits until the console has been silent for a while: this boot hangs."""
         end, since = self.console_end(), self.now()
         while self.now() - since < quiet_s:
             time.sleep(1)
@@ -215,7 +215,7 @@ class Machine(Guest):
             self.run(f"cat > {to}", 120, file)
 
     def offer_packages(self, names):
-        """An archive of apt in the guest with packages of the one that this host uses."""
+        """Makes an apt archive in the guest with packages from the archive that this host uses."""
         with tempfile.TemporaryDirectory(prefix="p2pd-packages.") as folder:
             subprocess.run(["apt-get", "-o", "APT::Sandbox::User=root", "--quiet=2", "download", *names], cwd=folder, check=True)
             index = subprocess.run(["dpkg-scanpackages", "."], cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
@@ -224,14 +224,14 @@ class Machine(Guest):
         self.run("echo 'deb [trusted=yes] file:///srv/offered ./' > /etc/apt/sources.list.d/offered.list && apt-get --quiet=2 update", 300)
 
     def files(self):
-        """Lines about every file outside of p2pd's own state: mode and owner, and SHA-256."""
+        """Lines about every file outside p2pd's own state: mode and owner, and SHA-256."""
         return self.run(FILES, 900).splitlines()
 
     def packages(self):
         return self.run("dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\n'").splitlines()
 
     def explain(self):
-        """Prints what helps to find out why a scenario failed; the guest may be beyond talking."""
+        """Prints diagnostics of a failed scenario; the guest may no longer answer."""
         say("the console ends in\n" + self.console()[-1500:])
         with contextlib.suppress(GuestError):
             print(self.ssh("p2pctl status; p2pctl history; journalctl -q --no-pager -b -u p2pd-worker -u p2pd-job | tail -60; cat /proc/cmdline; "
@@ -241,15 +241,15 @@ class Machine(Guest):
 # ---- seeds -----------------------------------------------------------------------------------------------------------
 
 def quirks(what):
-    """Differences of the simulated cards from good ones."""
+    """Seed of simulated cards that differ from good ones."""
     return {"/etc/driver-world/quirks.json": json.dumps(what)}
 
 
 def catalogue_drop_in(name):
-    """Another drop-in of the driver world takes the place of the one that works."""
+    """Replaces the working drop-in of the driver world with another one."""
     return {"/root/seed": (0o755, f"#!/bin/sh\ncp /srv/driver-world/catalogue/{name}.yaml /etc/p2pd/catalogue.d/driver-world.yaml\n")}
 
 
 def catalogue_edit(expression):
-    """The drop-in is edited by sed."""
+    """Edits the drop-in with sed."""
     return {"/root/seed": (0o755, f"#!/bin/sh\nsed -i '{expression}' /etc/p2pd/catalogue.d/driver-world.yaml\n")}

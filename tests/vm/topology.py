@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The PCI bus of a guest: an entry of topologies.json, or the cards of a machine record, to arguments of QEMU.
+"""The PCI bus of a guest: turns an entry of topologies.json, or the cards of a machine record, into arguments of QEMU.
 
     {"title": "...", "iommu": "intel",
      "sockets": [[{"gpu": {}}, {"switch": [{"gpu": {}}, {"gpu": {"device": "2204", "bar1_gib": 0.25}}]}]]}
 
-`iommu` is intel, amd or null; it also says whose CPU the guest has. A list of `sockets` holds root ports each, a port a card, or a
-switch with a card on each of its ports. Of a card: `device` (PCI id; 2684, an RTX 4090), `bar1_gib` that firmware gives it (32),
-`bar1_most_gib` to which it can be resized (32; 0: it has no such capability), `link` [generation, lanes] ([4, 16]).
-A card on a root port whose BAR1 is smaller than it could be has room for all of it in the window above, unless `"narrow": true`.
-`hole_gib`: address space of the root bus above 4 GiB; where it is not told, what firmware hands out and little more.
+`iommu` is intel, amd or null; it also selects the vendor of the guest's CPU. Each of `sockets` is a list of root ports: a card, or a
+switch with a card on each of its ports. Keys of a card: `device` (PCI id; 2684, an RTX 4090), `bar1_gib` that firmware sets (32),
+`bar1_most_gib` to which it can be resized (32; 0: not resizable), `link` [generation, lanes] ([4, 16]).
+A card on a root port whose BAR1 is smaller than its maximum has room for the maximum in the window above, unless `"narrow": true`.
+`hole_gib`: address space of the root bus above 4 GiB; by default what firmware hands out and little more.
 
-Of a machine record it reads lspci-xxxx.txt (configuration space), and sysfs `resource` and `numa_node` of the cards. Of a switch of several
-stages the stages are left out: its cards hang at one.
+Of a machine record it reads lspci-xxxx.txt (configuration space), and sysfs `resource` and `numa_node` of the cards. A switch of several
+stages becomes one switch with all of its cards.
 """
 import json
 import pathlib
@@ -25,7 +25,7 @@ GIB = 1 << 30
 AUDIO = {"2684": "0x22ba", "2204": "0x1aef", "2b85": "0x22e8", "2230": "0x1aef"}
 # chip ids that nouveau reads, so that it refuses the card as a kernel of this age does
 CHIPS = {"2684": (0x192000A1, 0x192A1000), "2204": (0x172000A1, 0x172A1000), "2b85": (0x1B2000A1, 0x1B2A1000), "2230": (0x172000A1, 0x172A1000)}
-# of a machine record
+# PCI classes in a machine record
 DISPLAY, BRIDGE = (0x0300, 0x0302), 0x0604
 EXPRESS, REBAR = 0x10, 0x15
 ROOT_PORT = 4
@@ -33,7 +33,7 @@ MAKERS = {0x8086: "intel", 0x1022: "amd"}
 
 
 class TopologyError(Exception):
-    """A topology that is none; the text says where."""
+    """An invalid topology; the text names the place."""
 
 
 class Bus:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The variables of a guest's UEFI firmware, changed while the guest is off.
 
-A key of the machine is enrolled at the blue screen of shim (MokManager), which wants a person. MokManager does no more than write
-the variable MokList; here it is written into the file that OVMF keeps its variables in. Debian 12 has no program that does it.
+A key of the machine is enrolled at the blue screen of shim (MokManager), which needs a person. MokManager only writes the
+variable MokList; this module writes it into the file in which OVMF keeps its variables. Debian 12 has no program for that.
 Reference: MdeModulePkg/Include/Guid/VariableFormat.h and Include/Guid/AuthenticatedVariableFormat.h of EDK II; UEFI, 32.4.1
 (EFI_SIGNATURE_LIST); MokVars.txt of shim.
 """
@@ -15,7 +15,7 @@ STORE = uuid.UUID("aaf32c78-947b-439a-a180-2e144ec37792")  # variables with a ti
 STORE_HEADER = struct.Struct("<16sIBBHI")
 HEADER = struct.Struct("<HBBIQ16sIII16s")
 START, ADDED = 0x55AA, 0x3F
-STAYS, BEFORE_BOOT = 1, 2  # attributes; shim takes no MokList that the system could have written
+STAYS, BEFORE_BOOT = 1, 2  # attributes; shim rejects a MokList that the system could have written
 
 
 def aligned(offset):
@@ -31,7 +31,7 @@ def end_of_variables(store, at):
 
 
 def add_variable(path, name, vendor, data):
-    """Adds a variable that lasts and that only programs before the operating system read."""
+    """Adds a persistent variable that only programs before the operating system can read."""
     store = bytearray(path.read_bytes())
     start, = struct.unpack_from("<H", store, 48)  # after the header of the firmware volume
     kind, size, *_ = STORE_HEADER.unpack_from(store, start)

@@ -4,10 +4,10 @@
 
 Each row runs one action in a plan of its own, on a tree where the actions that it needs were applied, and made permanent, by an
 earlier run with a state directory of its own. So "undo" compares the tree with what it was right before that one action.
-  apply -> check   the run ends well, and p2pctl doctor, asked after it, says that the step holds
+  apply -> check   the run succeeds, and p2pctl doctor then says that the step holds
   again            a second run says "changed": false, and no file was changed, written again or made
-  undo             revert gives back each path: kind, content, mode, owner, extended attributes (not_compared says what is left out)
-p2pctl runs inside the tree, as on a machine that is up; rebooting is a new boot id and the command line that GRUB would give.
+  undo             revert restores each path: kind, content, mode, owner, extended attributes (not_compared lists the exceptions)
+p2pctl runs inside the tree, as on a booted machine; a reboot is a new boot id and the command line that GRUB would give.
 Prints "ok NAME" or "FAIL NAME" a cell, then the table. An action that has neither a row nor a reason here fails.
 """
 import os
@@ -22,12 +22,12 @@ from tree import MACHINES, compared, write  # noqa: E402
 
 SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}
-KEPT = {"entry": "driver-world/570.123.11-p2p", "userspace": "keep"}  # of the installed packages' version, which stay
-OFFERED = {"entry": "driver-world/570.133.20-p2p"}  # of the newer version that the archive has
+KEPT = {"entry": "driver-world/570.123.11-p2p", "userspace": "keep"}  # build of the installed packages' version; the packages stay
+OFFERED = {"entry": "driver-world/570.133.20-p2p"}  # build of the newer version in the archive
 
 
 def put_cards(tree):
-    """The bus of a record in sysfs: two cards below root ports that redirect. Configuration space is regular files."""
+    """Writes the bus of a record into sysfs: two cards below root ports with ACS redirect. Configuration space is regular files."""
     functions = (MACHINES / "rtx4090-x2-am5/lspci-xxxx.txt").read_text().strip().split("\n\n")
     for address, *rows in ([function.split()[0], *function.splitlines()[1:]] for function in functions):
         config = bytes.fromhex("".join(row.split(":", 1)[1] for row in rows))
@@ -41,7 +41,7 @@ def put_cards(tree):
 
 
 def with_keep(tree):
-    """A catalogue that has the version of the packages, too."""
+    """Installs a catalogue that also has the version of the packages."""
     tree.with_grub()
     tree.run("cp", "/srv/driver-world/catalogue/keep.yaml", "/etc/p2pd/catalogue.d/driver-world.yaml")
 
@@ -51,7 +51,7 @@ def without_toolkit(tree):
 
 
 def with_compilers(tree):
-    """An archive with stand-ins for what the tree lacks, so that no archive of Debian is needed, and for git, which goes."""
+    """Adds an archive with stand-ins for missing tools, so that no archive of Debian is needed, and for git, which is removed."""
     tree.run("apt-get", "--yes", "--autoremove", "purge", "git")
     archive = Archive(tree)
     archive.holds("g++", {"usr/bin/g++": "#!/bin/sh\n"}, Depends="libstdc++-99-dev")
@@ -61,7 +61,7 @@ def with_compilers(tree):
 
 
 def with_old_cdi(tree):
-    """Device files, and what nvidia-ctk made of an older driver."""
+    """Creates device files, and the CDI file that nvidia-ctk made for an older driver."""
     for number in range(2):
         os.mknod(tree.file(f"/dev/nvidia{number}"), stat.S_IFCHR | 0o666, os.makedev(195, number))
     made = tree.run("nvidia-ctk", "cdi", "generate")
@@ -70,12 +70,12 @@ def with_old_cdi(tree):
 
 
 def with_nccl_block(tree):
-    """A line of somebody, and p2pd's block, which these cards do not need."""
+    """Writes an nccl.conf with an administrator's line, and p2pd's block, which these cards do not need."""
     put_cards(tree)
     write(tree.file("/etc/nccl.conf"), "NCCL_DEBUG=WARN\n# BEGIN p2pd\nNCCL_P2P_LEVEL=SYS\n# END p2pd\n")
 
 
-# what an action is run on: a name, the one before it, what is applied there, and what is done to it otherwise
+# trees that actions run on: name, base, actions applied there, other preparation
 GROUND = [
     ("with packages", None, [], Tree.with_grub),
     ("sourced", "with packages", [("driver-source", OF_ENTRY)], None),
@@ -93,7 +93,7 @@ GROUND = [
     ("with old CDI", "with packages", [], with_old_cdi),
     ("with a block for NCCL", "with packages", [], with_nccl_block),
 ]
-# an action, its parameters, the ground, and which lines of not_compared its undo may use besides
+# action, parameters, ground, and further lines of not_compared that its undo may use
 ROWS = [
     ("driver-runfile", OF_ENTRY, "with packages", ()),
     ("driver-source", OF_ENTRY, "with packages", ()),
@@ -132,7 +132,7 @@ def registered():
 
 
 def settle(tree, verb, *words):
-    """Runs a verb with the reboots it asks for; the last JSON, with whether any of it changed something."""
+    """Runs a verb with the reboots it asks for; returns the last JSON, with `changed` set if any call changed something."""
     changed = False
     for _ in range(4):
         status, told = tree.p2pctl(verb, *words, live=True)
@@ -157,7 +157,7 @@ def again(tree, *_):
     told = settle(tree, "apply", tree.plan_path)
     need(told["changed"] is False, told)
     after = tree.snapshot(times=True)
-    # a directory of which only the time is new had a file that came and went
+    # a directory with nothing new but its time held a temporary file
     found = [f"/{path}: was {before.get(path)}, is {after.get(path)}" for path in before.keys() | after.keys()
              if before.get(path) != after.get(path) and compared(path) and not (path not in before and tree.file(str(path)).is_dir())]
     need(not found, "\n".join(found))

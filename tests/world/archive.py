@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Packages made for one test in a Tree (world_tree.py): an archive of apt with them, a kernel's."""
+"""Packages made for one test in a Tree (world_tree.py): an apt archive of them, and a kernel package."""
 import hashlib
 import shutil
 import subprocess
 
 
 class Archive:
-    """One more archive of apt in a tree."""
+    """An additional apt archive in a tree."""
     FOLDER, SOURCE = "/srv/archive", "/etc/apt/sources.list.d/archive.list"
     PATHS = (FOLDER, SOURCE)
 
@@ -19,14 +19,14 @@ class Archive:
         self.tree.file(self.SOURCE).write_text(f"deb [trusted=yes] {url} ./\n")
 
     def lists(self, fields):
-        """A package that apt knows of; there is none to be downloaded unless told."""
+        """Adds a package to apt's list; without a Filename it cannot be downloaded."""
         fields = {"Architecture": "amd64", "Version": "99.9-1", "Maintainer": "x <x@example.com>", "Filename": "./none.deb", "Size": "1",
                   "SHA256": "0" * 64, "Description": "x", **fields}
         with (self.folder / "Packages").open("a") as file:
             file.write("\n" + "".join(f"{key}: {value}\n" for key, value in fields.items()))
 
     def holds(self, name, files, **fields):
-        """A package with these files, path to text, which are programs."""
+        """Adds a package with these files, path to text, all executable."""
         version = fields.get("Version", "99.9-1")
         package = self.tree.work / f"{name}_{version}"
         for path, text in {**files, "DEBIAN/control": "".join(f"{key}: {value}\n" for key, value in {
@@ -38,7 +38,7 @@ class Archive:
         self.adds(package)
 
     def adds(self, package):
-        """A package that a folder holds, as dpkg-deb takes it."""
+        """Adds a package from a folder, as dpkg-deb takes it."""
         fields = dict(line.split(": ", 1) for line in (package / "DEBIAN/control").read_text().splitlines())
         out = self.folder / f"{fields['Package']}_{fields['Version']}.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", package, out], check=True, stdout=subprocess.DEVNULL)
@@ -51,7 +51,7 @@ class Archive:
         self.folder.mkdir()
 
     def is_of(self, **fields):
-        """Says whose it is, of what it holds so far."""
+        """Writes a Release file with these fields, for the packages so far."""
         data = (self.folder / "Packages").read_bytes()
         (self.folder / "Release").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()) +
                                              f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n")
@@ -62,7 +62,7 @@ class Archive:
 
 
 def kernel_package(tree, release, makefile):
-    """A kernel package of `release` as Debian's are: its scripts run what lies in /etc/kernel."""
+    """A kernel package of `release` as Debian's are: its scripts run the hooks in /etc/kernel."""
     package = tree.work / f"linux-image-{release}"
     build = package / f"usr/lib/modules/{release}/build"
     (build / "include").mkdir(parents=True)

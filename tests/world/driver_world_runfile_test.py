@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The made runfile behaves as NVIDIA's installer does: flags, default answers of --silent, exit codes, manifest, uninstall.
 
-It works below DRIVER_WORLD_ROOT, as whoever runs the test."""
+It works below DRIVER_WORLD_ROOT, as the user who runs the test."""
 import os
 import pathlib
 import subprocess

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The driver world of the tests is what it claims to be: archives that apt resolves, branches, pins that p2pd takes.
+"""The driver world of the tests is as described: archives that apt resolves, branches, pins that p2pd accepts.
 
-P2PD_BUILD names the build directory whose bin/p2pctl is asked; build/dev unless told.
+P2PD_BUILD names the build directory whose bin/p2pctl is asked; default: build/dev.
 """
 import hashlib
 import json
@@ -25,7 +25,7 @@ P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin
 VERSIONS = ["570.86.15", "570.148.08"]
 OLD, NEW = "570.123.11", "570.133.20"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
-# what a Debian 12 or Ubuntu archive has, as far as the made packages need it
+# packages of a Debian 12 or Ubuntu archive that the made packages need
 THERE = {"dkms": "3.2.2", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
 
 
@@ -171,7 +171,7 @@ class Archives(unittest.TestCase):
 
 
 class Apt(unittest.TestCase):
-    """The real apt, on a made dpkg status: what it would do, no more."""
+    """The real apt on a made dpkg status, simulation only."""
 
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="p2pd-apt.", dir=FOLDER.name))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""faults_test.py ROOT [CASE]...: what goes wrong around a swap is named, undone, and got over. Needs root; ROOT stays as it is.
+"""faults_test.py ROOT [CASE]...: faults around a driver swap are named, undone and recovered from. Needs root; ROOT is not changed.
 
-Each case puts a fault into an overlay of a tree made by `root` and runs the steps that meet it, under the policy of plans that ship
-(on_failure: revert). The run must fail with the words of that fault and a next command, and leave every path as it was, the old
-driver with it; without the fault the same plan must come to its end, and back. Prints "ok NAME" or "FAIL NAME" a case.
+Each case puts a fault into an overlay of a tree made by `root` and runs the steps that it affects, under the policy of shipped plans
+(on_failure: revert). The run must fail with a message about that fault and a next command, and leave every path and the old driver
+unchanged; without the fault the same plan must complete, and be undone. Prints "ok NAME" or "FAIL NAME" a case.
 
-Shown elsewhere: a lock of apt that somebody holds, who is named (packages_test.py: a lock is waited for; unit tests: package
-locks); held packages in the pattern (packages_test.py: all cases, lived_in() holds two); a download that goes on where it was cut
-(staging_cli_test.py, download_test.py); a full disk in the middle of a build or a download (driver_build_test.cpp, download_test.py).
+Tested elsewhere: a lock of apt that another process holds, which is named (packages_test.py: a lock is waited for; unit tests: package
+locks); held packages in the pattern (packages_test.py: all cases, lived_in() holds two); a download that resumes where it was cut
+(staging_test.py, download_test.py); a full disk in the middle of a build or a download (driver_build_test.cpp, download_test.py).
 """
 import contextlib
 import subprocess
@@ -33,7 +33,7 @@ PATH = f"/tesla/{VERSION}/NVIDIA-Linux-x86_64-{VERSION}.run"
 
 
 def refused(tree, steps, *texts):
-    """The run fails, says so, says what to do next, and leaves nothing changed."""
+    """Checks that the run fails with these texts and a next command, and changes nothing."""
     before = tree.snapshot()
     status, told = tree.apply(steps, live=True, policy={"on_failure": "revert"})
     need(status == 1 and told.get("result") == "failed", f"{status} {told}")
@@ -43,7 +43,7 @@ def refused(tree, steps, *texts):
 
 
 def goes_on(tree, steps):
-    """The same plan, without the fault, and its revert."""
+    """Runs the same plan without the fault, and reverts it."""
     before = tree.snapshot()
     status, told = tree.apply(steps, live=True, policy={"on_failure": "revert"})
     need(status == 0 and told["result"] == "done", f"without the fault: {status} {told}")
@@ -54,7 +54,7 @@ def goes_on(tree, steps):
 
 @contextlib.contextmanager
 def away(tree, path):
-    """Something is not where it was."""
+    """Moves a file away meanwhile."""
     tree.run("mv", path, "/srv/away")
     yield
     tree.run("mv", "/srv/away", path)
@@ -62,14 +62,14 @@ def away(tree, path):
 
 @contextlib.contextmanager
 def mounted(tree, text):
-    """Shell text runs among the mounts of whatever runs in the tree."""
+    """Runs shell text with the mounts of each command in the tree."""
     tree.mounts = " && " + text
     yield
     tree.mounts = ""
 
 
 def full(tree, folder, size):
-    """`folder` with little room: whatever is written goes to a small file system."""
+    """Gives `folder` little room: writes go to a small file system."""
     small = f'"$dir/media"/{folder.replace("/", "-")}'
     return mounted(tree, f'mount -t tmpfs -o size={size} tmpfs "$dir/media" && mkdir {small}-u {small}-w && '
                          f'mount -t overlay overlay -o lowerdir="$dir{folder}",upperdir={small}-u,workdir={small}-w "$dir{folder}"')
@@ -77,7 +77,7 @@ def full(tree, folder, size):
 
 @contextlib.contextmanager
 def catalogue(tree, change=None, name="driver-world"):
-    """Another drop-in of the catalogue."""
+    """Installs another drop-in of the catalogue."""
     before = tree.file(DROP_IN).read_text()
     table = yaml.safe_load(tree.file(f"{WORLD}/catalogue/{name}.yaml").read_text())
     tree.file(DROP_IN).write_text(yaml.safe_dump({**table, **(change or {})}))
@@ -87,7 +87,7 @@ def catalogue(tree, change=None, name="driver-world"):
 
 @contextlib.contextmanager
 def server(tree):
-    """The world's files over HTTP, first among the hosts that the catalogue names; asks it for faults."""
+    """Serves the world's files over HTTP, as the first host of the catalogue; yields a function that requests faults."""
     with subprocess.Popen([DRIVER_WORLD / "serve", tree.file(f"{WORLD}/http")], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         try:
@@ -219,7 +219,7 @@ def case_a_kernel_that_comes_later_and_does_not_fit(tree):
     need(status == 0 and told["changed"] is False, f"without it: {status} {told}")
 
 
-# what a case starts from, where that is not the machine before a swap
+# cases that do not start from the machine before a swap
 PURGED = {"case_no_room_in_usr", "case_no_room_in_boot", "case_files_of_others_where_blacklists_go",
           "case_a_kernel_that_comes_later_and_does_not_fit"}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""install_test.py DIR [PART]...: the new driver's steps over the real tools, in a tree made by `root`: the runfile, DKMS, depmod,
-update-initramfs, dpkg. Prints "ok NAME" or "FAIL NAME" a line; DIR stays as it is, overlays take the changes. Needs root."""
+"""install_test.py DIR [PART]...: the new driver's steps with the real tools, in a tree made by `root`: the runfile, DKMS, depmod,
+update-initramfs, dpkg. Prints "ok NAME" or "FAIL NAME" a line; DIR is not changed: overlays take the changes. Needs root."""
 import os
 import shutil
 import sys
@@ -26,7 +26,7 @@ def t(name, holds, shown=""):
 
 
 def purge(tree):
-    """Takes the packaged driver away, as plain apt does."""
+    """Purges the packaged driver with plain apt."""
     sources = "nvidia-graphics-drivers nvidia-open-gpu-kernel-modules nvidia-support nvidia-persistenced nvidia-settings " \
               "nvidia-modprobe glx-alternatives".split()
     rows = [line.split() for line in tree.enter("dpkg-query", "-W", "-f", "${source:Package} ${Package}\n")[1].splitlines()]
@@ -35,7 +35,7 @@ def purge(tree):
 
 
 def on_trial(tree):
-    """Everything but the proof: installed, blacklisted, and given back."""
+    """Applies everything but the proof, checks what is installed and blacklisted, and reverts."""
     tree.file("/usr/lib/nvidia").mkdir(exist_ok=True)  # the traps: another installer's mark, an X server
     tree.file("/usr/lib/nvidia/alternate-install-present").touch()
     tree.file("/tmp/.X0-lock").write_text("         1\n")
@@ -61,7 +61,7 @@ def on_trial(tree):
 
 
 def later_kernels(tree):
-    """A kernel that the modules do not fit, then one that they do, come after the driver."""
+    """Installs, after the driver, a kernel that the modules do not fit, then one that they fit."""
     package = kernel_package(tree, "6.99.0-unfit", "all:\n\tfalse\nmodules:\n\tfalse\n")
     status, said = tree.enter("dpkg", "-i", package)
     t("a kernel that the modules do not fit installs without them",
@@ -85,7 +85,7 @@ def later_kernels(tree):
 
 
 def proven(tree):
-    """A run to its end, a second one, kernels that come later, and the rollback."""
+    """A complete run, a second one, kernels that are installed later, and the rollback."""
     before = tree.snapshot()
     steps = [*STAGE, USERSPACE, modules("dkms"), *REST]
     status, run = tree.apply(steps)
@@ -109,7 +109,7 @@ def proven(tree):
 
 
 def by_hand(tree):
-    """Without DKMS, past a module of unknown origin that would win."""
+    """Without DKMS, past a module of unknown origin that would take precedence."""
     odd = next(tree.file(f"/lib/modules/{tree.kernel}/kernel").rglob("*.ko"))
     tree.file(f"/lib/modules/{tree.kernel}/updates").mkdir()
     shutil.copy(odd, tree.file(f"/lib/modules/{tree.kernel}/updates/nvidia.ko"))
@@ -124,7 +124,7 @@ def by_hand(tree):
 
 
 def older_runfile(tree):
-    """A driver of another runfile goes, and comes back."""
+    """The driver of another runfile is replaced, and restored by revert."""
     runfile = f"/srv/driver-world/http/XFree86/Linux-x86_64/{OLDER}/NVIDIA-Linux-x86_64-{OLDER}.run"
     status, said = tree.enter("sh", runfile, "--silent", "--no-kernel-modules", "--no-kernel-module-source", "--no-x-check")
     t("an older runfile's driver is there", status == 0, said)
@@ -138,7 +138,7 @@ def older_runfile(tree):
 
 
 def older_runfile_with_dkms(tree):
-    """The same of a driver whose modules DKMS has, as the installer does it by itself where DKMS is: for two kernels."""
+    """The same for a driver whose modules DKMS has, for two kernels: the installer uses DKMS by itself where it is installed."""
     tree.file("/root/fits.h").write_text("#include <linux/pci.h>\n#define pci_resize_resource(dev, bar, size) pci_resize_resource(dev, bar, size, 0)\n")
     other = "6.1.0-1-other"
     tree.file(f"/lib/modules/{other}").mkdir()
@@ -165,7 +165,7 @@ def older_runfile_with_dkms(tree):
     lines = tree.differences(before)
     t("one that could not come back whole is not touched", run.get("state") == "blocked" and not lines
       and f"could not come back whole: DKMS installed nvidia-uvm.ko for {other}" in run.get("reason", ""), f"{tree.said}{lines}")
-    tree.p2pctl("revert")  # else the run goes on with its plan
+    tree.p2pctl("revert")  # otherwise the run continues with its plan
     tree.file("/root/nvidia-uvm.ko").rename(lost)
     before = tree.snapshot()
     status, run = tree.apply([*STAGE, USERSPACE, modules("dkms")])
@@ -212,7 +212,7 @@ def others_files_after_a_kill(tree):
 
 
 def killed(tree):
-    """Killed again and again, on the way there and in the rollback."""
+    """Kills p2pctl repeatedly, in apply and in the rollback."""
     before = tree.snapshot()
     plan = tree.plan([*STAGE, USERSPACE, modules("dkms"), *REST])
     for name, argv, first, more in (("apply", ("apply", plan), 0.5, 0.7), ("revert", ("revert",), 0.05, 0.05)):

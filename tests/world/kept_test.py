@@ -3,7 +3,7 @@
 """kept_test.py ROOT [CASE]...: p2pd's modules beside packages that stay, under the real apt, dpkg, depmod and hooks of kernels.
 
 Overlays of a tree made by `root`, whose driver is Debian's: nvidia-current-open*, install lines, DKMS. Prints "ok NAME" or "FAIL NAME"
-a line; ROOT stays as it is, and what was mounted or started ends with it. Needs root.
+a line; ROOT is not changed, and mounts and processes end with the script. Needs root.
 """
 import sys
 
@@ -80,7 +80,7 @@ def case_kernel_that_they_do_not_build_for(tree):
     """Its package is installed all the same, and its removal leaves nothing."""
     keep(tree)
     release = "6.1.0-999-amd64"
-    tree.file("/etc/kernel/postinst.d/dkms").chmod(0o644)  # it would end the installation, for the packages' own modules
+    tree.file("/etc/kernel/postinst.d/dkms").chmod(0o644)  # it would abort the installation, because of the packages' own modules
     said = tree.run("dpkg", "--install", kernel_package(tree, release, "modules:\n\tfalse\n"))
     need("no P2P driver for kernel 6.1.0-999-amd64 yet" in said, said)
     need(not place(tree, release).exists() and not tree.file(BAN).exists(), "it left something")

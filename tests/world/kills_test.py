@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""kills_test.py ROOT [--kills N] [--seed S] [--each K] [--jobs J]: the whole swap and its revert, killed on the way. Needs root.
+"""kills_test.py ROOT [--kills N] [--seed S] [--each K] [--jobs J]: the whole swap and its revert, killed midway. Needs root.
 
-First unkilled: which tool runs when is read from /proc every few milliseconds. Then walks on fresh overlays of ROOT, K kills in
-each: SIGKILL to p2pctl and all that it started, at drawn instants of the time spent in a tool, and p2pctl is started again, with
-the reboots that it asks for, until it ends. Every fourth walk turns back after its third kill. Half of the kills are shared out by
+The first walk is not killed: which tool runs when is read from /proc every few milliseconds. Then walks on fresh overlays of ROOT get
+K kills each: SIGKILL to p2pctl and all that it started, at random instants of the time spent in a tool; p2pctl is started again, with
+the reboots that it asks for, until it ends. Every fourth walk is reverted after its third kill. Half of the kills are distributed by
 the time a tool takes, half evenly, so that quick tools get some. Once applied the tree must be equal to that of the unkilled walk, once
 reverted to ROOT: paths, kind, content, mode, owner, extended attributes; not_compared says what may differ. N is that of P2PD_KILLS
-unless told, else 200. A seed draws the same kills; where in a tool each of them lands hangs on the machine, too.
-Between them the plan that ships is killed as its purge begins, and what was staged is taken away.
+by default, else 200. A seed draws the same kills; the exact point of each in a tool depends on the machine, too.
+Also kills the shipped plan as its purge begins, and removes the staged files.
 Prints "ok NAME" or "FAIL NAME" a walk, how many kills landed in each tool, and the totals.
 """
 import argparse
@@ -35,7 +35,7 @@ TOOLS = {"apt-get": "apt", "apt-mark": "apt", "apt-cache": "apt", "file": "apt",
          "dpkg-query": "dpkg", "dpkg-split": "dpkg", "dkms": "dkms", "make": "make", "update-initramf": "update-initramfs",
          "mkinitramfs": "update-initramfs", "grub-mkconfig": "grub-mkconfig", "depmod": "depmod", "git": "git",
          "nvidia-uninstal": "runfile", "nvidia-installe": "runfile"}
-OWN = "p2pctl"  # and what it starts that is none of these
+OWN = "p2pctl"  # and its children that are none of these
 BETWEEN_LOOKS_S = 0.003
 
 
@@ -70,7 +70,7 @@ class Walk:
         self.spent, self.landed, self.starts = collections.Counter(), [], 0
 
     def one(self, phase, *words):
-        """One start of p2pctl; nothing where it was killed."""
+        """Runs p2pctl once; returns None if it was killed."""
         process, last = self.tree.start(*words, live=True), time.monotonic()
         self.starts += 1
         while process.poll() is None:
@@ -135,13 +135,13 @@ def drawn(spent, count, chance):
 
 
 def of_dpkg(tree):
-    """The end of what dpkg and the packages' scripts said."""
+    """The end of the output of dpkg and of the packages' scripts."""
     log = tree.file("/var/log/apt/term.log")
     return "\n".join(log.read_text(errors="replace").splitlines()[-25:]) if log.exists() else ""
 
 
 def same_swap(tree, wanted):
-    """The new driver is there, all of it, and nothing else than after the unkilled walk."""
+    """Checks that all of the new driver is there, and nothing else than after the unkilled walk."""
     tree.same(wanted, when=["packages", "walks"])
     for module in ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem"):
         need(tree.srcversion(module) == wanted.srcversion(module) != "", f"another {module}: {tree.loaded(module)}")
@@ -176,14 +176,14 @@ class Sweep:
                 need(not tree.file("/var/lib/p2pd/way-back").exists(), "the package backup is still there")
                 done.append("revert")
                 why = None
-            except Exception as error:  # a thread must not end without a word
+            except Exception as error:  # reported as the failure of this walk
                 why = f"{', '.join(' in '.join(kill) for kill in walk.landed)}\n{error if isinstance(error, Failed) else repr(error)}\n{of_dpkg(tree)}"
             tree.close()
             with self.lock:
                 self.seconds.append(time.monotonic() - began)
                 self.landed.update(walk.landed)
                 self.equal += sum(len(walk.landed_in(verb)) for verb in done)
-                # what did not come up is drawn nearer
+                # kills that did not happen are drawn at an earlier time
                 self.pool += [(phase, tool, at / 2) for phase, tool, at in walk.kills]
                 self.cases.say(f"walk {number}{', which turns back' * walk.turns_back}: killed {len(walk.landed_in('apply'))} times on the way, "
                                f"{len(walk.landed_in('revert'))} times in the rollback, {self.seconds[-1]:.0f} s", why)
@@ -214,7 +214,7 @@ def unkilled(work, ground):
 
 
 def killed_and_cleaned(work, ground):
-    """geforce-p2p, killed as the purge begins, and the cache emptied: what is purged is purged only after all of it is there again."""
+    """Kills geforce-p2p as the purge begins, and empties the cache: the purge goes on only after everything is staged again."""
     tree = Machine(work, "cleaned", ground)
     process = tree.start("apply", "geforce-p2p", live=True)
     purging = tree.file("/var/lib/p2pd/way-back/purging")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Machines on which the driver's packages stay, as distributions lay them: names of packages and of modules, places, compression.
+"""Machines that keep the driver's packages, in the layouts of distributions: names of packages and of modules, paths, compression.
 
 LAYOUTS are on the two trees that `tree` makes. Those of Ubuntu are on Debian 12, whose apt, dpkg, dkms and kmod they use; their kernels
-are that of the tree under names of Ubuntu's.
+are the tree's kernel under Ubuntu's names.
 """
 import dataclasses
 import re
@@ -25,14 +25,14 @@ OS_RELEASE = 'ID=ubuntu\nID_LIKE=debian\nNAME="Ubuntu"\nPRETTY_NAME="Ubuntu {0}"
 class Layout:
     """Properties of a machine's driver that depend on the distribution."""
     name: str
-    root: str          # which tree it is on
-    make: object       # what is done to that: a function of the Tree and the layout
-    origin: str        # of its archives: "Debian:trixie", as unattended-upgrades is told
+    root: str          # name of the tree that it is based on
+    make: object       # function that prepares the tree, called with it and the layout
+    origin: str        # origin of its archives, as in unattended-upgrades: "Debian:trixie"
     nvidia: str        # name of nvidia.ko
-    place: str         # of the packages' modules, below /lib/modules/RELEASE
-    suffix: str        # of their files
-    modules: str       # the package that brings them
-    kernels: tuple     # that an archive has: on Ubuntu the one that runs, and a newer one
+    place: str         # directory of the packages' modules, below /lib/modules/RELEASE
+    suffix: str        # suffix of their file names
+    modules: str       # the package that contains them
+    kernels: tuple     # kernels in an archive: on Ubuntu the running one, and a newer one
 
     def module(self, name):
         return self.nvidia + name.removeprefix("nvidia")
@@ -55,7 +55,7 @@ def driver_packages(tree):
 # ---- kernels
 
 def with_modules(folder, original, suffix):
-    """Below `folder` what depmod needs, and two modules of a kernel, compressed as `suffix` says."""
+    """Creates below `folder` what depmod needs, and two modules of a kernel, compressed for `suffix`."""
     place = folder / "kernel/drivers/net"
     place.mkdir(parents=True)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
@@ -69,7 +69,7 @@ def with_modules(folder, original, suffix):
 
 
 def renamed(folder, original, release):
-    """Files of text below `folder` name another release."""
+    """Replaces the release in text files below `folder`."""
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
         if original.encode() in content and b"\0" not in content:
@@ -105,7 +105,7 @@ def kernel_packages(tree, release, suffix):
 
 
 def with_kernels(tree, origin, suffix, *releases):
-    """An archive that has kernels, of the same origin as the one that has the driver."""
+    """Makes an archive of kernels with the origin of the driver's archive."""
     archive = Archive(tree)
     for release in releases:
         for package in kernel_packages(tree, release, suffix):
@@ -161,13 +161,13 @@ LAYOUTS = [
 ]
 
 
-# as those of actions_test.py, on the trees of a Machine
+# rows as in actions_test.py, on the trees of a Machine
 ROWS = [("driver-pins", KEPT, "kept", ()), ("driver-modules", KEPT, "built", ()),
         ("driver-update", {"required": True}, "backed up", ("packages", "apt"))]
 
 
 class Machine:
-    """The trees of a layout: `kept` has the driver's packages, `built` what is staged for its version, too, `backed up` a copy of them."""
+    """The trees of a layout: `kept` has the driver's packages, `built` staged files for their version, `backed up` a backup of them."""
     STAGED = {"built": [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], "backed up": [("way-back", OFFERED)]}
 
     def __init__(self, work, root, layout):
@@ -180,12 +180,12 @@ class Machine:
     def ground(self, name):
         if name not in self.made:
             tree = self.made[name] = self.tree(name.replace(" ", "-"))
-            if name == "backed up" and self.layout.prebuilt:  # the newer driver's modules are of the newer kernel, which is nothing of a driver's
+            if name == "backed up" and self.layout.prebuilt:  # the newer driver's modules need the newer kernel, which is no driver package
                 apt_get(tree, "install", *(f"linux-{kind}-{self.layout.kernels[-1]}" for kind in ("image", "headers")))
             status, told = tree.p2pctl("apply", tree.plan(self.STAGED[name]), "--state", f"/mnt/{tree.name}.state", live=True)
             need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
             if name == "backed up":
-                put_cards(tree)  # whether a driver fits is asked of the cards
+                put_cards(tree)  # the check that a driver fits reads the cards
         return self.made[name]
 
     def tree(self, name, on=None, since=None):

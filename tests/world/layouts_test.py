@@ -6,12 +6,12 @@ LAYOUTS of layouts.py, on ROOT and the tree `trixie` beside it. For driver-pins 
   apply -> check, again, undo   as in actions_test.py
 Then on a machine where pins and modules were applied, and made permanent:
   modules win        modprobe would load each of the five from updates/p2pd; before, it would load those of the packages
-  full-upgrade       no package becomes another, though a newer driver is in the archive; without p2pd they would
-  unattended         neither does unattended-upgrades
-  packages again     the package with modules is installed again, or another build of the same driver's: ours win
-  new kernel         a kernel comes: ours are built for it and win there, too; the older one is purged, and ours with it
-  modules removed    somebody removes the package with modules: ours win
-  driver purged      somebody purges the driver: doctor says so
+  full-upgrade       no package changes, though a newer driver is in the archive; without p2pd the driver changes
+  unattended         the same with unattended-upgrades
+  packages again     the package with modules is reinstalled, or replaced by another build of the same driver: p2pd's modules win
+  new kernel         a kernel is installed: p2pd builds modules for it, which win, too; the older one is purged, with p2pd's modules
+  modules removed    the package with modules is removed: p2pd's modules win
+  driver purged      the driver is purged: doctor says so
 Each of those ends with revert: the tree is equal to one on which the same was done without p2pd. Needs root.
 Prints "ok NAME" or "FAIL NAME" a cell, then the table.
 """
@@ -33,7 +33,7 @@ UNATTENDED = "/etc/apt/apt.conf.d/51layouts"
 
 
 class Applied(Machine):
-    """And `applied`, on which both actions are permanent."""
+    """The trees of a layout, and `applied`, on which both actions are permanent."""
 
     def __init__(self, work, root, layout):
         super().__init__(work, root, layout)
@@ -52,7 +52,7 @@ class Applied(Machine):
 
 
 def loads(tree, layout, from_there=OURS, kernel=None):
-    """modprobe would load each module from there."""
+    """Checks that modprobe would load each module from that directory."""
     kernel = kernel or tree.kernel
     for name in MODULES:
         status, said = tree.enter("modinfo", "-k", kernel, "-F", "filename", layout.module(name))
@@ -65,7 +65,7 @@ def versions(tree):
 
 
 def doctor(tree):
-    """Check to what p2pctl says of it."""
+    """Check to its finding in p2pctl doctor."""
     status, told = tree.p2pctl("doctor", tree.plan([*STEPS, ("driver-userspace", KEPT)]), live=True)
     need("steps" in told, f"doctor: {status} {told}")
     return {row["check"]: f"{row['verdict']}: {row['summary']}" for row in told["steps"]}
@@ -79,7 +79,7 @@ def holds(tree, **wanted):
 
 
 def reverts_to(tree, twin, without=()):
-    """Of p2pd nothing is left, and the rest is as on a machine that did without it; `without`: globs of what may differ."""
+    """Reverts; nothing of p2pd is left, and the rest is as on a machine without p2pd; `without`: globs that may differ."""
     settle(tree, "revert")
     left = [path for path in OWN_FILES if tree.file(path).exists()] + [str(path) for path in tree.path.glob(f"lib/modules/*/{OURS}")]
     need(not left, f"left: {left}")
@@ -138,7 +138,7 @@ def unattended(machine, layout):
 
 
 def of_one_build(kernel, version):
-    """The packages with modules that Ubuntu built for a kernel, and the one that follows its kernels, as apt-get takes them."""
+    """Arguments of apt-get: the packages with modules that Ubuntu built for a kernel, and the one that follows its kernels."""
     names = [f"linux-{kind}-nvidia-570-open-{kernel}" for kind in ("modules", "objects")]
     return [f"{name}={version}" for name in (*names, f"linux-signatures-nvidia-{kernel}", SERIES)]
 
@@ -194,7 +194,7 @@ def driver_purged(machine, layout):
     with machine.both("purged") as (tree, twin):
         for one in (tree, twin):
             apt_get(one, "purge", *driver_packages(one))
-        renamed = layout.nvidia != "nvidia"  # the names go with the package that has the install lines
+        renamed = layout.nvidia != "nvidia"  # the package with the install lines also defines the names
         holds(tree, driver_pins="fail: apt may install another driver", driver_userspace="fail: the driver's packages cannot stay",
               driver_modules="fail: modules of" if renamed else "pass")
         reverts_to(tree, twin)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""lists_test.py ROOT [CASE]...: apt's lists are absent, stale, or of a broken source, and packages come all the same; overlays of
+"""lists_test.py ROOT [CASE]...: apt's lists are absent, stale, or of a broken source, and packages are installed all the same; overlays of
 a tree made by `root`.
 
-Prints "ok NAME" or "FAIL NAME" a line; ROOT stays as it is, and what was mounted or started ends with it. Needs root.
+Prints "ok NAME" or "FAIL NAME" a line; ROOT is not changed, and mounts and processes end with the script. Needs root.
 """
 import contextlib
 import json
@@ -22,7 +22,7 @@ BROKEN = "/etc/apt/sources.list.d/broken.list"
 
 @contextlib.contextmanager
 def served(folder):
-    """Its URL, and who asked for what."""
+    """Serves a folder: its URL, and a function that returns the log of requests."""
     with subprocess.Popen([DRIVER_WORLD / "serve", folder], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         try:
@@ -85,7 +85,7 @@ def case_an_upgrade_within_the_release_is_shown_made_and_left(tree):
     archive.holds(TOOLKIT, NVCC, Depends="base-of-it (>= 99.9-2)")
     archive.is_of(Label="Debian", Version="12.99", Suite="stable")
     archive.update()
-    code, told = tree.p2pctl("plan", plan(tree), live=True)  # of an image, p2pctl asks nothing of its apt
+    code, told = tree.p2pctl("plan", plan(tree), live=True)  # live: p2pctl does not ask the apt of an image
     need(code == 0 and "upgrade base-of-it from 99.9-1 to 99.9-2" in told["steps"][0]["changes"][0]["change"], f"{code} {told}")
     apply(tree)
     revert(tree)

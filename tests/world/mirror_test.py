@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""mirror_test.py DIR: one machine builds with real kbuild and makes a mirror, which a web server serves; three others take it and
-compile nothing, though DKMS installs it; a fifth meets a mirror that lies. Prints "ok NAME" or "FAIL NAME" a line, then compile-seconds
-and bytes of each. DIR is a tree made by `root` and stays as it is. Needs root."""
+"""mirror_test.py DIR: one machine builds with real kbuild and makes a mirror, which a web server serves; three others use it and
+compile nothing, though DKMS installs it; a fifth gets a mirror with a wrong module. Prints "ok NAME" or "FAIL NAME" a line, then
+compile-seconds and bytes of each. DIR is a tree made by `root` and is not changed. Needs root."""
 import functools
 import http.server
 import json
@@ -33,7 +33,7 @@ def t(name, holds, shown=""):
 
 
 class Served:
-    """The files of a folder over HTTP, with what was asked for and how many bytes went out."""
+    """Serves a folder over HTTP; records the paths requested and the bytes sent."""
 
     def __init__(self, folder):
         self.asked, self.bytes = [], 0
@@ -55,7 +55,7 @@ class Served:
         return Handler
 
     def taken(self):
-        """(bytes, paths) since it was asked the last time."""
+        """(bytes, paths) since the last call."""
         told, self.bytes, self.asked = (self.bytes, self.asked), 0, []
         return told
 
@@ -75,7 +75,7 @@ class Machine:
         path.chmod(0o755)
 
     def uses(self, url, key):
-        """p2pd.yaml names the mirror; no repository or host of runfiles is there to fall back on."""
+        """Sets the mirror in p2pd.yaml; no repository or host of runfiles is available as a fallback."""
         self.tree.file("/etc/p2pd/mirror.pub").write_bytes(key.read_bytes())
         self.tree.file("/etc/p2pd/p2pd.yaml").write_text(json.dumps({"mirror": url, "trusted_keys": ["/etc/p2pd/mirror.pub"]}))
 
@@ -101,7 +101,7 @@ class Machine:
 
 
 def lose_sources(tree):
-    """No repositories and no runfiles but those of the mirror."""
+    """Removes all repositories and runfiles except those of the mirror."""
     for name in ("git", "http"):
         shutil.rmtree(tree.file(f"/srv/driver-world/{name}"))
 
@@ -129,7 +129,7 @@ def canary(tree, key):
 
 
 def verified(work, lines, key):
-    """The manual page's way to verify a manifest by hand."""
+    """Verifies a manifest by hand, as the manual page describes."""
     (work / "list").write_text(lines[1])
     subprocess.run(f"echo {lines[0].split()[1]} | base64 -d >{work}/sig", shell=True, check=True)
     done = subprocess.run(["openssl", "pkeyutl", "-verify", "-inkey", key, "-rawin", "-in", work / "list", "-sigfile", work / "sig"],
@@ -163,7 +163,7 @@ def follower(tree, first, served, public):
 
 
 def lied_to(tree, served, public):
-    """The mirror's module is another one: refused, and built here."""
+    """The mirror's module is not the one in its manifest: refused, and built here."""
     module = next((path for path in served.folder.glob("builds/*/nvidia.ko")))
     good = module.read_bytes()
     module.write_bytes(good[:1000] + bytes([good[1000] ^ 1]) + good[1001:])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """packages_test.py ROOT [CASE]...: the package backup, the pins and the purge, by the real apt and dpkg, on overlays of a tree made by `root`.
 
-Prints "ok NAME" or "FAIL NAME" a line; ROOT stays as it is, and what was mounted or started ends with it. Needs root.
+Prints "ok NAME" or "FAIL NAME" a line; ROOT is not changed, and mounts and processes end with the script. Needs root.
 """
 import os
 import json
@@ -19,7 +19,7 @@ SPARED = ("cuda-toolkit-12-8", "cuda-nvcc-12-8", "libcudnn9-cuda-12", "nvidia-co
 
 
 def apply(tree, *steps):
-    """Once changes something, twice does not."""
+    """Applies the steps twice: only the first time changes something."""
     for changed in (True, False):
         code, told = tree.apply(steps)
         need(code == 0 and told.get("changed") == changed, f"apply, changed {changed}: {code} {told}")
@@ -58,7 +58,7 @@ def with_archives(tree):
 
 
 def kill_when(tree, words, at, wanted):
-    """Starts p2pctl and kills it, and all that it started, once dpkg's log has `wanted` lines with `at` that are new."""
+    """Starts p2pctl and kills it, and all that it started, once dpkg's log has `wanted` new lines with `at`."""
     log = tree.path / "var/log/dpkg.log"
     before = log.read_text().count(at)
     process = tree.start(*words)
@@ -98,13 +98,13 @@ def case_built_again_without_archives(tree):
     need({row["from"] for row in manifest["packages"]} == {"rebuilt"}, "not all were built again")
     revert(tree)
     with_archives(tree)
-    # a package built again brings configuration as it was found: dpkg has another sum of it, and what was missing is unknown
-    # to dpkg and to the alternatives
+    # a rebuilt package has its configuration as it was found: dpkg has another checksum of it, and neither dpkg nor the
+    # alternatives know of what was missing
     same(tree, ["/var/lib/dpkg/info/nvidia-open-kernel-support.*", "/var/lib/dpkg/status", "/etc/nvidia/nvidia-load.conf",
                "/etc/alternatives/nvidia--nvidia-load.conf", "/var/lib/dpkg/alternatives/*"])
 
 
-# in the tree: holds a lock, as dpkg does, until the command that it starts has told that it waits
+# runs in the tree: holds a lock, as dpkg does, until the command that it starts has reported that it waits
 HOLDER = r"""
 use Fcntl;
 open(my $lock, "+>>", shift) or die "no file: $!";
@@ -154,7 +154,7 @@ def case_killed_in_the_purge(tree):
 
 
 def case_interrupted_by_others(tree):
-    """A dpkg that another program left interrupted is theirs: nothing is changed."""
+    """p2pd does not complete a dpkg run that another program left interrupted: nothing is changed."""
     plan = tree.plan([("package-state", None), *STEPS])
     kill_when(tree, ("apply", plan), " remove ", 12)
     tree.file("/var/lib/p2pd/.scripts.new").rmdir()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""plan_test.py ROOT: the plan that ships, geforce-p2p, from a machine with the distribution's driver to ready and back. Needs root.
+"""plan_test.py ROOT: the shipped plan geforce-p2p, from a machine with the distribution's driver to ready, and its revert. Needs root.
 
 The machine is a tree made by `root` with the PCI bus, the IOMMU and the firmware of a machine record: two RTX 4090, everything as it
-should be but for the driver and an IOMMU that translates. Tools are the real ones. Not real, because they need a kernel and GPUs of
+should be except for the driver and an IOMMU that translates. The tools are real. Not real, because they need a kernel and GPUs of
 their own: loading a module (stand-ins/modprobe asks the real one what it would insert, and makes the entries of /sys/module and
-/proc/driver that tell of it) and p2p-bench (its answers are those of a machine where P2P works, once the new modules are loaded and
-the IOMMU does not translate). A reboot is a new boot id, the command line that GRUB would give, and modules that are gone.
+/proc/driver for it) and p2p-bench (its answers are those of a machine where P2P works, once the new modules are loaded and
+the IOMMU does not translate). A reboot is a new boot id, the command line that GRUB would give, and no loaded modules.
 Prints "ok NAME" or "FAIL NAME" a line.
 """
 import shutil
@@ -21,7 +21,7 @@ RECORD = BUILD / "machines/rtx4090-x2-iommu-default"
 REPORT = HERE.parent / "sim/two-gpus.report.json"
 TOOLKIT = ("cuda-toolkit-12-8", "cuda-nvcc-12-8", "cuda-toolkit-config-common")
 MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
-# what a kernel would show: files, which the stand-ins write to
+# files that a kernel would provide; the stand-ins write to them
 MOUNTS = """ && mount --bind "$dir/../sys" "$dir/sys" && mount --bind "$dir/../driver" "$dir/proc/driver" &&
 mount --bind "$dir/../cpuinfo" "$dir/proc/cpuinfo" && mount --bind "$dir/../stand-ins" "$dir/usr/local/sbin" """
 
@@ -40,7 +40,7 @@ class Machine(Tree):
         self.power_on()
 
     def menu_on_ext4(self):
-        """GRUB writes its environment on a plain file system only, and p2pd asks the table of mounts."""
+        """Puts GRUB's menu on ext4: GRUB writes its environment only on a plain file system, and p2pd checks the mounts."""
         image, grub = self.work / "grub.ext4", self.path / "boot/grub"
         with image.open("wb") as file:
             file.truncate(32 << 20)
@@ -81,7 +81,7 @@ class Machine(Tree):
             self.power_on()
 
     def walk(self, *words, booted=lambda: None):
-        """To the end, with the reboots that are asked for: the last answer, and how many those were. `booted`: comes before p2pd."""
+        """Runs p2pctl to the end, with the reboots that it asks for: the last answer, and their number. `booted` runs before p2pctl."""
         for boots in range(5):
             status, told = self.p2pctl(*words, live=True)
             if told.get("state") not in ("rebooting", "reverting"):
@@ -102,7 +102,7 @@ def fixed(tree):
 
 
 def history(tree):
-    """The last events, for a failed case to tell."""
+    """The last events, for the message of a failed case."""
     events = tree.p2pctl("history", live=True)[1]["events"]
     return "".join(f"\n    {event['type']} {event['step']} {event['text']}" for event in events[-16:])
 
@@ -154,7 +154,7 @@ def back(tree):
 
 
 def helpless(tree):
-    """The new modules do not load: the machine ends as it was found, by itself."""
+    """The new modules do not load: the run undoes all changes by itself."""
     (tree.work / "stand-ins/modprobe").write_text("#!/bin/sh\necho \"modprobe: ERROR: could not insert: No such device\" >&2\nexit 1\n")
     status, told, _ = tree.walk("apply", "geforce-p2p")
     need(status == 1 and told.get("state") == "failed", f"{status} {told} {tree.said[-3000:]}")
@@ -163,7 +163,7 @@ def helpless(tree):
 
 
 def workstation(tree):
-    """The toolkit that the driver runs comes by apt, on the PATH of who logs in, and goes again."""
+    """apt installs the toolkit that the driver supports, and it is on the PATH of logins; revert removes it."""
     status, told, _ = tree.walk("apply", "workstation")
     need(status == 0 and told.get("result") == "ready", f"{status} {told} {history(tree)}")
     need("cuda-toolkit" in fixed(tree), fixed(tree))

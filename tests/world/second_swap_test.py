@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""second_swap_test.py DIR: a driver that p2pd installed gives way to another one, in a tree made by `root`. Needs root.
+"""second_swap_test.py DIR: a driver that p2pd installed is replaced with another one, in a tree made by `root`. Needs root.
 
-A run that fails, late or early, killed or not, brings the driver of the run before it back whole; revert brings back what was there
-before both. Prints "ok NAME" or "FAIL NAME" a line; DIR stays as it is.
+A run that fails, late or early, killed or not, restores the driver of the run before it completely; revert restores the state
+before both. Prints "ok NAME" or "FAIL NAME" a line; DIR is not changed.
 """
 import os
 import shutil
@@ -33,7 +33,7 @@ def swapped(tree, name, steps):
 
 
 def brings_back(tree, name, steps, first_kill=None):
-    """A run that fails in its last step leaves what an earlier run made; killed after `first_kill` seconds, then ever later."""
+    """Checks that a run that fails in its last step leaves the earlier result; killed after `first_kill` seconds, then later."""
     before, kills, status = tree.snapshot(), 0, -9
     plan = tree.plan(steps, True, {"on_failure": "revert"})
     while status == -9:
@@ -71,7 +71,7 @@ def by_dkms(tree):
 
 
 def by_hand(tree):
-    """Past a module of unknown origin; and the same driver for a kernel that came since."""
+    """Past a module of unknown origin; and the same driver for a kernel that was installed since."""
     odd = next(tree.file(f"/lib/modules/{tree.kernel}/kernel").rglob("*.ko"))
     theirs = tree.file(f"/lib/modules/{tree.kernel}/updates/nvidia.ko")
     theirs.parent.mkdir()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """toolkit_test.py ROOT [CASE]...: the CUDA toolkit by the real apt and dpkg, on overlays of a tree made by `root`.
 
-Prints "ok NAME" or "FAIL NAME" a line; ROOT stays as it is, and what was mounted or started ends with it. Needs root.
+Prints "ok NAME" or "FAIL NAME" a line; ROOT is not changed, and mounts and processes end with the script. Needs root.
 """
 import sys
 
@@ -42,7 +42,7 @@ def revert(tree):
 
 
 def refuses(tree, why, *packages):
-    """Another archive has a toolkit that apt must not install; nothing changes."""
+    """Checks that p2pd refuses a toolkit of another archive; nothing changes."""
     archive = Archive(tree)
     for fields in packages:
         archive.lists({"Package": "cuda-toolkit-99-9", **fields})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Overlays of a tree made by `root`: what runs in one, its boots, and what differs between two of them.
+"""Overlays of a tree made by `root`: commands in one, its boots, and the differences between two of them.
 
-A script calls arguments() first, which starts it once more in mounts of its own: what it mounts ends with it.
-P2PD_BUILD names the build directory whose bin/p2pctl is used; build/dev unless told.
+A script calls arguments() first, which restarts it with mounts of its own: what it mounts ends with it.
+P2PD_BUILD names the build directory whose bin/p2pctl is used; default: build/dev.
 """
 import json
 import os
@@ -23,7 +23,7 @@ BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/de
 VERSION, OLDER = "570.148.08", "570.86.15"
 ENTRY = f"driver-world/{VERSION}-p2p"
 CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another name
-# the kernel of the tree is the one that runs; boots are files; p2pctl lies at /mnt; GRUB sees a disk
+# the tree's kernel is the running one; boots are files; p2pctl is at /mnt; GRUB sees a disk
 SETUP = f"""
 mount --bind "$dir/../osrelease" "$dir/proc/sys/kernel/osrelease" && mount --bind "$dir/../boot_id" "$dir/proc/sys/kernel/random/boot_id" &&
 mount --bind "$dir/../cmdline" "$dir/proc/cmdline" && mount --bind "$dir/../../program" "$dir/mnt" &&
@@ -57,7 +57,7 @@ def arguments():
 
 
 def lay_program(root, to):
-    """p2pctl and the worker as they are installed, and kill_at, with the libraries that a tree need not have (and may lose with the driver)."""
+    """Copies p2pctl, the worker and kill_at as they are installed, with libraries that a tree may lack (or lose with the driver)."""
     (to / "bin").mkdir(parents=True)
     for name in ("p2pctl", "p2pd-worker", "kill_at"):
         shutil.copy(BUILD / "bin" / name, to / "bin")
@@ -70,8 +70,8 @@ def lay_program(root, to):
 
 
 class Tree:
-    """A machine that is an overlay `on` a folder or another Tree: `path` is how it is now, `before` how it was, or how the
-    Tree `since` is, on which the other one lies. `upper`: of another one on the same, how this one begins."""
+    """A machine that is an overlay `on` a folder or another Tree: `path` is its state now, `before` its earlier state, or that of the
+    Tree `since` below it. `upper`: first contents, those of another overlay on the same base."""
 
     def __init__(self, work, name, on, since=None, upper=None):
         self.work, self.name = work / name, name
@@ -95,7 +95,7 @@ class Tree:
         self.kernel = release
         (self.work / "osrelease").write_text(release + "\n")
 
-    # ---- what runs in it
+    # ---- commands
 
     def environment(self, outside=False):
         return {**os.environ, "ENTER_SETUP": SETUP + self.mounts, **({"ENTER_OUTSIDE": "1"} if outside else {})}
@@ -112,7 +112,7 @@ class Tree:
         return said
 
     def start(self, *words, live=False, inside=(), pass_fds=()):
-        """p2pctl as a process: on the tree as its own machine, else as on an image; `inside`: words before its own."""
+        """Starts p2pctl: on the tree as its own machine if `live`, else as on an image; `inside`: words before its own."""
         if live:
             words = [f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words]
             argv = [*inside, "env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/p2pctl", *words, "--json"]
@@ -123,7 +123,7 @@ class Tree:
                                 text=True, errors="replace", env=self.environment(outside=not live), pass_fds=pass_fds)
 
     def finish(self, process, timeout=1800):
-        """Exit status of a started p2pctl, and the JSON it printed; -9 where it was killed."""
+        """Exit status of a started p2pctl, and the JSON it printed; -9 if it was killed."""
         try:
             out, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -135,14 +135,14 @@ class Tree:
             return process.returncode, {"reason": self.said}
 
     def kill(self, process):
-        """SIGKILL: it is the parent of process 1 of a namespace, with which the kernel ends all that p2pctl started."""
+        """Sends SIGKILL: the process is the parent of process 1 of a namespace, with which the kernel ends all that p2pctl started."""
         try:
             first = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         except OSError:  # it has just ended
             first = []
         process.kill()
         process.communicate()
-        while any(pathlib.Path(f"/proc/{one}").exists() for one in first):  # it goes last
+        while any(pathlib.Path(f"/proc/{one}").exists() for one in first):  # it ends last
             time.sleep(0.001)
         return process.returncode, {}
 
@@ -156,7 +156,7 @@ class Tree:
                 for name, given in steps]
         if proof:
             rows.append({"gate": "proof", "title": "proof", "check": "modprobe-options", "with": {"module": "proof", "options": {"never": 1}}})
-        for number, row in enumerate(rows):  # all of them: one that holds already keeps nobody waiting for those before it
+        for number, row in enumerate(rows):  # all of them: a step that holds already does not make later steps wait for those before it
             row["after"] = [before["gate"] for before in rows[:number]]
         policy = {"attempts": 1, "on_failure": "keep", "reboot": "external", **(policy or {})}
         path = self.work.parent / "program" / f"{self.name}.yaml"
@@ -167,7 +167,7 @@ class Tree:
         return self.p2pctl("apply", self.plan(steps, proof, policy), live=live)
 
     def boot(self, arguments=None):
-        """As GRUB would: the one-time entry where one is chosen, else what grub.cfg says."""
+        """Boots as GRUB would: the one-time entry if one is chosen, else the default of grub.cfg."""
         if arguments is None:
             line = re.search(r"(?m)^\s+linux\s+\S+ (.*)$", (self.path / "boot/grub/grub.cfg").read_text())[1]
             arguments = line.replace("\\", "").strip()
@@ -179,11 +179,11 @@ class Tree:
         (self.work / "cmdline").write_text(arguments + "\n")
 
     def with_grub(self):
-        """A menu and an environment, as a machine that booted has."""
+        """Makes a menu and an environment, as on a machine that booted."""
         self.run("sh", "-c", "grub-mkconfig -o /boot/grub/grub.cfg && grub-editenv /boot/grub/grubenv create")
         self.boot()
 
-    # ---- what is in it
+    # ---- contents
 
     def file(self, path):
         return self.path / path.lstrip("/")
@@ -206,10 +206,10 @@ class Tree:
     def staged(self):
         return json.loads(next(self.file("/var/cache/p2pd/builds").glob("*/build.json")).read_text())["modules"]
 
-    # ---- what differs
+    # ---- differences
 
     def touched(self):
-        """Paths below which anything was written."""
+        """Paths below which something was written."""
         found = []
         for upper, (folder, names, files) in ((upper, row) for upper in self.uppers for row in os.walk(upper)):
             for name in names + files:
@@ -221,12 +221,12 @@ class Tree:
         return set(found)
 
     def snapshot(self, times=False):
-        """Its pictures now, of what was touched so far, for differences()."""
+        """The state of the paths that were touched so far, for differences()."""
         return {name: entry(self.path / name, times) for name in self.touched()}
 
     def differences(self, wanted=None, when=(), without=()):
         """One line for each path at which it differs from `wanted`: another tree on the same folder, a snapshot of its own, or
-        nothing: how it was before. `when`: which lines of not_compared count; `without`: more globs."""
+        None: its state before. `when`: lines of not_compared that count; `without`: more globs."""
         other = wanted if isinstance(wanted, Tree) else None
         was_at = wanted if isinstance(wanted, dict) else {}
         told = []
@@ -248,7 +248,7 @@ class Tree:
         need(not found, "\n".join(found[:20]))
 
     def close(self):
-        deadline = time.monotonic() + 60  # the mounts of who was killed there go when the kernel gets to it
+        deadline = time.monotonic() + 60  # the kernel unmounts with a delay after processes there were killed
         while subprocess.run(["umount", self.path], check=False, stderr=subprocess.DEVNULL).returncode:
             need(time.monotonic() < deadline, f"{self.path} stays busy")
             time.sleep(0.1)
@@ -276,7 +276,7 @@ class Cases:
         return True
 
     def run(self, functions, only, tree_for):
-        """Functions case_NAME(tree) of a script, each on a tree of its own; `only`: the ones meant, all if it is empty."""
+        """Runs functions case_NAME(tree) of a script, each on a tree of its own; `only`: names to run, all if it is empty."""
         unknown = [name for name in only if f"case_{name}" not in functions]
         if unknown:
             raise SystemExit(f"no case is called {unknown[0]}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The predicates of gates.json. They share no code with the checks of p2pd: each is written from what the field
-// reports, so that a check that looks at the wrong thing is found out by a driver that does not work.
+// reports, so that a check of the wrong thing is detected by a driver that does not work.
 #include "tests/sim/host/gates.hpp"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ bool same_generation(const GpuHost&, const HostGpu& one, const HostGpu& other) {
 constexpr unsigned kRead = 0x03;
 constexpr unsigned kWrite = 0x30;
 
-/// A registry key in force; nothing where it is not set.
+/// A registry key in force; nothing if it is not set.
 std::optional<unsigned long> registry_key(const GpuHost& host, const std::string& name) {
   std::smatch found;
   if (!std::regex_search(host.registry, found, std::regex("(^|;)\\s*" + name + "=([0-9a-fxA-F]+)")))
@@ -46,7 +46,7 @@ std::optional<unsigned long> registry_key(const GpuHost& host, const std::string
 }
 
 /// NVIDIA's own P2P over BAR1 between RTX 50: bound from 590 on, not used unless forced, and the mailbox is the
-/// default. Static BAR1 is automatic only where BAR1 has room beside the VRAM.
+/// default. Static BAR1 is automatic only if BAR1 has room beside the VRAM.
 bool own_p2p(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
   constexpr unsigned kRtx50 = 12;
   if (host.quirks.patched_only || std::stoi(*host.module) < 590 || one.board->major != kRtx50 ||

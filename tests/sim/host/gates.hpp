@@ -8,7 +8,7 @@
 
 namespace p2pd::sim {
 
-/// A gate of the whole driver: what starting it returns where it fails.
+/// A gate of the whole driver, and the results of its start if the gate fails.
 struct StartGate {
   std::string name;
   int cu_init = 0;
@@ -16,7 +16,7 @@ struct StartGate {
   bool (*open)(const GpuHost& host) = nullptr;
 };
 
-/// A gate between two GPUs: the fault that it is where it fails, and what NVML says of the pair.
+/// A gate between two GPUs: the fault if it fails, and NVML's status of the pair.
 struct PairGate {
   std::string name;
   std::string fault;         ///< a kind of tests/sim/libcuda
@@ -29,7 +29,7 @@ struct Gates {
   std::vector<StartGate> start;
   std::vector<PairGate> pair;
 
-  /// Throws std::exception where the file names a gate without a predicate, or lacks one that has one.
+  /// Throws std::exception if the file names a gate without a predicate, or lacks one that has one.
   static Gates read();
   static Gates read(const std::string& text);
 };

@@ -17,7 +17,7 @@ struct Board {
   unsigned major, minor;  ///< SM version
   int multiprocessors;
   std::uint64_t vram_mib;
-  bool geforce;  ///< P2P only where the module forces it, through BAR1
+  bool geforce;  ///< P2P only if the module forces it, through BAR1
 };
 
 /// A GPU that the nvidia module drives.
@@ -43,15 +43,14 @@ struct GpuHost {
   std::string library;                ///< version, of the file name of the library that this is part of
   std::optional<std::string> module;  ///< version of the loaded one; nothing: none is
   bool controls = false;              ///< the module's control device can be opened
-  unsigned p2p_override = 0;          ///< what the loaded module was built with: 1:0 read, 5:4 write
+  unsigned p2p_override = 0;          ///< built into the loaded module: 1:0 read, 5:4 write
   bool unified_memory = false;        ///< nvidia-uvm is loaded
   std::string registry;               ///< keys in force, "A=1;B=2"
   std::vector<HostGpu> gpus;          ///< in the order of their addresses
   Quirks quirks;
 
-  /// Of "/", or the root that P2PD_SIM_ROOT names. On "/", lets nvidia-modprobe load what is not loaded,
-  /// `unified_memory` among it or not, as the real libraries do. What is there and cannot be understood throws
-  /// std::exception.
+  /// Of "/", or the root that P2PD_SIM_ROOT names. On "/", lets nvidia-modprobe load missing modules, with
+  /// `unified_memory` nvidia-uvm too, as the real libraries do. Throws std::exception for a file that it cannot parse.
   static GpuHost read(bool unified_memory);
 };
 

@@ -9,10 +9,10 @@
 
 namespace p2pd::sim {
 
-/// All of a file; nothing where it cannot be read.
+/// All of a file; nothing if it cannot be read.
 std::optional<std::string> read_text(const std::filesystem::path& file);
 
-/// A PCI function by its folder in sysfs. What must be there and is not throws std::runtime_error.
+/// A PCI function by its folder in sysfs. Throws std::runtime_error if a required file is missing.
 class PciFunction {
  public:
   /// `folder` may be a link, as those of /sys/bus/pci/devices are.
@@ -30,7 +30,7 @@ class PciFunction {
   double link_gb_s() const;                      ///< of the link in force, one way, raw
   int link_generation(const char* speed) const;  ///< of a file with a speed, "max_link_speed"
   int max_payload_bytes() const;                 ///< in force
-  unsigned acs_control() const;                  ///< 0 where there is no such capability
+  unsigned acs_control() const;                  ///< 0 if there is no such capability
 
   bool operator==(const PciFunction&) const = default;
 
@@ -44,10 +44,10 @@ class PciFunction {
 /// Path between two functions.
 struct PciPath {
   std::vector<PciFunction> ports;    ///< from one to the other, both of them too
-  std::vector<PciFunction> parting;  ///< of these, where the two ways part
-  bool below_switch = false;         ///< they part below one root port
+  std::vector<PciFunction> parting;  ///< those at which the two paths diverge
+  bool below_switch = false;         ///< they diverge below one root port
   bool one_switch = false;           ///< and below one switch
-  bool intel_root = false;           ///< they part at root ports of Intel
+  bool intel_root = false;           ///< they diverge at root ports of Intel
 
   /// Bandwidth of the slowest link without packet headers; reads configuration space, so it needs root.
   double payload_gb_s() const;

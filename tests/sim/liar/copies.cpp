@@ -45,7 +45,7 @@ CUresult in_chunks(const Copy& copy, One one) {
   return CUDA_SUCCESS;
 }
 
-/// The byte beside it, which is the same one time in 256.
+/// Replaces a byte by the next one, which is equal in one case of 256.
 CUresult corrupt(const Copy& copy, u64 number) {
   const u64 at = bench::mix64(number) % copy.bytes;
   return make({copy.to + at, copy.from + (at + 1) % copy.bytes, 1, copy.stream});
@@ -66,7 +66,7 @@ u64 with_overrun(const Copy& copy) {
   return std::max(copy.bytes, std::min({copy.bytes + kOverrun, room(copy.to), room(copy.from)}));
 }
 
-/// Each brings what the one before it of the same length brought; the first brings its own.
+/// Each copy delivers the data of the previous one of the same length; the first delivers its own.
 CUresult make_stale(const Copy& copy) {
   if (copy.bytes > kMostStale) return make(copy);
   static std::mutex mutex;
@@ -95,7 +95,7 @@ CUresult through_host(const Copy& copy) {
   });
 }
 
-/// Makes copies by a thread of its own, each a while after what came before it on its stream has ended.
+/// Makes copies in a thread of its own, each a while after the earlier work of its stream has ended.
 class Laggard {
  public:
   Laggard() : thread_([this] { run(); }) {}
@@ -162,8 +162,8 @@ class Laggard {
   std::thread thread_;  // last: it uses the others
 };
 
-/// After some milliseconds of other work of its GPU, through the host and back: whoever does not wait comes too early,
-/// however fast the GPU is.
+/// After some milliseconds of other work of its GPU, through the host and back: a reader that does not wait is too
+/// early, however fast the GPU is.
 CUresult delayed(const Copy& copy) {
   constexpr int kTimes = 16;
   const int device = tracked().device_of(copy.stream);

@@ -71,7 +71,7 @@ const std::vector<Given>& forwarded_functions() {
   return rows;
 }
 
-/// P2PD_REAL_LIBCUDA, or the driver in one of the directories where drivers are.
+/// P2PD_REAL_LIBCUDA, or the driver in one of the usual directories.
 void* open_real() {
   if (const char* const set = std::getenv("P2PD_REAL_LIBCUDA"); set != nullptr && *set != '\0')
     return ::dlopen(set, RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lies about kernels. They cannot be looked into: the pointers that they get tell whose memory they touch.
+// Lies about kernels. Their code is opaque: the pointers in their arguments show whose memory they access.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -38,7 +38,7 @@ class Launch {
 
   CUdeviceptr& at(int number) { return pointers_[static_cast<std::size_t>(number)]; }
   const Block& block(int number) const { return *blocks_[static_cast<std::size_t>(number)]; }
-  /// The same offset in other memory, where there is some.
+  /// The same offset in other memory, if there is any.
   void move(int number, CUdeviceptr base) {
     if (base != 0) at(number) += base - block(number).begin;
   }
@@ -93,7 +93,7 @@ void read_old(Launch& launch, CUstream stream) {
   tracked().captured(stream, {launch.at(number), from, std::min(kMost, block.begin + block.bytes - from)});
 }
 
-/// Changes the launch; false: it is not to be.
+/// Changes the launch; false: it must not run.
 bool lie_about(Launch& launch, const KernelRow& row, CUstream stream) {
   const int stores = launch.stores();
   switch (told().lie) {

@@ -34,7 +34,7 @@ CUresult stream_wait(CUstream stream, CUevent event, unsigned flags);
 CUresult event_record(CUevent event, CUstream stream);
 CUresult event_elapsed(float* milliseconds, CUevent from, CUevent to);
 
-// memory.cpp: allocations, peer access, and what other processes are given
+// memory.cpp: allocations, peer access, and memory shared with other processes
 CUresult can_access(int* can, CUdevice device, CUdevice peer);
 CUresult p2p_attribute(int* value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to);
 CUresult enable_peer(CUcontext peer, unsigned flags);

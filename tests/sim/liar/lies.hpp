@@ -9,7 +9,7 @@ namespace p2pd::liar {
 using namespace bench::cuda;
 using bench::u64;
 
-/// Faults that a driver may have, each told by the table in lies.cpp.
+/// Faults that a driver may have, each described by the table in lies.cpp.
 enum class Lie {
   none,
   corrupt_byte,

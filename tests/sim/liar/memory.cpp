@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Allocations, peer access, and memory that goes to other processes.
+// Allocations, peer access, and memory that is shared with other processes.
 
 #include "tests/sim/liar/liar.hpp"
 

@@ -11,11 +11,11 @@ namespace p2pd::liar {
 
 /// The driver that everything is forwarded to.
 struct Real {
-  CuGetProcAddress find = nullptr;  ///< null: there is no driver, which stderr has been told
+  CuGetProcAddress find = nullptr;  ///< null: there is no driver, as reported on stderr
   Functions functions;
 };
 
-/// Loaded when first asked for: P2PD_REAL_LIBCUDA, or the first driver in the usual directories.
+/// Loaded on first use: P2PD_REAL_LIBCUDA, or the first driver in the usual directories.
 const Real& real_driver();
 inline const Functions& real() { return real_driver().functions; }
 
@@ -32,7 +32,7 @@ inline bool context_failed(int device) {
   return device >= 0 && device < kMostDevices && failed[static_cast<std::size_t>(device)];
 }
 
-/// Functions that a context with an error does not keep from working.
+/// Functions that still work after an error of the context.
 constexpr bool without_context(std::string_view name) {
   return name.starts_with("cuDevice") || name == "cuInit" || name == "cuDriverGetVersion" || name == "cuGetErrorName" ||
          name == "cuCtxSetCurrent";

@@ -49,7 +49,7 @@ class Tracked {
 
   CUcontext context_of(int device) const;  ///< null: not opened
   int device_of(CUcontext context) const;
-  int device_of(CUstream stream) const;  ///< of the current context, where the stream is not known
+  int device_of(CUstream stream) const;  ///< of the current context, if the stream is not known
   int device_of(CUevent event) const;
   int device_of(CUmemoryPool pool) const;
   std::optional<Block> of_handle(CUmemGenericAllocationHandle handle) const;  ///< `begin` is 0
@@ -57,7 +57,7 @@ class Tracked {
   std::optional<Block> find(CUdeviceptr pointer) const;
   std::optional<Block> largest(int device) const;
 
-  /// The stream's cuStreamSynchronize is not to return.
+  /// The stream's cuStreamSynchronize must not return.
   void stall(CUstream stream);
   bool stalled(CUstream stream) const;
   /// The stream captures, or has captured, a graph; the copy before its launches.

@@ -24,8 +24,8 @@ constexpr u64 kHalves = 0xffffffff00000000ULL;
 constexpr u64 payload_at(u64 index) { return offsetof(Mailbox, payload) + 8 * index; }
 constexpr bool holds_flag(u32 lane) { return lane % 8 == 7; }  // of LL128: eight lanes share a line
 
-/// Until `reached`; false when the clock, which is a real one, ran out. Spins, then lets the other side have the
-/// processor: where both share one, that takes a fifth of the time of being woken. Then sleeps.
+/// Waits until `reached`; false after the limit, in real time. Spins, then yields the processor to the other side: if
+/// both share one, that takes a fifth of the time of a wakeup. Then sleeps.
 template <class Condition>
 bool wait_until(Operation& gpu, u64 limit_ns, Condition reached) {
   if (reached()) return true;

@@ -17,7 +17,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kDriverVersion = 12080;  // CUDA 12.8, of the 570 drivers
-constexpr int kFreeMib = 80;           // the least that p2p-bench works with: what it touches is memory of the host
+constexpr int kFreeMib = 80;           // minimum for p2p-bench, since it is memory of the host
 constexpr double kShare = 0.88;        // of what packet headers leave, as good boards reach it
 constexpr double kLatencyNs = 1200;
 
@@ -66,7 +66,7 @@ json describe(const GpuHost& host, const Gates& gates) {
   return machine;
 }
 
-/// Written so that it survives what comes next.
+/// Writes a file so that it survives the crash.
 bool write_durably(const fs::path& file, const std::string& text) {
   const auto flush = [](const fs::path& path, int flags, const std::string& content) {
     const int opened = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
@@ -82,7 +82,7 @@ bool write_durably(const fs::path& file, const std::string& text) {
          flush(folder.parent_path(), O_RDONLY | O_DIRECTORY, "");
 }
 
-/// Crashes the host, unless it did so often enough; below another root, this process only.
+/// Crashes the host, unless it did so `times` times; below another root, this process only.
 void crash(const fs::path& root, int times) {
   const fs::path counter = root / "var/lib/driver-world/crashes";
   const int before = std::atoi(read_text(counter).value_or("").c_str());

@@ -39,7 +39,7 @@ void LateWrites::add(std::vector<Write> writes) {
   waiting_ = true;
 }
 
-/// Calls `act` with every batch that may touch this memory, in order; those for which it returns true are gone then.
+/// Calls `act` with every batch that may touch this memory, in order; removes those for which it returns true.
 template <class Act>
 void LateWrites::visit(u64 begin, u64 bytes, Act act) {
   if (!waiting_) return;

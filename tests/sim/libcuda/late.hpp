@@ -15,22 +15,22 @@ namespace p2pd::sim {
 
 using Clock = std::chrono::steady_clock;
 
-/// A write on its way.
+/// A pending write.
 struct Write {
   char* to;
   std::string data;
 };
 
-/// Writes that arrive after they were reported complete: whoever looks first sees nothing of them, and what is enqueued
-/// 5 ms after that look finds them there. So it does not depend on how fast this machine is that they are missed.
+/// Writes that arrive after they were reported complete: the first reader does not see them, and operations enqueued 5
+/// ms after that read do. So the speed of this machine does not decide whether they are missed.
 class LateWrites {
  public:
   void add(std::vector<Write> writes);
-  /// Before memory is read by what was enqueued at that time.
+  /// Called before an operation, enqueued at that time, reads memory.
   void look(u64 begin, u64 bytes, Clock::time_point enqueued);
-  /// Before memory is written: what is under way comes first.
+  /// Called before memory is written: pending writes arrive first.
   void arrive(u64 begin, u64 bytes);
-  /// The memory goes away.
+  /// Called when memory is freed: drops its pending writes.
   void forget(u64 begin, u64 bytes);
 
  private:
@@ -38,7 +38,7 @@ class LateWrites {
     u64 begin;  ///< all its writes lie between these
     u64 end;
     std::vector<Write> writes;
-    std::optional<Clock::time_point> due;  ///< none before the first look
+    std::optional<Clock::time_point> due;  ///< none before the first read
   };
   template <class Act>
   void visit(u64 begin, u64 bytes, Act act);

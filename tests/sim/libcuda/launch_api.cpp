@@ -59,7 +59,7 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream hand
     const bool peers = source->device != target->device && source->device != kHost && target->device != kHost;
     const bool direct = !peers || (may_access(runs, *source) && may_access(runs, *target));
     Cost cost = price(here.machine, source->device, target->device, bytes, Engine::copy);
-    if (!direct) {  // by way of the host
+    if (!direct) {  // through the host
       const Link& link = here.machine.link_of(source->device, target->device);
       cost.delay_ns = link.staged_latency_ns;
       cost.gb_s = link.staged_gb_s;
@@ -206,7 +206,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     Launch launch = reinterpret_cast<const Kernel*>(function)->prepare(
         {here.simulation, stream->context().device, grid}, parameters);
     stream->submit(launch.cost, std::move(launch.work), grid);
-    return CUDA_SUCCESS;  // what this kernel does wrong is told by a later call
+    return CUDA_SUCCESS;  // a later call returns the errors of this kernel
   });
 }
 

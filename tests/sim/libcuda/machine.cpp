@@ -40,7 +40,7 @@ constexpr std::pair<std::string_view, Wrong> kWrongs[] = {
     {"gone", Wrong::gone},
 };
 
-/// `found` with what this object says different; a link that is new has `found` of zeros.
+/// `found` with the values of this object; for a new link `found` is zeros.
 Link read_link(Object& object, Link found) {
   const bool whole = found.gb_s == 0;
   const auto rate = object.positive("gb_s");
@@ -201,7 +201,7 @@ void Machine::show_only(std::string_view uuids) {
   }
   for (Fault& fault : faults)
     for (std::optional<int>* end : {&fault.from, &fault.to})
-      if (*end) *end = place[static_cast<std::size_t>(**end)];  // -1, which is no device, where it is gone
+      if (*end) *end = place[static_cast<std::size_t>(**end)];  // -1, which is no device, if it is hidden
   links = std::move(kept);
   devices = std::move(shown);
 }

@@ -56,7 +56,7 @@ struct Fault {
   bool graph = false;            ///< only what a CUDA graph replays
   bool compressible = false;     ///< only of compressible memory
   u64 at = 0;
-  u64 after = 0;  ///< transfers that go well before it starts
+  u64 after = 0;  ///< transfers that succeed before it starts
   int other = 0;
   CUresult error = bench::cuda::CUDA_SUCCESS;  ///< what a refused call returns
   std::atomic<u64> transfers = 0;              ///< that it could have hit so far
@@ -65,7 +65,7 @@ struct Fault {
   bool covers(int source, int destination, Engine by) const;
 };
 
-/// The way from one GPU to another. GB/s are 10^9 bytes a second, that is bytes a nanosecond.
+/// The path from one GPU to another. GB/s are 10^9 bytes a second, that is bytes a nanosecond.
 struct Link {
   double gb_s = 0;       ///< of the copy engine
   double both_gb_s = 0;  ///< of both directions together

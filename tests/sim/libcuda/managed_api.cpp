@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Managed memory: all of an allocation is in one place, and goes where it is touched or prefetched to.
+// Managed memory: all of an allocation is in one place, and migrates on access and prefetch.
 #include "tests/sim/libcuda/driver.hpp"
 
 namespace p2pd::sim {

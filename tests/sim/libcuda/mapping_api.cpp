@@ -12,7 +12,7 @@ namespace p2pd::sim {
 
 namespace {
 
-/// Sets or clears the bits of `grant` as the descriptions say, or tells why that is not possible.
+/// Sets or clears the bits of `grant` as the descriptions say, or returns the error.
 CUresult set_access(Driver& here, int owner, std::atomic<u64>& grant, const CUmemAccessDesc* descriptions,
                     std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -59,7 +59,7 @@ Memory::~Memory() {
 }
 
 Region::Region(u64 bytes, bool writable) : bytes_(bytes) {
-  // aligned to VMM's granularity, which the system does not promise: take more, give back what is too much
+  // aligned to VMM's granularity, which the system does not promise: allocates more, and frees the excess
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_NONE;
   const u64 whole = bytes + kGranularity;
   void* at = ::mmap(nullptr, whole, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -18,11 +18,10 @@ constexpr int kHost = -1;                 ///< the "device" of host memory
 
 constexpr u64 round_up(u64 bytes, u64 unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// Physical memory of one device: a memfd, so that other processes can map it too. Given back when the last user of
-/// it goes.
+/// Physical memory of one device: a memfd, so that other processes can map it, too. Freed with its last user.
 class Memory {
  public:
-  /// Null when there is no such memory to be had. `used` counts the bytes of the device that are taken.
+  /// Null if no such memory is available. `used` counts the bytes of the device that are taken.
   static std::shared_ptr<Memory> create(int device, u64 bytes, std::atomic<u64>* used);
   /// Memory of another process; its device is in the name of the memfd. Null when `fd` is not ours. Takes `fd`.
   static std::shared_ptr<Memory> adopt(int fd);
@@ -44,7 +43,7 @@ class Memory {
   std::atomic<u64>* used_;
 };
 
-/// A piece of this process's address space, given back when the last user of it goes.
+/// A piece of this process's address space, freed with its last user.
 class Region {
  public:
   explicit Region(u64 bytes, bool writable = false);
@@ -73,7 +72,7 @@ struct Shadow {
 struct Arena {
   explicit Arena(u64 bytes, bool has_holes) : region(bytes), holes(has_holes) {}
   Region region;
-  const bool holes;  ///< a reservation: what is not mapped must not be touched
+  const bool holes;  ///< a reservation: its unmapped parts must not be accessed
 
   Shadow& shadow(const Fault* fault, int reader);
 
@@ -85,23 +84,23 @@ struct Arena {
 /// The devices that may use a mapping, one bit each; shared by all allocations of a pool.
 using Grant = std::shared_ptr<std::atomic<u64>>;
 
-/// Pages of managed memory, all of which are where one of them is.
+/// Pages of managed memory, all of which are in one place.
 struct Managed {
   std::mutex mutex;  ///< held while they migrate
   std::atomic<int> place = kHost;
   int preferred = kHost;
-  u64 accessed_by = 0;  ///< devices that map them from where they are preferred, one bit each
+  u64 accessed_by = 0;  ///< devices that map them at the preferred location, one bit each
 };
 
-/// Memory that lies at an address.
+/// Memory at an address.
 struct Range {
   u64 begin = 0;
   u64 bytes = 0;
   int device = kHost;
   std::shared_ptr<Arena> arena;
   std::shared_ptr<Memory> memory;    ///< null: host memory
-  Grant grant;                       ///< null: whoever has enabled peer access to the device
-  std::shared_ptr<Managed> managed;  ///< null: memory that stays where it is
+  Grant grant;                       ///< null: devices that have enabled peer access to it
+  std::shared_ptr<Managed> managed;  ///< null: memory that does not migrate
 
   u64 end() const { return begin + bytes; }
 };
@@ -112,7 +111,7 @@ class AddressSpace {
   /// Maps `memory` into `arena`, `offset` bytes from its start; false when that fails.
   bool map(const std::shared_ptr<Arena>& arena, u64 offset, u64 bytes, const std::shared_ptr<Memory>& memory,
            u64 memory_offset, const Grant& grant, std::shared_ptr<Managed> managed = nullptr);
-  /// Takes the range that begins at `begin` out, and returns it; its address is left without access.
+  /// Removes the range that begins at `begin`, and returns it; its address is left without access.
   std::optional<Range> unmap(u64 begin);
 
   std::optional<Range> find(u64 address) const;

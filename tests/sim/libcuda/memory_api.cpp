@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Plain allocations, the host's memory, and what other processes are given of them.
+// Plain allocations, the host's memory, and the sharing of them with other processes.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
 u64 free_bytes(Driver& here, int device) {
   u64 left = here.machine.device(device).free_bytes;
-  // "busy": somebody else has taken `at` MiB, or half of it
+  // "busy": another process has allocated `at` MiB, or half of it
   if (const Fault* busy = here.machine.fault(Wrong::busy, device, device)) {
     const u64 taken = busy->at != 0 ? busy->at << 20 : left / 2;
     left -= std::min(left, taken);

@@ -18,7 +18,7 @@ using Work = std::function<void(Operation&)>;
 /// A moment in a stream that others wait for.
 struct Mark {
   std::atomic<bool> reached = false;
-  Context* context = nullptr;  ///< whose error a waiter gets
+  Context* context = nullptr;  ///< context whose error a waiter gets
   std::shared_ptr<Step> step;
 };
 
@@ -47,7 +47,7 @@ struct Graph {
 class Stream {
  public:
   Stream(Simulation& simulation, Timeline& timeline, Context& context, u64 number);
-  ~Stream();  ///< what was enqueued still runs
+  ~Stream();  ///< enqueued work still runs
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -55,12 +55,12 @@ class Stream {
   void submit(const Cost& cost, Work work, Grid grid = {});
   std::shared_ptr<Mark> mark();
   void wait_for(std::shared_ptr<Mark> mark);
-  /// Until all that was enqueued is done; moves virtual time there.
+  /// Waits until all enqueued work is done; advances virtual time to that point.
   void drain();
 
   Context& context() const { return context_; }
 
-  std::shared_ptr<Graph> capturing;  ///< null: not; what is submitted is only noted there
+  std::shared_ptr<Graph> capturing;  ///< null: not capturing; submitted work is only recorded there
 
  private:
   void enqueue(const Cost& cost, std::shared_ptr<Step> after, std::shared_ptr<Mark> mark, std::function<void()> job);

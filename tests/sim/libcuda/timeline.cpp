@@ -7,7 +7,7 @@ namespace p2pd::sim {
 
 namespace {
 
-constexpr double kNothing = 1e-6;  // of a nanosecond or a byte: what rounding leaves over
+constexpr double kNothing = 1e-6;  // of a nanosecond or a byte: remainder of rounding
 
 bool crosses(const Step* step) { return step->cost.delay_ns <= kNothing && step->cost.from != step->cost.to; }
 
@@ -54,7 +54,7 @@ std::vector<Step*> Timeline::running() const {
   return found;
 }
 
-/// Ends all that takes no more time; false when there was nothing of the kind.
+/// Ends all steps that take no more time; false if there were none.
 bool Timeline::end_waits() {
   bool ended = false;
   for (auto stream = streams_.begin(); stream != streams_.end();) {
@@ -72,8 +72,8 @@ bool Timeline::end_waits() {
   return ended;
 }
 
-/// To the next moment at which a delay or the bytes of some step have ended. There is one: a step waits only for steps
-/// that were enqueued before it.
+/// Advances to the next moment at which a delay or the bytes of some step have ended. There is one: a step waits only
+/// for steps that were enqueued before it.
 void Timeline::advance() {
   const std::vector<Step*> all = running();
   std::vector<double> rates;

@@ -30,15 +30,15 @@ struct Step {
 
 /// Virtual time of all streams.
 ///
-/// Steps are only noted when they are enqueued; their times are worked out when somebody waits for one of them. By
-/// then the host has enqueued whatever runs beside it, so results depend on the order of calls alone and never on how
-/// fast this machine is. A step begins when the one before it in its stream and the one it waits for have ended, and
+/// Steps are only noted when they are enqueued; their times are computed when a caller waits for one of them. By
+/// then the host has enqueued whatever runs beside it, so results depend on the order of calls alone and never on the
+/// speed of this machine. A step begins when the one before it in its stream and the one it waits for have ended, and
 /// never before the last step that the host has waited for. All that leaves a GPU shares its rate, and so does all
 /// that enters it; opposite directions of a pair get half of both_gb_s each while both are busy.
 class Timeline {
  public:
   std::shared_ptr<Step> add(u64 stream, const Cost& cost, std::shared_ptr<Step> after = nullptr);
-  /// Lets time pass until `step` has ended; gives that moment in nanoseconds.
+  /// Lets time pass until `step` has ended; returns that moment in nanoseconds.
   double finish(const std::shared_ptr<Step>& step);
 
  private:

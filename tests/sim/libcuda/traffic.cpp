@@ -55,7 +55,7 @@ void Window::read_disturbed(u64 at, char* to, u64 bytes) const {
       std::memset(to + done, 0xff, part);
   }
   Arena& arena = *ranges_.front().arena;
-  if (load_.stale != nullptr) {  // what an earlier transfer has seen is seen again
+  if (load_.stale != nullptr) {  // repeats the data of an earlier transfer
     char* const seen = arena.shadow(load_.stale, operation_->device()).data.begin() + offset_ + at;
     std::memcpy(load_.missed ? to : seen, load_.missed ? seen : to, bytes);
   }
@@ -234,7 +234,7 @@ Effects Operation::cross(int from, int to, Engine engine, bool compressible) {
   return effects;
 }
 
-/// The kernel's own /dev/kmsg would take it for that of a program, which is no evidence: nothing is written there.
+/// The kernel's own /dev/kmsg would mark it as from a program, which is no evidence: writes nothing there.
 void Operation::log_xid(int gpu, const std::string& what) const {
   const Machine& machine = simulation_.machine;
   if (machine.kernel_log.empty() || std::filesystem::is_character_file(machine.kernel_log)) return;
@@ -244,7 +244,7 @@ void Operation::log_xid(int gpu, const std::string& what) const {
   const int file = ::open(machine.kernel_log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return;
   const auto written = ::write(file, line.data(), line.size());
-  static_cast<void>(written);  // a log that is full tells nothing, as on a real machine
+  static_cast<void>(written);  // a full log gets no record, as on a real machine
   ::close(file);
 }
 

@@ -29,12 +29,12 @@ struct Context {
 class Doorbell {
  public:
   void ring() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // what was stored comes before the look at who waits
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // orders the store before the read of `waiting_`
     if (waiting_ == 0) return;
     const std::lock_guard lock(mutex_);
     bell_.notify_all();
   }
-  /// Until it rings, or for a millisecond: not all that is waited for rings. Not at all where `reached` holds.
+  /// Waits until it rings, or for a millisecond, since not every change rings. Does not wait if `reached` holds.
   template <class Condition>
   void wait(Condition reached) {
     std::unique_lock lock(mutex_);
@@ -49,7 +49,7 @@ class Doorbell {
   std::atomic<int> waiting_ = 0;
 };
 
-/// The machine at work.
+/// The running machine.
 struct Simulation {
   explicit Simulation(Machine& described) : machine(described), used(described.devices.size()) {}
   Machine& machine;
@@ -159,16 +159,16 @@ class Operation {
   Window source(u64 address, u64 bytes);
   /// Memory that a copy engine writes, `from` being the device that the data comes from.
   Window target(u64 address, u64 bytes, int from, bool direct);
-  /// One object of local or host memory, for what is not under test.
+  /// One object of local or host memory, for accesses that are not under test.
   template <class Object>
   Object* object(u64 address) {
     return reinterpret_cast<Object*>(open_plain(address, sizeof(Object), alignof(Object), Use::both).begin_);
   }
-  /// Atomics on a word that may be a peer's: whether `wrong` disturbs them.
+  /// Checks that `wrong` disturbs atomics on a word that may be a peer's.
   bool atomics(Wrong wrong, const Window& window) const;
-  /// Managed memory goes to another device, or to the host.
+  /// Migrates managed memory to another device, or to the host.
   void prefetch(u64 address, int to);
-  /// Counts a transfer, and gives what becomes of it. Does not return when it hangs.
+  /// Counts a transfer, and returns the effects on it. Does not return if it hangs.
   Effects cross(int from, int to, Engine engine, bool compressible = false);
 
   const Grid grid;
@@ -184,7 +184,7 @@ class Operation {
   Window locate(u64 address, u64 bytes);
   Window open_plain(u64 address, u64 bytes, u64 alignment, Use use);
   void disturb(Window& window, const Effects& load, const Effects& store);
-  /// Where managed memory is once this device has touched it.
+  /// Place of managed memory once this device has accessed it.
   int touch(const Range& range);
   void migrate(const Range& range, int to);  ///< its mutex is held
   /// A record of the kernel's log, as /dev/kmsg gives it, by one GPU.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A libnccl.so.2 for machines without GPUs, beside the simulated CUDA driver of ../libcuda, where a device pointer is a
 // host address: collectives run on the host when a group ends, and the debug output names a transport as NCCL does. Its
-// GPUs sit under different host bridges, so NCCL's rule of thumb refuses P2P until NCCL_P2P_LEVEL says PHB or SYS;
-// without P2P everything takes three times as long. Collectives of a group are of one kind, as p2p-bench has them.
-// P2PD_SIM_NCCL seeds a fault: "wrong" (one element of every result), "hang", "die", "refuse" (no communicator); with
-// "-p2p" behind it, only where P2P is allowed.
+// GPUs sit under different host bridges, so NCCL's own choice is no P2P until NCCL_P2P_LEVEL is PHB or SYS; without P2P
+// everything takes three times as long. Collectives of a group are of one kind, as p2p-bench has them. P2PD_SIM_NCCL
+// seeds a fault: "wrong" (one element of every result), "hang", "die", "refuse" (no communicator); with "-p2p" behind
+// it, only if P2P is allowed.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -90,7 +90,7 @@ void tell_connection(const std::string& channel, const std::string& kind, int fr
        (direct ? "P2P/CUMEM" : "SHM/direct/direct") + "\n");
 }
 
-/// The first rank adds up; the others take its result.
+/// The first rank computes the sums; the others copy its result.
 void all_reduce(const Call& call) {
   const Call& first = group.front();
   std::memcpy(call.to, &call == &first ? first.from : first.to, call.count * sizeof(float));

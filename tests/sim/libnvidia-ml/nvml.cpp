@@ -58,7 +58,7 @@ Library& library() {
 
 /// Result of nvmlInit: that of the first closed gate.
 int start(Library& here) {
-  if (std::getenv("P2PD_SIM_CUDA") != nullptr) return kDriverNotLoaded;  // a made machine is not this host
+  if (std::getenv("P2PD_SIM_CUDA") != nullptr) return kDriverNotLoaded;  // a simulated machine is not this host
   here.gates = Gates::read();
   here.host = std::make_unique<const GpuHost>(GpuHost::read(false));
   for (const StartGate& gate : here.gates.start)

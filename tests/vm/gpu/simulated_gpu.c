@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* simulated-gpu: a PCI Express function for QEMU with the configuration space of an NVIDIA card, and nothing behind it.
  *
- * A shared object that is loaded into a QEMU as Debian ships it (LD_PRELOAD); it is built against the headers of that very
+ * A shared object that is loaded into Debian's own QEMU (LD_PRELOAD); it is built against the headers of exactly that
  * version. Its BAR1 is 64 bit wide and can be resized through the capability that PCI Express has for it, up to `bar1-most`;
  * 0 there leaves the capability out, as firmware or an old vBIOS does. `bar1` 0 makes the audio function of a card.
  */
@@ -18,7 +18,7 @@
 
 #define TYPE_SIMULATED_GPU "simulated-gpu"
 
-/* where drivers look for the chip's name, in BAR0 */
+/* Drivers read the chip's name here, in BAR0 */
 #define NV_PMC_BOOT_0	0x0
 #define NV_PMC_BOOT_42	0xa00
 
@@ -116,7 +116,7 @@ static void add_bars(Gpu *gpu)
 
 void simulated_set_link(uint8_t *express, uint32_t speed, uint32_t width);
 
-/* A link that runs at the width and speed that it has; of simulated_ports.c, too */
+/* Sets a link that runs at its full width and speed; simulated_ports.c uses it, too */
 void simulated_set_link(uint8_t *express, uint32_t speed, uint32_t width)
 {
 	const uint32_t link = speed | width << 4;
@@ -135,7 +135,7 @@ static void set_atomics(Gpu *gpu, uint8_t *express)
 
 static uint32_t rebar_control(const Gpu *gpu)
 {
-	return 1 | 1 << 5 | (ctz64(gpu->bar1_size) - REBAR_SHIFT) << 8;	/* one BAR, the first of them is BAR1 */
+	return 1 | 1 << 5 | (ctz64(gpu->bar1_size) - REBAR_SHIFT) << 8;	/* one resizable BAR: BAR1 */
 }
 
 static void add_rebar(Gpu *gpu)
@@ -166,7 +166,7 @@ static void realize(PCIDevice *pci, Error **error)
 		add_rebar(gpu);
 }
 
-/* A reset brings back the size that the card is switched on with */
+/* Restores the size that the card has at power-on */
 static void reset(DeviceState *device)
 {
 	Gpu *gpu = (Gpu *)device;

@@ -64,7 +64,7 @@ static void name_port(PCIDevice *pci, uint16_t vendor, uint16_t device)
 	pci_config_set_device_id(pci->config, device);
 }
 
-/* SeaBIOS heeds what a port wants to have in reserve only of one of QEMU's own make: it is one until its window is set */
+/* SeaBIOS reserves what a port asks for only if the port has QEMU's own ids: it has them until its window is set */
 static void root_port_reset(DeviceState *device)
 {
 	root_reset(device);

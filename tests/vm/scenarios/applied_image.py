@@ -19,5 +19,5 @@ def run(machine):
     expect_ready(machine, status)
     built = machine.run("ls /var/cache/p2pd/builds /var/cache/p2pd/sources 2>/dev/null; true")
     expect(not built, f"it has built or fetched: {built}")
-    baseline = json.loads(machine.run("cat /var/lib/p2pd/baseline.json"))  # P2P that loses every byte was measured, too
+    baseline = json.loads(machine.run("cat /var/lib/p2pd/baseline.json"))  # the baseline includes P2P that loses every byte
     expect(baseline.get("schema") == "p2pd.bench/1", f"the baseline is no report: {baseline}")

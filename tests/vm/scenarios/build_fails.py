@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Modules that do not build: failed in the trial build, with the compiler's words; the old driver was never touched."""
+"""Modules that do not build: the trial build fails with the compiler's message; the old driver is not touched."""
 from expected import expect_driver_kept
 from scenario import catalogue_drop_in, expect
 

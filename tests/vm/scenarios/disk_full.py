@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A disk with no room for a driver swap: blocked with the numbers; with room again, the same request goes on."""
+"""A disk with no room for a driver swap: blocked with the numbers; once there is room, the same request continues."""
 from expected import expect_driver_kept
 from scenario import expect
 

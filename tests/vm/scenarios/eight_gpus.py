@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Eight cards on two sockets become ready: every of their 56 ordered pairs, on one socket and across."""
+"""Eight cards on two sockets become ready: all of their 56 ordered pairs, on one socket and across."""
 from expected import expect_ready
 from scenario import UNATTENDED, expect
 

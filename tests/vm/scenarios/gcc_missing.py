@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""No compiler for C++: apt brings it, and the modules are built."""
+"""No compiler for C++: apt installs one, and the modules are built."""
 from expected import expect_ready
 from scenario import expect
 

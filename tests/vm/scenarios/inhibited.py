@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Somebody keeps the machine from being restarted: nothing is changed before that ends, and the run is not over."""
+"""An inhibitor prevents a restart: nothing is changed until it ends, and the run stays open."""
 import time
 
 from expected import expect_untouched

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A build has the version of the distribution's packages: these stay, only modules are replaced, and no upgrade tears them apart."""
+"""A build has the version of the distribution's packages: they stay, only modules are replaced, and no upgrade separates them."""
 from expected import expect_ready, expect_same_packages
 from scenario import UNATTENDED, expect
 

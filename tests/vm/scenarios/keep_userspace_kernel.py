@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A kernel is installed where the driver's packages stayed: a hook builds p2pd's modules for it, and its first boot is ready by itself."""
+"""A new kernel on a machine that kept the driver's packages: a hook builds p2pd's modules for it, and its first boot is ready by itself."""
 from expected import expect_ready
 from scenario import expect, newest_kernel, say
 from scenarios.keep_userspace import PLACE, expect_beside_packages

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The packages stay, and boot line and initramfs are right already: the modules are replaced, and P2P proven, without a reboot."""
+"""The packages stay, and boot line and initramfs are already right: the modules are replaced, and P2P proven, without a reboot."""
 import re
 
 from expected import expect_ready, expect_same_packages
@@ -17,7 +17,7 @@ SEED = {
 
 def run(machine):
     machine.wait_boot()
-    machine.run("update-grub && update-initramfs -u", 900)  # nouveau has been in it; the driver's package has a blacklist
+    machine.run("update-grub && update-initramfs -u", 900)  # the initramfs had nouveau; the driver's package blacklists it
     machine.restart()
     first, before = machine.look("at first"), machine.packages()
     plan = machine.told("plan")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A machine whose packages stayed goes back: their own modules are loaded again, and the tree is as it was delivered."""
+"""Revert on a machine that kept its packages: their own modules are loaded again, and the tree is as it was delivered."""
 from expected import expect_as_at_first
 from scenario import expect
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The distribution offers a newer driver: status, motd and metrics say so, one command moves to it, and revert brings the old one back."""
+"""The distribution offers a newer driver: status, motd and metrics say so, one command installs it, and revert restores the old one."""
 from expected import expect_ready
 from scenario import expect, say
 
@@ -10,7 +10,7 @@ NOTE = f"driver {NEW} is offered, and driver-world/{NEW}-p2p has its modules"
 
 
 def versions(machine):
-    """Of the driver's packages, modules and libraries."""
+    """Versions of the driver's packages, modules and libraries."""
     packages = {line.split()[1].split("-")[0] for line in machine.packages() if line.startswith(("nvidia-driver ", "libcuda1 ", "nvidia-kernel-open-dkms "))}
     return packages | {machine.run("cat /sys/module/nvidia/version"), machine.run("readlink -f /usr/lib/x86_64-linux-gnu/libcuda.so.1").rsplit(".so.")[1]}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A newer kernel is installed on a ready machine: DKMS builds for it, and the first boot of it comes back ready by itself."""
+"""A newer kernel is installed on a ready machine: DKMS builds for it, and its first boot becomes ready by itself."""
 from expected import expect_ready
 from scenario import expect, newest_kernel, say
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A kernel update arrives on a ready machine without its headers, so no modules can be built for it: the proven kernel stays the
-default, and status and the message of the day say so. Once the headers come DKMS builds them, and the new kernel is the default."""
+default, and status and the message of the day say so. Once the headers are there DKMS builds them, and the new kernel is the default."""
 from expected import expect_ready
 from scenario import expect, newest_kernel, say
 
@@ -37,7 +37,7 @@ def run(machine):
     expect(machine.run("uname -r") == proven, f"without modules {machine.run('uname -r')} was started")
     for where, text in (("p2pctl status", machine.run("p2pctl status")), (MESSAGE, machine.run(f"cat {MESSAGE}"))):
         expect(newest in text and "does not start by default" in text and f"linux-headers-{newest}" in text, f"{where} says: {text}")
-    machine.apply("ready")  # that kernel is no reason to be blocked
+    machine.apply("ready")  # that kernel does not block the run
 
     say(machine.run(f"apt-get -y install {packages[1]} 2>&1 | tail -5", 2400))
     expect(default_entry(machine) == 'set default="0"', f"with modules: {default_entry(machine)}")

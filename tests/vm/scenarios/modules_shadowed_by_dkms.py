@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Somebody's stock module lands where modprobe looks first: not ready at the next boot, and another apply mends it without a reboot."""
+"""A stock module is installed where modprobe looks first: not ready at the next boot; another apply repairs it without a reboot."""
 from expected import expect_ready
 from scenario import expect
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cards whose copies never arrive, whatever is tried: failed within the plan's reboots, and as it was found."""
+"""Cards whose copies never arrive: the run fails within the plan's reboots, and is undone."""
 from expected import expect_as_at_first
 from scenario import UNATTENDED, expect, quirks
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every mirror goes away once runfile and source were fetched: packages that are to come back are made of what is installed."""
+"""All mirrors disappear after runfile and source are fetched: the package backup is made of the installed files."""
 from expected import expect_ready
 from scenario import expect
 

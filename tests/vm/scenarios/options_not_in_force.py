@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The right modules, loaded by hand with a key that chooses the mailbox, and without their options: the proof fails, and they are loaded
-anew, without a reboot."""
+"""The right modules, loaded by hand with a registry key that selects the mailbox, and without their options: the proof fails, and they
+are reloaded, without a reboot."""
 from expected import expect_ready
 from scenario import expect
 

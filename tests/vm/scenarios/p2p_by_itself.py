@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A driver that gives P2P by itself, and nothing has run: ready by the proof alone, without a reboot, now and at the next boot.
+"""A driver with P2P of its own, on a machine without a run: ready by the proof alone, without a reboot, now and at the next boot.
 
-No file outside of p2pd's own state changes, but for NCCL's setting, which revert takes back."""
+No file outside p2pd's own state changes, except NCCL's setting, which revert undoes."""
 from expected import expect_as_at_first, expect_files_kept
 from scenario import expect, say
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Somebody's installation, in the middle: it is waited for. It ends half-way: blocked. Nothing is changed meanwhile."""
+"""p2pd waits for an installation in progress. That ends half-way: the run is blocked. Nothing is changed meanwhile."""
 import time
 
 from expected import expect_driver_kept

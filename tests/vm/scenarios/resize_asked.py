@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""BAR1 is small at power-on, and the fork resizes it only where it is asked to, of which its entry says nothing: ready, BAR1 whole."""
+"""BAR1 is small at power-on, and the fork resizes it only on request, which its entry does not mention: ready, BAR1 whole."""
 from expected import expect_ready, expect_whole_bar1
 from scenario import catalogue_drop_in, UNATTENDED
 

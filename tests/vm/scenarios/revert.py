@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A ready machine goes back: the distribution's driver is loaded again, and the tree is as it was delivered."""
+"""Revert on a ready machine: the distribution's driver is loaded again, and the tree is as it was delivered."""
 from expected import expect_as_at_first
 from scenario import expect
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A revert while the GPUs are in use: a killed process that hangs in the driver is not waited for, a job is, for 15 minutes."""
+"""A revert while the GPUs are in use: it does not wait for a killed process that hangs in the driver; it waits 15 minutes for a job."""
 import time
 
 from expected import expect_as_at_first
@@ -8,7 +8,7 @@ from scenario import expect, say
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
 WAITS_S = 15 * 60  # kRollbackPatience of daemon/engine/walk.hpp
-SLOW_S = 10 * 60   # for all that is undone, and for systemd, which waits for a process that does not end
+SLOW_S = 10 * 60   # for the whole rollback, and for systemd, which waits for a process that does not end
 
 HUNG = """nvidia-modprobe -c=0 -c=1
 setsid sh -c 'echo $$ > /root/hung; exec 3<> /dev/nvidia0; printf hang >&3' > /dev/null 2>&1 &

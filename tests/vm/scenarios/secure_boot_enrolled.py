@@ -12,7 +12,7 @@ SEED = KEEP
 
 
 def expect_signed(machine):
-    """The loaded module is signed with the enrolled key, and the kernel trusts the signature."""
+    """Checks that the loaded module is signed with the enrolled key, and that the kernel trusts the signature."""
     serial = machine.run("openssl x509 -inform DER -in /var/lib/dkms/mok.pub -noout -serial").removeprefix("serial=")
     for module, file in (("nvidia", "nvidia-current-open"), ("nvidia_uvm", "nvidia-current-open-uvm")):
         key = machine.run(f"modinfo -F sig_key {file}").replace(":", "")

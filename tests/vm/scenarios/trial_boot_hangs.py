@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A kernel argument with which the machine hangs: after a power cycle the old default comes back; twice, then failed and undone."""
+"""A kernel argument that hangs the machine: after a power cycle the old default boots; twice, then the run fails and is undone."""
 from expected import expect_as_at_first
 from scenario import expect, say
 

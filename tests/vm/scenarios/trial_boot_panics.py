@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A kernel argument that no kernel survives: the old default comes back by itself; twice, then failed and undone."""
+"""A kernel argument that no kernel survives: the old default boots by itself; twice, then failed and undone."""
 from expected import expect_as_at_first
 from scenario import expect
 from scenarios import trial_boot_hangs

@@ -5,7 +5,7 @@ from scenario import UNATTENDED, expect, quirks, say
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"
-# what container runtimes, exporters and CUDA programs do; the last line tells what was loaded by then, before p2pd has its turn
+# commands of container runtimes, exporters and CUDA programs; the last line records what was loaded before p2pd ran
 SERVICE = """[Unit]
 Description=wants the NVIDIA driver, as container runtimes and exporters do
 Before=p2pd-worker.service p2pd-prove.service

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A person at a terminal: apply asks, Ctrl-C leaves the run alone, the live picture ends at the restart, verify names what was edited.
+"""A person at a terminal: apply asks, Ctrl-C leaves the run alone, the live display ends at the restart, verify names edited files.
 
 SCREENS holds what doctor, plan and status show at each stage; P2PD_GOLDEN_UPDATE=1 writes it.
 """
@@ -21,7 +21,7 @@ OPTIONS = "/etc/modprobe.d/zz-p2pd.conf"
 
 
 class Screens:
-    """Screens of verbs, at each width, with what differs from run to run as a word."""
+    """Screens of p2pctl commands, at each width; values that differ from run to run are replaced with a word."""
 
     def __init__(self, machine):
         self.machine, self.text = machine, ""

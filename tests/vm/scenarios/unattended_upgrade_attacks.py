@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""apt is asked for a newer distribution driver, and for everything that can be upgraded: it brings none, and the machine stays ready."""
+"""apt is asked for a newer distribution driver, and for a full upgrade: it installs no driver, and the machine stays ready."""
 from expected import expect_ready
 from scenario import expect
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""BAR1 is small at power-on, and so are the windows of the ports above: Linux makes them anew when the driver resizes BAR1. Ready, with
+"""BAR1 is small at power-on, and so are the windows of the ports above: Linux reassigns them when the driver resizes BAR1. Ready, with
 BAR1 whole and without pci=realloc."""
 from expected import expect_ready, expect_whole_bar1
 from scenario import expect, UNATTENDED

@@ -7,7 +7,7 @@ from scenario import expect
 STARTS = "delivered"
 CARDS = "two-ports"
 NVCC = "/usr/local/cuda-12.8/bin/nvcc"
-# what p2pBandwidthLatencyTest prints of two cards
+# output of p2pBandwidthLatencyTest on two cards
 SAMPLE = """#!/bin/sh
 cat <<'END'
 Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
