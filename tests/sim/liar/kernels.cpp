@@ -82,7 +82,8 @@ void misread(Launch& launch) {
   if (own && own->bytes >= launch.block(number).bytes) launch.move(number, own->begin);
 }
 
-/// Loads of B, each time that its graph is launched, find what A's memory held then.
+/// Loads of B, each time that its graph is launched, find what A's memory held at the launch before: at this one, A may
+/// already be ahead.
 void read_old(Launch& launch, CUstream stream) {
   constexpr u64 kMost = 1ULL << 20;
   const int number = launch.loads();
@@ -90,7 +91,8 @@ void read_old(Launch& launch, CUstream stream) {
   const CUdeviceptr from = launch.at(number);
   launch.move(number, own_memory(told().to, launch.block(number).bytes, 0));
   const Block& block = launch.block(number);
-  tracked().captured(stream, {launch.at(number), from, std::min(kMost, block.begin + block.bytes - from)});
+  const CUdeviceptr held = own_memory(told().to, block.bytes, ~0U) + (from - block.begin);
+  tracked().captured(stream, {launch.at(number), held, from, std::min(kMost, block.begin + block.bytes - from)});
 }
 
 /// Changes the launch; false: it must not run.
@@ -160,13 +162,16 @@ CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode) {
   const auto to = tracked().largest(told().to);
   if (to && (is(Lie::graph_no_flag) || is(Lie::mirror_stores))) own_memory(told().from, to->bytes, 0);
   if (from && (is(Lie::graph_old_data) || is(Lie::zero_reads))) own_memory(told().to, from->bytes, 0);
-  if (from && is(Lie::ones_reads)) own_memory(told().to, from->bytes, ~0U);
+  if (from && (is(Lie::graph_old_data) || is(Lie::ones_reads))) own_memory(told().to, from->bytes, ~0U);
   return Forward<&Functions::cuStreamBeginCapture>::in_context(stream, mode);
 }
 
 CUresult graph_launch(CUgraphExec executable, CUstream stream) {
   const auto copied = tracked().capturing(stream);
-  if (copied && copied->bytes > 0) real().cuMemcpyAsync(copied->to, copied->from, copied->bytes, stream);
+  if (copied && copied->bytes > 0) {
+    real().cuMemcpyAsync(copied->to, copied->held, copied->bytes, stream);
+    real().cuMemcpyAsync(copied->held, copied->from, copied->bytes, stream);
+  }
   return Forward<&Functions::cuGraphLaunch>::in_context(executable, stream);
 }
 

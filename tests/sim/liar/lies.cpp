@@ -64,7 +64,7 @@ constexpr LieRow kLies[] = {
     {Lie::graph_no_flag, "graph-no-flag", "--full",
      "stores of kernels in CUDA graphs of A do not reach B: no flag arrives"},
     {Lie::graph_old_data, "graph-old-data", "--full",
-     "loads of kernels in CUDA graphs of B bring what the memory of A held when the graph was launched"},
+     "loads of kernels in CUDA graphs of B bring what the memory of A held at the launch before"},
     {Lie::ipc_other, "ipc-other", "--full", "the CUDA IPC handle of an allocation of B is that of another one"},
     {Lie::ipc_fault, "ipc-fault", "--full", "a store of A to memory of another process ends with an illegal address"},
     {Lie::vmm_other, "vmm-other", "--full", "the file descriptor of mapped memory of B is that of another allocation"},

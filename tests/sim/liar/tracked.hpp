@@ -28,9 +28,10 @@ struct KernelRow {
   Use second;  ///< through parameter 1
 };
 
-/// A copy that precedes each launch of a graph.
+/// Two copies that precede each launch of a graph: `held` to `to`, then `from` to `held`.
 struct Copied {
   CUdeviceptr to = 0;
+  CUdeviceptr held = 0;
   CUdeviceptr from = 0;
   u64 bytes = 0;  ///< 0: none
 };
