@@ -7,6 +7,7 @@
 
 #include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "plan/journalled_plan.hpp"
 
 namespace p2pd {
 namespace {
@@ -52,7 +53,7 @@ Result<bool> Walk::try_alternative() {
     trial->tried = Tried::ineffective;
     spent = true;
     if (goes_on) {
-      run_.resolved = to_json(plan_).dump();
+      run_.resolved = journal_text(plan_);
       TRY(s_.journal.save(run_,
                           event("escalated", trial->id, "ineffective, and undone: the next alternative is tried")));
       return true;
@@ -66,12 +67,12 @@ Result<bool> Walk::try_alternative() {
       continue;
     }
     step.tried = Tried::now;
-    run_.resolved = to_json(plan_).dump();
+    run_.resolved = journal_text(plan_);
     TRY(s_.journal.save(run_, event("escalated", step.id, "the proof failed: this alternative is tried")));
     return true;
   }
   if (!spent) return false;
-  run_.resolved = to_json(plan_).dump();
+  run_.resolved = journal_text(plan_);
   TRY(s_.journal.save(run_, event("not-escalated", "", "the proof failed, and no alternative is left")));
   return false;
 }

@@ -2,6 +2,8 @@
 // Boots of a walk: expected boots, limit of reboots, preparation of each reboot.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/walk.hpp"
 
 namespace p2pd {
@@ -23,8 +25,25 @@ Result<std::optional<Walk::Outcome>> Walk::note_boot() {
     TRY(s_.journal.close_intent(intent.id, run_, known, event("crashed", intent.step, "")));
   }
   TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
-  if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots) return std::nullopt;
+  if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots || was_proven()) return std::nullopt;
   return give_up(fmt::format("{} reboots, including crashes; the plan allows {}", run_.reboots, plan_.policy.reboots));
+}
+
+/// True if this run has proven P2P, on any boot.
+bool Walk::was_proven() {
+  const Step* goal = plan_.goal();
+  if (goal == nullptr) return false;
+  const std::string verdict = record(goal->id).finding.value("verdict", "");
+  return verdict == to_string(Verdict::pass) || verdict == to_string(Verdict::limited);
+}
+
+/// True if this run has changes that are not permanent yet: until then only p2pd loads the new modules.
+bool Walk::is_on_trial() const {
+  return std::ranges::any_of(plan_.steps, [&](const Step& step) {
+    const auto known = records_.find(step.id);
+    return known != records_.end() && known->second.applied && !known->second.committed && !step.fix.empty() &&
+           action(step).commit != nullptr;
+  });
 }
 
 /// Waits some seconds; a request ends the wait.
@@ -74,6 +93,12 @@ Result<Walk::Outcome> Walk::restart(const std::string& why) {
   const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
   if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
     if (back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
+    if (was_proven())
+      return Outcome{
+          Event::blocker,
+          fmt::format("{}; P2P was proven in a trial boot of this run, but the plan allows no further reboot: "
+                      "restart by hand, then \"p2pctl retry\"",
+                      why)};
     return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why, plan_.policy.reboots,
                                kept ? ", including the one of a rollback" : ""));
   }

@@ -50,7 +50,7 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
 
 /// Runs the hooks before the first change of a run. A hook that fails is a transient blocker, like a machine in use.
 Result<void> Walk::before_change(Pass& pass) {
-  if (!is_untouched() || plan_.only_checks() || run_.plan == kEachBoot) return {};
+  if (!is_untouched() || only_checks() || run_.plan == kEachBoot) return {};
   const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
   if (ran) return note_hooks(kBeforeChange, ran);
   pass.blockers.push_back(ran.error().text());

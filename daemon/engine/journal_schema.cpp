@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;  // 3: plans with a format, which p2pd 0.2 cannot read
 constexpr std::string_view kRecords = R"(
 CREATE TABLE runs(id INTEGER PRIMARY KEY, plan TEXT, resolved TEXT, state TEXT, rollback TEXT, reboots INT,
                   reboot_from TEXT, reboot_due INT, result TEXT, reason TEXT, started TEXT, ended TEXT);
@@ -93,7 +93,7 @@ Result<void> make_current(sqlite3* db) {
   std::string sql = "BEGIN IMMEDIATE;";
   if (schema == 1)
     for (const auto& [table, columns] : kFrom1) sql += fmt::format("ALTER TABLE {0} RENAME TO {0}_1;", table);
-  sql += kRecords;
+  if (schema < 2) sql += kRecords;
   if (schema == 0) sql += kLogs;
   if (schema == 1)
     for (const auto& [table, columns] : kFrom1)

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "plan/journalled_plan.hpp"
 
 namespace p2pd {
 
@@ -15,7 +16,7 @@ Result<Run> Walk::apply(const Plan& plan) {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (plan_.only_checks()) {
+    if (only_checks()) {
       TRY(move(Event::superseded));
     } else if (last->plan != plan.name) {
       return fail(ErrorCode::state,
@@ -36,9 +37,14 @@ Result<Run> Walk::apply(const Plan& plan) {
 
 Result<Run> Walk::go_on() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last || !is_open(last->state) || last->state == RunState::paused) return last.value_or(Run{});
+  if (!last || !is_open(last->state)) return last.value_or(Run{});
   TRY(load(*last));
-  if (plan_.only_checks() && run_.state != RunState::reverting) return run_;  // another boot begins a new run
+  if (run_.state == RunState::paused) {
+    if (!is_on_trial() || TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;
+    TRY(move(Event::resume));
+    return walk();
+  }
+  if (only_checks() && run_.state != RunState::reverting) return run_;  // another boot begins a new run
   if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_)))
     return run_;  // the operator must act
   TRY(move(Event::go_on));
@@ -49,13 +55,14 @@ Result<Run> Walk::prove_again() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (!plan_.only_checks()) return run_;  // the open run proves P2P itself
+    if (!only_checks()) return run_;  // the open run proves P2P itself
   }
   const std::optional<Run> proven = TRY(standing_proof());
   if (!proven) return last.value_or(Run{});
   TRY(make_way(last));
   TRY(load(*proven));
   before_ = TRY(proof_of(*proven));
+  if (unread_ && plan_.goal() == nullptr) return Failure(*unread_);
   Plan checks = checks_of(std::move(plan_), s_.registry, true);
   checks.name = kVerify;
   checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
@@ -102,9 +109,9 @@ Proof Walk::what_stands(Proof before, const Finding& finding) {
 Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
   const std::optional<Run> proven = TRY(standing_proof());
-  const Result<Plan> plan = proven ? parse_plan(proven->resolved, "journal", s_.registry) : Plan{};
-  if (!proven || !plan) return {};
-  const Plan checks = checks_of(*plan, s_.registry, true);
+  if (!proven) return {};
+  const Plan checks =
+      checks_of(read_journalled_plan(proven->resolved, proven->plan, s_.registry).plan, s_.registry, true);
   const Step* goal = checks.goal();
   s_.host.leave_out_gpus(checks.left_out_gpus);  // the run ends with this
   const Assessment seen = assess(checks, s_.registry, [&](const Step& step) { return check(step); });
@@ -120,7 +127,7 @@ Result<Run> Walk::reassert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (!plan_.only_checks()) return run_;  // the open run handles all steps
+    if (!only_checks()) return run_;  // the open run handles all steps
   }
   Plan again{.name = std::string(kEachBoot),
              .title = "settings that last for one boot",
@@ -143,7 +150,7 @@ Result<Run> Walk::add_kernel() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    if (!plan_.only_checks())
+    if (!only_checks())
       return fail(ErrorCode::busy, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)));
   }
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
@@ -167,9 +174,10 @@ Result<Run> Walk::add_kernel() {
 
 Result<Run> Walk::revert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (s_.undo.newest()) TRY(require_rollback(true));
   if (last && is_open(last->state)) {
     TRY(load(*last));
-    TRY(move(plan_.only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
+    TRY(move(only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
     if (is_open(run_.state)) return walk();
   }
   if (!s_.undo.newest()) return last.value_or(Run{});
@@ -188,6 +196,7 @@ Result<Run> Walk::cancel_accepted() {
   if (is_open(last->state) && last->state != RunState::reverting) return request(Event::cancel);
   if (is_open(last->state) || std::ranges::count(last->stays, last->id, &RunChanges::run) == 0) return *last;
   TRY(load(*last));
+  TRY(require_rollback(false));
   run_.state = RunState::walking;  // the state when the cancel was accepted
   run_.rollback = Rollback::own;
   run_.result = run_.ended = "";
@@ -201,11 +210,13 @@ Result<Run> Walk::request(Event event) {
   TRY(load(*last));
   if (!is_open(last->state) && event == Event::retry) {
     if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
+    if (unread_) return Failure(*unread_);
     Plan anew = plan_;
     for (Step& step : anew.steps) step.reset_trial();
     TRY(begin(anew, RunState::walking));
   } else {
-    const bool looks = is_open(run_.state) && run_.state != RunState::reverting && plan_.only_checks();
+    const bool looks = is_open(run_.state) && run_.state != RunState::reverting && only_checks();
+    if (event == Event::cancel && next_state(run_.state, event)) TRY(require_rollback(false));
     TRY(move(event == Event::cancel && looks ? Event::superseded : event));
   }
   if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
@@ -214,8 +225,9 @@ Result<Run> Walk::request(Event event) {
 
 Result<void> Walk::load(const Run& run) {
   run_ = run;
-  plan_ = run.resolved.empty() ? Plan{}
-                               : TRY_IN("the plan of the open run", parse_plan(run.resolved, "journal", s_.registry));
+  JournalledPlan read = read_journalled_plan(run.resolved, run.plan, s_.registry);
+  plan_ = std::move(read.plan);
+  unread_ = std::move(read.unread);
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
@@ -224,13 +236,15 @@ Result<void> Walk::load(const Run& run) {
 
 Result<void> Walk::begin(const Plan& plan, RunState state) {
   plan_ = plan;
+  unread_.reset();
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   Run run;
   run.plan = plan.name;
-  run.resolved = plan.steps.empty() ? "" : to_json(plan).dump();
-  if (!run.resolved.empty())  // a plan that cannot be read back after a reboot must not begin
-    TRY_IN("the resolved plan", parse_plan(run.resolved, plan.name, s_.registry));
+  run.resolved = journal_text(plan);
+  // a plan that cannot be read back after a reboot must not begin
+  if (auto unread = read_journalled_plan(run.resolved, plan.name, s_.registry).unread)
+    return Failure(*std::move(unread));
   run.state = state;
   run.started = event("", "", "").time;
   run.reboot_from = "-";  // the first boot of a run is not a crash

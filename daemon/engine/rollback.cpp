@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <functional>
+
+#include "base/log.hpp"
 #include "engine/ready.hpp"
 #include "engine/walk.hpp"
 
@@ -15,12 +19,73 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
   return newest;
 }
 
+/// Checks that this run, or all runs, can be undone completely, before anything is. ErrorCode::busy: later.
+Result<void> Walk::prepare_rollback(bool all) {
+  TRY(s_.undo.check(all ? 0 : run_.id));
+  std::vector<UndoStore::Owner> owners = s_.undo.owners();
+  std::ranges::reverse(owners);
+  std::optional<Error> busy;
+  for (const UndoStore::Owner& changed : owners) {
+    if (!all && changed.run != run_.id) continue;
+    const Action& act = TRY(fix_of(changed));
+    if (act.prepare_undo == nullptr) continue;
+    s_.undo.begin_undo(changed);
+    const Result<void> ready = act.prepare_undo(s_.host, changed.with);
+    if (!ready && ready.error().code != ErrorCode::busy) return Failure(Error(ready.error()).in(changed.step));
+    if (!ready && !busy) busy = Error(ready.error()).in(changed.step);
+  }
+  if (busy) return Failure(*busy);
+  return {};
+}
+
+/// Refuses an undo that could not be completed: nothing is changed. What is busy now is waited for later.
+Result<void> Walk::require_rollback(bool all) {
+  const Result<void> ready = prepare_rollback(all);
+  if (ready || ready.error().code == ErrorCode::busy) return {};
+  Error error = ready.error();
+  if (error.code != ErrorCode::interrupted)
+    error = std::move(error).in("nothing is undone, because not everything could be");
+  return Failure(std::move(error));
+}
+
+/// Outcome that begins a rollback; another one that keeps all changes if the rollback could not be completed.
+Result<Walk::Outcome> Walk::undoable_or_kept(Outcome outcome) {
+  const Result<void> ready = require_rollback(outcome.event == Event::revert);
+  if (ready) return outcome;
+  if (ready.error().code == ErrorCode::interrupted) return Failure(ready.error());
+  if (outcome.event != Event::give_back) return Outcome{Event::blocker, ready.error().text()};
+  run_.rollback = Rollback::own;
+  return Outcome{Event::failure, outcome.reason + "; " + ready.error().text()};
+}
+
+/// Waits until the rest of this rollback can be undone completely; an Error if it never can.
+Result<std::optional<Walk::Outcome>> Walk::wait_for_rollback() {
+  for (;;) {
+    const Result<void> ready = prepare_rollback(run_.rollback == Rollback::all);
+    if (ready) return std::nullopt;
+    if (ready.error().code != ErrorCode::busy) return Failure(ready.error());
+    const std::optional<Outcome> asked = TRY(wait_a_while(ready.error().text()));
+    if (asked && asked->event == Event::stopped) return asked;
+    if (asked && asked->event == Event::revert) TRY(widen(*asked));
+  }
+}
+
+/// Undoes all runs from now on, if that can be completed.
+Result<void> Walk::widen(const Outcome& asked) {
+  const Result<void> ready = require_rollback(true);
+  if (ready) return move(asked);
+  if (ready.error().code == ErrorCode::interrupted) return ready;
+  log::warning("{}", ready.error().text());
+  return s_.journal.save(run_, event("warning", "", ready.error().text()));
+}
+
 /// Undoes the changes of this run, or of all runs, newest first.
 Result<Walk::Outcome> Walk::roll_back() {
   if (const std::optional<Outcome> stopped = TRY(before_revert())) return *stopped;
+  if (const std::optional<Outcome> stopped = TRY(wait_for_rollback())) return *stopped;
   for (;;) {
     const std::optional<Outcome> asked = asked_for();
-    if (asked && asked->event == Event::revert) TRY(move(*asked));
+    if (asked && asked->event == Event::revert) TRY(widen(*asked));
     if (asked && asked->event == Event::stopped) return *asked;
     const std::optional<UndoStore::Owner> changed = undoable();
     if (!changed) break;
@@ -34,16 +99,16 @@ Result<Walk::Outcome> Walk::roll_back() {
 }
 
 Result<void> Walk::undo(const UndoStore::Owner& changed) {
-  const Action* act = s_.registry.action(changed.fix);
+  const Action& act = TRY(fix_of(changed));
   s_.observer.undoing(changed.step);
   TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
   TRY(with_intent(Intent::Kind::undo, changed.step, event("undoing", changed.step, ""),
                   [&](StepRecord& known) -> Result<JournalEvent> {
                     const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
                     s_.undo.begin_undo(changed);
-                    if (act != nullptr && act->undo != nullptr) TRY(act->undo(s_.host, changed.with));
+                    if (act.undo != nullptr) TRY(act.undo(s_.host, changed.with));
                     TRY(s_.host.files().make_durable());
-                    if (act != nullptr && act->effect == Effect::reboot) {
+                    if (act.effect == Effect::reboot) {
                       Step step;
                       step.check = changed.check;
                       step.with = changed.with;
@@ -56,6 +121,15 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
                     return event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")));
                   }));
   return s_.undo.forget_newest();
+}
+
+/// Fix that made a change. Without it a part of the change would stay.
+Result<std::reference_wrapper<const Action>> Walk::fix_of(const UndoStore::Owner& changed) const {
+  if (const Action* known = s_.registry.action(changed.fix)) return std::cref(*known);
+  return fail(ErrorCode::not_found,
+              fmt::format("{} was changed by the fix \"{}\" of p2pd {}, which p2pd {} does not know", changed.step,
+                          changed.fix, changed.made_by.empty() ? "0.2 or older" : changed.made_by, P2PD_VERSION),
+              "Install that version of p2pd, or a newer one");
 }
 
 /// Fails the run; the plan decides between rollback and keep.

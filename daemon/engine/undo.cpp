@@ -73,7 +73,8 @@ bool is_sound(const json& record) {
                        [&](const char* key) { return !record.contains(key) || (record[key].*is)(); });
   };
   if (!record.is_object() || !record.contains("path")) return false;
-  if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind", "restore"})) return false;
+  if (!all(&json::is_string, {"path", "result", "step", "check", "fix", "kind", "restore", "sha256", "made_by"}))
+    return false;
   for (const char* key : {"mode", "uid", "gid"})
     if (record.contains(key) && !json_number<unsigned>(record[key])) return false;
   if (record.contains("run") && !json_number<std::int64_t>(record["run"])) return false;
@@ -89,9 +90,9 @@ bool is_sound(const json& record) {
 Result<json> read_record(const Root& state, const std::string& name) {
   const std::string path = "/undo/" + name + ".json";
   json record = parse_json(TRY(state.read(path)));
-  if (is_sound(record) && name.find_first_not_of("0123456789") == std::string::npos) return record;
+  if (is_sound(record)) return record;
   return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", state.directory().string(), path),
-              "restore that file by hand from the .bytes file next to it, then remove both");
+              "Restore that file by hand from the .bytes file next to it, then remove both");
 }
 
 }  // namespace
@@ -100,16 +101,25 @@ Result<UndoStore> UndoStore::open(Root state, Root host) {
   UndoStore store(std::move(state), std::move(host));
   if (!store.state_.exists("/undo")) return store;
   for (const std::string& file : TRY(store.state_.list("/undo"))) {
-    if (!file.ends_with(".json") || file.starts_with('.')) continue;
-    Entry entry;
-    entry.name = file.substr(0, file.size() - 5);
-    const json record = TRY(read_record(store.state_, entry.name));
+    const std::string name = file.substr(0, file.find('.'));
+    if (file != name + ".json" || name.find_first_not_of("0123456789") != std::string::npos) continue;
+    Entry& entry = store.entries_.emplace_back();
+    entry.name = name;
+    const Result<json> read = read_record(store.state_, entry.name);
+    if (!read) {
+      entry.damage = read.error();
+      continue;
+    }
+    const json& record = *read;
     entry.path = record.value("path", "");
     entry.restore = *restore_named(record.value("restore", "bytes"));
     entry.result = record.value("result", "");
-    entry.owner = {json_number<std::int64_t>(record, "run"), record.value("step", ""), record.value("check", ""),
-                   record.value("fix", ""), record.value("with", json::object())};
-    store.entries_.push_back(std::move(entry));
+    entry.owner = {json_number<std::int64_t>(record, "run"),
+                   record.value("step", ""),
+                   record.value("check", ""),
+                   record.value("fix", ""),
+                   record.value("with", json::object()),
+                   record.value("made_by", "")};
   }
   return store;
 }
@@ -125,6 +135,7 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
   record["with"] = entry.owner.with.is_null() ? json::object() : entry.owner.with;
   record["restore"] = to_string(entry.restore);
   record["result"] = entry.result;
+  if (before != nullptr) record["made_by"] = P2PD_VERSION, record["sha256"] = sha256_of(before->content);
   FileState file{FileState::Kind::regular, "", 0600, ::geteuid(), ::getegid(), {}};
   if (before != nullptr) {
     file.content = before->content;
@@ -192,7 +203,7 @@ std::optional<UndoStore::Owner> UndoStore::newest_for(std::string_view step) con
 std::vector<UndoStore::Owner> UndoStore::owners() const {
   std::vector<Owner> owners;
   for (const Entry& entry : entries_)
-    if (std::ranges::find(owners, entry.owner) == owners.end()) owners.push_back(entry.owner);
+    if (!entry.damage && std::ranges::find(owners, entry.owner) == owners.end()) owners.push_back(entry.owner);
   return owners;
 }
 
@@ -218,8 +229,34 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
   state.gid = json_number<unsigned>(record, "gid");
   const json xattrs = record.value("xattrs", json::object());
   for (const auto& [name, value] : xattrs.items()) state.xattrs[name] = from_hex(value.get<std::string>());
-  state.content = TRY(state_.read("/undo/" + entry.name + ".bytes"));
+  const std::string path = "/undo/" + entry.name + ".bytes";
+  state.content = TRY(state_.read(path));
+  if (record.contains("sha256") && record["sha256"] != sha256_of(state.content))
+    return fail(ErrorCode::invalid,
+                fmt::format("{}{}, the saved content of {}, is damaged", state_.directory().string(), path, entry.path),
+                fmt::format("Restore {} by hand, then remove {}.json and .bytes", entry.path, entry.name));
   return state;
+}
+
+/// Checks that put_back() can restore one path.
+Result<void> UndoStore::check(const Entry& entry) const {
+  if (entry.damage) return Failure(*entry.damage);
+  if (!is_kept(entry.restore)) return {};
+  const FileState old = TRY(before(entry));
+  const std::string parent = entry.path.substr(0, std::max<std::size_t>(entry.path.rfind('/'), 1));
+  if (entry.restore == Restore::attribute || !host_.exists(parent)) return {};
+  if (TRY(host_.capture(entry.path)) == old || TRY(host_.free_bytes(parent)) > old.content.size()) return {};
+  return fail(ErrorCode::io,
+              fmt::format("{} has no room for {} bytes, the old {}", parent, old.content.size(), entry.path),
+              "Make room there");
+}
+
+Result<void> UndoStore::check(std::int64_t run) const {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (run != 0 && !entry->damage && entry->owner.run != run) break;
+    TRY(check(*entry));
+  }
+  return {};
 }
 
 Result<void> UndoStore::clear_unfinished(const Owner& owner) {

@@ -26,11 +26,13 @@ class UndoStore : public ChangeRecorder {
     std::string check;
     std::string fix;
     Parameters with = Parameters::object();
+    std::string made_by = {};  ///< version of p2pd; empty: 0.2 or older
 
     bool operator==(const Owner& other) const { return run == other.run && step == other.step; }
   };
 
-  /// `state`: the state directory; `host`: the tree that changes. Reads the entries of earlier runs.
+  /// `state`: the state directory; `host`: the tree that changes. Reads the entries of earlier runs; check() reports
+  /// damaged ones.
   static Result<UndoStore> open(Root state, Root host);
 
   /// Sets the owner of the changes that follow. With run 0 they have no owner, and are not saved.
@@ -53,6 +55,9 @@ class UndoStore : public ChangeRecorder {
   std::vector<Owner> owners() const;
   /// Paths that `owner` changed, each once.
   std::vector<std::string> paths(const Owner& owner) const;
+  /// Checks that every change of run `run`, or of all runs if it is 0, can be restored: the records and the saved
+  /// contents are whole, and there is room for them. An Error names the file and the next step.
+  Result<void> check(std::int64_t run) const;
   /// Restores the newest group. A file that others changed since is saved aside and named in the result. The
   /// entries stay until forget_newest(), so that a kill in between loses nothing.
   Result<std::vector<std::string>> restore_newest();
@@ -74,12 +79,14 @@ class UndoStore : public ChangeRecorder {
     Owner owner;
     std::string path;
     Restore restore = Restore::bytes;
-    std::string result;  ///< digest of the content after the fix; empty while unknown
+    std::string result;                ///< digest of the content after the fix; empty while unknown
+    std::optional<Error> damage = {};  ///< reason why the record cannot be read; nothing else of it is known
   };
 
   UndoStore(Root state, Root host) : state_(std::move(state)), host_(std::move(host)) {}
   Result<void> save(const Entry& entry, const FileState* before);
   Result<FileState> before(const Entry& entry) const;
+  Result<void> check(const Entry& entry) const;
   Result<std::string> put_back(const Entry& entry);
   const Entry* newest_of(std::string_view path) const;
   std::size_t newest_stretch() const;  ///< index of its first entry

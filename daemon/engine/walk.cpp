@@ -9,6 +9,7 @@
 #include "base/directories.hpp"
 #include "engine/ready.hpp"
 #include "machine/hardware/pci.hpp"
+#include "plan/journalled_plan.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd {
@@ -18,17 +19,20 @@ std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
 }
 
 Result<Run> Walk::walk() {
-  if (run_.state == RunState::walking) TRY(choose());
+  if (run_.state == RunState::walking && !unread_) TRY(choose());
   std::optional<Outcome> outcome = TRY(note_boot());
+  if (run_.state == RunState::walking && unread_) outcome = give_up(unread_->text());
   for (;; outcome.reset()) {
     if (!outcome) outcome = run_.state == RunState::reverting ? TRY(roll_back()) : TRY(pass());
     if (outcome->event == Event::reboot_due) {
       std::optional<Outcome> other = TRY(wait_until_idle());
       outcome = other ? *std::move(other) : TRY(restart(outcome->reason));
     }
+    if (next_state(run_.state, outcome->event) == RunState::reverting && run_.state != RunState::reverting)
+      outcome = TRY(undoable_or_kept(*std::move(outcome)));
     const auto& [event, reason] = *outcome;
     if ((event == Event::cancel || event == Event::revert) &&
-        plan_.only_checks()) {  // nothing to undo; earlier runs may have
+        only_checks()) {  // nothing to undo; earlier runs may have
       TRY(move({Event::superseded, reason}));
       return event == Event::revert ? revert() : run_;
     }
@@ -46,7 +50,7 @@ Result<Run> Walk::walk() {
 /// Makes the open choices; they are fixed for the rest of the run.
 Result<void> Walk::choose() {
   plan_ = resolve(std::move(plan_), s_.registry, *s_.host.snapshot());
-  std::string resolved = to_json(plan_).dump();
+  std::string resolved = journal_text(plan_);
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
   return s_.journal.save(run_, event("chosen", "", "the resolved plan"));
@@ -56,6 +60,7 @@ Result<void> Walk::choose() {
 /// and checks again.
 Result<Walk::Outcome> Walk::pass() {
   std::set<std::string> fixed;
+  proof_.reset();
   for (bool goal_first = is_untouched();; goal_first = false) {
     Pass pass;
     if (const std::optional<Outcome> found = TRY(look(pass, goal_first))) return *found;
@@ -182,20 +187,20 @@ Result<void> Walk::note(const Standing& standing, Pass& pass) {
 /// Commits the changes on trial and keeps up the machine, once the goal is reached or reached as far as possible.
 Result<Walk::Outcome> Walk::arrive(Pass& pass) {
   if (const std::optional<Outcome> asked = asked_for()) return *asked;
-  if (const std::optional<Outcome> failed = TRY(commit())) return *failed;
-  const std::string left = TRY(keep_up(pass.seen));
-  if (const std::optional<Outcome> asked = asked_for()) return *asked;
   std::string less;  // proven part of the goal
   if (pass.proven || pass.limited) {
     const Finding& finding = pass.seen.goal()->finding;
     proof_ =
         run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for, finding.summary};
-    pass.limited = proof_.limited;
+    pass.limited = proof_->limited;
     StepRecord& known = record(pass.seen.goal()->step->id);
-    known.finding["fit_for"] = proof_.fit_for;
+    known.finding["fit_for"] = proof_->fit_for;
     if (pass.limited) known.status = StepStatus::waiting;  // the operator need not act
-    less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_.fit_for, ", ")) : finding.summary;
+    less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_->fit_for, ", ")) : finding.summary;
   }
+  if (const std::optional<Outcome> waits = TRY(commit())) return *waits;
+  const std::string left = TRY(keep_up(pass.seen));
+  if (const std::optional<Outcome> asked = asked_for()) return *asked;
   const std::string reason = pass.limited        ? "P2P is proven on this boot, for less than the plan wants: " + less
                              : pass.proven       ? "P2P is proven between every pair of GPUs on this boot"
                              : is_image(s_.host) ? "every step passes; checks of the machine run when the image boots"
@@ -245,27 +250,43 @@ Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
   return Outcome{Event::blocker, std::move(why)};
 }
 
-/// Commits the changes on trial: everything holds.
+/// Commits the changes on trial: everything holds. What fails takes nothing away: P2P works, and the changes stay on
+/// trial. What is busy is waited for; anything else is tried again, then needs a person or the next boot.
 Result<std::optional<Walk::Outcome>> Walk::commit() {
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);
-    if (!known.applied || known.committed) continue;
-    known.committed = true;
-    if (action(step).commit == nullptr) continue;
-    Result<void> done;
-    TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""),
-                    [&](StepRecord&) -> Result<JournalEvent> {
-                      s_.undo.begin(owner(step));
-                      done = action(step).commit(s_.host, step.with);
-                      if (done) done = s_.host.files().make_durable();
-                      if (done) done = s_.undo.note_result();
-                      if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-                      known.committed = done.has_value();
-                      return event("committed", step.id, done ? "" : done.error().text());
-                    }));
-    if (!done) return give_up(fmt::format("{} could not be made permanent: {}", step.id, done.error().text()));
+    for (int failed = 0; known.applied && !known.committed;) {
+      const std::optional<Error> error = TRY(commit(step));
+      if (!error) break;
+      if (proof_) TRY_IN("ready file", announce(s_.host, *proof_));
+      std::string why = fmt::format("{}{} is not permanent yet: {}", proof_ ? "P2P is proven on this boot, but " : "",
+                                    step.id, error->text());
+      if (error->code != ErrorCode::busy && ++failed >= plan_.policy.attempts)
+        return Outcome{Event::blocker, std::move(why)};
+      if (std::optional<Outcome> asked = TRY(wait_a_while(why))) return asked;
+    }
   }
   return std::nullopt;
+}
+
+/// Tries once to make a change permanent. Returns the reason why it is not.
+Result<std::optional<Error>> Walk::commit(const Step& step) {
+  if (action(step).commit == nullptr) {
+    record(step.id).committed = true;
+    return std::nullopt;
+  }
+  Result<void> done;
+  TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""),
+                  [&](StepRecord& known) -> Result<JournalEvent> {
+                    s_.undo.begin(owner(step));
+                    done = action(step).commit(s_.host, step.with);
+                    if (done) done = s_.host.files().make_durable();
+                    if (done) done = s_.undo.note_result();
+                    if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
+                    known.committed = done.has_value();
+                    return event("committed", step.id, done ? "" : done.error().text());
+                  }));
+  return done ? std::nullopt : std::optional(done.error());
 }
 
 }  // namespace p2pd

@@ -39,7 +39,8 @@ class Walk {
 
   /// Begins a run of `plan`, or continues the open one. Returns the run once there is nothing more to do now.
   Result<Run> apply(const Plan& plan);
-  /// Continues the open run after a boot, a kill or a stop. Without a run: idle. A paused run stays paused.
+  /// Continues the open run after a boot, a kill or a stop. Without a run: idle. A paused run stays paused, until the
+  /// next boot if it has changes on trial: without p2pd the machine would be without a driver in that boot.
   Result<Run> go_on();
   /// Checks again what an earlier boot proved, with the quick form of the proof: a run of a plan "verify" that
   /// changes nothing. Returns the last run if nothing was proven or a run is open.
@@ -87,6 +88,8 @@ class Walk {
   Result<void> choose();
   Result<Outcome> pass();
   bool is_untouched() const;
+  /// True if nothing in the plan can change this host.
+  bool only_checks() const { return unread_ ? run_.plan == kVerify : plan_.only_checks(); }
   std::vector<const Step*> fixable(const Assessment& seen) const;
   Result<std::optional<Outcome>> look(Pass& pass, bool goal_first);
   Result<void> try_goal(const Step& goal, Pass& pass);
@@ -95,6 +98,8 @@ class Walk {
   Result<std::string> keep_up(const Assessment& seen);
   void block(const Step& step, std::string why, bool passes, Pass& pass) const;
   Result<std::optional<Outcome>> obstructed(Pass& pass);
+  bool was_proven();
+  bool is_on_trial() const;
   Result<std::optional<Outcome>> wait_a_while(const std::string& why);
   std::string in_use() const;
   Result<std::optional<Outcome>> wait_until_idle();
@@ -113,12 +118,19 @@ class Walk {
   Result<void> fix(const Step& step, Pass& pass);
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Outcome>> commit();
+  Result<std::optional<Error>> commit(const Step& step);
   Result<void> make_way(const std::optional<Run>& last);
   Result<std::optional<Run>> standing_proof() const;
   Result<Proof> proof_of(const Run& run) const;
   static Proof what_stands(Proof before, const Finding& finding);
   Result<void> prove_earlier();
   std::optional<UndoStore::Owner> undoable() const;
+  Result<void> prepare_rollback(bool all);
+  Result<void> require_rollback(bool all);
+  Result<Outcome> undoable_or_kept(Outcome outcome);
+  Result<std::optional<Outcome>> wait_for_rollback();
+  Result<void> widen(const Outcome& asked);
+  Result<std::reference_wrapper<const Action>> fix_of(const UndoStore::Owner& changed) const;
   Result<Outcome> roll_back();
   Result<void> undo(const UndoStore::Owner& owner);
   Result<Outcome> restart(const std::string& why);
@@ -157,9 +169,10 @@ class Walk {
   Seams s_;
   std::string boot_;
   Plan plan_;
+  std::optional<Error> unread_;  ///< reason why the plan is not whole; the run is not continued
   Run run_;
-  Proof before_;  ///< for a run "verify": the proof that it checks again
-  Proof proof_;   ///< proof that the next move to ready or limited announces
+  Proof before_;                ///< for a run "verify": the proof that it checks again
+  std::optional<Proof> proof_;  ///< proof of this walk, which the next move to ready or limited announces
   std::map<std::string, StepRecord> records_;
 };
 

@@ -93,6 +93,10 @@ Result<void> Walk::move(const Outcome& outcome) {
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
   run_.reason = outcome.reason;
+  if (*next == RunState::paused && is_on_trial())
+    run_.reason +=
+        fmt::format("{}it goes on at the next boot, because only p2pd loads the new modules until P2P is proven",
+                    run_.reason.empty() ? "" : "; ");
   if (change == Event::revert) run_.rollback = Rollback::all;
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
@@ -104,8 +108,8 @@ Result<void> Walk::move(const Outcome& outcome) {
                                                 : "failed";
   }
   // every change withdraws the ready file first
-  if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, proof_));
-  if (change == Event::blocker && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
+  if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, *proof_));
+  if (change == Event::blocker && !proof_ && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
   std::vector<StepRecord> known;
   for (const auto& [name, step] : records_) known.push_back(step);
   TRY(s_.journal.save(run_, known, in_place(), event(to_string(change), "", run_.reason)));

@@ -118,7 +118,7 @@ using PlanSource = std::function<Result<Plan>(const std::string& name)>;
 /// are added. A plan with `fixes: none` only checks: it has no fixes, and no requires steps.
 ///
 /// Every Error reads "FILE:LINE: KEY: what is wrong, what was expected". `text` is YAML, at most 1 MiB of UTF-8; JSON
-/// is YAML too, so that this function also reads a resolved plan from the journal.
+/// is YAML too.
 Result<Plan> parse_plan(std::string_view text, std::string_view file, const Registry& registry,
                         const PlanSource& source = nullptr);
 

@@ -18,7 +18,6 @@ constexpr std::string_view kBusy[] = {"wait", "block"};
 constexpr std::string_view kDrivers[] = {"chosen", "offered"};
 constexpr std::string_view kKinds[] = {"goal", "gate", "upkeep", "requires", "alternative"};
 constexpr std::string_view kTried[] = {"no", "now", "ineffective"};
-constexpr std::string_view kTriedFormerly[] = {"no", "now", "in-vain"};  // words in older journals
 
 template <class Row>
 std::vector<std::string_view> ids(std::span<const Row> rows) {
@@ -147,11 +146,7 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   if (node.has("first"))
     step.first = TRY(TRY(node.at("first")).value({"first", Parameter::Type::boolean, false, ""})).get<bool>();
   step.reset_trial();
-  if (node.has("tried")) {
-    const auto value = TRY(node.at("tried"));
-    const auto older = value.choice(kTriedFormerly);
-    step.tried = Tried(older ? *older : TRY(value.choice(kTried)));
-  }
+  if (node.has("tried")) step.tried = Tried(TRY(TRY(node.at("tried")).choice(kTried)));
   return step;
 }
 

@@ -97,7 +97,7 @@ class Service {
     restart_.cancel_announced_reboot();
     const Result<std::optional<Run>> read = newest_run();  // the walk reports a read error
     const std::optional<Run> newest = read ? *read : std::nullopt;
-    const bool open = newest && is_open(newest->state) && newest->state != RunState::paused;
+    const bool open = newest && is_open(newest->state);
     const bool first = read && !newest && config_ && config_->apply_on_boot;
     if (!open && !first) return true;
     if (const std::string why = first ? forgets() : ""; !why.empty()) {

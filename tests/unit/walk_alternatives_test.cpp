@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Alternatives that are tried if the proof fails, and the state that they leave behind.
 #include "catch.hpp"
+#include "plan/journalled_plan.hpp"
 
 #include "world.hpp"
 
@@ -191,7 +192,8 @@ TEST_CASE("first: where a gate after it still fails, it is undone, and the gate 
   std::string older = run->resolved;
   REQUIRE(older.find(now) != std::string::npos);
   older.replace(older.find(now), now.size(), R"("tried":"in-vain")");
-  CHECK(to_json(parse_plan(older, "journal", World::registry()).value()).dump() == run->resolved);
+  older.erase(older.find(R"("format":3,)"), 11);
+  CHECK(journal_text(read_journalled_plan(older, "test", World::registry()).plan) == run->resolved);
 }
 
 TEST_CASE("first: where the proof fails with it, the gates after it come before the next alternative") {

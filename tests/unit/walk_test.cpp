@@ -216,14 +216,64 @@ TEST_CASE("revert with nothing to undo does nothing") {
   CHECK(world.events().empty());
 }
 
-TEST_CASE("a failed commit is a failure, undone with a reboot") {
+TEST_CASE("a commit that fails takes nothing away, is tried again, and needs a person then") {
   World world;
-  const std::string before = world.tree();
+  world.write("live/p", "yes");
   world.fault("a", "commit");
-  const auto run = world.settle(world.apply(plan_of({"a:trial"})));
-  CHECK(state(run) == "failed");
-  CHECK(run->reason.find("no space") != std::string::npos);
-  CHECK(world.tree() == before);
+  const auto run = world.settle(world.apply(plan_of({"a:trial", "p:proof after a"}, "{attempts: 3}")));
+  CHECK(state(run) == "blocked");
+  CHECK(run->reason == "P2P is proven on this boot, but a is not permanent yet: no space");
+  CHECK(world.count("committing") == 3);
+  CHECK(world.has("now/a"));
+  CHECK(world.has("run/p2pd/ready"));
+  SECTION("a retry makes it permanent") {
+    world.remove("faults/a");
+    const auto again = world.start([](Walk& walk) { return walk.request(Event::retry); });
+    CHECK(state(again) == "ready");
+    CHECK(world.has("default/a"));
+  }
+  SECTION("boots go on with it as long as the plan allows, then keep it") {
+    auto later = run;
+    for (int boots = 0; boots < 6; ++boots) {
+      world.boot();
+      later = world.settle(world.go_on());
+    }
+    CHECK(state(later) == "blocked");
+    CHECK(world.has("want/a"));
+    world.remove("faults/a");
+    world.boot();
+    CHECK(state(world.go_on()) == "ready");
+  }
+}
+
+TEST_CASE("a commit waits for what is busy") {
+  World world;
+  world.write("live/p", "yes");
+  world.fault("a", "busy commit");
+  int waited = 0;
+  world.on_wait = [&] {
+    CHECK(world.has("run/p2pd/ready") == true);
+    if (++waited == 300) world.remove("faults/a");
+  };
+  const auto run = world.settle(world.apply(plan_of({"a:trial", "p:proof after a"})));
+  CHECK(state(run) == "ready");
+  CHECK(waited >= 300);
+  CHECK(world.waited_for.find("P2P is proven on this boot, but a is not permanent yet: dpkg is locked") == 0);
+}
+
+TEST_CASE("a paused run with changes on trial goes on at the next boot: nothing else loads the new modules") {
+  World world;
+  const bool called_off = GENERATE(true, false);
+  world.calls_off = called_off;
+  auto run = world.apply(plan_of({"a:trial"}));
+  if (!called_off) run = world.start([](Walk& walk) { return walk.request(Event::pause); });
+  REQUIRE(state(run) == "paused");
+  CHECK(run->reason.find("it goes on at the next boot") != std::string::npos);
+  CHECK(state(world.go_on()) == "paused");  // on the same boot
+  world.calls_off = false;
+  world.boot();
+  CHECK(state(world.settle(world.go_on())) == "idle");
+  CHECK(world.has("default/a"));
 }
 
 TEST_CASE("pause holds over boots, resume goes on, cancel undoes") {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "world.hpp"
 
+#include <sqlite3.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <limits>
+
+#include "catch.hpp"
 
 namespace p2pd::test {
 namespace {
@@ -70,8 +74,15 @@ Result<void> boot(Host& host, const Parameters& with) {
 
 Result<void> commit(Host& host, const Parameters& with) {
   if (fault_of(host, name_of(with)) == "commit") return fail(ErrorCode::io, "no space");
+  if (fault_of(host, name_of(with)) == "busy commit") return fail(ErrorCode::busy, "dpkg is locked");
   if (fault_of(host, name_of(with)) == "cut commit") throw PowerCut();
   return host.write("/default/" + name_of(with), "yes");
+}
+
+Result<void> prepare_undo(Host& host, const Parameters& with) {
+  const std::string fault = fault_of(host, name_of(with));
+  if (fault == "no backup") return fail(ErrorCode::invalid, "its backup is damaged", "fetch it");
+  return fault == "busy undo" ? fail(ErrorCode::busy, "dpkg is locked") : Result<void>();
 }
 
 /// If /faults/rests is "count", adds a line to /rests; "error" and "cut" are its faults.
@@ -101,7 +112,12 @@ constexpr Probe kProbes[] = {
      .quick = R"({"mode": "quick"})"},
 };
 constexpr Action kActions[] = {
-    {.id = "live", .does = "at once", .parameters = kName, .describe = describe, .apply = live},
+    {.id = "live",
+     .does = "at once",
+     .parameters = kName,
+     .describe = describe,
+     .apply = live,
+     .prepare_undo = prepare_undo},
     {.id = "each-boot",
      .does = "for this boot",
      .parameters = kName,
@@ -246,6 +262,18 @@ Result<Run> World::settle(Result<Run> run) {
 
 void World::lose_journal() const {
   for (const char* name : {"state.db", "state.db-wal", "state.db-shm"}) fs::remove(state_.path() / name);
+}
+
+void World::damage(const std::string& path, const std::function<std::string(std::string)>& change) const {
+  std::ifstream file(state_.path() / path);
+  state_.put(path, change({std::istreambuf_iterator<char>(file), {}}));
+}
+
+void World::sql(const std::string& statement) const {
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open((state_.path() / "state.db").c_str(), &db) == SQLITE_OK);
+  CHECK(sqlite3_exec(db, statement.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(db);
 }
 
 int World::undo_entries() const {

@@ -86,8 +86,9 @@ class World {
   /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
   /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (cannot be fixed),
   /// "limited" (of a proof: it proves less than is wanted),
-  /// "cut" (power is lost in the middle of the fix), "commit" (no space for it), "cut commit". Of NAME "rests", which
-  /// runs when a run rests: "count" (it adds a line to /rests), "error", "cut".
+  /// "cut" (power is lost in the middle of the fix), "commit" (no space for it), "busy commit", "cut commit"; of the
+  /// fix `live`, "no backup" (undo cannot succeed), "busy undo". Of NAME "rests", which runs when a run rests: "count"
+  /// (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   std::string read(const std::string& path) const;
@@ -115,6 +116,9 @@ class World {
   /// Removes the state database; the undo records stay.
   void lose_journal() const;
   int undo_entries() const;
+  /// Changes the file STATE/PATH by `change`, from its old content.
+  void damage(const std::string& path, const std::function<std::string(std::string)>& change) const;
+  void sql(const std::string& statement) const;  ///< on the state database
   std::vector<JournalEvent> events() const;
   int count(std::string_view type) const;
 
