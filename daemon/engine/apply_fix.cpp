@@ -123,8 +123,9 @@ Result<bool> Walk::satisfy_requirements(const std::vector<std::string>& needs, P
     }
     if ((pass.asked = asked_for())) return false;
     if (!TRY(satisfy_requirements(need.needs, pass))) return false;
+    const std::size_t blocked = pass.blockers.size();
     TRY(fix(need, pass));
-    if (!pass.failure.empty() || pass.asked) return false;
+    if (!pass.failure.empty() || pass.asked || pass.blockers.size() > blocked) return false;
     pass.requirements_changed = true;
     if (const Finding finding = check(need); !finding.holds()) {
       const bool passes = finding.verdict == Verdict::fail && s_.registry.probe(need.check)->transient;
@@ -164,6 +165,12 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
     if (known.attempts > 0) s_.clock.wait(kBetweenAttempts);
     why = TRY(attempt(step));
     if (why.empty()) return {};
+    if (const std::optional<std::string> busy = passing_need(step)) {  // it came after the requirements were checked
+      known.attempts = 0;
+      known.status = StepStatus::blocked;
+      block(step, *busy, true, pass);
+      return {};
+    }
   }
   if ((pass.asked = asked_for())) {  // an attempt that the request may have interrupted is no failure
     known.attempts = 0;
@@ -173,6 +180,18 @@ Result<void> Walk::fix(const Step& step, Pass& pass) {
   if (why.empty()) why = check(step).summary;  // an earlier start used up the attempts
   pass.failure = fmt::format("{} could not be fixed in {} attempts: {}", step.id, known.attempts, why);
   return {};
+}
+
+/// Failing requirement of a step, at any distance, that ends without p2pd, such as a held lock of dpkg.
+std::optional<std::string> Walk::passing_need(const Step& step) const {
+  for (const std::string& name : step.needs) {
+    const Step& need = *plan_.step(name);
+    if (const Probe& probe = *s_.registry.probe(need.check); probe.transient)
+      if (const Finding finding = check(need); finding.verdict == Verdict::fail)
+        return fmt::format("{} needs {}: {}", step.id, name, finding.summary);
+    if (std::optional<std::string> deeper = passing_need(need)) return deeper;
+  }
+  return std::nullopt;
 }
 
 /// Runs a fix once, with an intent. Returns the reason why it did not work, or empty.

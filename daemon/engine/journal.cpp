@@ -31,6 +31,38 @@ Failure quarantined_error(const fs::path& aside, std::string_view why) {
       "every recorded change");
 }
 
+/// Column of an enumeration's words.
+struct Words {
+  std::string_view table, column;
+  bool (*knows)(std::string_view word);
+};
+constexpr Words kWords[] = {
+    {"runs", "state", [](std::string_view word) { return run_state(word).has_value(); }},
+    {"runs", "rollback", [](std::string_view word) { return rollback_scope(word).has_value(); }},
+    {"steps", "status", [](std::string_view word) { return step_status(word).has_value(); }},
+    {"intents", "kind", [](std::string_view word) { return intent_kind(word).has_value(); }}};
+
+/// Word that this version does not know, in the words of an operator; empty: none.
+Result<std::string> unknown_word(sqlite3* db) {
+  for (const auto& [table, column, knows] : kWords) {
+    const std::string query = fmt::format("SELECT DISTINCT {} FROM {}", column, table);
+    Statement words(db, query.c_str());
+    while (TRY(words.step()))
+      if (const std::string word = words.text(0); !knows(word))
+        return fmt::format("\"{}\" is not a {} of its {}", word, column, table);
+  }
+  return std::string();
+}
+
+/// Renames an unusable database, and returns the Error about it.
+Failure quarantine(const fs::path& directory, std::string_view why) {
+  std::error_code ignored;
+  fs::rename(directory / "state.db", directory / "state.db.set-aside", ignored);
+  fs::rename(directory / "state.db-wal", directory / "state.db.set-aside-wal", ignored);
+  fs::remove(directory / "state.db-shm", ignored);
+  return quarantined_error(directory / "state.db.set-aside", why);
+}
+
 std::string dumped(const nlohmann::json& finding) {
   return finding.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -78,10 +110,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   if (!why.empty()) {
     journal.db_.reset();
     if (!write) return fail(ErrorCode::database_quarantined, "the state database is unusable: " + why);
-    fs::rename(file, aside, ignored);
-    fs::rename(directory / "state.db-wal", directory / "state.db.set-aside-wal", ignored);
-    fs::remove(directory / "state.db-shm", ignored);
-    return quarantined_error(aside, why);
+    return quarantine(directory, why);
   }
   if (!write) {
     if (TRY(schema_of(raw)) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
@@ -93,6 +122,10 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   TRY(Statement(raw, "PRAGMA journal_mode=WAL").run());
   TRY(Statement(raw, "PRAGMA synchronous=FULL").run());
   TRY(make_current(raw));
+  if (const std::string word = TRY(unknown_word(raw)); !word.empty()) {
+    journal.db_.reset();
+    return quarantine(directory, word);
+  }
   return journal;
 }
 

@@ -116,6 +116,7 @@ class Walk {
   static std::string why_ineffective(const Step& step, const Finding& finding);
   Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
   Result<void> fix(const Step& step, Pass& pass);
+  std::optional<std::string> passing_need(const Step& step) const;
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Outcome>> commit();
   Result<std::optional<Error>> commit(const Step& step);

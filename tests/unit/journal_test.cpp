@@ -276,7 +276,7 @@ TEST_CASE("journal: a rewrite that fails changes nothing") {
   check_schema_1(Journal::open(state.path(), Journal::Access::write).value());
 }
 
-TEST_CASE("journal: a name or number that is none of its column is an error") {
+TEST_CASE("journal: a name or number that is none of its column is an error of readers, and sets the database aside") {
   TemporaryDirectory state;
   const bool older = GENERATE(false, true);
   make_schema_1(state.path());
@@ -284,14 +284,18 @@ TEST_CASE("journal: a name or number that is none of its column is an error") {
   execute(state.path(),
           older ? "UPDATE steps SET status=7; UPDATE intents SET kind=-1; UPDATE runs SET failing=3"
                 : "UPDATE steps SET status='broken'; UPDATE intents SET kind=''; UPDATE runs SET rollback='0'");
-  const auto journal = Journal::open(state.path(), Journal::Access::write).value();
+  const auto journal = Journal::open(state.path(), Journal::Access::read).value();
   CHECK(journal.last_run().error().code == ErrorCode::invalid);
   CHECK(journal.open_intents(1).error().code == ErrorCode::invalid);
   const auto steps = journal.steps(1);
   REQUIRE_FALSE(steps);
   CHECK(steps.error().message ==
         fmt::format("state database: \"{}\" is not a value of its column", older ? "7" : "broken"));
-  execute(state.path(),
-          older ? "UPDATE runs SET rollback='own', state='x'" : "UPDATE runs SET rollback='own', state=''");
+  execute(state.path(), older ? "UPDATE runs SET failing=0, state='x'" : "UPDATE runs SET rollback='own', state=''");
   CHECK(journal.last_run().error().code == ErrorCode::invalid);
+  const auto written = Journal::open(state.path(), Journal::Access::write);
+  REQUIRE_FALSE(written);
+  CHECK(written.error().code == ErrorCode::database_quarantined);
+  CHECK(written.error().message.find(older ? "\"x\" is not a state of its runs" : "\"\" is not a state") !=
+        std::string::npos);
 }

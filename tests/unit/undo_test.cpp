@@ -227,5 +227,6 @@ TEST_CASE("a damaged undo record is an error of the undo that needs it, and name
   REQUIRE(state.put("/undo/notes.json", file("{")));  // of somebody else
   const auto undo = UndoStore::open(state, trees.root());
   REQUIRE(undo);
-  for (const int run : {0, 1}) CHECK(undo->check(run).error().message.find("000001.json is damaged") != std::string::npos);
+  for (const int run : {0, 1})
+    CHECK(undo->check(run).error().message.find("000001.json is damaged") != std::string::npos);
 }

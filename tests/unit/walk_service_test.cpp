@@ -34,6 +34,23 @@ TEST_CASE("busy: wait waits before anything is changed, and goes on once the mac
   CHECK(world.waited_for.find("a needs idle: idle is not so") != std::string::npos);
 }
 
+TEST_CASE("a fix that fails while the machine is in use is repeated once it is idle, and that is no attempt") {
+  World world;
+  world.write("live/idle", "yes");
+  world.fault("a", "disturbed");
+  int looks = 0;
+  world.on_wait = [&] {
+    CHECK_FALSE(world.has("want/a"));
+    if (++looks < 300) return;
+    world.remove("faults/a");
+    world.write("live/idle", "yes");
+  };
+  const auto run = world.apply(needs_idle("{busy: wait, attempts: 1}"));
+  REQUIRE(run);
+  CHECK(run->state == RunState::rebooting);
+  CHECK(looks == 300);
+}
+
 TEST_CASE("busy: wait hears a pause, and a cancel, while it waits") {
   for (const auto& [event, state] :
        {std::pair(Event::pause, RunState::paused), std::pair(Event::cancel, RunState::idle)}) {

@@ -51,6 +51,10 @@ Result<void> put(Host& host, const Parameters& with) {
   const std::string fault = fault_of(host, name);
   if (fault == "error") return fail(ErrorCode::command, "the fix broke", "fix it");
   if (fault == "void") return {};
+  if (fault == "disturbed") {
+    TRY(host.remove("/live/idle"));
+    return fail(ErrorCode::busy, "dpkg is locked");
+  }
   const std::string shared = host.files().read("/etc/shared").value_or("");
   if (shared.find(name + "\n") == std::string::npos) TRY(host.write("/etc/shared", shared + name + "\n"));
   if (fault == "cut") throw PowerCut();

@@ -83,7 +83,8 @@ class World {
  public:
   World();
 
-  /// Writes /faults/NAME: "error" (the fix fails), "void" (it does nothing), "hang" (its boot never comes up),
+  /// Writes /faults/NAME: "error" (the fix fails), "disturbed" (it fails because /live/idle has gone), "void" (it does
+  /// nothing), "hang" (its boot never comes up),
   /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (cannot be fixed),
   /// "limited" (of a proof: it proves less than is wanted),
   /// "cut" (power is lost in the middle of the fix), "commit" (no space for it), "busy commit", "cut commit"; of the
