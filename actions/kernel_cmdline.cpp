@@ -140,18 +140,22 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   return description;
 }
 
+/// Writes the trial entry, made from the default entry as it is now, once GRUB can read it.
+Result<void> write_trial(Host& host, const Arguments& arguments) {
+  std::string content = TRY(with_trial(host, arguments));
+  if (content == TRY(read_if_any(host, kGrubCustom))) return {};
+  TRY(require_one_time(host));
+  TRY(check_grub_script(host, "/boot/grub/custom.cfg with the trial entry", content));
+  return host.write(kGrubCustom, std::move(content));
+}
+
 Result<void> apply(Host& host, const Parameters& parameters) {
   const Arguments wanted = TRY(arguments_of(parameters));
   const Way way = TRY(way_of(host));
   const Arguments lasting = TRY(with_drop_in(host, wanted));
   TRY(require_grub_defaults(host, lasting));
   if (way == Way::drop_in) return host.write(kGrubDropIn, grub_drop_in(lasting));
-  if (way == Way::generate) return make_default(host, lasting);
-  std::string content = TRY(with_trial(host, wanted));
-  if (content == TRY(read_if_any(host, kGrubCustom))) return {};
-  TRY(require_one_time(host));
-  TRY(check_grub_script(host, "/boot/grub/custom.cfg with the trial entry", content));
-  return host.write(kGrubCustom, std::move(content));
+  return way == Way::generate ? make_default(host, lasting) : write_trial(host, wanted);
 }
 
 /// Entry that grub-reboot has chosen for the next boot; empty: none.
@@ -160,29 +164,17 @@ Result<std::string> next_entry(const Host& host) {
   return environment["next_entry"];
 }
 
-Result<void> before_reboot(Host& host, const Parameters& parameters) {
-  if (!host.live()) return {};
-  const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
-  std::vector<KernelArgument> line;
-  for (const std::string& argument : noted_arguments(custom.trial)) line.push_back(kernel_argument(argument));
-  if (!all_in_force(wanted_kernel_arguments(parameters), line))
-    return fail(ErrorCode::state, "the trial entry is missing from /boot/grub/custom.cfg", "Run `p2pctl apply` again.");
+/// Selects the trial entry for the next boot. It is written again if the default entry has changed since.
+Result<void> arm(Host& host, const Arguments& arguments) {
   TRY(require_one_time(host));
-  if (TRY(next_entry(host)) == kTrialId) return {};
-  TRY(host.will_change(kGrubEnvironment, Restore::generated));
-  TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
-  if (TRY(next_entry(host)) == kTrialId) return host.files().checkpoint("/boot/grub");
-  return fail(ErrorCode::command, "grub-reboot succeeded, but /boot/grub/grubenv does not name the trial entry",
-              "Run `grub-editenv list` to see what /boot/grub/grubenv has.");
-}
-
-/// Makes every argument on trial the default in one step, so that no boot has only some of them.
-Result<void> commit(Host& host, const Parameters& parameters) {
-  if (TRY(way_of(host)) != Way::trial) return {};
-  const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
-  const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
-  TRY(make_default(host, TRY(with_drop_in(host, proven))));
-  if (!custom.trial.empty()) TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
+  TRY(write_trial(host, arguments));
+  if (TRY(next_entry(host)) != kTrialId) {
+    TRY(host.will_change(kGrubEnvironment, Restore::generated));
+    TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));
+    if (TRY(next_entry(host)) != kTrialId)
+      return fail(ErrorCode::command, "grub-reboot succeeded, but /boot/grub/grubenv does not name the trial entry",
+                  "Run `grub-editenv list` to see what /boot/grub/grubenv has.");
+  }
   return host.files().checkpoint("/boot/grub");
 }
 
@@ -194,6 +186,25 @@ Result<void> disarm(Host& host) {
   TRY(host.will_change(kGrubEnvironment, Restore::generated));
   TRY(host.run({{"grub-editenv", std::string(kGrubEnvironment), "unset", "next_entry"}, {}, {}}));
   return {};
+}
+
+/// Arms the trial. It may be armed already, since a restart can wait for days: a kernel may be installed or removed
+/// meanwhile. A trial that cannot boot is disarmed.
+Result<void> before_reboot(Host& host, const Parameters& parameters) {
+  if (!host.live()) return {};
+  Result<void> armed = arm(host, TRY(arguments_of(parameters)));
+  if (!armed) TRY_IN(armed.error().message, disarm(host));
+  return armed;
+}
+
+/// Makes every argument on trial the default in one step, so that no boot has only some of them.
+Result<void> commit(Host& host, const Parameters& parameters) {
+  if (TRY(way_of(host)) != Way::trial) return {};
+  const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
+  const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
+  TRY(make_default(host, TRY(with_drop_in(host, proven))));
+  if (!custom.trial.empty()) TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
+  return host.files().checkpoint("/boot/grub");
 }
 
 /// Generates grub.cfg again if a file generated since the commit still has the arguments. The engine has restored the

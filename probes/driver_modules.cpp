@@ -3,9 +3,10 @@
 // The stock and the patched module have one version string, and depmod prefers updates/ to kernel/: the module that is
 // loaded may not be the installed one. Compares build id (else srcversion) and vermagic of the files in modules.dep
 // with the installed build: in DKMS (`by: dkms`), which builds it for later kernels, too, or in a directory of its own,
-// with an override for depmod and hooks for later kernels. Skips an older kernel without headers. Reads modules.dep,
-// the modules, modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd/build.json, depmod.d, the hooks in
-// /etc/kernel. Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
+// with an override for depmod and hooks for later kernels. With Secure Boot on, and a key of this machine enrolled,
+// they must have an enrolled signature. Skips an older kernel without headers. Reads modules.dep, the modules,
+// modprobe.d, /var/lib/dkms, /usr/src/p2pd-nvidia-*, updates/p2pd, depmod.d, the hooks in /etc/kernel, efivars.
+// Reference: depmod.d(5), dkms(8); scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,6 +27,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
   finding.facts = {{"entry", entry.id}, {"kernels", nlohmann::json::array()}};
   std::vector<std::string> lacking, there;
+  bool refused = false;
   for (const BuildTarget& kernel : kernels) {
     const std::string& release = kernel.release;
     const InstalledModules found = TRY(installed_modules(host, entry, release, by_dkms(parameters)));
@@ -39,6 +41,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     const bool matters = kernel.has_headers || kernel.running || release == kernels.back().release;
     if (installed) there.push_back(release);
     if (!installed && matters) lacking.push_back(found.lacking);
+    refused |= found.refused;
   }
   if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host));
       !file.empty() && lacking.empty())
@@ -47,7 +50,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.summary = lacking.empty()
                         ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))
                         : fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; "));
-  if (!lacking.empty())
+  if (refused)
+    finding.next = "\"p2pctl apply\" signs them with this machine's key and installs them again.";
+  else if (!lacking.empty())
     finding.next = "\"p2pctl catalogue\" shows the kernels that they fit; remove the packages of the others.";
   return finding;
 }

@@ -10,7 +10,6 @@
 
 #include "base/probe.hpp"
 #include "machine/boot/efi_variable.hpp"
-#include "machine/boot/kernel_arguments.hpp"
 #include "machine/boot/lockdown.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/modules/module_signing.hpp"
@@ -20,30 +19,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kEnforce = "/sys/module/module/parameters/sig_enforce";
 constexpr std::string_view kUbuntuPolicy = "/usr/sbin/update-secureboot-policy";
 
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
-}
-
-Result<std::optional<bool>> enforced(const Host& host, Finding& finding) {
-  auto line = host.line(kEnforce);
-  if (!line && line.error().code == ErrorCode::not_found) return std::optional<bool>();
-  const std::string text = TRY(std::move(line));
-  finding.evidence.push_back({std::string(kEnforce), text});
-  if (text != "Y" && text != "N") return fail(ErrorCode::invalid, fmt::format("{}: \"{}\"", kEnforce, text));
-  return std::optional<bool>(text == "Y");
-}
-
-/// True if the running kernel's arguments tell it to refuse.
-bool asked_to_refuse(const Host& host) {
-  for (const KernelArgument& argument : parse_kernel_line(host.line("/proc/cmdline").value_or(""))) {
-    if (argument.key == "module.sig_enforce" && argument.value.value_or("1") != "0") return true;
-    if (argument.key == "lockdown" && argument.value != "none") return true;
-  }
-  return false;
 }
 
 /// Key that this machine signs modules with; null: it has none.
@@ -59,18 +39,6 @@ Json local_key(const Host& host) {
 bool signs(const Json& facts) {
   const Json& key = facts["local_key"];
   return facts["secure_boot"] == true && key.is_object() && key["enrolled"] == true && key["unusable"] == "";
-}
-
-/// True if unsigned modules are refused; nothing if no file shows it.
-std::optional<bool> refused(const Json& facts, bool asked) {
-  const Json& level = facts["lockdown"];
-  const Json& enforce = facts["sig_enforce"];
-  if (level.is_string() && level != "none") return true;
-  if (enforce == true || (asked && (level.is_null() || enforce.is_null()))) return true;
-  if (level == "none") return false;
-  // securityfs is not mounted: kernels lock down with Secure Boot on, or on request
-  if (facts["secure_boot"] != true && enforce == false) return false;
-  return std::nullopt;
 }
 
 /// Command that makes the key of this machine, and the certificate that it makes.
@@ -107,12 +75,12 @@ Result<Finding> check(const Host& host, const Parameters&) {
     return finding;
   }
   const bool efi = host.files().exists(kEfi);
-  const auto on = TRY(efi_flag(host, "SecureBoot", kEfiGlobal));
+  const ModulePolicy policy = TRY(module_policy(host));
+  const auto& [on, level, enforce, asked] = policy;
   if (on) finding.evidence.push_back({efi_variable_path("SecureBoot", kEfiGlobal), *on ? "1" : "0"});
-  const auto setup = TRY(efi_flag(host, "SetupMode", kEfiGlobal));
-  const auto level = TRY(lockdown(host));
   if (level) finding.evidence.push_back({std::string(kLockdown), host.line(kLockdown).value_or("not there")});
-  const auto enforce = TRY(enforced(host, finding));
+  if (enforce) finding.evidence.push_back({std::string(kSigEnforce), *enforce ? "Y" : "N"});
+  const auto setup = TRY(efi_flag(host, "SetupMode", kEfiGlobal));
   const auto taint = host.line("/sys/module/nvidia/taint");
   finding.facts = {{"efi", efi},
                    {"secure_boot", or_null(on)},
@@ -122,11 +90,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
                    {"local_key", local_key(host)},
                    {"enrolment_pending", host.files().exists(efi_variable_path("MokNew", kEfiShim))},
                    {"nvidia_taint", taint ? Json(*taint) : Json()}};
-  const bool asked = asked_to_refuse(host);
-  const auto refuses = refused(finding.facts, asked);
+  const auto refuses = policy.refuses();
   if (!refuses)
     return fail(ErrorCode::not_found,
-                fmt::format("neither {} nor {} tells whether unsigned modules are refused", kLockdown, kEnforce));
+                fmt::format("neither {} nor {} tells whether unsigned modules are refused", kLockdown, kSigEnforce));
   const bool passes = !*refuses || signs(finding.facts);
   finding.verdict = passes ? Verdict::pass : Verdict::fail;
   finding.summary = fmt::format("the kernel {} unsigned modules (Secure Boot {}, lockdown {}, sig_enforce {})",

@@ -156,12 +156,18 @@ TEST_CASE("a trial entry is the entry and our arguments", "[grub]") {
   CHECK(block.find("0000:00:01.0\\;0000:00:02.0") != std::string::npos);
   CHECK(noted_arguments(block) == kAcs);
   check_by_grub(kDebianGrub + block);
+  SECTION("GRUB reboots into the default entry if the kernel or the initrd cannot be loaded") {
+    const std::string checked = "\n\tif [ \"$?\" != 0 ]; then reboot; fi\n";
+    CHECK(block.find("0000:00:02.0 p2pd.trial=1 panic=30" + checked) != std::string::npos);
+    CHECK(block.find("initrd\t/boot/initrd.img-6.1.0-50-amd64" + checked) != std::string::npos);
+  }
   SECTION("every linux line gets them, and titles are quoted") {
     const GrubMenu two =
         parse_grub("menuentry \"it's\" { if a; then\nlinuxefi /k a\nelse linux /k b # c\nfi\n initrd /i }").value();
     const std::string text = grub_trial(two.entries[0], {"iommu=pt"});
-    CHECK(text.find("linuxefi /k a iommu=pt p2pd.trial=1 panic=30\n") != std::string::npos);
-    CHECK(text.find("linux /k b iommu=pt p2pd.trial=1 panic=30 # c\n") != std::string::npos);
+    CHECK(text.find("linuxefi /k a iommu=pt p2pd.trial=1 panic=30\n\tif ") != std::string::npos);
+    CHECK(text.find("linux /k b iommu=pt p2pd.trial=1 panic=30\n\tif [ \"$?\" != 0 ]; then reboot; fi # c\n") !=
+          std::string::npos);
     CHECK(parse_grub(text).value().entries.at(0).title == "p2pd trial: it's");
     check_by_grub(text);
   }

@@ -210,11 +210,72 @@ TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]"
       machine.put(path, text);
       refused(why);
     }
-  SECTION("armed without a trial entry") { CHECK(says(fix.before_reboot(host, kPt), "the trial entry is missing")); }
   SECTION("grub-reboot that does nothing") {
     REQUIRE(fix.apply(host, kPt));
     machine.runner.on("grub-reboot p2pd-trial");
     CHECK(says(fix.before_reboot(host, kPt), "grubenv"));
+  }
+}
+
+TEST_CASE("an armed trial is checked again before each restart", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  REQUIRE(fix.apply(host, kPt));
+  REQUIRE(fix.apply(host, kAcs));
+  REQUIRE(fix.before_reboot(host, kPt));
+  const auto newest_is = [&](const std::string& version) {  // as update-grub writes it
+    std::string config = kDebianGrub;
+    for (std::size_t at = 0; (at = config.find("6.1.0-50", at)) != std::string::npos;) config.replace(at, 8, version);
+    machine.put(kConfig, config);
+  };
+  const auto removed = [&](const std::string& name) { fs::remove(machine.directory / ("boot/" + name + "-amd64")); };
+  const auto disarmed = [&](const std::string& why) {
+    const std::string custom = machine.get(kCustom);
+    CHECK(says(fix.before_reboot(host, kPt), why));
+    CHECK(machine.get(kCustom) == custom);
+    CHECK(machine.get(kEnv).find("next_entry") == std::string::npos);
+  };
+  const auto tries = [&](const std::string& version) {
+    REQUIRE(fix.before_reboot(host, kPt));
+    REQUIRE(fix.before_reboot(host, kAcs));
+    CHECK(machine.checked.back() == machine.get(kCustom));
+    machine.boot();
+    CHECK(machine.get("proc/cmdline").starts_with("BOOT_IMAGE=/boot/vmlinuz-" + version + "-amd64 "));
+    CHECK(session.check(kPt).facts["trial"] == true);
+    CHECK(session.passes(kPt));
+    CHECK(session.passes(kAcs));
+  };
+  SECTION("its kernel is removed") {
+    removed("vmlinuz-6.1.0-50");
+    removed("initrd.img-6.1.0-50");
+    newest_is("6.1.0-49");
+    tries("6.1.0-49");
+  }
+  SECTION("a newer kernel is installed") {
+    machine.put("boot/vmlinuz-6.1.0-51-amd64", "");
+    machine.put("boot/initrd.img-6.1.0-51-amd64", "");
+    newest_is("6.1.0-51");
+    tries("6.1.0-51");
+  }
+  SECTION("somebody removes the trial entry") {
+    fs::remove(machine.directory / kCustom);
+    REQUIRE(fix.before_reboot(host, kAcs));
+    tries("6.1.0-50");
+  }
+  SECTION("its kernel is removed, and grub.cfg names it still") {
+    removed("vmlinuz-6.1.0-50");
+    disarmed("/boot/vmlinuz-6.1.0-50-amd64 does not exist Run update-grub");
+  }
+  SECTION("its initrd is removed") {
+    removed("initrd.img-6.1.0-50");
+    disarmed("/boot/initrd.img-6.1.0-50-amd64 does not exist Run update-grub");
+  }
+  SECTION("GRUB cannot read the new one") {
+    newest_is("6.1.0-49");
+    machine.script_status = 1;
+    disarmed("Syntax error at line 7");
   }
 }
 

@@ -31,6 +31,8 @@ struct MadeModule {
     Elf64_Ehdr header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_shentsize = sizeof(Elf64_Shdr);
     header.e_shoff = sizeof header + notes.size() + names.size() + info.size();
     header.e_shnum = extended ? 0 : 4;
     header.e_shstrndx = extended ? SHN_XINDEX : 1;

@@ -2,10 +2,16 @@
 #include "machine/modules/module_install.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "catch.hpp"
+#include "machine/boot/efi_variable.hpp"
 #include "machine/modules/module_signing.hpp"
 #include "made_module.hpp"
 #include "made_tree.hpp"
@@ -44,6 +50,91 @@ struct World : MadeTree {
     for (const std::string& path : {file, "/usr" + file})
       runner.on("dpkg-query --search " + path, package.empty() ? "" : package + ": " + path + "\n",
                 package.empty() ? 1 : 0);
+  }
+};
+
+/// Output of a shell command; "failed" if it fails.
+std::string shell(const std::string& command) {
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string out;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) out += static_cast<char>(c);
+  return ::pclose(pipe) == 0 ? out : "failed";
+}
+
+/// A running machine with p2pd's modules in updates/p2pd, and with a key for signing modules.
+struct SigningMachine : MadeTree {
+  SigningMachine() {
+    nlohmann::json record = {{"made_of", {{"release", "9.9.9"}, {"commit", entry().commit}}}};
+    std::string dep;
+    for (const std::string_view module : kModuleNames) {
+      put(file(module), MadeModule{.srcversion = "AAAA", .release = "6.1.0-1-amd64"}.bytes());
+      record["modules"][module] = {{"srcversion", "AAAA"}};
+      dep += fmt::format("updates/p2pd/{}.ko:\n", module);
+    }
+    put(std::string(kPlace) + "updates/p2pd/build.json", record.dump());
+    put(std::string(kPlace) + "modules.dep", dep);
+    make_key("var/lib/dkms/mok");
+  }
+  static std::string file(std::string_view module) { return fmt::format("{}updates/p2pd/{}.ko", kPlace, module); }
+  void refuses(bool refuses) const {
+    put("sys/kernel/security/lockdown", refuses ? "none [integrity]\n" : "[none] integrity\n");
+    put(efi_variable_path("SecureBoot", kEfiGlobal), std::string("\x06\0\0\0", 4) + (refuses ? '\1' : '\0'));
+  }
+  void make_key(const std::string& name) const {
+    put(name + ".key", "");
+    const std::string path = (directory / name).string();
+    REQUIRE(shell("openssl req -new -x509 -newkey rsa:2048 -nodes -subj /CN=a/ -outform DER -keyout " + path +
+                  ".key -out " + path + ".pub 2>&1 && openssl x509 -inform DER -in " + path + ".pub -out " + path +
+                  ".pem") != "failed");
+  }
+  void enrol(const std::string& name) const {
+    const std::string certificate = shell("cat " + (directory / (name + ".pub")).string());
+    put(efi_variable_path("MokListRT", kEfiShim), std::string("\x06\0\0\0", 4) + "header" + certificate);
+  }
+  /// Signs every module as scripts/sign-file of Linux does.
+  void sign(const std::string& name) const {
+    const std::string key = (directory / name).string();
+    for (const std::string_view module : kModuleNames) {
+      const std::string path = (directory / file(module)).string();
+      const std::string signature =
+          shell("openssl cms -sign -binary -noattr -nocerts -outform DER -md sha256 -signer " + key + ".pem -inkey " +
+                key + ".key -in " + path);
+      REQUIRE(signature != "failed");
+      std::string end(12, '\0');  // struct module_signature
+      end[2] = 2;                 // PKCS#7
+      end[10] = static_cast<char>(signature.size() / 256);
+      end[11] = static_cast<char>(signature.size() % 256);
+      std::ofstream(path, std::ios::binary | std::ios::app) << signature << end << "~Module signature appended~\n";
+    }
+  }
+  /// Reason why the modules are not installed; "refused: ..." if for want of a signature.
+  std::string lacking() {
+    for (const std::string_view module : kModuleNames)
+      runner.on(fmt::format("modinfo -F sig_key /{}", file(module)),
+                shell("modinfo -F sig_key " + (directory / file(module)).string()));
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {  // only below a root of its own a host is a running one that opens its modules by their names
+      fs::create_directory(directory / "proc");
+      if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          ::mount("/proc", (directory / "proc").c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0 ||
+          ::chroot(directory.path().c_str()) != 0 || ::chdir("/") != 0)
+        ::_exit(1);
+      const Host live(Root::open("/").value(), runner);
+      const auto found = installed_modules(live, entry(), "6.1.0-1-amd64", false);
+      const std::string text = !found ? found.error().text() : (found->refused ? "refused: " : "") + found->lacking;
+      ::_exit(::write(ends[1], text.data(), text.size()) < 0 ? 1 : 0);
+    }
+    ::close(ends[1]);
+    std::string text(4096, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(ends[0], text.data(), text.size()), 0)));
+    ::close(ends[0]);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    return text;
   }
 };
 
@@ -198,4 +289,65 @@ TEST_CASE("modules: the key that this system signs with") {
   tree.put("etc/dkms/framework.conf", "# mok_signing_key=/no\nmok_signing_key=\"/k\"\nmok_certificate=/c\n");
   CHECK(signing_key(tree.host)->key == "/k");
   CHECK(signing_key(tree.host)->certificate == "/c");
+}
+
+TEST_CASE("modules: those that the kernel refuses for want of a signature are not installed") {
+  if (::geteuid() != 0) {
+    WARN("not root: a running host cannot be shown to p2pd here, not tested");
+    return;
+  }
+  SigningMachine machine;
+  machine.refuses(false);
+  machine.enrol("var/lib/dkms/mok");
+  CHECK(machine.lacking().empty());  // Secure Boot is off: a machine that is ready stays ready
+  machine.refuses(true);             // its owner turns it on
+  const std::string nvidia = "/lib/modules/6.1.0-1-amd64/updates/p2pd/nvidia.ko";
+  CHECK(machine.lacking() == "refused: " + nvidia + " is not signed: with Secure Boot on, the kernel refuses it");
+  SECTION("nobody enrolled the key: the check secure-boot has the next step") {
+    fs::remove(machine.directory / efi_variable_path("MokListRT", kEfiShim));
+    machine.put(efi_variable_path("db", kEfiImages), std::string("\x07\0\0\0", 4) + "others");
+    CHECK(machine.lacking().empty());
+  }
+  SECTION("there is no key") {
+    fs::remove(machine.directory / "var/lib/dkms/mok.pub");
+    CHECK(machine.lacking().empty());
+  }
+  SECTION("a kernel that does not care") {
+    machine.put("sys/kernel/security/lockdown", "[none] integrity\n");
+    machine.put("sys/module/module/parameters/sig_enforce", "N\n");
+    CHECK(machine.lacking().empty());
+  }
+  SECTION("they are signed again") {
+    machine.sign("var/lib/dkms/mok");
+    CHECK(machine.lacking().empty());
+  }
+  SECTION("they are signed with another key") {
+    machine.make_key("other");
+    machine.sign("other");
+    CHECK(machine.lacking() ==
+          "refused: " + nvidia + " is signed with a key that is not enrolled: the kernel refuses it");
+  }
+}
+
+TEST_CASE("modules: they are signed whenever there is a key") {
+  MadeTree tree;
+  BuildTarget target;
+  target.release = "6.1.0-1-amd64";
+  tree.put("new/nvidia.ko", "x");
+  tree.put("new/build.json", "x");
+  const auto sign = [&] { return sign_modules(tree.host, target, "/new"); };
+  CHECK(sign());
+  CHECK(tree.runner.ran.empty());  // no key is made where nothing asks for one
+  tree.put("var/lib/dkms/mok.key");
+  tree.put("var/lib/dkms/mok.pub");
+  const std::string command = "kmodsign sha512 /var/lib/dkms/mok.key /var/lib/dkms/mok.pub /new/nvidia.ko";
+  tree.runner.on(command);
+  CHECK(sign());
+  CHECK(tree.runner.ran == std::vector<std::string>{command});
+  tree.runner.on(command, "", 1, "no such key");
+  CHECK(sign());  // Secure Boot is off
+  tree.put(efi_variable_path("SecureBoot", kEfiGlobal), std::string("\x06\0\0\0\1", 5));
+  const auto refused = sign();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text().find("the modules are not signed") != std::string::npos);
 }

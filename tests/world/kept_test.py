@@ -76,6 +76,52 @@ def case_hook_installs_without_a_trial(tree):
     is_ours(tree, False)
 
 
+def case_secure_boot_turned_on_later(tree):
+    """They are signed already; those that are not, as an older p2pd left them, or of a key that is not enrolled, are signed by apply."""
+    keep(tree)
+    plan, nvidia = tree.plan(STEPS), place(tree) / "nvidia-current-open.ko"
+
+    def signer():
+        return tree.run("modinfo", "-F", "sig_key", f"/lib/modules/{tree.kernel}/updates/p2pd/{nvidia.name}").strip()
+
+    def variable(name, vendor, data):
+        file = tree.file(f"/sys/firmware/efi/efivars/{name}-{vendor}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bytes((6, 0, 0, 0)) + data)
+
+    def enrol():
+        variable("MokListRT", "605dab50-e046-4300-abb6-3dd810dd8b23", tree.file("/var/lib/dkms/mok.pub").read_bytes())
+
+    def stays():
+        told = settle(tree, "apply", plan)
+        need(not told["changed"], f"apply changed something: {told}")
+
+    def signed_again(why):
+        told = tree.p2pctl("doctor", plan, live=True)[1]
+        need(why in str(told), told)
+        need(settle(tree, "apply", plan)["result"] == "done", "not done")
+        stays()
+    first = signer()
+    need(first, "not signed, though DKMS made a key")
+    variable("SecureBoot", "8be4df61-93ca-11d2-aa0d-00e098032b8c", b"\1")
+    tree.file("/sys/kernel/security").mkdir(parents=True)
+    tree.file("/sys/kernel/security/lockdown").write_text("none [integrity] confidentiality\n")
+    enrol()
+    stays()
+    content = nvidia.read_bytes()
+    end = content.index(b"~Module signature appended~")
+    nvidia.write_bytes(content[:end - 12 - int.from_bytes(content[end - 4:end], "big")])
+    signed_again("is not signed: with Secure Boot on, the kernel refuses it")
+    need(signer() == first, f"signed by {signer()}, not {first}")
+    tree.run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=another/", "-outform", "DER",
+             "-keyout", "/var/lib/dkms/mok.key", "-out", "/var/lib/dkms/mok.pub")
+    variable("MokListRT", "605dab50-e046-4300-abb6-3dd810dd8b23", b"none")
+    stays()  # signing would not help
+    enrol()
+    signed_again("is signed with a key that is not enrolled")
+    need(signer() not in ("", first), f"signed by {signer()}")
+
+
 def case_kernel_that_they_do_not_build_for(tree):
     """Its package is installed all the same, and its removal leaves nothing."""
     keep(tree)

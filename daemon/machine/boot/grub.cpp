@@ -13,6 +13,8 @@ constexpr std::string_view kEnd = "### END p2pd trial ###\n";
 constexpr std::string_view kArgumentsNote = "# arguments:";
 constexpr std::string_view kDropInHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
 constexpr std::string_view kPanic = "panic=30";  // seconds until a trial that panics reboots into the default
+// GRUB has cleared its one-time choice by now. Without it, GRUB would wait in its menu for a person.
+constexpr std::string_view kLoadedOrReboot = "\n\tif [ \"$?\" != 0 ]; then reboot; fi";
 
 std::string note(const std::vector<std::string>& arguments) {
   std::string line(kArgumentsNote);
@@ -64,6 +66,7 @@ Result<GrubCustom> split_grub_custom(std::string_view text) {
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments) {
   std::string body = entry.body;
   for (auto load = entry.loads.rbegin(); load != entry.loads.rend(); ++load) {
+    body.insert(load->end, kLoadedOrReboot);
     if (!load->kernel) continue;
     std::string appended;
     for (const std::string& argument : arguments)

@@ -31,8 +31,8 @@ struct GrubCustom {
 };
 Result<GrubCustom> split_grub_custom(std::string_view text);
 
-/// Makes the trial block: `entry` again, with those of `arguments` that it lacks and kTrialId; it reboots by itself
-/// after a panic.
+/// Makes the trial block: `entry` again, with those of `arguments` that it lacks and kTrialId; it reboots by itself,
+/// into the default entry, after a panic or if its kernel or initrd cannot be loaded.
 std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& arguments);
 
 /// Joins `arguments` into one piece of a line of grub.cfg.

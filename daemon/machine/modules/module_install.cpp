@@ -9,6 +9,7 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
+#include "machine/modules/module_signing.hpp"
 
 namespace p2pd {
 namespace {
@@ -117,6 +118,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
     lacks(name.error().message);
   else if (dkms && base != "nvidia")
     lacks("an install line of modprobe.d makes modprobe load " + base + " for nvidia");
+  Names as_built;
   for (const std::string_view module : kModuleNames) {
     const auto found = listed->find(renamed(module, dkms ? "nvidia" : base));
     out.files[module] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
@@ -132,10 +134,16 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
         identities ? identities->front() : ModuleIdentity{"", "unknown"};  // the kernel's own modules have none
     const ModuleIdentity& built = wanted.at(std::string(module));
     out.by_build_id = out.by_build_id && there.by_build_id(built);
-    if (there.is(built) && TRY(kernel_of_module(host, file)) == release) continue;
+    if (there.is(built) && TRY(kernel_of_module(host, file)) == release) {
+      as_built.push_back(file);
+      continue;
+    }
     lacks(fmt::format("{} is another build ({})", file, there.text(built)));
     out.foreign.push_back(file);
   }
+  if (!out.lacking.empty()) return out;
+  out.lacking = TRY(refused_because(host, as_built));
+  out.refused = !out.lacking.empty();
   return out;
 }
 

@@ -35,12 +35,14 @@ struct InstalledModules {
   nlohmann::json files = nlohmann::json::object();  ///< file that modprobe would load for each module, or null
   std::string lacking;                              ///< reason why these are not the entry's; empty: they are
   std::vector<std::string> foreign;                 ///< files that modprobe would load instead
+  bool refused = false;                             ///< they are the entry's, but have no signature that helps
   bool by_build_id = true;                          ///< true if each was compared by its build id
 };
 
 /// Compares by build id (srcversion if there is none) and vermagic, never by version, with the modules of the entry's
-/// commit in DKMS or in the build's record beside the modules: those stay when the builds in the cache are removed. An
-/// Error: a file or modprobe.d is not readable.
+/// commit in DKMS or in the build's record beside the modules: those stay when the builds in the cache are removed. A
+/// module that the running kernel refuses for want of a signature is not installed: see refused_because(). An Error: a
+/// file or modprobe.d is not readable.
 Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntry& entry, const std::string& release,
                                            bool dkms);
 

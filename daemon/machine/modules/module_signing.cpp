@@ -3,10 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <map>
 #include <sstream>
+#include <vector>
 
+#include "base/log.hpp"
 #include "machine/boot/efi_variable.hpp"
+#include "machine/boot/lockdown.hpp"
 #include "machine/modules/module_build.hpp"
 
 namespace p2pd {
@@ -39,6 +44,41 @@ std::string hash_of(const Host& host, const BuildTarget& target) {
   return hash.empty() ? "sha512" : hash;
 }
 
+/// Lists of certificates that shim and the firmware give the kernel, an absent one empty; none: they cannot be read.
+std::vector<std::string> trusted_lists(const Host& host) {
+  std::vector<std::string> lists;
+  for (const auto& [name, vendor] : {std::pair{"MokListRT", kEfiShim}, {"db", kEfiImages}})
+    if (auto list = efi_variable(host, name, vendor)) lists.push_back(std::move(*list).value_or(""));
+  return lists;
+}
+
+bool contains(const std::vector<std::string>& lists, const std::string& bytes) {
+  return std::ranges::any_of(lists, [&](const std::string& list) { return list.find(bytes) != std::string::npos; });
+}
+
+/// DER of the serial number that modinfo prints as "3F:A2:...", as it is in its certificate; empty: it is none.
+std::string serial_number(std::string_view printed) {
+  std::string bytes;
+  for (; printed.size() >= 2; printed.remove_prefix(std::min<std::size_t>(printed.size(), 3))) {
+    unsigned char byte = 0;
+    if (std::from_chars(printed.data(), printed.data() + 2, byte, 16).ec != std::errc()) return "";
+    bytes += static_cast<char>(byte);
+  }
+  if (bytes.empty()) return "";
+  if ((static_cast<unsigned char>(bytes.front()) & 0x80U) != 0) bytes.insert(0, 1, '\0');  // else it is negative
+  return std::string("\x02") + static_cast<char>(bytes.size()) + bytes;
+}
+
+Result<void> sign_all(Host& host, const BuildTarget& target, const SigningKey& key, const std::string& directory) {
+  const std::string tool = target.build() + "/scripts/sign-file";
+  const std::string program = host.has_program(tool) ? tool : "kmodsign";
+  for (const std::string& file : host.names(directory))
+    if (file.ends_with(".ko"))
+      TRY(host.run(
+          {{program, hash_of(host, target), key.key, key.certificate, fmt::format("{}/{}", directory, file)}, {}, {}}));
+  return {};
+}
+
 }  // namespace
 
 std::optional<SigningKey> signing_key(const Host& host) {
@@ -60,29 +100,36 @@ std::string unusable_because(const Host& host, const SigningKey& key) {
 std::optional<bool> is_enrolled(const Host& host, const std::string& certificate) {
   const auto bytes = host.files().read(certificate, 1U << 16);
   if (!bytes || bytes->empty()) return std::nullopt;
-  std::optional<bool> known;
-  for (const auto& [name, vendor] : {std::pair{"MokListRT", kEfiShim}, {"db", kEfiImages}}) {
-    const auto list = efi_variable(host, name, vendor);
-    if (!list) continue;
-    if (*list && (*list)->find(*bytes) != std::string::npos) return true;
-    known = false;
+  const std::vector<std::string> lists = trusted_lists(host);
+  return lists.empty() ? std::nullopt : std::optional(contains(lists, *bytes));
+}
+
+Result<std::string> refused_because(const Host& host, const std::vector<std::string>& files) {
+  const auto key = signing_key(host);
+  if (!host.live() || !key || is_enrolled(host, key->certificate) != true || !unusable_because(host, *key).empty())
+    return std::string();
+  const ModulePolicy policy = TRY(module_policy(host));
+  if (policy.secure_boot != true || policy.refuses() == false) return std::string();
+  const std::vector<std::string> trusted = trusted_lists(host);
+  for (const std::string& file : files) {
+    const std::string serial =
+        serial_number(TRY(host.cached_output_of(file, {{"modinfo", "-F", "sig_key", file}, {}, {}})));
+    if (serial.empty()) return fmt::format("{} is not signed: with Secure Boot on, the kernel refuses it", file);
+    if (!contains(trusted, serial))
+      return fmt::format("{} is signed with a key that is not enrolled: the kernel refuses it", file);
   }
-  return known;
+  return std::string();
 }
 
 Result<void> sign_modules(Host& host, const BuildTarget& target, const std::string& directory) {
-  if (!TRY(efi_flag(host, "SecureBoot", kEfiGlobal)).value_or(false)) return {};
   const auto key = signing_key(host);
   if (!key) return {};  // the check secure-boot reports systems that refuse unsigned modules
-  const std::string tool = target.build() + "/scripts/sign-file";
-  const std::string program = host.has_program(tool) ? tool : "kmodsign";
-  for (const std::string& file : host.names(directory))
-    if (file.ends_with(".ko"))
-      TRY_IN(
-          "the modules are not signed",
-          host.run({{program, hash_of(host, target), key->key, key->certificate, fmt::format("{}/{}", directory, file)},
-                    {},
-                    {}}));
+  Result<void> done = sign_all(host, target, *key, directory);
+  if (done || done.error().code == ErrorCode::interrupted) return done;
+  if (TRY(efi_flag(host, "SecureBoot", kEfiGlobal)).value_or(false))
+    return Failure(std::move(done).error().in("the modules are not signed"));
+  log::warning("the modules are not signed, and the kernel will refuse them if Secure Boot is turned on: {}",
+               done.error().text());
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/host.hpp"
 #include "base/result.hpp"
@@ -28,8 +29,12 @@ std::string unusable_because(const Host& host, const SigningKey& key);
 /// Debian's and Ubuntu's kernels trust; nullopt if that cannot be read.
 std::optional<bool> is_enrolled(const Host& host, const std::string& certificate);
 
-/// Signs the modules in `directory` for `target` if Secure Boot is on and there is a key; else does
-/// nothing.
+/// Reason why the kernel refuses one of the module files although a key of this machine is enrolled: they were
+/// installed before Secure Boot was on, or before there was the key. Empty: it refuses none, or signing would not help.
+Result<std::string> refused_because(const Host& host, const std::vector<std::string>& files);
+
+/// Signs the modules in `directory` for `target` if there is a key, since Secure Boot may be turned on later; with
+/// Secure Boot off, a failure is only a warning.
 Result<void> sign_modules(Host& host, const BuildTarget& target, const std::string& directory);
 
 }  // namespace p2pd
