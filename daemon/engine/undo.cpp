@@ -8,6 +8,7 @@
 
 #include "base/json_members.hpp"
 #include "base/sha256.hpp"
+#include "engine/shared_file.hpp"
 #include "machine/catalogue/staging.hpp"
 
 namespace p2pd {
@@ -255,6 +256,11 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
       !TRY(host_.list(entry.path)).empty())
     return entry.path + " stays: it holds files of others";
   if (foreign && entry.restore == Restore::generated) return entry.path + " was regenerated since";
+  if (const auto merged = foreign && is_shared(entry.path) ? with_block_of(old, now) : std::nullopt) {
+    changed_ = true;
+    TRY(host_.put(entry.path, *merged));
+    return entry.path + " was changed since by somebody else; those lines stay";
+  }
   std::string note;
   if (foreign && now.kind == FileState::Kind::regular) {
     const std::string kept = "/kept/" + entry.name;

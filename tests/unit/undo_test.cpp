@@ -8,6 +8,8 @@
 using namespace p2pd;
 using p2pd::test::TemporaryDirectory;
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// A tree with a state directory; each open() is another process.
@@ -115,6 +117,53 @@ TEST_CASE("what somebody generated anew stays, what somebody edited is kept asid
   std::string content;
   kept >> content;
   CHECK(content == "edited");
+}
+
+TEST_CASE("what others changed in a file that p2pd shares with them stays") {
+  const std::string path = "/boot/grub/custom.cfg",
+                    block = "### BEGIN p2pd trial ###\nmenuentry\n### END p2pd trial ###\n";
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  const bool made = GENERATE(true, false);
+  if (!made) REQUIRE(root.put(path, file("menuentry one")));
+  REQUIRE(undo.before_change(path, Restore::bytes));
+  std::string now, left;
+  SECTION("a line behind the block") {
+    REQUIRE(root.put(path, file("menuentry one\n" + block)));
+    now = "menuentry one\n" + block + "menuentry two";
+    left = "menuentry one\nmenuentry two";
+  }
+  SECTION("a line once the block is gone") {
+    REQUIRE(root.put(path, file("menuentry one")));
+    now = left = "menuentry one\nmenuentry two\n";
+  }
+  SECTION("the block alone is left") {
+    REQUIRE(root.put(path, file("menuentry one\n" + block)));
+    now = block;
+    left = made ? "absent" : "";
+  }
+  REQUIRE(undo.note_result());
+  REQUIRE(root.put(path, file(now)));
+  CHECK(undo.restore_newest().value() == std::vector{path + " was changed since by somebody else; those lines stay"});
+  CHECK(root.read(path).value_or("absent") == left);
+  CHECK_FALSE(fs::exists(trees.state.path() / "kept"));
+}
+
+TEST_CASE("a block that has lost its end is undone with its file, which is kept aside") {
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n")));
+  REQUIRE(undo.before_change("/etc/nccl.conf", Restore::bytes));
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n# BEGIN p2pd\nB=1\n# END p2pd\n")));
+  REQUIRE(undo.note_result());
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n# BEGIN p2pd\nB=1\n")));
+  CHECK(undo.restore_newest()->size() == 1);
+  CHECK(root.read("/etc/nccl.conf").value() == "A=1\n");
+  CHECK(fs::exists(trees.state.path() / "kept/000001"));
 }
 
 TEST_CASE("an attribute gets its old value back where it still has the new one") {
