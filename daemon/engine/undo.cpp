@@ -88,11 +88,14 @@ bool is_sound(const json& record) {
 }
 
 Result<json> read_record(const Root& state, const std::string& name) {
-  const std::string path = "/undo/" + name + ".json";
-  json record = parse_json(TRY(state.read(path)));
+  const std::string base = state.directory().string() + "/undo/" + name;
+  const Result<std::string> text = state.read("/undo/" + name + ".json");
+  json record = parse_json(text.value_or(""));
   if (is_sound(record) && name.find_first_not_of("0123456789") == std::string::npos) return record;
-  return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", state.directory().string(), path),
-              "restore that file by hand from the .bytes file next to it, then remove both");
+  return fail(ErrorCode::invalid,
+              text ? fmt::format("undo record {}.json is damaged", base)
+                   : fmt::format("undo record {}.json cannot be read: {}", base, text.error().message),
+              fmt::format("restore that file by hand from {0}.bytes, then \"sudo rm {0}.*\"", base));
 }
 
 }  // namespace
@@ -219,7 +222,16 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
   state.gid = json_number<unsigned>(record, "gid");
   const json xattrs = record.value("xattrs", json::object());
   for (const auto& [name, value] : xattrs.items()) state.xattrs[name] = from_hex(value.get<std::string>());
-  state.content = TRY(state_.read("/undo/" + entry.name + ".bytes"));
+  if (state.kind != FileState::Kind::regular && state.kind != FileState::Kind::symlink) return state;  // no content
+  Result<std::string> content = state_.read("/undo/" + entry.name + ".bytes");
+  if (!content)
+    return fail(content.error().code,
+                fmt::format("the old content of {} is lost: {}{}", entry.path, state_.directory().string(),
+                            content.error().message),
+                fmt::format("restore {} by hand, from a backup or its package; then \"sudo rm {}/undo/{}.*\", and undo "
+                            "goes on without it",
+                            entry.path, state_.directory().string(), entry.name));
+  state.content = std::move(*content);
   return state;
 }
 

@@ -277,3 +277,44 @@ TEST_CASE("a damaged undo record is an error that names it") {
   REQUIRE_FALSE(undo);
   CHECK(undo.error().message.find("000001.json is damaged") != std::string::npos);
 }
+
+TEST_CASE("a missing or unreadable file of an undo record names the next step, and undo goes on after it") {
+  Trees trees;
+  Root root = trees.root();
+  REQUIRE(root.put("/etc/a", file("old")));
+  {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {}});
+    for (const char* path : {"/etc/a", "/etc/b"}) REQUIRE(undo.before_change(path, Restore::bytes));
+    for (const char* path : {"/etc/a", "/etc/b"}) REQUIRE(root.put(path, file("new")));
+    REQUIRE(undo.note_result());
+  }
+  const fs::path records = trees.state.path() / "undo";
+  const std::string rm = fmt::format("\"sudo rm {}/000001.*\"", records.string());
+  fs::remove(records / "000002.bytes");  // /etc/b was absent, and has no content to lose
+  SECTION("the bytes") {
+    fs::remove(records / "000001.bytes");
+    UndoStore undo = trees.open();
+    const auto failed = undo.restore_newest();
+    REQUIRE_FALSE(failed);
+    CHECK(failed.error().message.find("the old content of /etc/a is lost: ") != std::string::npos);
+    CHECK(failed.error().message.ends_with("/undo/000001.bytes: No such file or directory"));
+    CHECK(failed.error().next.starts_with("restore /etc/a by hand"));
+    CHECK(failed.error().next.find(rm) != std::string::npos);
+  }
+  SECTION("the record") {
+    fs::remove(records / "000001.json");
+    fs::create_directory(records / "000001.json");
+    const auto undo = UndoStore::open(Root::open(trees.state.path()).value(), root);
+    REQUIRE_FALSE(undo);
+    CHECK(undo.error().message.find("000001.json") != std::string::npos);
+    CHECK(undo.error().next.find("000001.bytes") != std::string::npos);
+    CHECK(undo.error().next.find(rm) != std::string::npos);
+  }
+  fs::remove_all(records / "000001.json");  // as told
+  UndoStore undo = trees.open();
+  CHECK(undo.restore_newest());
+  CHECK_FALSE(root.exists("/etc/b"));
+  CHECK(undo.forget_newest());
+  CHECK_FALSE(trees.open().newest());
+}
