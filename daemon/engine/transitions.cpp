@@ -11,9 +11,10 @@ using E = Event;
 
 constexpr std::string_view kStateNames[] = {"idle",    "walking", "rebooting", "ready",    "limited",
                                             "blocked", "failed",  "paused",    "reverting"};
-constexpr std::string_view kEventNames[] = {
-    "apply",   "go-on",      "pause",  "resume",  "retry",   "cancel",  "revert",    "superseded", "stopped",
-    "blocker", "reboot-due", "proven", "in-part", "settled", "failure", "give-back", "reverted",   "given-back"};
+constexpr std::string_view kEventNames[] = {"apply",   "go-on",      "pause",      "resume",    "retry",
+                                            "cancel",  "revert",     "superseded", "abandoned", "stopped",
+                                            "blocker", "reboot-due", "proven",     "in-part",   "settled",
+                                            "failure", "give-back",  "reverted",   "given-back"};
 
 struct Row {
   RunState state;
@@ -28,6 +29,8 @@ constexpr Row kRows[] = {
 
     {S::walking, E::apply, S::walking},        {S::walking, E::go_on, S::walking},
     {S::walking, E::superseded, S::idle},      {S::walking, E::stopped, S::walking},
+    {S::walking, E::abandoned, S::failed},     {S::rebooting, E::abandoned, S::failed},
+    {S::blocked, E::abandoned, S::failed},     {S::reverting, E::abandoned, S::failed},
     {S::walking, E::pause, S::paused},         {S::walking, E::cancel, S::reverting},
     {S::walking, E::revert, S::reverting},     {S::walking, E::blocker, S::blocked},
     {S::walking, E::reboot_due, S::rebooting}, {S::walking, E::proven, S::ready},

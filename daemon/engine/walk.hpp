@@ -54,6 +54,8 @@ class Walk {
   Result<Run> revert();
   /// Cancels the last run, also if it has ended since its cancel was accepted.
   Result<Run> cancel_accepted();
+  /// Ends a run that would continue by itself, and keeps its changes until a revert; a paused run stays paused.
+  Result<void> abandon(const std::string& why);
   /// Handles pause, resume, retry or cancel of a run that no walk is working on.
   Result<Run> request(Event event);
 
