@@ -267,7 +267,7 @@ def case_removal_with_an_open_run(machine):
     machine.run("p2pctl cancel")
     machine.ends("cancelled", run)
 
-    run = machine.apply("blocked")
+    run = machine.apply("stuck")
     machine.state("blocked")
     done = maintainer(machine, "prerm remove")
     expect(done.returncode == 0 and "cancels its open run" in done.stdout, f"{done.returncode}: {done.stdout}")
