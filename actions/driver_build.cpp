@@ -53,7 +53,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
     description.time += time_of_build(host);
     description.commands.push_back(make_of(host, all, build).text());
   }
-  if (mirror && !*mirror) description.notes.push_back("mirror refused: " + mirror->error().message);
+  if (mirror && !*mirror) description.notes.push_back("mirror refused: " + mirror->error().text());
   description.summary = summary_of(taken, built);
   return description;
 }

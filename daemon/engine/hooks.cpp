@@ -5,11 +5,12 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/log.hpp"
+#include "base/owner.hpp"
 #include "engine/walk.hpp"
 #include "machine/hardware/pci.hpp"
 
@@ -21,23 +22,53 @@ using namespace std::chrono_literals;
 constexpr std::string_view kHooks = "/etc/p2pd/hooks";
 constexpr std::chrono::milliseconds kDeadline = 5min;
 
-/// Checks that only root can change a program, the target of its link, or a directory.
-Result<void> check_owner(const Host& host, const std::string& path) {
-  struct stat found {};
-  if (::stat(TRY(host.files().real_path(path)).c_str(), &found) != 0) return fail_errno(path);
-  if ((found.st_uid == 0 || found.st_uid == ::geteuid()) && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
-  return fail(ErrorCode::denied, path + " is not run: others than root can change it",
-              fmt::format("sudo chown root {0} && sudo chmod go-w {0}", path));
+/// Names of the programs in a directory of hooks. Directories, hidden files and leftovers of editors (drain~) and of
+/// dpkg (drain.dpkg-old) are none.
+std::vector<std::string> hooks_in(const Host& host, const std::string& directory) {
+  std::vector<std::string> names = host.names(directory);
+  std::erase_if(names, [&](const std::string& name) {
+    const auto info = host.files().stat(directory + "/" + name);
+    return name.starts_with('.') || name.ends_with('~') || name.find(".dpkg-") != name.npos ||
+           (info && S_ISDIR(info->st_mode));
+  });
+  return names;
+}
+
+Result<void> require_own(const Host& host, const std::string& program) {
+  TRY_IN(program + " is not run", only_root_changes(host.files(), program));
+  return {};
+}
+
+/// Checks that run-parts does not skip a program, which nobody would notice.
+Result<void> require_runnable(const Host& host, const std::string& program) {
+  const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; };
+  if (!std::ranges::all_of(name, plain))
+    return fail(ErrorCode::denied, program + " is not run: run-parts skips its name",
+                "rename it to letters, digits, _ and - only, or remove it");
+  if ((TRY(host.files().stat(program)).st_mode & 0111U) == 0)
+    return fail(ErrorCode::denied, program + " is not run: it is not executable",
+                fmt::format("\"sudo chmod +x {}\", or remove it", program));
+  return {};
 }
 
 }  // namespace
 
+Result<void> check_hooks(const Host& host, std::string_view directory) {
+  const std::string path = fmt::format("{}/{}", kHooks, directory);
+  const std::vector<std::string> programs = is_image(host) ? std::vector<std::string>() : hooks_in(host, path);
+  for (const std::string& program : programs) {
+    TRY(require_own(host, path + "/" + program));
+    TRY(require_runnable(host, path + "/" + program));
+  }
+  return {};
+}
+
 Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
   const std::string path = fmt::format("{}/{}", kHooks, directory);
-  const std::vector<std::string> programs = host.names(path);
+  const std::vector<std::string> programs = hooks_in(host, path);
   if (programs.empty() || is_image(host)) return false;
-  TRY(check_owner(host, path));
-  for (const std::string& program : programs) TRY(check_owner(host, path + "/" + program));
+  for (const std::string& program : programs) TRY(require_own(host, path + "/" + program));
   const Command parts{.argv = {"run-parts", "--exit-on-error", path},
                       .environment = {{"P2PD_RUN", std::to_string(run.id)},
                                       {"P2PD_PLAN", run.plan},
@@ -45,12 +76,21 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
                                       {"P2PD_REASON", run.reason}},
                       .deadline = kDeadline};
   TRY_IN("hooks", host.run(parts));
+  TRY(check_hooks(host, directory));  // the programs that run-parts does not skip have run: one may resume a node
   return true;
 }
 
-/// Runs the hooks before the first change of a run. A hook that fails is a transient blocker, like a machine in use.
+/// Runs the hooks before the first change of a run. A hook that fails is a transient blocker, like a machine in use;
+/// one that cannot run in any of the directories needs a person.
 Result<void> Walk::before_change(Pass& pass) {
   if (!is_untouched() || only_checks() || run_.plan == kEachBoot) return {};
+  for (const std::string_view directory : {kBeforeChange, kAfterReady, kOnFailure}) {
+    const Result<void> sound = check_hooks(s_.host, directory);
+    if (sound) continue;
+    pass.blockers.push_back(sound.error().text());
+    pass.lasting = true;
+  }
+  if (pass.lasting) return {};
   const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
   if (ran) return note_hooks(kBeforeChange, ran);
   pass.blockers.push_back(ran.error().text());

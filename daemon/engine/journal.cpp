@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/enum_names.hpp"
 #include "base/url.hpp"
@@ -63,6 +64,61 @@ Failure quarantine(const fs::path& directory, std::string_view why) {
   return quarantined_error(directory / "state.db.set-aside", why);
 }
 
+using Database = std::unique_ptr<sqlite3, int (*)(sqlite3*)>;
+
+Result<Database> open_database(const std::string& name, int flags) {
+  sqlite3* raw = nullptr;
+  const int opened = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
+  Database db(raw, sqlite3_close_v2);
+  if (opened != SQLITE_OK) return sqlite_error(raw, "cannot open " + name);
+  sqlite3_busy_timeout(raw, 5000);
+  return db;
+}
+
+/// Name of a file beside the database that has data of it; empty: none.
+std::string beside(const fs::path& file) {
+  for (const char* suffix : {"-wal", "-journal"}) {
+    std::error_code error;
+    const auto size = fs::file_size(file.string() + suffix, error);
+    if (error ? error != std::errc::no_such_file_or_directory : size > 0) return file.string() + suffix;
+  }
+  return {};
+}
+
+/// URI under which SQLite reads a file without locks and without files beside it.
+std::string immutable_uri(const fs::path& file) {
+  std::string uri = "file:";
+  for (const char c : file.string())
+    uri += c == '%' || c == '?' || c == '#' ? fmt::format("%{:02x}", static_cast<int>(c)) : std::string(1, c);
+  return uri + "?immutable=1";
+}
+
+/// Opens an intact database for reading. A program of root such as sqlite3(1) removes the WAL and its index when it
+/// closes the database, and a reader without write permission cannot make them: it then reads the file alone, which is
+/// complete. A writer that starts meanwhile puts its pages into a new WAL.
+Result<Database> open_to_read(const fs::path& file) {
+  Database db = TRY(open_database(file, SQLITE_OPEN_READONLY));
+  Result<std::string> found = database_defect(db.get());
+  if (const int code = sqlite3_errcode(db.get()); !found && is_unfinished(code)) {
+    const std::string other = beside(file);
+    for (const std::string& needed : {other, file.string() + "-shm"})
+      if (!needed.empty() && ::access(needed.c_str(), R_OK) != 0 && errno == EACCES)
+        return fail(ErrorCode::denied, "the state database is not readable: " + needed,
+                    "\"sudo systemd-tmpfiles --create p2pd.conf\" sets its owner and mode; so does the next start of "
+                    "the worker");
+    if (!other.empty() || code == SQLITE_PROTOCOL)
+      return fail(ErrorCode::busy, "the state database is incomplete: the process that created it was stopped",
+                  "\"p2pctl apply\" completes it");
+    db = TRY(open_database(immutable_uri(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
+    found = database_defect(db.get());
+  }
+  const std::string why = TRY(found);
+  if (!why.empty()) return fail(ErrorCode::database_quarantined, "the state database is unusable: " + why);
+  if (TRY(schema_of(db.get())) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
+  TRY(view_as_current(db.get()));
+  return db;
+}
+
 std::string dumped(const nlohmann::json& finding) {
   return finding.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -86,36 +142,20 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   if (fs::is_directory(file, ignored))
     return fail(ErrorCode::invalid, fmt::format("{} is a directory; expected the state database", file.string()),
                 "move it away");
-  const bool write = access == Access::write;
-  if (!write && !fs::exists(file, ignored)) {
+  if (access == Access::read) {
+    if (fs::exists(file, ignored)) return Journal(TRY(open_to_read(file)).release());
     if (ignored) return fail_errno("cannot read directory " + directory.string(), ignored.value());
     return fail(ErrorCode::not_found, "nothing has run on this machine yet");
   }
-  if (write) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) return fail_errno("cannot make the state directory " + directory.string(), error.value());
-  }
-  sqlite3* raw = nullptr;
-  const int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-  const int opened = sqlite3_open_v2(file.c_str(), &raw, flags, nullptr);
-  Journal journal(raw);
-  if (opened != SQLITE_OK) return sqlite_error(raw, "cannot open " + file.string());
-  sqlite3_busy_timeout(raw, 5000);
-  const Result<std::string> found = database_defect(raw);
-  if (!found && !write && is_unfinished(sqlite3_errcode(raw)))
-    return fail(ErrorCode::busy, "the state database is incomplete: the process that created it was stopped",
-                "\"p2pctl apply\" completes it");
-  const std::string why = TRY(found);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) return fail_errno("cannot make the state directory " + directory.string(), error.value());
+  Journal journal(TRY(open_database(file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)).release());
+  sqlite3* const raw = journal.db_.get();
+  const std::string why = TRY(database_defect(raw));
   if (!why.empty()) {
     journal.db_.reset();
-    if (!write) return fail(ErrorCode::database_quarantined, "the state database is unusable: " + why);
     return quarantine(directory, why);
-  }
-  if (!write) {
-    if (TRY(schema_of(raw)) == 0) return fail(ErrorCode::not_found, "nothing has run on this machine yet");
-    TRY(view_as_current(raw));
-    return journal;
   }
   int persist = 1;  // -wal and -shm stay, so that a reader without write permission can always open
   sqlite3_file_control(raw, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);

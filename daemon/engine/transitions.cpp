@@ -11,9 +11,10 @@ using E = Event;
 
 constexpr std::string_view kStateNames[] = {"idle",    "walking", "rebooting", "ready",    "limited",
                                             "blocked", "failed",  "paused",    "reverting"};
-constexpr std::string_view kEventNames[] = {
-    "apply",   "go-on",      "pause",  "resume",  "retry",   "cancel",  "revert",    "superseded", "stopped",
-    "blocker", "reboot-due", "proven", "in-part", "settled", "failure", "give-back", "reverted",   "given-back"};
+constexpr std::string_view kEventNames[] = {"apply",   "go-on",      "pause",      "resume",    "retry",
+                                            "cancel",  "revert",     "superseded", "abandoned", "stopped",
+                                            "blocker", "reboot-due", "proven",     "in-part",   "settled",
+                                            "failure", "give-back",  "reverted",   "given-back"};
 
 struct Row {
   RunState state;
@@ -22,36 +23,39 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {S::idle, E::apply, S::walking},           {S::idle, E::revert, S::reverting},
-    {S::ready, E::apply, S::walking},          {S::ready, E::revert, S::reverting},
-    {S::limited, E::apply, S::walking},        {S::limited, E::revert, S::reverting},
+    {S::idle, E::apply, S::walking},          {S::idle, E::revert, S::reverting},
+    {S::ready, E::apply, S::walking},         {S::ready, E::revert, S::reverting},
+    {S::limited, E::apply, S::walking},       {S::limited, E::revert, S::reverting},
 
-    {S::walking, E::apply, S::walking},        {S::walking, E::go_on, S::walking},
-    {S::walking, E::superseded, S::idle},      {S::walking, E::stopped, S::walking},
-    {S::walking, E::pause, S::paused},         {S::walking, E::cancel, S::reverting},
-    {S::walking, E::revert, S::reverting},     {S::walking, E::blocker, S::blocked},
-    {S::walking, E::reboot_due, S::rebooting}, {S::walking, E::proven, S::ready},
-    {S::walking, E::in_part, S::limited},      {S::walking, E::settled, S::idle},
-    {S::walking, E::failure, S::failed},       {S::walking, E::give_back, S::reverting},
+    {S::walking, E::apply, S::walking},       {S::walking, E::go_on, S::walking},
+    {S::walking, E::superseded, S::idle},     {S::walking, E::stopped, S::walking},
+    {S::walking, E::abandoned, S::failed},    {S::rebooting, E::abandoned, S::failed},
+    {S::blocked, E::abandoned, S::failed},    {S::paused, E::abandoned, S::failed},
+    {S::reverting, E::abandoned, S::failed},  {S::walking, E::pause, S::paused},
+    {S::walking, E::cancel, S::reverting},    {S::walking, E::revert, S::reverting},
+    {S::walking, E::blocker, S::blocked},     {S::walking, E::reboot_due, S::rebooting},
+    {S::walking, E::proven, S::ready},        {S::walking, E::in_part, S::limited},
+    {S::walking, E::settled, S::idle},        {S::walking, E::failure, S::failed},
+    {S::walking, E::give_back, S::reverting},
 
-    {S::rebooting, E::apply, S::walking},      {S::rebooting, E::go_on, S::walking},
-    {S::rebooting, E::pause, S::paused},       {S::rebooting, E::cancel, S::reverting},
+    {S::rebooting, E::apply, S::walking},     {S::rebooting, E::go_on, S::walking},
+    {S::rebooting, E::pause, S::paused},      {S::rebooting, E::cancel, S::reverting},
     {S::rebooting, E::revert, S::reverting},
 
-    {S::blocked, E::apply, S::walking},        {S::blocked, E::superseded, S::idle},
-    {S::blocked, E::go_on, S::walking},        {S::blocked, E::retry, S::walking},
-    {S::blocked, E::pause, S::paused},         {S::blocked, E::cancel, S::reverting},
+    {S::blocked, E::apply, S::walking},       {S::blocked, E::superseded, S::idle},
+    {S::blocked, E::go_on, S::walking},       {S::blocked, E::retry, S::walking},
+    {S::blocked, E::pause, S::paused},        {S::blocked, E::cancel, S::reverting},
     {S::blocked, E::revert, S::reverting},
 
-    {S::paused, E::resume, S::walking},        {S::paused, E::superseded, S::idle},
-    {S::paused, E::cancel, S::reverting},      {S::paused, E::revert, S::reverting},
+    {S::paused, E::resume, S::walking},       {S::paused, E::superseded, S::idle},
+    {S::paused, E::cancel, S::reverting},     {S::paused, E::revert, S::reverting},
 
-    {S::failed, E::apply, S::walking},         {S::failed, E::retry, S::walking},
+    {S::failed, E::apply, S::walking},        {S::failed, E::retry, S::walking},
     {S::failed, E::revert, S::reverting},
 
-    {S::reverting, E::go_on, S::reverting},    {S::reverting, E::revert, S::reverting},
-    {S::reverting, E::stopped, S::reverting},  {S::reverting, E::reboot_due, S::reverting},
-    {S::reverting, E::reverted, S::idle},      {S::reverting, E::given_back, S::failed},
+    {S::reverting, E::go_on, S::reverting},   {S::reverting, E::revert, S::reverting},
+    {S::reverting, E::stopped, S::reverting}, {S::reverting, E::reboot_due, S::reverting},
+    {S::reverting, E::reverted, S::idle},     {S::reverting, E::given_back, S::failed},
     {S::reverting, E::failure, S::failed},
 };
 

@@ -22,6 +22,7 @@ enum class Event {
   cancel,      ///< request: stop and undo the changes of this run
   revert,      ///< request: undo all changes of all runs
   superseded,  ///< request for another plan, while this one only checks
+  abandoned,   ///< p2pd was removed and installed again since; the changes stay
   stopped,     ///< the worker received SIGTERM; the run stays open
   blocker,     ///< the operator must act
   reboot_due,  ///< steps wait for a reboot

@@ -8,6 +8,7 @@
 
 #include "base/json_members.hpp"
 #include "base/sha256.hpp"
+#include "engine/shared_file.hpp"
 #include "machine/catalogue/staging.hpp"
 
 namespace p2pd {
@@ -88,11 +89,14 @@ bool is_sound(const json& record) {
 }
 
 Result<json> read_record(const Root& state, const std::string& name) {
-  const std::string path = "/undo/" + name + ".json";
-  json record = parse_json(TRY(state.read(path)));
+  const std::string base = state.directory().string() + "/undo/" + name;
+  const Result<std::string> text = state.read("/undo/" + name + ".json");
+  json record = parse_json(text.value_or(""));
   if (is_sound(record)) return record;
-  return fail(ErrorCode::invalid, fmt::format("undo record {}{} is damaged", state.directory().string(), path),
-              "Restore that file by hand from the .bytes file next to it, then remove both");
+  return fail(ErrorCode::invalid,
+              text ? fmt::format("undo record {}.json is damaged", base)
+                   : fmt::format("undo record {}.json cannot be read: {}", base, text.error().message),
+              fmt::format("restore that file by hand from {0}.bytes, then \"sudo rm {0}.*\"", base));
 }
 
 }  // namespace
@@ -229,12 +233,19 @@ Result<FileState> UndoStore::before(const Entry& entry) const {
   state.gid = json_number<unsigned>(record, "gid");
   const json xattrs = record.value("xattrs", json::object());
   for (const auto& [name, value] : xattrs.items()) state.xattrs[name] = from_hex(value.get<std::string>());
-  const std::string path = "/undo/" + entry.name + ".bytes";
-  state.content = TRY(state_.read(path));
-  if (record.contains("sha256") && record["sha256"] != sha256_of(state.content))
-    return fail(ErrorCode::invalid,
-                fmt::format("{}{}, the saved content of {}, is damaged", state_.directory().string(), path, entry.path),
-                fmt::format("Restore {} by hand, then remove {}.json and .bytes", entry.path, entry.name));
+  if (state.kind != FileState::Kind::regular && state.kind != FileState::Kind::symlink) return state;  // no content
+  const std::string saved = fmt::format("{}/undo/{}", state_.directory().string(), entry.name);
+  Result<std::string> content = state_.read("/undo/" + entry.name + ".bytes");
+  const bool damaged = content && record.contains("sha256") && record["sha256"] != sha256_of(*content);
+  if (!content || damaged)
+    return fail(content ? ErrorCode::invalid : content.error().code,
+                damaged ? fmt::format("the old content of {} is damaged: {}.bytes", entry.path, saved)
+                        : fmt::format("the old content of {} is lost: {}{}", entry.path, state_.directory().string(),
+                                      content.error().message),
+                fmt::format("restore {} by hand, from a backup or its package; then \"sudo rm {}.*\", and undo "
+                            "goes on without it",
+                            entry.path, saved));
+  state.content = std::move(*content);
   return state;
 }
 
@@ -292,6 +303,11 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
       !TRY(host_.list(entry.path)).empty())
     return entry.path + " stays: it holds files of others";
   if (foreign && entry.restore == Restore::generated) return entry.path + " was regenerated since";
+  if (const auto merged = foreign && is_shared(entry.path) ? with_block_of(old, now) : std::nullopt) {
+    changed_ = true;
+    TRY(host_.put(entry.path, *merged));
+    return entry.path + " was changed since by somebody else; those lines stay";
+  }
   std::string note;
   if (foreign && now.kind == FileState::Kind::regular) {
     const std::string kept = "/kept/" + entry.name;

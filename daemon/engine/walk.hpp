@@ -55,6 +55,8 @@ class Walk {
   Result<Run> revert();
   /// Cancels the last run, also if it has ended since its cancel was accepted.
   Result<Run> cancel_accepted();
+  /// Ends an open run without continuing it, and keeps its changes until a revert.
+  Result<void> abandon(const std::string& why);
   /// Handles pause, resume, retry or cancel of a run that no walk is working on.
   Result<Run> request(Event event);
 

@@ -118,6 +118,13 @@ Result<void> Walk::move(const Outcome& outcome) {
   return {};
 }
 
+Result<void> Walk::abandon(const std::string& why) {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last || !is_open(last->state)) return {};
+  run_ = *last;  // without its plan, which an older p2pd may have written
+  return move({Event::abandoned, why});
+}
+
 JournalEvent Walk::event(std::string_view type, std::string_view step, std::string text) const {
   return {iso_time(s_.clock.now()), boot_, run_.id, std::string(step), std::string(type), std::move(text)};
 }

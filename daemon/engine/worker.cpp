@@ -8,6 +8,12 @@
 #include "engine/state_lock.hpp"
 
 namespace p2pd {
+namespace {
+
+/// File of the state directory that p2pd.preinst makes: an open run is of an earlier installation.
+constexpr std::string_view kInstalledAgain = "/installed-again";
+
+}  // namespace
 
 struct Worker::Parts {
   class SystemClock : public Clock {
@@ -45,7 +51,8 @@ Result<Worker> Worker::open(const Options& options, const Registry& registry, co
   ::umask(022);  // files on the host get the usual modes, regardless of the caller's umask
   StateLock lock = TRY(StateLock::take(options.root, options.state, options.holder, options.patience));
   const std::filesystem::path& state = lock.state();
-  UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
+  Root files = TRY(Root::open(state));
+  UndoStore undo = TRY(UndoStore::open(files, root));
   Result<Journal> opened = Journal::open(state, Journal::Access::write);
   if (!opened && opened.error().code == ErrorCode::database_quarantined && options.accept_state_loss) {
     TRY(Journal::accept_loss(state));
@@ -55,8 +62,13 @@ Result<Worker> Worker::open(const Options& options, const Registry& registry, co
   lock.close_to_others();  // restricts the database too, if it is new
   const auto boot = root.read("/proc/sys/kernel/random/boot_id", 64);
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
-  return Worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, registry, peers,
+  Worker worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, registry, peers,
                                         std::move(boot_id)));
+  if (files.exists(kInstalledAgain)) {
+    TRY(worker.walk().abandon("p2pd was removed during this run, and installed again"));
+    TRY(files.remove(kInstalledAgain));
+  }
+  return worker;
 }
 
 }  // namespace p2pd

@@ -50,6 +50,7 @@ constexpr Word kWords[] = {
     {"cancel", "cancelled"},
     {"revert", "to be undone"},
     {"stopped", "stopped"},
+    {"abandoned", "ended: p2pd was removed and installed again"},
     {"chosen", nullptr},
     {"fixing", nullptr},
     {"trial", nullptr},

@@ -42,6 +42,18 @@ class Runs(Case):
         self.assert_first_stays()
         self.revert_to_end()
 
+    def test_an_open_run_of_an_earlier_installation(self):
+        """A file of preinst ends it, once; its changes, and those of the first run, stay until a revert."""
+        write(self.second, plan_text(MORE, NEVER.replace(", after: [c]", ""), head="name: second\ntitle: second\n"))
+        self.assertEqual(self.json("apply", self.second, code=4)["state"], "blocked")
+        self.assertRegex(self.ctl("apply", self.plan).stderr, "run 2 of plan second is blocked")
+        write(self.state / "installed-again", "")
+        self.assertEqual(self.json("apply", self.plan)["run"], 3)
+        ended = next(run for run in self.json("history")["runs"] if run["id"] == 2)
+        self.assertEqual((ended["state"], ended["reason"]), ("failed", "p2pd was removed during this run, and installed again"))
+        self.assertFalse((self.state / "installed-again").exists())
+        self.revert_to_end()
+
     def test_revert_says_that_nothing_stays(self):
         told = self.json("revert")
         self.assertEqual((told["result"], told["undone"], told["stays"]), ("reverted", ["b"], []))

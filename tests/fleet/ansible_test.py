@@ -136,7 +136,7 @@ def case_blocked(control, before):
     """Ansible reports what the machine needs, and leaves it as it was; nothing starts on the others."""
     first, *others = control.machines
     said = control.rollout("-e", "machine_plan=stuck", status=1)
-    expect("gpu1 is not ready: blocked" in said and "no NVIDIA GPU on the PCI bus" in said and "It is reverted" in said, said)
+    expect("gpu1 is not ready: blocked" in said and "no NVIDIA GPU on the PCI bus" in said and "is undone: fix that" in said, said)
     expect(set(recap(said)) == {"gpu1"} and len(first.boots) == 1, f"{first.boots} {said}")
     expect(first.status()["state"] == "idle" and not any((first.path / "var/lib/p2pd/undo").glob("*")), f"{first.status()}")
     for machine in others:
@@ -194,7 +194,7 @@ def case_second_fails(control, before):
     control.machines[1].write("/etc/broken", "")
     said = control.rollout("-e", '{"machine_serial": 1}', status=1)
     first, second, *others = control.machines
-    expect("gpu2 is not ready: blocked: proof: not proven" in said and "It is reverted" in said, said)
+    expect("gpu2 is not ready: blocked: proof: not proven" in said and "is undone: fix that" in said, said)
     expect(set(recap(said)) == {"gpu1", "gpu2"}, said)
     expect_ready(first, 4)
     expect(not is_ready(second) and len(second.boots) == 5 and second.boots[-1] == second.boots[0], f"{second.boots}")
@@ -232,7 +232,7 @@ def case_one_does_not_come_back(control, before):
     control.uninstall("--limit", "gpu2,gpu3")
     control.machines[2].run("systemctl -q disable ssh")
     said = control.rollout("-e", "machine_reboot_s=30", status=1)
-    expect("gpu3 is not ready" in said and "NOT reverted" in said, said)
+    expect("gpu3 is not ready" in said and "NOT undone" in said, said)
     expect(is_ready(control.machines[1]) and is_ready(control.machines[3]), "gpu2 or gpu4 is not ready")
 
 

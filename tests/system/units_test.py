@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 sys.dont_write_bytecode = True
 from machine import HERE  # noqa: E402
 from namespaces import arguments  # noqa: E402
-from service import MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
+from service import ARGUMENT, MANAGER, Scenarios, cases_of, expect, files  # noqa: E402
 
 SHIPPED = HERE.parents[1] / "units"
 STANDARD = ("org.freedesktop.DBus.", "org.freedesktop.LogControl1")  # interfaces that come with libsystemd
@@ -254,7 +254,48 @@ def case_features(machine):
     machine.run("systemctl stop p2pd-features.timer p2pd-features.service && rm -r /etc/kubernetes")
 
 
+# ---- the package ------------------------------------------------------------------------------------------------------
+
+def case_removal_with_an_open_run(machine):
+    """It is refused while changes are left, and the worker is there again; a run that has changed nothing is cancelled."""
+    before = (run := machine.apply("external")) and machine.state("rebooting")["state"]
+    done = maintainer(machine, "prerm remove")
+    expect(done.returncode == 1 and '"p2pctl revert" does that' in done.stdout, f"{done.returncode}: {done.stdout}")
+    machine.run("systemctl -q is-active p2pd-worker.socket")
+    expect((now := machine.status())["run"] == run and now["state"] == before, f"{now}")
+    expect(maintainer(machine, "prerm upgrade 0.2.0").returncode == 0 and machine.status()["state"] == before, "an upgrade ended the run")
+    machine.run("p2pctl cancel")
+    machine.ends("cancelled", run)
+
+    run = machine.apply("stuck")
+    machine.state("blocked")
+    done = maintainer(machine, "prerm remove")
+    expect(done.returncode == 0 and "cancels its open run" in done.stdout, f"{done.returncode}: {done.stdout}")
+    expect(machine.shell("systemctl is-active p2pd-worker.socket p2pd-worker.service").stdout.split() == ["inactive"] * 2, "it still runs")
+    last = json.loads(machine.run("p2pctl history --no-dbus --json"))["runs"][0]
+    expect((last["id"], last["result"]) == (run, "cancelled"), f"{last}")
+    machine.run("systemctl start p2pd-worker.socket")
+
+
+def case_an_open_run_is_not_continued_after_a_new_installation(machine):
+    run = machine.apply("external")
+    machine.state("rebooting")
+    expect(maintainer(machine, "preinst install 0.2.0").returncode == 0, "preinst failed")
+    machine.reboot()
+    machine.until(lambda: machine.status()["state"] == "failed", "the run has ended", 30)
+    now = machine.status()
+    expect(now["run"] == run and "installed again" in now["reason"] and now["stays"], f"{now}")
+    expect(ARGUMENT not in machine.read("/boot/grub/grub.cfg"), "the run went on")
+
+
 # ---- helpers ----------------------------------------------------------------------------------------------------------
+
+def maintainer(machine, words):
+    """Runs a script of the package as dpkg does."""
+    script = words.split()[0]
+    machine.write(f"/root/{script}", (HERE.parents[1] / f"packaging/debian/p2pd.{script}").read_text())
+    return machine.shell(f"sh /root/{words}", timeout_s=120)
+
 
 def drop_in(machine, unit, line):
     folder = f"/run/systemd/system/{unit}.d"
@@ -270,10 +311,12 @@ def main():
     scenarios = Scenarios(root, work, only)
     if scenarios.wanted([case_boot_idle]):
         scenarios.case(case_boot_idle, scenarios)
-    alone = [case_boot_idle, case_apply_on_boot_is_off, case_each_boot_makes_anew_what_lasts_for_one]
+    package = [case_removal_with_an_open_run, case_an_open_run_is_not_continued_after_a_new_installation]
+    alone = [case_boot_idle, case_apply_on_boot_is_off, case_each_boot_makes_anew_what_lasts_for_one, *package]
     scenarios.together([case for case in cases_of(globals()) if case not in alone])
     scenarios.apart([case_apply_on_boot_is_off], files(config="plan: toolkit"))
     scenarios.apart([case_each_boot_makes_anew_what_lasts_for_one], files(seconds=0))
+    scenarios.apart(package)
     return scenarios.exit_code()
 
 

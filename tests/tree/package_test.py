@@ -150,6 +150,23 @@ class Package(unittest.TestCase):
         self.must("--purge", "p2pd")
         self.assertEqual({f for f in self.files() - before if "p2pd" in f}, set())
 
+    def test_an_open_run_is_not_continued_after_a_removal(self):
+        """A file tells the worker; an upgrade makes none."""
+        self.must("-i", self.deb)
+        state = self.tree / "var/lib/p2pd"
+        state.mkdir(parents=True)
+        self.must("--remove", "p2pd")
+        self.must("-i", self.deb)
+        self.assertEqual(list(state.iterdir()), [])
+        (state / "state.db").touch()
+        self.must("-i", self.deb)
+        self.assertFalse((state / "installed-again").exists())
+        self.must("--remove", "p2pd")
+        self.assertFalse((state / "installed-again").exists())
+        self.must("-i", self.deb)
+        self.assertTrue((state / "installed-again").exists())
+        self.assertIn('"/installed-again"', (ROOT / "daemon/engine/worker.cpp").read_text())
+
     def test_goes_last(self):
         self.must("-i", self.deb)
         undo = self.tree / "var/lib/p2pd/undo"
@@ -164,6 +181,75 @@ class Package(unittest.TestCase):
         shutil.rmtree(undo)
         self.must("--purge", "p2pd")
         self.assertFalse((self.tree / "var/lib/p2pd").exists())
+
+
+# programs that prerm calls; each call is a line of `calls`. FOLDER has active, the running units, and at-stop, what a worker does last
+CALLED = {
+    "systemctl": """case $3 in --value) unit=$4 ;; esac; grep -qx "$unit" "$FOLDER/active" && echo running || echo dead""",
+    "deb-systemd-invoke": """echo "$@" >> "$FOLDER/calls"; [ "$1" != stop ] || [ ! -e "$FOLDER/at-stop" ] || . "$FOLDER/at-stop" """,
+    "p2pctl": """echo "p2pctl $*" >> "$FOLDER/calls"; [ "$1" = status ] || exit 0; echo "{"; echo "  \\"state\\": \\"$(cat "$FOLDER/state")\\""; echo "}" """,
+}
+BOOTED = """set -e
+mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir -p /run/systemd/system /var/lib/p2pd/undo && touch /var/lib/p2pd/lock
+. "$FOLDER/before"
+sh "$1" remove"""
+
+
+class Removal(unittest.TestCase):
+    """prerm on a machine that is booted, in a mount namespace of its own."""
+
+    def remove(self, state="idle", before="", at_stop=None, active=("p2pd-worker.socket",)):
+        """Returns the exit status of the script, its output, and its calls."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        place = pathlib.Path(folder.name)
+        for name, script in CALLED.items():
+            (place / name).write_text(f"#!/bin/sh\n{script}\n")
+            (place / name).chmod(0o755)
+        for name, text in {"state": state, "before": before, "at-stop": at_stop, "active": "\n".join(active), "calls": ""}.items():
+            if text is not None:
+                (place / name).write_text(text)
+        space = ["unshare", "--mount", "--map-root-user"]
+        if run(*space, "mount", "-t", "tmpfs", "none", "/run").returncode != 0:
+            self.skipTest("no mount namespaces")
+        done = run(*space, "sh", "-c", BOOTED, "sh", PACKAGING / "debian/p2pd.prerm",
+                   env={"PATH": f"{place}:/usr/sbin:/usr/bin:/sbin:/bin", "FOLDER": folder.name})
+        return done.returncode, done.stdout, (place / "calls").read_text().splitlines()
+
+    def test_nothing_is_left(self):
+        status, said, calls = self.remove()
+        self.assertEqual((status, said), (0, ""))
+        self.assertEqual(calls[:2], ["stop p2pd-worker.socket", "p2pctl status --no-dbus --json"])
+        self.assertRegex(calls[2], "^stop .*p2pd-prove.timer")
+        self.assertEqual(len(calls), 3)
+
+    def test_a_change_as_the_worker_stops(self):
+        units = ("p2pd-worker.socket", "p2pd-worker.service")
+        status, said, calls = self.remove("walking", at_stop="touch /var/lib/p2pd/undo/000001.json", active=units)
+        self.assertEqual(status, 1)
+        self.assertIn("p2pctl revert", said)
+        self.assertEqual(calls, ["stop " + " ".join(units), *(f"start {unit}" for unit in units)])
+
+    def test_an_open_run_without_changes_is_cancelled(self):
+        for state in ("walking", "rebooting", "blocked", "paused"):
+            status, said, calls = self.remove(state)
+            self.assertEqual((status, said), (0, "p2pd: cancels its open run, which has changed nothing\n"))
+            self.assertEqual(calls[2], "p2pctl cancel --no-dbus --no-reboot")
+
+    def test_an_ended_run_is_not_cancelled(self):
+        for state in ("idle", "ready", "limited", "failed", "reverting"):
+            self.assertNotIn("cancel", "".join(self.remove(state)[2]))
+
+    def test_a_process_that_works_without_the_service(self):
+        status, said, calls = self.remove(before="""flock /var/lib/p2pd/lock sleep 1 & sleep 0.2; PATH="$FOLDER/short:$PATH"
+mkdir "$FOLDER/short"; printf '#!/bin/sh\\nshift 2; exec /usr/bin/flock --wait 0.1 "$@"' > "$FOLDER/short/flock"; chmod +x "$FOLDER/short/flock" """)
+        self.assertEqual(status, 1)
+        self.assertIn("another process of p2pd works on this machine", said)
+        self.assertEqual(calls, ["stop p2pd-worker.socket", "start p2pd-worker.socket"])
+
+    def test_an_upgrade_stops_and_cancels_nothing(self):
+        done = run("/bin/sh", PACKAGING / "debian/p2pd.prerm", "upgrade", "0.2.0", env={"PATH": "/nonexistent"})
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
 
 
 class Images(unittest.TestCase):

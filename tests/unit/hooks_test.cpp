@@ -6,6 +6,8 @@
 using namespace p2pd;
 using namespace p2pd::test;
 
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr const char* kNote = R"(echo "$(basename "$0") $P2PD_PLAN $P2PD_RESULT" >>"$WORLD/said")";
@@ -95,8 +97,8 @@ TEST_CASE("a revert asks the hooks before, waits for them with a bound, and tell
 TEST_CASE("a hook can be a link") {
   World world;
   world.hook("elsewhere", kNote);
-  std::filesystem::create_directories(world.path("etc/p2pd/hooks/before-change.d"));
-  std::filesystem::create_symlink("../elsewhere", world.path("etc/p2pd/hooks/before-change.d/linked"));
+  fs::create_directories(world.path("etc/p2pd/hooks/before-change.d"));
+  fs::create_symlink("../elsewhere", world.path("etc/p2pd/hooks/before-change.d/linked"));
   REQUIRE(world.apply(plan_of({"a:live"}))->result == "done");
   CHECK(world.read("said") == "linked test \n");
 }
@@ -104,9 +106,70 @@ TEST_CASE("a hook can be a link") {
 TEST_CASE("a hook that others can change is not run") {
   World world;
   note_all(world);
-  std::filesystem::permissions(world.path("etc/p2pd/hooks/before-change.d/before"), std::filesystem::perms(0777));
-  const auto run = world.apply(plan_of({"a:live"}, "{busy: block}"));
+  const std::string name =
+      "etc/p2pd/hooks/" + GENERATE(std::string("before-change.d/before"), std::string("after-ready.d"));
+  const auto perms = GENERATE(fs::perms::group_write, fs::perms::others_write);
+  fs::permissions(world.path(name), perms, fs::perm_options::add);
+  world.on_wait = [] { FAIL("nobody else ends this wait"); };
+  const auto run = world.apply(plan_of({"a:live"}, "{busy: wait}"));
   CHECK(run->state == RunState::blocked);
-  CHECK(run->reason.find("before is not run: others than root can change it") != std::string::npos);
+  CHECK(run->reason.find(" is not run: ") != std::string::npos);
+  CHECK(run->reason.find(name + " is writable by others than root; next: sudo chmod go-w ") != std::string::npos);
   CHECK_FALSE(world.has("said"));
+  CHECK_FALSE(world.has("live/a"));
+}
+
+TEST_CASE("a hook that run-parts skips, in any directory, blocks the first change until a person acts") {
+  World world;
+  note_all(world);
+  const std::string directory = GENERATE(as<std::string>(), "before-change.d", "after-ready.d", "on-failure.d");
+  std::string next;
+  SECTION("by its name") {
+    world.hook(directory + "/drain.sh", kNote);
+    next = directory + "/drain.sh is not run: run-parts skips its name; next: rename it ";
+  }
+  SECTION("by its mode") {
+    world.write("etc/p2pd/hooks/" + directory + "/drain", "#!/bin/sh\n");
+    next = directory + "/drain is not run: it is not executable; next: \"sudo chmod +x /etc/p2pd/hooks/";
+  }
+  world.on_wait = [] { FAIL("nobody else ends this wait"); };
+  const auto run = world.apply(plan_of({"a:live"}, "{busy: wait}"));
+  CHECK(run->state == RunState::blocked);
+  INFO(run->reason);
+  CHECK(run->reason.find(next) != std::string::npos);
+  CHECK_FALSE(world.has("said"));
+  CHECK_FALSE(world.has("live/a"));
+
+  for (const char* name : {"/drain.sh", "/drain"}) world.remove("etc/p2pd/hooks/" + directory + name);
+  CHECK(world.apply(plan_of({"a:live"}))->result == "done");
+  CHECK(world.read("said") == "before test \nafter test done\n");
+}
+
+TEST_CASE("directories, hidden files and leftovers among the hooks are no hooks") {
+  World world;
+  note_all(world);
+  for (const char* name : {"before.dpkg-old", "before~", ".before.swp", "lib/functions.sh"})
+    world.write(std::string("etc/p2pd/hooks/before-change.d/") + name, "");
+  CHECK(world.apply(plan_of({"a:live"}))->result == "done");
+  CHECK(world.count("hooks") == 2);
+  CHECK(world.count("warning") == 0);
+}
+
+TEST_CASE("a skipped hook after the end, or before a revert, is a warning, and the others run") {
+  World world;
+  note_all(world);
+  SECTION("after the end") {
+    world.hook("before-change.d/late", R"(echo >"$WORLD/etc/p2pd/hooks/after-ready.d/resume.sh")");
+    REQUIRE(world.apply(plan_of({"a:live"}))->result == "done");
+    CHECK(world.read("said") == "before test \nafter test done\n");
+  }
+  SECTION("before a revert") {
+    REQUIRE(world.apply(plan_of({"a:live"}))->result == "done");
+    world.remove("said");
+    world.hook("before-change.d/drain.sh", kNote);
+    CHECK(world.settle(world.revert())->result == "reverted");
+    CHECK(world.waited_for.find("drain.sh is not run") != std::string::npos);
+    CHECK(world.read("said").ends_with("before test \nfailed test reverted\n"));
+  }
+  CHECK(world.count("warning") == 1);
 }

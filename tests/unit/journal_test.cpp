@@ -232,6 +232,56 @@ TEST_CASE("an unprivileged reader reads beside a killed writer") {
   });
 }
 
+TEST_CASE("an unprivileged reader reads what another program of root has opened and closed") {
+  const char* const sql = GENERATE("SELECT * FROM runs", "PRAGMA journal_mode=DELETE", "PRAGMA journal_mode=PERSIST",
+                                   "PRAGMA wal_checkpoint(TRUNCATE)", "UPDATE runs SET plan='q'");
+  INFO(sql);
+  TemporaryDirectory state;
+  ::chmod(state.path().c_str(), 0755);
+  {
+    auto journal = Journal::open(state.path(), Journal::Access::write);
+    begin(*journal);
+  }
+  execute(state.path(), sql);  // the last to close a database in WAL mode removes the WAL and its index
+  in_child("become another user", [&] {
+    if (::setuid(65534) != 0) return 77;
+    const auto reader = Journal::open(state.path(), Journal::Access::read);
+    if (!reader) std::fprintf(stderr, "%s\n", reader.error().text().c_str());
+    return reader && reader->last_run()->value().id == 1 ? 0 : 3;
+  });
+  auto writer = Journal::open(state.path(), Journal::Access::write);
+  CHECK(begin(*writer).id == 2);
+  in_child("become another user", [&] {
+    if (::setuid(65534) != 0) return 77;
+    const auto reader = Journal::open(state.path(), Journal::Access::read);  // beside the writer
+    return reader && reader->last_run()->value().id == 2 ? 0 : 3;
+  });
+}
+
+TEST_CASE("a reader does not ignore a WAL or a rollback journal that it cannot use") {
+  TemporaryDirectory state;
+  ::chmod(state.path().c_str(), 0755);
+  auto writer = Journal::open(state.path(), Journal::Access::write);
+  begin(*writer);
+  const std::string name = GENERATE(as<std::string>(), "state.db-wal", "state.db-journal");
+  if (name == "state.db-journal") {
+    writer = Failure(Error{});
+    execute(state.path(), "SELECT * FROM runs");
+    std::ofstream(state.path() / name) << "not empty";
+  }
+  ::chmod((state.path() / name).c_str(), 0600);
+  std::filesystem::remove(state.path() / "state.db-shm");
+  in_child("become another user", [&] {
+    if (::setuid(65534) != 0) return 77;
+    const auto reader = Journal::open(state.path(), Journal::Access::read);
+    if (reader) return 3;
+    std::fprintf(stderr, "%s\n", reader.error().text().c_str());
+    const bool told = reader.error().message.find(name) != std::string::npos &&
+                      reader.error().next.find("systemd-tmpfiles --create p2pd.conf") != std::string::npos;
+    return reader.error().code == ErrorCode::denied && told ? 0 : 4;
+  });
+}
+
 TEST_CASE("journal: schema 1 is read as it is, and rewritten by the first writer") {
   TemporaryDirectory state;
   make_schema_1(state.path());

@@ -11,6 +11,7 @@ namespace {
 
 /// Spoils the signature or the key in one way; returns the expected reason.
 std::string spoil_signature(Mirrored& world) {
+  const std::string key = fs::canonical(world.directory / "etc/p2pd/mirror.pub").string();
   std::string expected;
   SECTION("another key") {
     world.sign(world.manifest(), MadeKey());
@@ -46,10 +47,25 @@ std::string spoil_signature(Mirrored& world) {
     fs::remove(world.directory / "etc/p2pd/mirror.pub");
     expected = "trusted_keys: ";
   }
-  SECTION("a key file that others can write") {
-    fs::permissions(world.directory / "etc/p2pd/mirror.pub", fs::perms(0666));
-    expected = "others than its owner can change the trusted key /etc/p2pd/mirror.pub";
+  SECTION("a key file that its group can write") {
+    fs::permissions(key, fs::perms(0664));
+    expected = fmt::format("trusted_keys: {0} is writable by others than root; next: sudo chmod go-w {0}", key);
   }
+  SECTION("a directory where others can replace the key file") {
+    fs::permissions(fs::path(key).parent_path(), fs::perms(0777));
+    expected = "/etc/p2pd is writable by others than root";
+  }
+  SECTION("a link that others can turn to another key") {
+    fs::create_directory(world.directory / "srv/keys");
+    fs::create_symlink("/etc/p2pd/mirror.pub", world.directory / "srv/keys/mirror.pub");
+    fs::permissions(world.directory / "srv/keys", fs::perms(0777));
+    world.with["trusted_keys"] = {"/srv/keys/mirror.pub"};
+    expected = "/srv/keys is writable by others than root";
+  }
+  if (::geteuid() == 0) SECTION("a key file of somebody else") {
+      REQUIRE(::chown(key.c_str(), 1000, 1000) == 0);
+      expected = fmt::format("trusted_keys: {0} is owned by user 1000, not by root; next: sudo chown root {0}", key);
+    }
   return expected;
 }
 

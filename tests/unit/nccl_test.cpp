@@ -16,6 +16,8 @@ using namespace p2pd;
 using nlohmann::json;
 using test::holds;
 
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr char kFile[] = "etc/nccl.conf";
@@ -167,6 +169,30 @@ TEST_CASE("nccl: one block is written, twice without change, undone to the byte"
   REQUIRE(undo.note_result());
   CHECK(undo.restore_newest()->empty());
   CHECK(machine.text() == before);
+}
+
+TEST_CASE("nccl: undo takes out the block alone where an administrator changed the file since") {
+  const std::string before = GENERATE(as<std::string>(), "absent", "NCCL_DEBUG=WARN\n",
+                                      "# BEGIN p2pd\n# old\nNCCL_P2P_LEVEL=SYS\n# END p2pd\n");  // of an earlier run
+  Machine machine(kOneSocket);
+  machine.prove();
+  if (before != "absent") machine.file(kFile, before);
+  const test::TemporaryDirectory state;
+  UndoStore undo = UndoStore::open(Root::open(state.path()).value(), machine.root()).value();
+  Host host(machine.root(), machine.runner, &undo);
+  undo.begin({1, "s", "nccl", "nccl", Parameters::object()});
+  REQUIRE(kNcclAction.apply(host, {}));
+  REQUIRE(undo.note_result());
+  const std::string mine = "NCCL_SOCKET_IFNAME=eth0\n";
+  machine.file(kFile, mine + machine.text() + mine);
+  fs::permissions(machine.root().directory() / kFile, fs::perms(0600));
+  for (int again = 0; again < 2; ++again) {  // killed before forget_newest()
+    CHECK(undo.restore_newest().value() ==
+          std::vector<std::string>{"/etc/nccl.conf was changed since by somebody else; those lines stay"});
+    const std::string others = before.starts_with("NCCL_DEBUG") ? mine + before + mine : mine + mine;
+    CHECK(machine.text() == others + (before.starts_with("# BEGIN") ? before : ""));
+    CHECK(machine.root().stat("/" + std::string(kFile))->st_mode % 01000 == 0600);
+  }
 }
 
 TEST_CASE("nccl: the block follows the proof") {

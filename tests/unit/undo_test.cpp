@@ -8,6 +8,8 @@
 using namespace p2pd;
 using p2pd::test::TemporaryDirectory;
 
+namespace fs = std::filesystem;
+
 namespace {
 
 /// A tree with a state directory; each open() is another process.
@@ -115,6 +117,53 @@ TEST_CASE("what somebody generated anew stays, what somebody edited is kept asid
   std::string content;
   kept >> content;
   CHECK(content == "edited");
+}
+
+TEST_CASE("what others changed in a file that p2pd shares with them stays") {
+  const std::string path = "/boot/grub/custom.cfg",
+                    block = "### BEGIN p2pd trial ###\nmenuentry\n### END p2pd trial ###\n";
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  const bool made = GENERATE(true, false);
+  if (!made) REQUIRE(root.put(path, file("menuentry one")));
+  REQUIRE(undo.before_change(path, Restore::bytes));
+  std::string now, left;
+  SECTION("a line behind the block") {
+    REQUIRE(root.put(path, file("menuentry one\n" + block)));
+    now = "menuentry one\n" + block + "menuentry two";
+    left = "menuentry one\nmenuentry two";
+  }
+  SECTION("a line once the block is gone") {
+    REQUIRE(root.put(path, file("menuentry one")));
+    now = left = "menuentry one\nmenuentry two\n";
+  }
+  SECTION("the block alone is left") {
+    REQUIRE(root.put(path, file("menuentry one\n" + block)));
+    now = block;
+    left = made ? "absent" : "";
+  }
+  REQUIRE(undo.note_result());
+  REQUIRE(root.put(path, file(now)));
+  CHECK(undo.restore_newest().value() == std::vector{path + " was changed since by somebody else; those lines stay"});
+  CHECK(root.read(path).value_or("absent") == left);
+  CHECK_FALSE(fs::exists(trees.state.path() / "kept"));
+}
+
+TEST_CASE("a block that has lost its end is undone with its file, which is kept aside") {
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n")));
+  REQUIRE(undo.before_change("/etc/nccl.conf", Restore::bytes));
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n# BEGIN p2pd\nB=1\n# END p2pd\n")));
+  REQUIRE(undo.note_result());
+  REQUIRE(root.put("/etc/nccl.conf", file("A=1\n# BEGIN p2pd\nB=1\n")));
+  CHECK(undo.restore_newest()->size() == 1);
+  CHECK(root.read("/etc/nccl.conf").value() == "A=1\n");
+  CHECK(fs::exists(trees.state.path() / "kept/000001"));
 }
 
 TEST_CASE("an attribute gets its old value back where it still has the new one") {
@@ -229,4 +278,45 @@ TEST_CASE("a damaged undo record is an error of the undo that needs it, and name
   REQUIRE(undo);
   for (const int run : {0, 1})
     CHECK(undo->check(run).error().message.find("000001.json is damaged") != std::string::npos);
+}
+
+TEST_CASE("a missing or unreadable file of an undo record names the next step, and undo goes on after it") {
+  Trees trees;
+  Root root = trees.root();
+  REQUIRE(root.put("/etc/a", file("old")));
+  {
+    UndoStore undo = trees.open();
+    undo.begin({1, "s", "c", "f", {}});
+    for (const char* path : {"/etc/a", "/etc/b"}) REQUIRE(undo.before_change(path, Restore::bytes));
+    for (const char* path : {"/etc/a", "/etc/b"}) REQUIRE(root.put(path, file("new")));
+    REQUIRE(undo.note_result());
+  }
+  const fs::path records = trees.state.path() / "undo";
+  const std::string rm = fmt::format("\"sudo rm {}/000001.*\"", records.string());
+  fs::remove(records / "000002.bytes");  // /etc/b was absent, and has no content to lose
+  SECTION("the bytes") {
+    fs::remove(records / "000001.bytes");
+    UndoStore undo = trees.open();
+    const auto failed = undo.restore_newest();
+    REQUIRE_FALSE(failed);
+    CHECK(failed.error().message.find("the old content of /etc/a is lost: ") != std::string::npos);
+    CHECK(failed.error().message.ends_with("/undo/000001.bytes: No such file or directory"));
+    CHECK(failed.error().next.starts_with("restore /etc/a by hand"));
+    CHECK(failed.error().next.find(rm) != std::string::npos);
+  }
+  SECTION("the record") {
+    fs::remove(records / "000001.json");
+    fs::create_directory(records / "000001.json");
+    const auto sound = trees.open().check(1);
+    REQUIRE_FALSE(sound);
+    CHECK(sound.error().message.find("000001.json") != std::string::npos);
+    CHECK(sound.error().next.find("000001.bytes") != std::string::npos);
+    CHECK(sound.error().next.find(rm) != std::string::npos);
+  }
+  fs::remove_all(records / "000001.json");  // as told
+  UndoStore undo = trees.open();
+  CHECK(undo.restore_newest());
+  CHECK_FALSE(root.exists("/etc/b"));
+  CHECK(undo.forget_newest());
+  CHECK_FALSE(trees.open().newest());
 }

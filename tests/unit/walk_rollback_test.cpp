@@ -37,7 +37,7 @@ std::string break_undo(World& world, int how) {
       return "undo/000001.json is damaged";
     case 2:
       world.damage("undo/000001.bytes", [](const std::string& text) { return text + "x"; });
-      return "undo/000001.bytes, the saved content of /etc/shared, is damaged";
+      return "the old content of /etc/shared is damaged";
     case 3: record("\"fix\": \"live\"", "\"fix\": \"later\""); return "a was changed by the fix \"later\" of p2pd";
     default: record("\"restore\": \"bytes\"", "\"restore\": \"later\""); return "undo/000001.json is damaged";
   }

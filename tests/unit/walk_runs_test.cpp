@@ -244,6 +244,52 @@ TEST_CASE("runs: what lasts for one boot is made again for a step of each kind")
   }
 }
 
+TEST_CASE("runs: one that p2pd left open when it was removed ends, and its changes stay until a revert") {
+  World world;
+  const std::string before = world.tree();
+  RunState open{};
+  SECTION("rebooting") {
+    open = world.apply(plan_of({"a:live", "b:boot"}))->state;
+    CHECK(open == RunState::rebooting);
+  }
+  SECTION("walking") {
+    world.fault("b", "cut");
+    CHECK_THROWS_AS(world.apply(plan_of({"a:live", "b:live"})), PowerCut);
+    world.fault("b", "");
+    open = RunState::walking;
+  }
+  SECTION("blocked") {
+    open = world.apply(plan_of({"a:live"}) + "  - {gate: h, title: h, check: now, with: {name: h}}\n")->state;
+    CHECK(open == RunState::blocked);
+  }
+  SECTION("reverting") {
+    REQUIRE(world.settle(world.apply(plan_of({"a:boot", "b:boot"})))->result == "done");
+    open = world.revert()->state;
+    CHECK(open == RunState::reverting);
+  }
+  SECTION("paused") {
+    world.asked = Event::pause;
+    open = world.apply(plan_of({"a:live"}))->state;
+    CHECK(open == RunState::paused);
+  }
+  const auto installed_again = [&] {
+    return world.start([](Walk& walk) -> Result<Run> {
+      TRY(walk.abandon("removed"));
+      return walk.go_on();
+    });
+  };
+  const std::string left = world.tree();
+  const auto run = installed_again();
+  CHECK(run->state == RunState::failed);
+  world.boot();
+  CHECK(world.go_on()->state == run->state);
+  CHECK(installed_again()->state == run->state);
+  CHECK(world.tree() == left);
+  CHECK(world.apply(named("other", {"c:live"}))->result == "done");
+  CHECK(world.settle(world.revert())->result == "reverted");
+  CHECK(world.tree() == before);
+}
+
 TEST_CASE("runs: a cancel that was accepted as the run ended undoes that run alone") {
   Ready world;
   REQUIRE(world.apply(named("second", {"b:live"}))->result == "done");

@@ -3,7 +3,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <ctime>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/owner.hpp"
 #include "base/url.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/fetch/download.hpp"
@@ -89,14 +89,11 @@ Result<MirrorManifest> parse_manifest(std::string_view text) {
   return manifest;
 }
 
-/// Reads the trusted keys; only their owner may be able to change them.
+/// Reads the trusted keys; only root may be able to change or replace them.
 Result<std::vector<KeyFile>> trusted(const Host& host, const MirrorPlace& place) {
   std::vector<KeyFile> keys;
   for (const std::string& file : place.trusted_keys) {
-    const auto mode = TRY_IN("trusted_keys", host.files().stat(file)).st_mode;
-    if ((mode & (S_IWGRP | S_IWOTH)) != 0)
-      return fail(ErrorCode::invalid, fmt::format("others than its owner can change the trusted key {}", file),
-                  "chmod go-w " + file);
+    TRY_IN("trusted_keys", only_root_changes(host.files(), file));
     std::string pem = TRY_IN("trusted_keys", host.files().read(file, kKeyLimit));
     keys.push_back({file, std::move(pem)});
   }

@@ -286,7 +286,7 @@ Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry
   Result<void> done = fail(ErrorCode::not_found, "no mirror");
   if (mirror) done = take_source(host, entry, scratch, mirror);
   if (!done && done.error().code != ErrorCode::interrupted) {
-    if (mirror) log::warning("mirror refused: {}; the source is made here", done.error().message);
+    if (mirror) log::warning("mirror refused: {}; the source is made here", done.error().text());
     scratch = TRY(make_unfinished(host, source_of(entry)));
     done = lay_down(host, all, entry, scratch, mirrors);
   }

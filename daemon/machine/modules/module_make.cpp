@@ -152,8 +152,8 @@ Result<nlohmann::json> refusal(Host& host, const MirrorPlace& place, const Resul
   if (taken) log::info("modules for {} taken from {}", build.target.release, place.url);
   if (taken) return nlohmann::json();
   if (taken.error().code == ErrorCode::interrupted) return Failure(taken.error());
-  log::warning("mirror refused: {}; modules for {} are built here", taken.error().message, build.target.release);
-  return nlohmann::json{{"url", place.url}, {"refused", taken.error().message}};
+  log::warning("mirror refused: {}; modules for {} are built here", taken.error().text(), build.target.release);
+  return nlohmann::json{{"url", place.url}, {"refused", taken.error().text()}};
 }
 
 }  // namespace

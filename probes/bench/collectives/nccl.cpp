@@ -4,13 +4,13 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <glob.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
+#include "base/owner.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench::nccl {
@@ -48,18 +48,6 @@ std::vector<std::string> candidates(CommandRunner& runner, const std::string& sy
 
 }  // namespace
 
-std::string unsafe_for_root(const std::string& file) {
-  for (fs::path part = file;; part = part.parent_path()) {
-    struct stat info {};
-    if (::lstat(part.c_str(), &info) != 0) return "cannot be examined";
-    const bool guarded = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;  // others cannot replace root's files
-    if (info.st_uid != 0) return fmt::format("{} is owned by user {}, not by root", part.string(), info.st_uid);
-    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !guarded)
-      return part.string() + " is writable by others than root";
-    if (part == part.parent_path()) return {};
-  }
-}
-
 Result<Functions> load(const std::string& path) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return fail(ErrorCode::not_found, plain(::dlerror()));
@@ -81,10 +69,11 @@ Library find_library(CommandRunner& runner, const std::string& configured, const
     if (error && configured.empty()) continue;
     if (std::ranges::find(seen, file) != seen.end()) continue;
     seen.push_back(file);
+    const Result<void> safe = error || !as_root ? Result<void>() : only_root_changes(file);
     const std::string why = error                               ? error.message()
                             : !fs::is_regular_file(file, error) ? "not a file"
-                            : as_root                           ? unsafe_for_root(file)
-                                                                : "";
+                            : safe                              ? ""
+                                                                : safe.error().message;
     if (!why.empty()) {
       library.notes.push_back(fmt::format("not loaded: {}: {}", path, why));
     } else if (library.path.empty()) {

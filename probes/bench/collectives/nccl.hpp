@@ -47,9 +47,6 @@ struct Functions {
 /// Loads the library at `path`.
 Result<Functions> load(const std::string& path);
 
-/// Reason why root must not run code of `file`, a canonical path: another user can replace it; empty: none can.
-std::string unsafe_for_root(const std::string& file);
-
 /// libnccl of a run.
 struct Library {
   std::string path;                ///< canonical; empty: none

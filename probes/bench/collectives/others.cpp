@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "base/json.hpp"
+#include "base/owner.hpp"
 #include "probes/bench/collectives/collectives.hpp"
-#include "probes/bench/collectives/nccl.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
@@ -86,8 +86,8 @@ std::string refused(const std::string& program) {
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(program, error);
   if (error) return "not installed";
-  const std::string unsafe = nccl::unsafe_for_root(file);
-  return unsafe.empty() ? "" : fmt::format("root does not run it: {}", unsafe);
+  const Result<void> safe = only_root_changes(file);
+  return safe ? "" : fmt::format("root does not run it: {}", safe.error().message);
 }
 
 Other run_other(CommandRunner& runner, const Measurement& run, const std::string& program) {
