@@ -169,6 +169,12 @@ Result<void> keep_modules(Host& host) {
   return host.move(beside, archive);
 }
 
+Result<void> prepare_undo_modules(const Host& host) {
+  const std::string archive = kept_for_undo(host, kBeforeModules) + std::string(kArchive);
+  if (!host.files().exists(archive)) return {};
+  return need_room(host, "/lib/modules/.", TRY(archive_bytes(host, archive)));
+}
+
 Result<void> undo_modules(Host& host) {
   const std::string kept = kept_for_undo(host, kBeforeModules), archive = kept + std::string(kArchive);
   if (kept == kBeforeModules || host.files().exists(archive)) {
