@@ -198,7 +198,7 @@ def case_driver_that_a_person_installs_meanwhile(tree):
     """apt refuses the rest beside it: nothing is changed, and without the backup the person's driver stays."""
     apply(tree, *STEPS)
     archive = Archive(tree)
-    archive.holds("libcuda1", {}, Version="999")
+    archive.holds("libcuda1", {}, Version="999", Conflicts="nvidia-driver")
     tree.run("dpkg", "--install", f"{archive.FOLDER}/libcuda1_999.deb")
     refused(tree, "apt refuses to install the driver's packages again", "remove /var/lib/p2pd/way-back")
     tree.run("rm", "-r", "/var/lib/p2pd/way-back")

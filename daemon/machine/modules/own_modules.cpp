@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/archive.hpp"
 #include "base/kept_state.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/archive.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/archive.hpp"
+#include "machine/modules/archive.hpp"
 
 #include <fmt/format.h>
 
