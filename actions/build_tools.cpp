@@ -37,6 +37,8 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return bring_packages(host, tools.packages, kList);
 }
 
+Result<void> prepare_undo(Host& host, const Parameters&) { return prepare_taking_away(host, kList); }
+
 Result<void> undo(Host& host, const Parameters&) { return take_brought_packages_away(host, kList); }
 
 }  // namespace
@@ -50,6 +52,7 @@ const Action kBuildToolsAction = {
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

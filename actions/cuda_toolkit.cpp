@@ -48,6 +48,10 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return host.write_own(kCudaProfile, cuda_profile(parameters, TRY(cuda_host_compiler(host, parameters))));
 }
 
+Result<void> prepare_undo(Host& host, const Parameters& parameters) {
+  return prepare_taking_away(host, list_of(parameters));
+}
+
 Result<void> undo(Host& host, const Parameters& parameters) {
   return take_brought_packages_away(host, list_of(parameters));
 }
@@ -64,6 +68,7 @@ const Action kCudaToolkitAction = {
     .validate = validate_cuda_toolkit,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

@@ -47,6 +47,11 @@ Result<void> apply(Host& host, const Parameters&) {
   return host.files().checkpoint("/boot/grub");
 }
 
+Result<void> prepare_undo(Host& host, const Parameters&) {
+  if (!generates(host) || TRY(boot_now(host)).menu.default_entry.find("gnulinux-") == std::string::npos) return {};
+  return check_grub_generation(host);
+}
+
 /// Generates grub.cfg again if it still names the entry of the drop-in. The engine has restored the files.
 Result<void> undo(Host& host, const Parameters&) {
   if (!generates(host)) return {};
@@ -66,6 +71,7 @@ const Action kDefaultKernelAction = {
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

@@ -172,6 +172,8 @@ Result<void> before_reboot(Host& host, const Parameters&) {
 
 Result<void> commit(Host& host, const Parameters&) { return host.remove(kTrialBan); }
 
+Result<void> prepare_undo(Host& host, const Parameters&) { return prepare_undo_modules(host); }
+
 Result<void> undo(Host& host, const Parameters&) { return undo_modules(host); }
 
 }  // namespace
@@ -189,6 +191,7 @@ const Action kDriverModulesAction = {
     .new_kernel = new_kernel,
     .before_reboot = before_reboot,
     .commit = commit,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

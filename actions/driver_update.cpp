@@ -99,6 +99,8 @@ Result<void> apply(Host& host, const Parameters&) {
   return host.remove_tree(kUpdateUnderWay);
 }
 
+Result<void> prepare_undo(Host& host, const Parameters&) { return prepare_bring_back(host, true); }
+
 Result<void> undo(Host& host, const Parameters&) { return bring_back(host, true); }
 
 }  // namespace
@@ -113,6 +115,7 @@ const Action kDriverUpdateAction = {
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

@@ -18,6 +18,7 @@
 #include "machine/driver/older_runfile.hpp"
 #include "machine/driver/runfile_install.hpp"
 #include "machine/driver/unnoted_files.hpp"
+#include "machine/modules/archive.hpp"
 
 namespace p2pd {
 namespace {
@@ -139,18 +140,28 @@ Result<void> apply(Host& host, const Parameters& parameters) {
   return run_installer(host, entry);
 }
 
+std::string kept_uninstaller(const Host& host) {
+  return kept_for_undo(host, kBefore) + "/nvidia-uninstall";  // it depends on its own name
+}
+
+/// Checks whether the runfile must uninstall. After a killed installer the uninstaller may not exist yet.
+bool needs_runfile(const Host& host) {
+  return host.files().exists(kInstallerAtWork) ||
+         !(host.files().exists(kUninstaller) || host.files().exists(kept_uninstaller(host)));
+}
+
 /// Copy of the uninstaller, which removes itself too: after a kill it is needed again.
-Result<std::string> kept_uninstaller(Host& host) {
-  const std::string kept = kept_for_undo(host, kBefore) + "/nvidia-uninstall";  // it depends on its own name
+Result<std::string> keep_uninstaller(Host& host) {
+  std::string kept = kept_uninstaller(host);
   if (!host.files().exists(kUninstaller) && host.files().exists(kept)) return kept;
   TRY(host.run({{"cp", "--dereference", "--preserve=mode", std::string(kUninstaller), kept + ".new"}, {}, {}}));
   TRY(host.move(kept + ".new", kept));
   return kept;
 }
 
-/// Command that uninstalls. After a killed installer it is the runfile: the uninstaller may not exist yet.
+/// Command that uninstalls.
 Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& parameters) {
-  if (!host.files().exists(kInstallerAtWork)) return std::vector<std::string>{TRY(kept_uninstaller(host))};
+  if (!needs_runfile(host)) return std::vector<std::string>{TRY(keep_uninstaller(host))};
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::string runfile = install_of(entry).argv[1];
   TRY(host.remove_tree(kScratch));
@@ -184,6 +195,26 @@ Result<void> clear(Host& host) {
   TRY(clear_kept(host, kBefore));
   (void)host.remove(kCache);  // the engine found it not empty; it stays if others still need it
   return {};
+}
+
+/// Checks that the user space can be removed, and an older one restored from its archive.
+Result<void> prepare_undo(Host& host, const Parameters& parameters) {
+  const std::string kept = kept_for_undo(host, kBefore);
+  if (!host.files().exists(kept + "/coming")) return {};
+  const std::string coming = TRY(host.line(kept + "/coming"));
+  std::uint64_t older_bytes = 0;
+  for (const std::string& name : host.names(kept))
+    if (name.ends_with(".tar")) older_bytes += TRY(archive_bytes(host, kept + "/" + name));
+  if (older_bytes > 0) TRY(need_room(host, "/usr/lib", older_bytes));
+  const auto manifest = TRY(runfile_manifest(host));
+  if (!manifest || manifest->version != coming || !needs_runfile(host)) return {};
+  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const std::string runfile = runfile_of(entry);
+  if (sha256_of_file(host, runfile).value_or("") != entry.runfile_sha256)
+    return fail(ErrorCode::invalid,
+                fmt::format("{}, which removes the user space of {}, is damaged or missing", runfile, coming),
+                fmt::format("Put NVIDIA's runfile with the SHA-256 {} there, then try again.", entry.runfile_sha256));
+  return need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked));
 }
 
 Result<void> undo(Host& host, const Parameters& parameters) {
@@ -229,6 +260,7 @@ const Action kDriverUserspaceAction = {
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

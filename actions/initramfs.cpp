@@ -48,8 +48,7 @@ Result<void> make_anew(Host& host, const Initramfs& one) {
   TRY(host.remove_tree(scratch));
   TRY(host.make_directory(scratch));
   command.environment["TMPDIR"] = scratch;  // removed with the leftovers of a killed mkinitramfs
-  TRY(need_room(host, one.image,
-                TRY(bytes_of(host, one.image)) + kInitramfsGrowth));  // the old image stays until the new one exists
+  TRY(need_initramfs_room(host, one));
   log::info("regenerating {}: {}", one.image, command.text());
   const auto made = host.run(command);
   TRY(host.remove_tree(scratch));
@@ -81,29 +80,66 @@ Result<void> apply(Host& host, const Parameters&) {
   return {};
 }
 
-Result<void> put_back(Host& host, const std::string& release, const std::string& kept) {
-  std::istringstream words(TRY(host.files().read(kept + ".ours")));
-  Initramfs one{release, {}};
-  std::string made;
-  words >> one.image >> made;
-  if (!host.files().exists("/boot/vmlinuz-" + release)) return {};  // removed kernel
-  const auto now = sha256_of_file(host, one.image);
-  if (now && !made.empty() && *now != made && *now != TRY(sha256_of_file(host, kept))) return make_anew(host, one);
-  const std::string beside = unfinished(one.image);
-  TRY(need_room(host, one.image, TRY(bytes_of(host, kept))));
-  TRY(host.run({{"cp", "-a", "--reflink=auto", kept, beside}, {}, {}, kDeadline}));
-  TRY(host.move(beside, one.image));
+/// An image that undo restores.
+struct KeptImage {
+  Initramfs of;
+  std::string kept;  ///< path of the image before
+  std::string made;  ///< SHA-256 of the one that the fix made; empty: it was killed
+};
+
+Result<std::vector<KeptImage>> kept_images(const Host& host, const std::string& place) {
+  std::vector<KeptImage> found;
+  for (const std::string& name : host.names(place)) {
+    KeptImage one{{name, {}}, place + "/" + name, {}};
+    if (name.starts_with('.') || !host.files().exists(one.kept + ".ours")) continue;
+    std::istringstream words(TRY(host.files().read(one.kept + ".ours")));
+    words >> one.of.image >> one.made;
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+bool is_removed(const Host& host, const KeptImage& one) {
+  return !host.files().exists("/boot/vmlinuz-" + one.of.release);
+}
+
+Result<void> put_back(Host& host, const KeptImage& one) {
+  if (is_removed(host, one)) return {};
+  const auto now = sha256_of_file(host, one.of.image);
+  if (now && !one.made.empty() && *now != one.made && *now != TRY(sha256_of_file(host, one.kept)))
+    return make_anew(host, one.of);
+  const std::string beside = unfinished(one.of.image);
+  TRY(need_room(host, one.of.image, TRY(bytes_of(host, one.kept))));
+  TRY(host.run({{"cp", "-a", "--reflink=auto", one.kept, beside}, {}, {}, kDeadline}));
+  TRY(host.move(beside, one.of.image));
   return host.files().checkpoint("/boot");
 }
 
+/// Checks whether any run of p2pd made the present image; its undo restores the one before.
+Result<bool> is_own(const Host& host, const Initramfs& one) {
+  const std::string now = TRY(sha256_of_file(host, one.image));
+  for (const std::string& change : host.names(kKept))
+    for (const KeptImage& other : TRY(kept_images(host, fmt::format("{}/{}", kKept, change))))
+      if (other.of.release == one.release && other.made == now) return true;
+  return false;
+}
+
+/// Checks that /boot has room for each image that undo restores, or regenerates if others have done so since.
+Result<void> prepare_undo(Host& host, const Parameters&) {
+  for (const KeptImage& one : TRY(kept_images(host, kept_for_undo(host, kKept)))) {
+    if (is_removed(host, one)) continue;
+    TRY(need_room(host, one.of.image, TRY(bytes_of(host, one.kept))));
+    const bool exists = host.files().exists(one.of.image);
+    if (exists && !one.made.empty() && !TRY(is_own(host, one.of))) TRY(need_initramfs_room(host, one.of));
+  }
+  return {};
+}
+
 Result<void> undo(Host& host, const Parameters&) {
-  const std::string place = kept_for_undo(host, kKept);
-  for (const std::string& name : host.names(place)) {
-    const std::string kept = place + "/" + name;
-    if (name.starts_with('.') || !host.files().exists(kept + ".ours")) continue;
-    TRY_IN("the initramfs of " + name, put_back(host, name, kept));
-    TRY(host.remove_tree(kept));
-    TRY(host.remove_tree(kept + ".ours"));
+  for (const KeptImage& one : TRY(kept_images(host, kept_for_undo(host, kKept)))) {
+    TRY_IN("the initramfs of " + one.of.release, put_back(host, one));
+    TRY(host.remove_tree(one.kept));
+    TRY(host.remove_tree(one.kept + ".ours"));
   }
   return clear_kept(host, kKept);
 }
@@ -119,6 +155,7 @@ const Action kInitramfsAction = {
     .describe = describe,
     .apply = apply,
     .commit = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

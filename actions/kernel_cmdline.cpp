@@ -207,6 +207,16 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   return host.files().checkpoint("/boot/grub");
 }
 
+/// Checks that grub.cfg can be generated without the arguments if it has them.
+Result<void> prepare_undo(Host& host, const Parameters& parameters) {
+  if (!host.files().exists(kGrubConfig) || !host.has_program("grub-mkconfig")) return {};
+  const GrubEntry entry = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry;
+  const Arguments wanted = wanted_kernel_arguments(parameters);
+  const bool has_any =
+      std::ranges::any_of(wanted, [&](const std::string& one) { return grub_entry_has(entry, {one}); });
+  return has_any ? check_grub_generation(host) : Result<void>();
+}
+
 /// Generates grub.cfg again if a file generated since the commit still has the arguments. The engine has restored the
 /// files.
 Result<void> undo(Host& host, const Parameters& parameters) {
@@ -241,6 +251,7 @@ const Action kKernelCmdlineAction = {
     .apply = apply,
     .before_reboot = before_reboot,
     .commit = commit,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

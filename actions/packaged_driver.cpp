@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/runfile_install.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/package_backup.hpp"
@@ -81,6 +82,21 @@ Result<void> apply(Host& host, const Parameters&) {
   return sweep_up(host);
 }
 
+/// Bytes of files that a runfile has installed: their undo precedes that of the purge.
+std::uint64_t runfile_bytes(const Host& host) {
+  const auto manifest = runfile_manifest(host);
+  std::uint64_t bytes = 0;
+  if (!manifest || !*manifest) return bytes;
+  for (const RunfileManifest::Installed& one : (*manifest)->installed)
+    if (const auto info = host.files().stat(one.path); info && one.target.empty())
+      bytes += static_cast<std::uint64_t>(info->st_size);
+  return bytes;
+}
+
+Result<void> prepare_undo(Host& host, const Parameters&) {
+  return prepare_bring_back(host, false, runfile_bytes(host));
+}
+
 Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }
 
 }  // namespace
@@ -95,6 +111,7 @@ const Action kPackagedDriverAction = {
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,
+    .prepare_undo = prepare_undo,
     .undo = undo,
 };
 

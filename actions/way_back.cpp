@@ -25,7 +25,6 @@ namespace p2pd {
 namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter};
-constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";  // by run: the package backup of the run before
 constexpr std::uint64_t kRoomBytes = std::uint64_t{3}
                                      << 29;  // 0.4 GB of packages; the same again, unpacked, temporarily
 
@@ -41,7 +40,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
 }
 
 /// Simulates an installation with the packages removed: Error unless apt installs the staged files and nothing else.
-Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& scratch) {
+Result<void> rehearse(Host& host, const PackageBackup& way) {
   const std::string status = TRY(dpkg_status_text(host));
   std::string without;
   for (const Paragraph& one : TRY(parse_paragraphs(status, {"package", "architecture"}))) {
@@ -50,19 +49,21 @@ Result<void> rehearse(Host& host, const PackageBackup& way, const std::string& s
     });
     if (!goes) without += std::string(one.text) + "\n";
   }
-  TRY(host.create(scratch + "/status", without));
-  Command install = install_from(way, scratch);
-  install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + scratch + "/status");
+  const std::string copy = way.directory + "/status";
+  TRY(host.create(copy, without));
+  Command install = install_from(way);
+  install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + copy);
   const AptPlan plan = TRY_IN("apt cannot reinstall the staged packages", simulated(host, install));
   std::vector<std::string> ids;
   for (const PackageBackup::Package& package : way.packages) ids.push_back(package.id());
   TRY_IN("with the packages removed, and only the staged ones", require_plan(plan, ids, {}));
-  return host.remove_tree(scratch + "/status");
+  return host.remove_tree(copy);
 }
 
 /// Gives the backup its name. A backup of an earlier run is kept, because its undo needs it.
 Result<void> put_in_place(Host& host, const std::string& scratch) {
-  const std::string kept = TRY(begin_kept(host, kBefore)), earlier = kept + "/way-back", none = kept + "/none";
+  const std::string kept = TRY(begin_kept(host, PackageBackup::kBefore)), earlier = kept + "/way-back",
+                    none = kept + "/none";
   TRY(host.will_change(PackageBackup::kPath, Restore::by_action));
   if (host.files().exists(earlier) || host.files().exists(none))
     TRY(host.remove_tree(PackageBackup::kPath));  // the backup of this run
@@ -79,13 +80,14 @@ Result<void> stage(Host& host, const DriverPackages& list, const std::string& sc
   for (const DriverPackages::Purged& one : list.purged) packages.push_back(one.package);
   const std::vector<StagedDeb> debs = TRY(stage_debs(host, packages, scratch + "/debs"));
   PackageBackup way;
+  way.directory = scratch;
   for (std::size_t i = 0; i < packages.size(); ++i) {
     const std::string sum = TRY(sha256_of_file(host, scratch + "/debs/" + debs[i].file));
     way.packages.push_back({packages[i].name, packages[i].architecture, packages[i].version, debs[i].file, sum,
                             debs[i].from, list.purged[i].automatic, packages[i].held()});
   }
-  TRY(keep_beside_debs(host, list, scratch, way));
-  TRY(rehearse(host, way, scratch));
+  TRY(keep_beside_debs(host, list, way));
+  TRY(rehearse(host, way));
   TRY(host.create(scratch + "/manifest.json", to_json_text(way)));
   return put_in_place(host, scratch);
 }
@@ -113,11 +115,11 @@ Result<void> apply(Host& host, const Parameters&) {
 
 /// Restores the backup of the run before. Can be repeated after a kill: a kept backup is moved back, not copied.
 Result<void> undo(Host& host, const Parameters&) {
-  const std::string kept = kept_for_undo(host, kBefore), earlier = kept + "/way-back";
+  const std::string kept = kept_for_undo(host, PackageBackup::kBefore), earlier = kept + "/way-back";
   const bool had_one = host.files().exists(earlier);
   if (had_one || host.files().exists(kept + "/none")) TRY(host.remove_tree(PackageBackup::kPath));
   if (had_one) TRY(host.move(earlier, PackageBackup::kPath));
-  return clear_kept(host, kBefore);
+  return clear_kept(host, PackageBackup::kBefore);
 }
 
 }  // namespace

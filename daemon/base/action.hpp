@@ -53,9 +53,9 @@ struct Action {
   /// Makes a change on trial permanent once every step holds; may be null.
   Result<void> (*commit)(Host&, const Parameters&) = nullptr;
   /// Makes sure that `undo` can succeed, before the first undo of a rollback changes anything: sums, locks, room, a
-  /// simulation by apt; what is missing is fetched again where there is a network. An Error: nothing is undone; it names the
-  /// file and the next step. ErrorCode::busy: waited for. May be called for a change that is partly undone, and must then
-  /// succeed if undo can continue; may be null.
+  /// simulation by apt; what is missing is fetched again where there is a network. An Error: nothing is undone; it
+  /// names the file and the next step. ErrorCode::busy: waited for. May be called for a change that is partly undone,
+  /// and must then succeed if undo can continue; may be null.
   Result<void> (*prepare_undo)(Host&, const Parameters&) = nullptr;
   /// Runs after the engine has restored the files; may be null.
   Result<void> (*undo)(Host&, const Parameters&) = nullptr;

@@ -185,7 +185,7 @@ TEST_CASE("apt: user _apt reads what comes from the network, root reads only .de
   const auto as_root = [](const Command& command) { return command.text().find(kAptAsRoot) != std::string::npos; };
   CHECK_FALSE(as_root(apt_get({"install", "x"})));
   CHECK_FALSE(as_root(update_command()));
-  CHECK(as_root(install_from({}, "/var/lib/p2pd/way-back")));
+  CHECK(as_root(install_from({})));
 }
 
 TEST_CASE("apt: what it would do") {

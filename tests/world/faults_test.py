@@ -155,6 +155,20 @@ def case_no_room_in_boot(tree):
     goes_on(tree, [NOUVEAU, INITRAMFS])
 
 
+def case_no_room_in_boot_for_a_revert(tree):
+    """The packages regenerate the initramfs: without room for it nothing is undone."""
+    status, told = tree.apply([BACKUP, PINS, PURGE], live=True)
+    need(status == 0, f"{status} {told}")
+    purged = tree.installed()
+    with full(tree, "/boot", "16m"):
+        status, told = tree.p2pctl("revert", live=True)
+        need(status == 1 and "/boot has " in str(told) and "Make room there" in str(told), f"{status} {told}")
+        need(tree.installed() == purged, "packages were changed")
+    status, told = tree.p2pctl("revert", live=True)
+    need(status == 0 and told["result"] == "reverted", f"revert: {status} {told}")
+    tree.same(when=["packages"])
+
+
 def case_etc_is_read_only(tree):
     with mounted(tree, 'mount --bind "$dir/etc" "$dir/etc" && mount -o remount,ro,bind "$dir/etc"'):
         refused(tree, [PINS], "/etc/apt/preferences.d", "Read-only file system", "mount -o remount,rw")

@@ -11,6 +11,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+from archive import Archive  # noqa: E402
 from world_tree import ENTRY, need, run_cases  # noqa: E402
 
 STEPS = [(name, {"entry": ENTRY}) for name in ("way-back", "driver-pins", "packaged-driver")]
@@ -151,6 +152,59 @@ def case_killed_in_the_purge(tree):
     kill_when(tree, ("revert",), " install ", 10)
     revert(tree)
     same(tree)
+
+
+def refused(tree, *texts):
+    """Checks that a revert fails with these texts, and changes no package."""
+    before = tree.installed()
+    code, told = tree.p2pctl("revert")
+    need(code == 1 and all(text in str(told) for text in texts), f"revert: {code} {told}")
+    need(tree.installed() == before and not interrupted(tree), "packages were changed")
+
+
+def backup_of(tree, package):
+    return next(tree.file("/var/lib/p2pd/way-back/debs").glob(f"{package}_*"))
+
+
+def case_damaged_package_backup(tree):
+    """Nothing is undone while a .deb cannot be fetched again, and all of it once it can."""
+    apply(tree, *STEPS)
+    backup_of(tree, "libcuda1").write_bytes(b"damaged")
+    backup_of(tree, "nvidia-kernel-open-dkms").unlink()
+    without_archives(tree)
+    refused(tree, "/var/lib/p2pd/way-back/debs/libcuda1_", " is damaged, and libcuda1:amd64 ", "cannot be fetched again")
+    with_archives(tree)
+    revert(tree)
+    same(tree)
+
+
+def case_packages_that_a_person_installs_meanwhile(tree):
+    """They count as restored: their lost .deb is not needed, and a newer one stays beside the rest if that fits."""
+    apply(tree, *STEPS)
+    deb = backup_of(tree, "nvidia-support")
+    tree.run("dpkg", "--install", f"/var/lib/p2pd/way-back/debs/{deb.name}")
+    deb.unlink()
+    without_archives(tree)
+    archive = Archive(tree)
+    archive.holds("nvidia-modprobe", {}, Version="999")
+    tree.run("dpkg", "--install", f"{archive.FOLDER}/nvidia-modprobe_999.deb")
+    backup_of(tree, "nvidia-modprobe").write_bytes(b"damaged")
+    revert(tree)
+    need(" 999" in tree.run("dpkg-query", "-W", "-f", "${Package} ${Version}", "nvidia-modprobe"), "the newer one was replaced")
+    need({"libcuda1", "nvidia-driver", "nvidia-support"} <= tree.installed(), f"not all came back: {tree.installed()}")
+
+
+def case_driver_that_a_person_installs_meanwhile(tree):
+    """apt refuses the rest beside it: nothing is changed, and without the backup the person's driver stays."""
+    apply(tree, *STEPS)
+    archive = Archive(tree)
+    archive.holds("libcuda1", {}, Version="999", Conflicts="nvidia-driver")
+    tree.run("dpkg", "--install", f"{archive.FOLDER}/libcuda1_999.deb")
+    refused(tree, "apt refuses to install the driver's packages again", "remove /var/lib/p2pd/way-back")
+    tree.run("rm", "-r", "/var/lib/p2pd/way-back")
+    left = tree.installed()
+    revert(tree)
+    need(tree.installed() == left, "packages were changed")
 
 
 def case_interrupted_by_others(tree):

@@ -63,6 +63,12 @@ Result<void> check_grub_script(const Host& host, std::string_view name, const st
   return Failure(std::move(answer).error().in(std::string(name) + ", which was not put in place"));
 }
 
+Result<void> check_grub_generation(const Host& host) {
+  if (host.live()) TRY(wait_for_package_locks(host, std::chrono::seconds(0)));
+  const std::string text = TRY(generated_config(host));
+  return check_grub_script(host, "a new grub.cfg", text);
+}
+
 Result<void> renew_grub_config(Host& host, const std::function<Result<bool>(const GrubBoot&)>& wanted) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (host.live()) TRY(wait_for_package_locks(host));

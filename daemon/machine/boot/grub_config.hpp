@@ -27,6 +27,10 @@ Result<GrubBoot> read_grub_boot(const Host& host, std::string_view config);
 /// Checks that GRUB can read `content`, which errors call `name`.
 Result<void> check_grub_script(const Host& host, std::string_view name, const std::string& content);
 
+/// Checks, without waiting, that renew_grub_config() can succeed: no package is being installed (ErrorCode::busy), and
+/// grub-mkconfig makes a file that GRUB can read and that fits into /boot.
+Result<void> check_grub_generation(const Host& host);
+
 /// Generates grub.cfg as update-grub does, and replaces it if `wanted` returns true: checked by GRUB, with its kernel
 /// and initrd present, renamed in one step.
 ///

@@ -72,7 +72,9 @@ Result<void> wait_for_package_locks(const Host& host, std::chrono::seconds patie
     const PackageLock& lock = locks->front();
     const std::string who = fmt::format("process {} {} holds {}", lock.pid, lock.process, lock.file);
     if (std::chrono::steady_clock::now() >= until)
-      return fail(ErrorCode::busy, fmt::format("packages are being installed: {} for {} s", who, patience.count()),
+      return fail(ErrorCode::busy,
+                  fmt::format("packages are being installed: {}{}", who,
+                              patience.count() == 0 ? "" : fmt::format(" for {} s", patience.count())),
                   "Wait until it has ended, then try again; do not remove the lock file.");
     if (std::exchange(told, who) != who) log::warning("waiting: {}", who);
     TRY(host.run_readonly({{"sleep", "1"}, {}, {}}));  // a command, so that a request to stop ends it

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/archive.hpp"
 #include "base/host.hpp"
 #include "machine/driver/runfile_install.hpp"
+#include "machine/modules/archive.hpp"
 
 namespace p2pd {
 

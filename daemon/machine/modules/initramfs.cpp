@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "machine/boot/kernels.hpp"
+#include "machine/catalogue/staging.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 
@@ -114,6 +115,11 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
       return fmt::format("{} holds /{}, a module of another driver", initramfs.image, path);
   }
   return std::string();
+}
+
+Result<void> need_initramfs_room(const Host& host, const Initramfs& initramfs) {
+  const auto bytes = static_cast<std::uint64_t>(TRY(host.files().stat(initramfs.image)).st_size);
+  return need_room(host, initramfs.image, bytes + kInitramfsGrowth);
 }
 
 Result<Command> initramfs_command(const Host& host, const Initramfs& initramfs, const std::string& beside) {

@@ -34,6 +34,9 @@ std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::st
 /// Files are compared by name and size. An Error: no tool of this system lists it, or modprobe.d is not readable.
 Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs);
 
+/// Checks that there is room to make it again: the old image stays until the new one exists.
+Result<void> need_initramfs_room(const Host& host, const Initramfs& initramfs);
+
 /// Command that makes it again: update-initramfs, or dracut, which writes to `beside` because it does not
 /// replace in one step. ErrorCode::not_found: this system has neither.
 Result<Command> initramfs_command(const Host& host, const Initramfs& initramfs, const std::string& beside);

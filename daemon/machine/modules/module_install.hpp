@@ -70,6 +70,9 @@ Result<void> clear_modules(Host& host);
 /// Keeps what undo_modules() needs; must be called before the present change does anything else.
 Result<void> keep_modules(Host& host);
 
+/// Checks that undo_modules() can restore what p2pd had installed before the present change.
+Result<void> prepare_undo_modules(const Host& host);
+
 /// Runs clear_modules() for the undo of a change, and restores what p2pd had installed before that change.
 Result<void> undo_modules(Host& host);
 

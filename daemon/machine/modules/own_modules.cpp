@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/archive.hpp"
 #include "base/kept_state.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/archive.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"
@@ -167,6 +167,12 @@ Result<void> keep_modules(Host& host) {
   TRY(host.will_change(beside, Restore::discarded));
   TRY_IN("the modules of the run before cannot be kept", pack(host, what, beside));
   return host.move(beside, archive);
+}
+
+Result<void> prepare_undo_modules(const Host& host) {
+  const std::string archive = kept_for_undo(host, kBeforeModules) + std::string(kArchive);
+  if (!host.files().exists(archive)) return {};
+  return need_room(host, "/lib/modules/.", TRY(archive_bytes(host, archive)));
 }
 
 Result<void> undo_modules(Host& host) {

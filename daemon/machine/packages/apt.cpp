@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "base/log.hpp"
+#include "machine/boot/package_locks.hpp"
+#include "machine/catalogue/staging.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
@@ -16,6 +18,8 @@ namespace {
 constexpr std::chrono::minutes kAptDeadline{60};  // includes builds of modules by DKMS, for each kernel
 constexpr std::string_view kScratch =
     "/var/lib/p2pd/.scripts.new";  // directory of maintainer scripts: /run and /tmp may be noexec
+
+constexpr std::uint64_t kStatusRoom = std::uint64_t{32} << 20;  // dpkg's status in both versions, and scripts
 
 Command quietly(std::vector<std::string> argv) {
   Command command;
@@ -164,6 +168,11 @@ Result<void> fetch_archives(Host& host, Command command) {
   command.argv.insert(command.argv.begin() + 1, "--download-only");
   TRY(host.run(command));
   return {};
+}
+
+Result<void> check_packages_can_change(const Host& host) {
+  TRY(wait_for_package_locks(host, std::chrono::seconds(0)));
+  return need_room(host, kDpkgStatus, kStatusRoom);
 }
 
 bool changes_packages(const Host& host) { return host.files().exists(kScratch); }

@@ -12,6 +12,8 @@
 
 namespace p2pd {
 
+inline constexpr std::string_view kUsr = "/usr/.";  ///< where packages install nearly all files
+
 /// Option of an apt-get that reads .deb files from a folder that only root can enter: apt's user _apt, which fetches
 /// and reads everything else, cannot.
 inline constexpr const char* kAptAsRoot = "-oAPT::Sandbox::User=root";
@@ -50,6 +52,10 @@ Result<void> fetch_archives(Host& host, Command command);
 
 /// Error unless `plan` removes exactly these packages, given as DpkgPackage::id().
 Result<void> require_removals(const AptPlan& plan, const std::vector<std::string>& removes);
+
+/// Checks, without waiting, that packages can be changed now: no process holds a lock (ErrorCode::busy names it), and
+/// dpkg has room for its status.
+Result<void> check_packages_can_change(const Host& host);
 
 /// Runs an apt_get() or dpkg() that changes packages. Files that killed scripts leave, such as a half-made
 /// initramfs, are in a directory that this call removes, or the next one.

@@ -28,8 +28,8 @@ using BroughtPackages = std::map<std::string, std::string>;
 
 constexpr const char* kUpgraded = "upgraded";
 
-constexpr std::string_view kUsr = "/usr/.";  // where packages install nearly all files
-constexpr const char* kOwn = "/packages";    // list of a run, in its directory below place_of()
+constexpr std::string_view kState = "/var/lib/p2pd";
+constexpr const char* kOwn = "/packages";  // list of a run, in its directory below place_of()
 
 std::string place_of(std::string_view list) { return fmt::format("{}.d", list); }
 
@@ -157,11 +157,33 @@ Result<Names> those(const Host& host, const BroughtPackages& brought,
   return ids;
 }
 
+Command removal(const char* how, const Names& ids) {
+  Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});
+  command.argv.insert(command.argv.end(), ids.begin(), ids.end());
+  return command;
+}
+
+/// Packages of `brought` that are to be removed.
+Result<Names> to_be_removed(const Host& host, const BroughtPackages& brought) {
+  return those(host, brought,
+               [](const DpkgPackage& now, const std::string& how) { return now.present() && how != kUpgraded; });
+}
+
+/// Packages in the lists of all changes: undo of newer ones removes theirs first.
+Result<BroughtPackages> all_brought(const Host& host) {
+  BroughtPackages all;
+  for (const std::string& name : host.names(kState)) {
+    const std::string place = fmt::format("{}/{}", kState, name);
+    for (const std::string& change : host.names(place))
+      all.merge(TRY(read_list(host, fmt::format("{}/{}{}", place, change, kOwn))));
+  }
+  return all;
+}
+
 /// Removes packages; Error if others would be removed, too.
 Result<void> take_away(Host& host, const char* how, const Names& ids) {
   if (ids.empty()) return {};
-  Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});
-  command.argv.insert(command.argv.end(), ids.begin(), ids.end());
+  const Command command = removal(how, ids);
   TRY_IN("taking packages away", require_plan(TRY(simulated(host, command)), {}, ids));
   return change_packages(host, command);
 }
@@ -212,6 +234,20 @@ std::vector<std::string> brought_packages(const Host& host, std::string_view pat
   return told;
 }
 
+Result<void> prepare_taking_away(Host& host, std::string_view list) {
+  const BroughtPackages brought = TRY(read_list(host, list_of_change(host, list)));
+  if (brought.empty()) return {};
+  TRY(check_packages_can_change(host));
+  TRY(repair_packages(host, {}));
+  const Names ids = TRY(to_be_removed(host, brought));
+  if (ids.empty()) return {};
+  AptPlan plan = TRY(simulated(host, removal("remove", ids)));
+  for (const auto& [package, how] : TRY(all_brought(host)))
+    if (how != kUpgraded && !brought.contains(package)) plan.removes.erase(package);
+  TRY_IN("taking packages away", require_plan(plan, {}, ids));
+  return {};
+}
+
 Result<void> take_brought_packages_away(Host& host, std::string_view list) {
   const std::string own = list_of_change(host, list);
   const BroughtPackages brought = TRY(read_list(host, own));
@@ -220,10 +256,7 @@ Result<void> take_brought_packages_away(Host& host, std::string_view list) {
     TRY(repair_packages(host, {}));
     for (const auto& [package, how] : brought)
       if (how == kUpgraded) log::info("{} stays at the version to which it was upgraded", package);
-    const auto present = [](const DpkgPackage& now, const std::string& how) {
-      return now.present() && how != kUpgraded;
-    };
-    TRY(take_away(host, "remove", TRY(those(host, brought, present))));
+    TRY(take_away(host, "remove", TRY(to_be_removed(host, brought))));
     const auto left = [](const DpkgPackage& now, const std::string& how) {
       return now.state == "config-files" && how == "purge";
     };

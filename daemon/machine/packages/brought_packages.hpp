@@ -29,6 +29,10 @@ Result<bool> bringing_was_interrupted(const Host& host, std::string_view list);
 /// Empty: `path` is not such a list, or it cannot be read.
 std::vector<std::string> brought_packages(const Host& host, std::string_view path);
 
+/// Checks that take_brought_packages_away() can succeed once newer changes are undone, without waiting for a lock.
+/// Finishes an interrupted dpkg.
+Result<void> prepare_taking_away(Host& host, std::string_view list);
+
 /// Removes exactly the packages of `list`, then the list. An Error if others would be removed, too. Can be called
 /// again.
 Result<void> take_brought_packages_away(Host& host, std::string_view list);

@@ -2,6 +2,7 @@
 #include "machine/packages/staged_debs.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -140,12 +141,10 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   get.argv.insert(get.argv.begin(), {"env", fmt::format("--chdir={}", kDownloads)});
   get.argv.insert(get.argv.end(), wanted.begin(), wanted.end());
   get.deadline = kDownloadDeadline;
-  log::info("downloading {} packages at the versions that are installed", wanted.size());
+  log::info("downloading {} packages: {}", wanted.size(), fmt::join(wanted, " "));
   const auto got = host.run(get);
   if (!got && got.error().code != ErrorCode::command) return Failure(got.error());
-  if (!got)
-    log::warning("not all packages can be downloaded, they are built again from what is installed: {}",
-                 got.error().message);
+  if (!got) log::warning("not all packages can be downloaded: {}", got.error().message);
   Command copy{{"cp", "--no-dereference", "--reflink=auto", "--"}, {}, {}, kDownloadDeadline};
   for (const std::string& name : TRY(host.files().list(kDownloads)))
     if (name.ends_with(".deb")) copy.argv.push_back(fmt::format("{}/{}", kDownloads, name));
@@ -178,6 +177,34 @@ std::string diverted(std::string_view diversions, const std::string& path, const
   for (std::string from, to, by; std::getline(lines, from) && std::getline(lines, to) && std::getline(lines, by);)
     if (from == path && by != package) return to;
   return path;
+}
+
+Result<void> fetch_again(Host& host, const std::vector<LostDeb>& lost, const std::string& directory) {
+  std::vector<DpkgPackage> packages;
+  for (const LostDeb& one : lost) packages.push_back(one.package);
+  const auto listed = TRY(listed_sums(host, packages));
+  const std::string scratch = unfinished(directory);
+  TRY(host.remove_tree(scratch));
+  TRY(host.make_directory(directory));
+  TRY(host.make_directory(scratch));
+  const auto is_at = [&](const std::string& place, const LostDeb& one) {
+    return sha256_of_file(host, place + "/" + cached_name(one.package)).value_or("") == one.sha256;
+  };
+  std::vector<std::string> wanted;
+  for (const LostDeb& one : lost) {
+    const std::string id = one.package.id(), cache(kArchives);
+    const auto sum = listed.find(id);
+    if (is_at(cache, one))
+      TRY(host.run(
+          {{"cp", "--reflink=auto", cache + "/" + cached_name(one.package), scratch}, {}, {}, kDownloadDeadline}));
+    else if (sum != listed.end() && sum->second == one.sha256)
+      wanted.push_back(id + "=" + one.package.version);
+  }
+  TRY(download(host, wanted, scratch));
+  for (const LostDeb& one : lost)
+    if (const std::string name = "/" + cached_name(one.package); is_at(scratch, one))
+      TRY(host.move(scratch + name, directory + name));
+  return host.remove_tree(scratch);
 }
 
 Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPackage>& packages,

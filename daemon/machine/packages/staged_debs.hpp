@@ -24,6 +24,16 @@ struct StagedDeb {
 Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPackage>& packages,
                                           const std::string& directory);
 
+/// A .deb that was staged and is damaged or missing: its package, and the SHA-256 that it had.
+struct LostDeb {
+  DpkgPackage package;
+  std::string sha256;
+};
+
+/// Restores such files in `directory` from apt's cache or the archives, each only with its SHA-256, and whole. Leaves
+/// out those that neither has, or that no network reaches.
+Result<void> fetch_again(Host& host, const std::vector<LostDeb>& lost, const std::string& directory);
+
 /// Makes the control file of a .deb from the paragraph that dpkg keeps of it: without what dpkg itself added.
 std::string control_of(std::string_view paragraph);
 

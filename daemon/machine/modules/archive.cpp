@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "base/archive.hpp"
+#include "machine/modules/archive.hpp"
+
+#include <fmt/format.h>
 
 namespace p2pd {
 namespace {
@@ -17,6 +19,17 @@ Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar) 
   command.deadline = kTarDeadline;
   TRY(host.run(command));
   return {};
+}
+
+Result<std::uint64_t> archive_bytes(const Host& host, const std::string& tar) {
+  const auto listed = host.output_of({{"tar", "--list", "--file=" + tar}, {}, {}, kTarDeadline});
+  if (!listed && listed.error().code == ErrorCode::interrupted) return Failure(listed.error());
+  if (!listed)
+    return fail(ErrorCode::invalid, fmt::format("{} is damaged: {}", tar, listed.error().message),
+                fmt::format("Restore it from a backup of this machine; or, to do without its files, make it an empty "
+                            "archive: \"tar -cf {} -T /dev/null\".",
+                            tar));
+  return static_cast<std::uint64_t>(TRY(host.files().stat(tar)).st_size);
 }
 
 Result<void> unpack(Host& host, const std::string& tar) {

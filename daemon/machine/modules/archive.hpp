@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct ArchivePaths {
 
 /// Packs them into the file `tar`; an empty list makes a valid archive.
 Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar);
+
+/// Size of an archive that can be read to its end, which its content needs at most; the Error names the file.
+Result<std::uint64_t> archive_bytes(const Host& host, const std::string& tar);
 
 /// Restores each at its path; replaces what is there.
 Result<void> unpack(Host& host, const std::string& tar);
