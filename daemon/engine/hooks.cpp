@@ -10,8 +10,8 @@
 #include <cctype>
 
 #include "base/log.hpp"
-#include "base/owner.hpp"
 #include "engine/walk.hpp"
+#include "machine/fetch/signature.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {

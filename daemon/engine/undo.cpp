@@ -8,8 +8,9 @@
 
 #include "base/json_members.hpp"
 #include "base/sha256.hpp"
-#include "engine/shared_file.hpp"
+#include "machine/boot/grub.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/hardware/nccl.hpp"
 
 namespace p2pd {
 namespace {
@@ -97,6 +98,43 @@ Result<json> read_record(const Root& state, const std::string& name) {
               text ? fmt::format("undo record {}.json is damaged", base)
                    : fmt::format("undo record {}.json cannot be read: {}", base, text.error().message),
               fmt::format("restore that file by hand from {0}.bytes, then \"sudo rm {0}.*\"", base));
+}
+
+/// True for a file in which p2pd has a block, from a line "# BEGIN p2pd" to "# END p2pd", and others have the rest.
+bool is_shared(std::string_view path) { return path == kNcclConf || path == kGrubCustom; }
+
+struct Split {
+  std::string others, block;
+};
+
+/// Nothing: a block has no end.
+std::optional<Split> split(std::string_view text) {
+  Split split;
+  bool ours = false;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+    text.remove_prefix(line.size());
+    const std::string_view words = line.substr(std::min(line.find_first_not_of('#'), line.size()));
+    const bool comment = words.size() < line.size();
+    ours |= comment && words.starts_with(" BEGIN p2pd");
+    (ours ? split.block : split.others) += line;
+    ours &= !(comment && words.starts_with(" END p2pd"));
+  }
+  return ours ? std::nullopt : std::optional(split);
+}
+
+/// Such a file as it is now, with the block that `old` has, or none: what others changed since stays, also its mode.
+/// Absent if nothing is left of a file that p2pd made. Nothing: the block has lost its end, or one is no regular file.
+std::optional<FileState> with_block_of(const FileState& old, const FileState& now) {
+  const bool had_file = old.kind == FileState::Kind::regular;
+  if (now.kind != FileState::Kind::regular || (!had_file && old.kind != FileState::Kind::absent)) return std::nullopt;
+  const auto before = split(old.content), after = split(now.content);
+  if (!before || !after) return std::nullopt;
+  FileState merged = now;
+  merged.content = after->others;
+  if (!before->block.empty() && !merged.content.empty() && !merged.content.ends_with('\n')) merged.content += '\n';
+  merged.content += before->block;
+  return merged.content.empty() && !had_file ? FileState{} : merged;
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ class Package(unittest.TestCase):
         """A file tells the worker; an upgrade makes none."""
         self.must("-i", self.deb)
         state = self.tree / "var/lib/p2pd"
-        state.mkdir(parents=True)
+        state.mkdir(parents=True, exist_ok=True)
         self.must("--remove", "p2pd")
         self.must("-i", self.deb)
         self.assertEqual(list(state.iterdir()), [])

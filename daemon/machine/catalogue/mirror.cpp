@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/json.hpp"
-#include "base/owner.hpp"
 #include "base/url.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/fetch/download.hpp"

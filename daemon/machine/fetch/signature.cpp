@@ -7,6 +7,8 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +16,9 @@
 #include <memory>
 
 namespace p2pd {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr std::size_t kSignatureBytes = 64;
@@ -122,6 +127,27 @@ Result<std::string> verify(const std::vector<KeyFile>& keys, std::string_view si
   return fail(ErrorCode::invalid,
               fmt::format("it is not signed by a trusted key ({})", fmt::join(unfit.empty() ? names : unfit, "; ")),
               "Ask who makes the mirror for its present public key, and name that in trusted_keys.");
+}
+
+Result<void> only_root_changes(const fs::path& file, const fs::path& top, uid_t owner) {
+  for (fs::path part = file;; part = part.parent_path()) {
+    struct stat info {};
+    if (::lstat(part.c_str(), &info) != 0) return fail_errno(part.string());
+    const bool guarded = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
+    if (info.st_uid != 0 && info.st_uid != owner)
+      return fail(ErrorCode::denied, fmt::format("{} is owned by user {}, not by root", part.string(), info.st_uid),
+                  "sudo chown root " + part.string());
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !guarded)
+      return fail(ErrorCode::denied, part.string() + " is writable by others than root",
+                  "sudo chmod go-w " + part.string());
+    if (part == top || part == part.parent_path()) return {};
+  }
+}
+
+Result<void> only_root_changes(const RootReader& files, std::string_view path) {
+  const fs::path top = TRY(files.real_path("/"));
+  TRY(only_root_changes(TRY(files.real_path(path)), top, ::geteuid()));
+  return only_root_changes(TRY(files.real_path(fs::path(path).parent_path().string())), top, ::geteuid());
 }
 
 std::string to_base64(std::string_view bytes) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/result.hpp"
+#include "base/root.hpp"
 
 namespace p2pd {
 
@@ -26,6 +29,16 @@ Result<KeyFile> public_key_of(const KeyFile& key);
 /// ErrorCode::invalid: it is by none of them, or by one whose certificate has expired or is not valid yet, with the
 /// date; a file that holds no Ed25519 key is named.
 Result<std::string> verify(const std::vector<KeyFile>& keys, std::string_view signature, std::string_view text);
+
+/// Checks that nobody but root can change or replace `file`, a canonical path: it and the directories above it, up to
+/// `top`, belong to root or `owner`, and no others can write there. In a sticky directory nobody replaces root's files.
+///
+/// ErrorCode::denied names the file or directory that others can change, and the command that ends this.
+Result<void> only_root_changes(const std::filesystem::path& file, const std::filesystem::path& top = "/",
+                               uid_t owner = 0);
+/// Does the same for a path in a tree: for the target of a link, and for the directory that holds the link. Files of
+/// this process's user are as good as root's.
+Result<void> only_root_changes(const RootReader& files, std::string_view path);
 
 std::string to_base64(std::string_view bytes);
 /// Bytes of a base64 text of one line; empty if it is none.

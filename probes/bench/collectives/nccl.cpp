@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/owner.hpp"
+#include "machine/fetch/signature.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench::nccl {

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
-#include "base/owner.hpp"
+#include "machine/fetch/signature.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/report/text.hpp"
 
